@@ -1,0 +1,43 @@
+"""What all tests share: threads, offline switches, Hypothesis profile, the `weights` marker.
+
+Environment, read once here:
+    NSED_CACHE: where fetched and converted weights lie. Left as it is, so that a machine converts
+        them once.
+    NSED_OFFLINE: 1 leaves out every test marked `weights`.
+    CI: any value makes Hypothesis draw the same examples each time.
+"""
+
+import os
+
+import pytest
+from hypothesis import settings
+
+
+def _cores() -> int:
+    """Cores this process may use; containers often grant fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+# Libraries read these when first imported, so they are set before any test module is. Small tensors lose time
+# on more than a few threads. Whoever sets one of them before the run keeps that value.
+for _name, _value in (
+    ("OMP_NUM_THREADS", str(min(4, _cores()))),
+    ("HF_HUB_OFFLINE", "1"),
+    ("HF_HUB_DISABLE_TELEMETRY", "1"),
+    ("TOKENIZERS_PARALLELISM", "false"),
+):
+    os.environ.setdefault(_name, _value)
+
+# No deadline: a shared machine stalls now and then, and a slow example is no wrong one.
+settings.register_profile("nsed", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("nsed")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests that need real weights where NSED_OFFLINE forbids fetching them."""
+    if os.environ.get("NSED_OFFLINE", "0") in {"", "0"}:
+        return
+    skip = pytest.mark.skip(reason="NSED_OFFLINE is set: real weights are not fetched")
+    for item in items:
+        if item.get_closest_marker("weights"):
+            item.add_marker(skip)

@@ -1,0 +1,254 @@
+"""The house keeps its floors: who imports whom, how long files are, what they never contain.
+
+Each rule is a pure function from sources `{dotted module name: text}` to a list of violations. It runs twice:
+on the package, where the list must be empty, and on planted violations, which it must find.
+"""
+
+import ast
+import graphlib
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = "nsed_torch"
+FLOORS = {
+    "records": 1,
+    "functional": 1,
+    "nn": 2,
+    "agents": 2,
+    "deliberation": 3,
+    "benchmarks": 3,
+    "training": 4,
+    "evaluation": 4,
+    "conductor": 4,
+    "config": 5,
+    "experiments": 5,
+    "cli": 6,
+}
+SAME_FLOOR = {("experiments", "config")}
+ROOF = 7  # the package's own __init__ may show anything; nobody imports from it, save its version
+MAX_LINES = 350
+
+TEXT_LIBRARIES = {
+    "accelerate",
+    "bitsandbytes",
+    "gguf",
+    "huggingface_hub",
+    "jinja2",
+    "openai",
+    "peft",
+    "sentence_transformers",
+    "tokenizers",
+    "transformers",
+    "trl",
+}
+CONFIG_LIBRARIES = {"hydra", "omegaconf"}
+
+Sources = dict[str, str]
+
+
+def package_sources() -> Sources:
+    """Every module of the package; `__init__` stays in the keys, so that relative imports resolve."""
+    paths = sorted((ROOT / PACKAGE).rglob("*.py"))
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts): path.read_text("utf-8") for path in paths}
+
+
+def dotted(module: str) -> str:
+    """The name a module is imported by."""
+    return module.removesuffix(".__init__")
+
+
+def part(name: str) -> str:
+    """`nsed_torch.nn.cell` -> `nn`; the package itself -> ``."""
+    return [*name.split("."), ""][1]
+
+
+def imports(module: str, text: str, known: set[str]) -> Iterator[str]:
+    """Dotted names a module imports, be it at the top, in a function or under TYPE_CHECKING."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            home = module.split(".")[: -node.level] if node.level else []
+            base = ".".join([*home, *filter(None, [node.module])])
+            for alias in node.names:
+                name = f"{base}.{alias.name}"
+                if name != f"{PACKAGE}.__version__":
+                    yield name if name in known else base
+
+
+def graph(sources: Sources) -> dict[str, set[str]]:
+    """What each module imports, foreign packages included."""
+    known = {dotted(module) for module in sources}
+    return {dotted(module): set(imports(module, text, known)) for module, text in sources.items()}
+
+
+def own_edges(sources: Sources) -> list[tuple[str, str]]:
+    """Imports from one module of the package to another."""
+    edges = [(a, b) for a, targets in graph(sources).items() for b in targets]
+    return sorted((a, b) for a, b in edges if b.split(".")[0] == PACKAGE)
+
+
+def floor_of(name: str) -> int:
+    return FLOORS.get(part(name), ROOF)
+
+
+def homeless(sources: Sources) -> list[str]:
+    """Modules that stand on no floor of the design."""
+    names = (dotted(module) for module in sources)
+    return [f"{name} stands on no floor" for name in names if part(name) and part(name) not in FLOORS]
+
+
+def upward(sources: Sources) -> list[str]:
+    """Imports that do not point down: to a higher floor, or to a neighbour on the same one."""
+    return [
+        f"{a} imports {b}"
+        for a, b in own_edges(sources)
+        if part(a) != part(b) and (part(a), part(b)) not in SAME_FLOOR and floor_of(a) <= floor_of(b)
+    ]
+
+
+def cycles(sources: Sources) -> list[str]:
+    """One cycle of modules that import each other, if there is any."""
+    try:
+        graphlib.TopologicalSorter(graph(sources)).prepare()
+    except graphlib.CycleError as error:
+        return [" -> ".join(reversed(error.args[1]))]
+    return []
+
+
+def misplaced_libraries(sources: Sources) -> list[str]:
+    """Language-model libraries where only tensors belong, and Hydra below the config's floor."""
+    found = []
+    for name, targets in graph(sources).items():
+        roots = {target.split(".")[0] for target in targets}
+        banned = TEXT_LIBRARIES if part(name) in {"nn", "functional"} else set()
+        banned = banned | (CONFIG_LIBRARIES if not part(name) or floor_of(name) < FLOORS["config"] else set())
+        found += [f"{name} imports {library}" for library in sorted(roots & banned)]
+    return found
+
+
+def too_long(sources: Sources) -> list[str]:
+    lengths = {module: len(text.splitlines()) for module, text in sources.items()}
+    return [f"{module} has {n} lines, {MAX_LINES} allowed" for module, n in lengths.items() if n > MAX_LINES]
+
+
+def catch_alls(sources: Sources) -> list[str]:
+    return [module for module in sources if re.search(r"\.utils?(\.|$)", module)]
+
+
+def asserts(sources: Sources) -> list[str]:
+    """`python -O` drops asserts, so none may guard anything."""
+    trees = ((module, ast.parse(text)) for module, text in sources.items())
+    return [f"{m}:{node.lineno}" for m, tree in trees for node in ast.walk(tree) if isinstance(node, ast.Assert)]
+
+
+def undocumented(sources: Sources) -> list[str]:
+    """Public modules without a docstring; a file with nothing in it has nothing to explain."""
+    public = {m: t for m, t in sources.items() if t.strip() and not re.search(r"\._(?!_init__)", m)}
+    return [module for module, text in public.items() if not ast.get_docstring(ast.parse(text))]
+
+
+RULES: dict[Callable[[Sources], list[str]], list[Sources]] = {
+    homeless: [{"nsed_torch.misc": ""}, {"nsed_torch.extra.__init__": ""}],
+    upward: [
+        {"nsed_torch.records.log": "import nsed_torch.agents.hub"},
+        {"nsed_torch.functional": "from nsed_torch.records import task"},
+        {"nsed_torch.nn.cell": "from nsed_torch.agents.requests import Message"},
+        {"nsed_torch.agents.hub": "def f():\n    from nsed_torch.deliberation import rnn"},
+        {"nsed_torch.nn.gate": "if TYPE_CHECKING:\n    from ..training import loss"},
+        {"nsed_torch.config.__init__": "from ..experiments import tune"},
+        {"nsed_torch.agents.hub": "from nsed_torch import Task"},
+    ],
+    cycles: [
+        {"nsed_torch.nn.a": "from . import b", "nsed_torch.nn.b": "from nsed_torch.nn.a import x"},
+        {
+            "nsed_torch.nn.__init__": "from .a import x",
+            "nsed_torch.nn.a": "def f():\n    import nsed_torch.nn",
+        },
+    ],
+    misplaced_libraries: [
+        {"nsed_torch.nn.cell": "from transformers.cache_utils import Cache"},
+        {"nsed_torch.functional": "import jinja2"},
+        {"nsed_torch.deliberation.rnn": "def f():\n    from omegaconf import OmegaConf"},
+        {"nsed_torch.__init__": "import hydra"},
+    ],
+    too_long: [{"nsed_torch.nn.cell": "\n" * (MAX_LINES + 1)}],
+    catch_alls: [{"nsed_torch.nn.utils": ""}, {"nsed_torch.utils.text": ""}],
+    asserts: [{"nsed_torch.nn.cell": "def f(x):\n    assert x"}],
+    undocumented: [
+        {"nsed_torch.nn.cell": "x = 1"},
+        {"nsed_torch.nn.__init__": "from nsed_torch.nn.cell import x"},
+    ],
+}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_package_keeps_the_rule(rule: Callable[[Sources], list[str]]) -> None:
+    sources = package_sources()
+    assert "nsed_torch.records.transcript" in sources
+    assert rule(sources) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "planted"), [pytest.param(r, p, id=r.__name__) for r, ps in RULES.items() for p in ps]
+)
+def test_rule_finds_a_planted_violation(rule: Callable[[Sources], list[str]], planted: Sources) -> None:
+    assert rule(planted)
+
+
+def test_what_is_allowed_passes_every_rule() -> None:
+    sources = {
+        "nsed_torch.__init__": '"""Face."""\nfrom nsed_torch.nn import Cell\n',
+        "nsed_torch.nn.__init__": '"""Cells."""\nfrom nsed_torch.nn.cell import Cell\n',
+        "nsed_torch.nn.cell": '"""A cell."""\nimport torch\nfrom nsed_torch import __version__, functional\n',
+        "nsed_torch.functional": '"""Formulas."""\nimport torch\n',
+        "nsed_torch.agents.hub": '"""Hub."""\ndef f():\n    import transformers\n',
+        "nsed_torch.experiments.tune": '"""Tune."""\nimport hydra\nfrom nsed_torch.config import find\n',
+    }
+    assert {rule.__name__: rule(sources) for rule in RULES} == {rule.__name__: [] for rule in RULES}
+
+
+# Paths of one person's machine mean nothing on another; the words around them keep web addresses out.
+MACHINE_PATHS = re.compile(r"(?<![\w.:/~-])/(?:home|root|work|Users)/\w|\.\./shared")
+
+
+def machine_paths(texts: dict[str, str]) -> list[str]:
+    """Lines that name a folder of somebody's machine."""
+    lines = ((name, n, line) for name, text in texts.items() for n, line in enumerate(text.splitlines(), 1))
+    return [f"{name}:{n}: {line.strip()}" for name, n, line in lines if MACHINE_PATHS.search(line)]
+
+
+def project_texts() -> dict[str, str]:
+    """Every text file that git tracks or would track; none outside a checkout."""
+    command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        listed = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+    texts = {}
+    for name in filter(None, listed.split("\0")):
+        path = ROOT / name
+        if path.is_file() and b"\0" not in (content := path.read_bytes()):
+            texts[name] = content.decode("utf-8")
+    return texts
+
+
+def test_no_file_names_folders_of_one_machine() -> None:
+    texts = project_texts()
+    if not texts:
+        pytest.skip("not a git checkout, so nothing says which files belong to the project")
+    assert machine_paths(texts) == []
+
+
+@pytest.mark.parametrize("text", ["cd /" + "home/me/nsed", "x\n'/" + "work/main'", "see .." + "/shared/notes.md"])
+def test_machine_paths_are_found(text: str) -> None:
+    assert machine_paths({"a.md": text})
+
+
+def test_web_addresses_are_no_machine_paths() -> None:
+    assert machine_paths({"a.md": "https://example.org/" + "home/page and runs/" + "work/x"}) == []
