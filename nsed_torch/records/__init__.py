@@ -1,0 +1,31 @@
+"""What happened, on disk: tasks, transcripts, the call log, atomic writes."""
+
+from nsed_torch.records.call_log import CallLog, CallLogError, call_key
+from nsed_torch.records.files import read_json, write_json, write_text
+from nsed_torch.records.task import Task
+from nsed_torch.records.transcript import (
+    AgentRecord,
+    Critique,
+    MemorySlot,
+    Proposal,
+    Round,
+    Transcript,
+    Usage,
+)
+
+__all__ = [
+    "AgentRecord",
+    "CallLog",
+    "CallLogError",
+    "Critique",
+    "MemorySlot",
+    "Proposal",
+    "Round",
+    "Task",
+    "Transcript",
+    "Usage",
+    "call_key",
+    "read_json",
+    "write_json",
+    "write_text",
+]

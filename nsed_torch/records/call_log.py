@@ -1,0 +1,159 @@
+"""Every finished model call under its key: cache, crash recovery and replay in one mechanism."""
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+SCHEMA_VERSION = 1
+"""Raised by one when the table changes; stands in the file as SQLite's `user_version`."""
+
+_APPLICATION_ID = 0x4E534544  # "NSED": tells our files from other SQLite files
+_PATIENCE = 60.0  # seconds to wait for another process's write
+_CHUNK = 500  # keys a statement; SQLite allows 999 variables in its oldest builds
+
+
+class CallLogError(ValueError):
+    """A call log that cannot be used; one line that names the file and the remedy."""
+
+
+def call_key(**fields: Any) -> str:
+    """Name a call by everything that shapes its result.
+
+    Args:
+        fields: JSON values (texts, finite numbers, booleans, None, lists, dicts with text keys). Tuples count
+            as lists. 1, 1.0, "1" and True are four different values.
+
+    Returns:
+        The sha256 of the fields' canonical JSON, 64 hex digits; the order of fields does not matter.
+
+    Raises:
+        ValueError: if a number is NaN or infinite.
+        TypeError: if a value is no JSON value.
+    """
+    canonical = json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+class CallLog:
+    """A dictionary of finished calls that outlives the process.
+
+    One SQLite file in write-ahead mode. A `put` that returned survives the process's death at any later
+    moment. Several processes of one machine may share the file.
+
+    Args:
+        path: the file, made with its folders if missing; None keeps the log in memory.
+
+    Raises:
+        CallLogError: if the file is no call log of this version, or damaged, here or in any later call.
+        OSError: if its folder cannot be made.
+
+    Example:
+        >>> with CallLog(None) as log:
+        ...     log.put({call_key(prompt="2 + 2?"): {"text": "4"}})
+        ...     log.get([call_key(prompt="2 + 2?"), call_key(prompt="2 + 3?")]).values()
+        dict_values([{'text': '4'}])
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with self._one_line_errors():
+            self._db = sqlite3.connect(path or ":memory:", timeout=_PATIENCE, isolation_level="IMMEDIATE")
+        try:
+            with self._one_line_errors():
+                self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def get(self, keys: Iterable[str]) -> dict[str, Any]:
+        """Look calls up.
+
+        Args:
+            keys: any number of them.
+
+        Returns:
+            The values of those keys that are in the log, in the order of `keys`.
+        """
+        wanted = list(dict.fromkeys(keys))
+        found: dict[str, Any] = {}
+        with self._one_line_errors():
+            for start in range(0, len(wanted), _CHUNK):
+                chunk = wanted[start : start + _CHUNK]
+                marks = ",".join("?" * len(chunk))
+                rows = self._db.execute(f"SELECT key, value FROM calls WHERE key IN ({marks})", chunk)  # noqa: S608 - only question marks
+                found.update((key, json.loads(value)) for key, value in rows)
+        return {key: found[key] for key in wanted if key in found}
+
+    def put(self, items: Mapping[str, Any]) -> None:
+        """Add calls in one transaction: all of them or, if it fails, none. A known key gets the new value.
+
+        Args:
+            items: JSON values by key.
+
+        Raises:
+            ValueError: if a value holds NaN or infinity.
+            TypeError: if a value is no JSON value.
+        """
+        rows = [(key, json.dumps(value, allow_nan=False)) for key, value in items.items()]
+        with self._one_line_errors(), self._db:
+            self._db.executemany("INSERT OR REPLACE INTO calls (key, value) VALUES (?, ?)", rows)
+
+    def __len__(self) -> int:
+        with self._one_line_errors():
+            return int(self._db.execute("SELECT count(*) FROM calls").fetchone()[0])
+
+    def close(self) -> None:
+        """Let go of the file; closing twice is fine."""
+        self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _open(self) -> None:
+        """Check that the file is ours before anything is changed in it; lay an empty one out."""
+        if self._marks() == (0, 0, 0):
+            with self._db:
+                self._db.execute("BEGIN IMMEDIATE")
+                if self._marks() == (0, 0, 0):  # no other process was faster
+                    self._db.execute("CREATE TABLE calls (key TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL)")
+                    self._db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+                    self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        marks = self._marks()
+        if marks != (_APPLICATION_ID, SCHEMA_VERSION, 1):
+            raise sqlite3.DatabaseError(f"expected a call log of version {SCHEMA_VERSION}, got marks {marks}")
+        self._db.execute("PRAGMA journal_mode = WAL")
+        # Commits survive the death of the process; a power cut may take the last ones but breaks nothing.
+        self._db.execute("PRAGMA synchronous = NORMAL")
+
+    def _marks(self) -> tuple[int, int, int]:
+        """Application id, schema version and number of tables."""
+        (application,) = self._db.execute("PRAGMA application_id").fetchone()
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table'").fetchone()
+        return application, version, tables
+
+    @contextmanager
+    def _one_line_errors(self) -> Iterator[None]:
+        """Turn what SQLite says into one line with the file and the remedy."""
+        try:
+            yield
+        except sqlite3.ProgrammingError:
+            raise  # a closed log, a wrong thread: the caller's mistake, not the file's
+        except sqlite3.OperationalError as error:
+            remedy = "check that the folder is writable and has space and that no process holds the file"
+            raise CallLogError(f"{self.path}: cannot use the call log ({error}); {remedy}") from error
+        except (sqlite3.DatabaseError, json.JSONDecodeError) as error:
+            remedy = "remove this file, which loses only cached calls"
+            raise CallLogError(f"{self.path}: not a readable call log ({error}); {remedy}") from error
