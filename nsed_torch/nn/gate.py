@@ -1,0 +1,73 @@
+"""The semantic forget gate: what fades from memory, and how fast."""
+
+import math
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nsed_torch import functional
+from nsed_torch.nn.memory import MemoryState
+
+GateMode = Literal["learned", "leaky", "none"]
+
+
+class ForgetGate(nn.Module):
+    """Factor in [0, 1] on every slot's retention, once a round.
+
+    The paper names the gate but not its formula; all modes are ours:
+
+    - "learned": `sigmoid(b + w . [cos(m, c), cos(m, x), support, age])`, c the consensus embedding, x the
+      task's; starts as a constant leak (w = 0, b = logit(leak)).
+    - "leaky": the constant leak, not trained.
+    - "none": 1; nothing fades, the weakest slots are still displaced.
+
+    Args:
+        mode: one of the above.
+        leak: the factor at the start, in (0, 1).
+        dtype: of the parameters; torch's default if None.
+
+    Raises:
+        ValueError: if the mode is unknown or the leak out of range.
+    """
+
+    leak: Tensor
+
+    def __init__(self, mode: GateMode = "learned", leak: float = 0.8, dtype: torch.dtype | None = None) -> None:
+        super().__init__()
+        if mode not in get_args(GateMode):
+            raise ValueError(f"gate mode: expected one of {', '.join(get_args(GateMode))}, got {mode!r}")
+        if not 0 < leak < 1:
+            raise ValueError(f"gate leak: expected a value in (0, 1), got {leak}; mode 'none' keeps everything")
+        self.mode = mode
+        if mode == "learned":
+            self.weight = nn.Parameter(torch.zeros(4, dtype=dtype))
+            self.bias = nn.Parameter(torch.tensor(math.log(leak / (1 - leak)), dtype=dtype))
+        elif mode == "leaky":
+            self.register_buffer("leak", torch.tensor(leak, dtype=dtype))
+
+    def forward(
+        self, state: MemoryState, consensus: Float[Tensor, "batch dim"], task: Float[Tensor, "batch dim"]
+    ) -> Float[Tensor, "batch slot"]:
+        """The factor for each slot; 0 for an empty one.
+
+        Args:
+            state: the incoming slots, with the ages they had when the last round ended.
+            consensus: c.
+            task: x.
+        """
+        if self.mode == "learned":
+            toward_consensus = functional.cosine(state.embeddings, consensus[:, None, :])
+            toward_task = functional.cosine(state.embeddings, task[:, None, :])
+            features = torch.stack([toward_consensus, toward_task, state.support, state.age], dim=-1)
+            gate = functional.forget_gate(features, self.weight, self.bias)
+        elif self.mode == "leaky":
+            gate = self.leak.expand_as(state.retention)
+        else:
+            gate = torch.ones_like(state.retention)
+        return torch.where(state.mask, gate, 0)
+
+    def extra_repr(self) -> str:
+        """What `print` shows."""
+        return f"mode={self.mode!r}"

@@ -1,0 +1,91 @@
+"""The bounded memory that passes from round to round."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from nsed_torch import functional
+
+
+class MemoryState(NamedTuple):
+    """The slots of every task, strongest first; empty slots hold zeros.
+
+    Args:
+        embeddings: what each slot means.
+        retention: weight of each slot, in [0, 1].
+        support: net support of the proposal in the round that wrote the slot.
+        age: rounds since then, 0 for a slot just written.
+        mask: which slots hold something.
+    """
+
+    embeddings: Float[Tensor, "batch slot dim"]
+    retention: Float[Tensor, "batch slot"]
+    support: Float[Tensor, "batch slot"]
+    age: Float[Tensor, "batch slot"]
+    mask: Bool[Tensor, "batch slot"]
+
+    @classmethod
+    def empty(
+        cls,
+        batch: int,
+        slots: int,
+        dim: int,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> "MemoryState":
+        """What every deliberation starts from."""
+        zeros = torch.zeros(batch, slots, dtype=dtype, device=device)
+        embeddings = torch.zeros(batch, slots, dim, dtype=dtype, device=device)
+        return cls(embeddings, zeros, zeros, zeros, torch.zeros(batch, slots, dtype=torch.bool, device=device))
+
+    def hidden(self) -> Float[Tensor, "batch dim"]:
+        """The hidden state h, see `functional.hidden_state`."""
+        return functional.hidden_state(self.embeddings, self.retention, self.mask)
+
+
+class BoundedMemory(nn.Module):
+    """Forget, let the proposals in, keep as many slots as before: `functional.update_memory`. Ours."""
+
+    def forward(
+        self,
+        state: MemoryState,
+        gate: Float[Tensor, "batch slot"],
+        embeddings: Float[Tensor, "batch proposal dim"],
+        retention: Float[Tensor, "batch proposal"],
+        support: Float[Tensor, "batch proposal"],
+        *,
+        proposal_mask: Bool[Tensor, "batch proposal"],
+    ) -> tuple[MemoryState, Int[Tensor, "batch slot"]]:
+        """The next state and where each of its slots comes from.
+
+        Args:
+            state: the slots so far.
+            gate: factor on their retention.
+            embeddings: of the proposals that enter.
+            retention: they enter with.
+            support: they enter with.
+            proposal_mask: which proposals count.
+
+        Returns:
+            The new state, and for each of its slots the index among old slots followed by proposals, -1 if
+            empty.
+        """
+        kept, source = functional.update_memory(state.retention, state.mask, gate, retention, proposal_mask)
+        mask = source >= 0
+        index = source.clamp(min=0)
+
+        def pick(old: Tensor, new: Tensor) -> Tensor:
+            return torch.where(mask, torch.cat([old, new], 1).gather(1, index), 0)
+
+        pool = torch.cat([state.embeddings, embeddings], 1)
+        chosen = pool.gather(1, index[:, :, None].expand(-1, -1, pool.shape[-1]))
+        state = MemoryState(
+            embeddings=torch.where(mask[:, :, None], chosen, 0),
+            retention=kept,
+            support=pick(state.support, support),
+            age=pick(state.age + 1, torch.zeros_like(support)),
+            mask=mask,
+        )
+        return state, source

@@ -1,0 +1,234 @@
+import math
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.autograd import gradcheck
+
+from nsed_torch.nn import ConsensusCell, ForgetGate, MemoryState, TokenVote
+
+REAL = torch.float64
+
+
+def a_round(batch, voters, proposals, dim, seed):
+    g = torch.Generator().manual_seed(seed)
+    embeddings = torch.randn(batch, proposals, dim, generator=g, dtype=REAL)
+    ratings = torch.rand(batch, voters, proposals, generator=g, dtype=REAL) * 2 - 1
+    ratings = ratings * (torch.rand(ratings.shape, generator=g) < 0.8)
+    mask = torch.rand(batch, voters, proposals, generator=g) < 0.8
+    task = torch.randn(batch, dim, generator=g, dtype=REAL)
+    return embeddings, ratings, mask, task
+
+
+def trained(dim, agents, seed=0, **parts):
+    """A cell whose every parameter has left its starting point."""
+    cell = ConsensusCell(dim, agents, **parts).double()
+    g = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for p in cell.parameters():
+            p.add_(torch.randn(p.shape, generator=g, dtype=REAL) * 0.5)
+    return cell
+
+
+class Oracle:
+    """The published protocol with our recurrence, one task, in plain numbers."""
+
+    def __init__(self, slots, leak=0.8):
+        self.slots, self.leak, self.memory = slots, leak, []  # memory: (retention, embedding, support, age)
+
+    def round(self, embeddings, ratings, mask):
+        n = len(embeddings)
+        support = [0.0] * n
+        for row, counts in zip(ratings, mask, strict=True):
+            total = sum(abs(r) for r, c in zip(row, counts, strict=True) if c)
+            for j in range(n):
+                if counts[j] and total > 0:
+                    f = row[j] / total
+                    support[j] += math.copysign(math.sqrt(abs(f)), f)
+        odds = [math.exp(s) for s in support]
+        p = [o / sum(odds) for o in odds]
+        winner = max(range(n), key=lambda j: (support[j], -j))
+        old = [(self.leak * r, e, s, a + 1) for r, e, s, a in self.memory]
+        pool = old + [(p[j], embeddings[j], support[j], 0) for j in range(n)]
+        self.memory = sorted(pool, key=lambda slot: -round(slot[0], 9))[: self.slots]
+        weight = sum(slot[0] for slot in self.memory)
+        hidden = [sum(s[0] * s[1][d] for s in self.memory) / weight for d in range(len(embeddings[0]))]
+        total = sum(map(abs, support))
+        return support, p, winner, support[winner] / total if total else 0.0, hidden
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(2, 5), st.integers(1, 5), st.integers(0, 2**31), st.sampled_from([torch.float32, REAL]))
+def test_fresh_cell_is_the_published_protocol(agents, slots, seed, dtype):
+    cell, state = ConsensusCell(4, agents, slots).to(dtype), None
+    oracles = [Oracle(slots) for _ in range(2)]
+    for r in range(3):
+        e, ratings, mask, task = a_round(2, agents, agents, 4, seed + r)
+        mask &= ~torch.eye(agents, dtype=torch.bool)
+        e, ratings, task = e.to(dtype), ratings.to(dtype), task.to(dtype)
+        out, state = cell(e, ratings, mask, task, state)
+        for b, oracle in enumerate(oracles):
+            support, p, winner, conviction, hidden = oracle.round(e[b].tolist(), ratings[b].tolist(), mask[b].tolist())
+            atol = 1e-6 if dtype == REAL else 1e-5
+            assert out.support[b].tolist() == pytest.approx(support, abs=atol)
+            assert out.consensus[b].tolist() == pytest.approx(p, abs=atol)
+            assert support[out.winner[b]] == pytest.approx(support[winner], abs=atol)
+            assert out.conviction[b].item() == pytest.approx(conviction, abs=atol)
+            kept = state.retention[b][state.mask[b]].tolist()
+            assert kept == pytest.approx([slot[0] for slot in oracle.memory], abs=atol)
+            if dtype == REAL:  # float32 may keep another of two slots that differ by less than 1e-5
+                assert out.hidden[b].tolist() == pytest.approx(hidden, abs=atol)
+                assert out.hidden.tolist() == state.hidden().tolist()
+                assert state.support[b][state.mask[b]].tolist() == pytest.approx(
+                    [s[2] for s in oracle.memory], abs=atol
+                )
+                assert state.age[b][state.mask[b]].tolist() == [s[3] for s in oracle.memory]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 2**31), st.booleans())
+def test_masking_equals_deleting(voters, proposals, seed, old_vote):
+    v, p = voters + 2, proposals + 2
+    cell = trained(3, 9, seed, slots=3, vote=TokenVote() if old_vote else None)
+    g = torch.Generator().manual_seed(seed)
+    keep_v, keep_p = (torch.randperm(n, generator=g)[:m].sort().values for n, m in ((v, voters), (p, proposals)))
+    voter_mask, proposal_mask = torch.zeros(2, v, dtype=torch.bool), torch.zeros(2, p, dtype=torch.bool)
+    voter_mask[:, keep_v], proposal_mask[:, keep_p] = True, True
+    state = short = None
+    for r in range(3):
+        e, ratings, mask, task = a_round(2, v, p, 3, seed + r)
+        pool = torch.randperm(9, generator=g)[:v].expand(2, -1).clone()
+        small = cell(
+            e[:, keep_p], ratings[:, keep_v][:, :, keep_p], mask[:, keep_v][:, :, keep_p], task, short,
+            voters=pool[:, keep_v],
+        )  # fmt: skip
+        e = torch.where(proposal_mask[:, :, None], e, math.nan)
+        ratings = torch.where(voter_mask[:, :, None] & proposal_mask[:, None, :], ratings, math.nan)
+        pool[~voter_mask] = -1
+        masks = {"voter_mask": voter_mask, "proposal_mask": proposal_mask}
+        big = cell(e, ratings, mask, task, state, voters=pool, **masks)
+        close = {"atol": 1e-12, "rtol": 0}
+        torch.testing.assert_close(big[0].ballots[:, keep_v][:, :, keep_p], small[0].ballots, **close)
+        torch.testing.assert_close(big[0].reliability[:, keep_v], small[0].reliability, **close)
+        for name in ("support", "consensus", "controversy"):
+            torch.testing.assert_close(getattr(big[0], name)[:, keep_p], getattr(small[0], name), **close)
+        for name in ("conviction", "decisiveness", "all_negative", "gate", "hidden"):
+            torch.testing.assert_close(getattr(big[0], name), getattr(small[0], name), **close)
+        assert torch.equal(big[0].winner, keep_p[small[0].winner])
+        renamed = torch.cat([torch.arange(3), keep_p + 3, torch.tensor([-1])])[small[0].source]
+        assert torch.equal(big[0].source, renamed)
+        for mine, other in zip(big[1], small[1], strict=True):
+            torch.testing.assert_close(mine, other, **close)
+        state, short = big[1], small[1]
+
+
+@pytest.mark.parametrize(("voters", "proposals"), [(3, 4), (1, 3), (3, 1)])
+def test_gradcheck_through_two_rounds(voters, proposals):
+    cell = trained(2, 3, slots=3)
+    first, second = (a_round(2, voters, proposals, 2, seed) for seed in (1, 2))
+    mask = torch.ones_like(first[2])
+    mask[:, 0] = voters == 1
+    names = [name for name, _ in cell.named_parameters()]
+    ratings = [r[1] + 0.1 * r[1].sign() + (r[1] == 0) * 0.3 for r in (first, second)]
+
+    def run(e, ratings0, ratings1, task, *parameters):
+        def call(*args):
+            return torch.func.functional_call(cell, dict(zip(names, parameters, strict=True)), args)
+
+        _, state = call(e, ratings0, mask, task)
+        out, state = call(second[0], ratings1, mask, task, state)
+        return out.consensus, out.hidden, out.conviction, state.retention, out.reliability
+
+    inputs = [first[0], *ratings, first[3], *(p.detach() for p in cell.parameters())]
+    assert gradcheck(run, [t.detach().clone().requires_grad_() for t in inputs])
+
+
+def test_gradients_cross_rounds_and_reach_every_parameter():
+    cell = trained(3, 4)
+    e, ratings, mask, task = a_round(2, 4, 4, 3, 7)
+    e.requires_grad_()
+    mask[:] = ~torch.eye(4, dtype=torch.bool)
+    _, state = cell(e, ratings, mask, task)
+    _, state = cell(a_round(2, 4, 4, 3, 8)[0], a_round(2, 4, 4, 3, 8)[1], mask, task, state)
+    out, _ = cell(a_round(2, 4, 4, 3, 9)[0], a_round(2, 4, 4, 3, 9)[1], mask, task, state)
+    out.consensus[:, 0].sum().backward()
+    assert e.grad.abs().sum() > 0
+    for name, parameter in cell.named_parameters():
+        assert parameter.grad.abs().sum() > 0, name
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, REAL])
+def test_finite_where_nobody_votes_or_answers_or_all_tie(dtype):
+    cell = trained(3, 3).to(dtype)
+    e = torch.zeros(3, 3, 3, dtype=dtype, requires_grad=True)
+    ratings = torch.zeros(3, 3, 3, dtype=dtype)
+    ratings[2] = 1.0
+    ratings[0, 1] = math.nan
+    ratings.requires_grad_()
+    mask = torch.ones(3, 3, 3, dtype=torch.bool)
+    mask[0] = False
+    answered = torch.tensor([[True] * 3, [False] * 3, [True] * 3])
+    task, state = torch.zeros(3, 3, dtype=dtype), None
+    for _ in range(3):
+        out, state = cell(e, ratings, mask, task, state, proposal_mask=answered)
+    (out.consensus.sum() + out.hidden.sum() + out.conviction.sum() + state.retention.sum()).backward()
+    assert out.winner.tolist() == [0, -1, 0]
+    assert not state.mask[1].any()
+    for tensor in (e, ratings, *cell.parameters()):
+        assert tensor.grad.isfinite().all()
+
+
+def test_parameters_and_state_dict():
+    cell = ConsensusCell(3, 4, beta=2.0, kappa=0.5)
+    shapes = {name: tuple(p.shape) for name, p in cell.named_parameters()}
+    assert shapes == {
+        "log_beta": (), "kappa": (), "gate.weight": (4,), "gate.bias": (),
+        "reliability.bias": (4,), "reliability.weight": (4, 6),
+    }  # fmt: skip
+    assert cell.beta.item() == pytest.approx(2)
+    other = ConsensusCell(3, 4)
+    other.load_state_dict(cell.state_dict())
+    assert (other.beta.item(), other.kappa.item()) == (pytest.approx(2), 0.5)
+    assert ConsensusCell(3, 4).beta.item() == 1
+    assert "agents=4" in repr(ConsensusCell(3, 4, gate=ForgetGate("none")))
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="at least 1, got 3, 0 and 4"):
+        ConsensusCell(3, 0)
+    with pytest.raises(ValueError, match=r"finite beta above 0, got 0\.0"):
+        ConsensusCell(3, 2, beta=0.0)
+    cell = ConsensusCell(3, 2).double()
+    e, ratings, mask, task = a_round(1, 2, 2, 4, 0)
+    with pytest.raises(ValueError, match="embeddings of width 3, got 4"):
+        cell(e, ratings, mask, task)
+    e, ratings, mask, task = a_round(1, 3, 2, 3, 0)
+    with pytest.raises(ValueError, match="at most 2 voters, got 3: raise agents"):
+        cell(e, ratings, mask, task)
+    with pytest.raises(ValueError, match=r"\(1, 4\), got \(1, 2\): start from state=None"):
+        cell(e, ratings[:, :2], mask[:, :2], task, MemoryState.empty(1, 2, 3, REAL))
+
+
+COMPILE = """
+import torch
+from nsed_torch.nn import ConsensusCell
+cell = ConsensusCell(4, 3)
+fast = torch.compile(cell, fullgraph=True, backend="aot_eager")
+torch.manual_seed(0)
+state = plain = None
+for _ in range(2):
+    args = torch.randn(2, 3, 4), torch.rand(2, 3, 3), ~torch.eye(3, dtype=torch.bool).expand(2, 3, 3), torch.randn(2, 4)
+    out, state = fast(*args, state)
+    expected, plain = cell(*args, plain)
+    torch.testing.assert_close(tuple(out), tuple(expected))
+out.hidden.sum().backward()
+assert cell.gate.bias.grad.isfinite()
+"""
+
+
+def test_compiles_as_one_graph():
+    # in a child process: the type checks that pytest hooks in cannot be traced
+    subprocess.run([sys.executable, "-c", COMPILE], check=True, timeout=300)

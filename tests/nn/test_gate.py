@@ -1,0 +1,48 @@
+import pytest
+import torch
+
+from nsed_torch.nn import ForgetGate, MemoryState
+
+STATE = MemoryState(
+    embeddings=torch.tensor([[[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]]),
+    retention=torch.tensor([[0.6, 0.4, 0.0]]),
+    support=torch.tensor([[1.0, -1.0, 0.0]]),
+    age=torch.tensor([[0.0, 2.0, 0.0]]),
+    mask=torch.tensor([[True, True, False]]),
+)
+CONSENSUS, TASK = torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 1.0]])
+
+
+@pytest.mark.parametrize("mode", ["learned", "leaky"])
+def test_starts_as_a_constant_leak(mode):
+    gate = ForgetGate(mode, leak=0.7)
+    torch.testing.assert_close(gate(STATE, CONSENSUS, TASK), torch.tensor([[0.7, 0.7, 0.0]]))
+    assert len(gate.state_dict()) == {"learned": 2, "leaky": 1}[mode]
+
+
+def test_learned_gate_reads_meaning_support_and_age():
+    gate = ForgetGate()
+    with torch.no_grad():
+        gate.weight.copy_(torch.tensor([1.0, 2.0, 3.0, 4.0]))
+        gate.bias.zero_()
+    near = 2 / 2**0.5
+    expected = torch.tensor([[1 + near + 3, near - 3 + 8]]).sigmoid()
+    got = gate(STATE, CONSENSUS, TASK)
+    torch.testing.assert_close(got[:, :2], expected)
+    got.sum().backward()
+    assert gate.weight.grad.isfinite().all()
+    assert gate.bias.grad.isfinite()
+
+
+def test_only_the_learned_gate_has_parameters():
+    assert [len(list(ForgetGate(mode).parameters())) for mode in ("learned", "leaky", "none")] == [2, 0, 0]
+    assert ForgetGate("none")(STATE, CONSENSUS, TASK).tolist() == [[1, 1, 0]]
+    assert "leaky" in repr(ForgetGate("leaky"))
+
+
+def test_bad_arguments():
+    # the hook that checks types under test speaks first where the mode is no Literal
+    with pytest.raises(Exception, match="mode"):
+        ForgetGate("sticky")
+    with pytest.raises(ValueError, match=r"gate leak: expected a value in \(0, 1\), got 1.0; mode 'none' keeps"):
+        ForgetGate("leaky", leak=1.0)
