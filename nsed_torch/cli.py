@@ -1,0 +1,189 @@
+"""`nsed <verb> [overrides]`: finds the verb, hands Hydra its arguments, turns faults into one line.
+
+Nothing heavy is imported before a verb runs, so that help is immediate.
+"""
+
+import contextlib
+import difflib
+import importlib
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NoReturn, TextIO, cast
+
+from nsed_torch import __version__
+
+VERBS = {
+    "deliberate": "ask a team of local models one question and see how they got to the answer",
+    "fetch": "get the weights of an ensemble ahead of time",
+    "report": "turn a run folder into a page one can read",
+    "bench": "measure the engine on this machine",
+}
+"""What `nsed` can do; `nsed_torch.experiments` has a module and `conf/` a root config of each name."""
+
+_USAGE = """\
+usage: nsed <verb> [key=value ...] [-m] [--cfg job] [--help]
+
+{verbs}
+
+nsed <verb> --help lists the settings of a verb; -m runs every combination of values with commas.
+A question is any text: nsed deliberate "Which is larger, 17 or 71?", or question=@file, or - for standard input;
+its commas never sweep. NSED_DEBUG=1 shows where an error came from."""
+
+# Hydra's options that take the next argument as their value.
+_VALUED = frozenset({"-c", "--cfg", "-p", "--package", "-i", "--info", "--experimental-rerun"})
+_VALUED |= {"-cp", "--config-path", "-cn", "--config-name", "-cd", "--config-dir"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb.
+
+    Args:
+        argv: the verb and its arguments, as a shell passes them; None takes them from the command line.
+
+    Returns:
+        The exit code: 0; 2 after one line on standard error about what the user can fix; 130 after Ctrl-C.
+        Other errors are ours and come out as they are.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in {"-h", "--help"}:
+        verbs = "\n".join(f"  {verb:10}  {gloss}" for verb, gloss in VERBS.items())
+        return _say(_USAGE.format(verbs=verbs))
+    verb, *rest = arguments
+    if verb == "--version":
+        return _say(f"nsed_torch {__version__}")
+    if verb not in VERBS:
+        return _complain("nsed", f"unknown verb {verb!r}{_did_you_mean(verb, VERBS)} verbs: {', '.join(VERBS)}")
+    try:
+        return _run(verb, rest)
+    except KeyboardInterrupt:
+        _complain(f"nsed {verb}", "interrupted; the same command with the same output_dir goes on from here")
+        return 130
+    except Exception as error:
+        message = None if os.environ.get("NSED_DEBUG") == "1" else _explain(error, verb)
+        if message is None:
+            raise
+        return _complain(f"nsed {verb}", message)
+
+
+def _run(verb: str, arguments: Sequence[str]) -> int:
+    from nsed_torch.config import with_question  # noqa: PLC0415 - Hydra is slow to import
+
+    options, values = _split(arguments)
+    _check_options(options)
+    experiment = importlib.import_module(f"nsed_torch.experiments.{verb}")
+    if verb == "deliberate":
+        values = with_question(values, verb)
+    with _command_line([f"nsed {verb}", *options, *values]):
+        try:
+            experiment.main()
+        except SystemExit as stop:  # how Hydra ends --help
+            return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    return 0
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Hydra's options with their values, and everything else. Hydra itself would stop at an option in between."""
+    options: list[str] = []
+    values: list[str] = []
+    previous = ""
+    for argument in arguments:
+        is_option = argument.startswith("-") and argument != "-"
+        (options if is_option or previous in _VALUED else values).append(argument)
+        previous = argument
+    return options, values
+
+
+def _check_options(options: list[str]) -> None:
+    """Let Hydra's parser read the options ahead of Hydra, which would complain in several lines."""
+    from hydra._internal.utils import get_args_parser  # noqa: PLC0415 - Hydra is slow to import
+
+    def refuse(message: str) -> NoReturn:
+        raise ValueError(f"{message}; a text that starts with a dash goes in as key='-...'")
+
+    parser = get_args_parser()
+    parser.error = refuse  # type: ignore[method-assign]
+    if parser.parse_args(options).experimental_rerun is not None:
+        raise ValueError("--experimental-rerun loads a pickle, which may run code: pass the overrides instead")
+
+
+@contextlib.contextmanager
+def _command_line(arguments: list[str]) -> Iterator[None]:
+    """Let Hydra read these arguments and raise its errors instead of printing them; then put all back."""
+    argv, full = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
+    sys.argv, os.environ["HYDRA_FULL_ERROR"] = arguments, "1"
+    try:
+        with contextlib.redirect_stderr(cast(TextIO, _WithoutEcho(sys.stderr))):
+            yield
+    finally:
+        sys.argv = argv
+        os.environ.pop("HYDRA_FULL_ERROR")
+        if full is not None:
+            os.environ["HYDRA_FULL_ERROR"] = full
+
+
+class _WithoutEcho:
+    """Standard error without the line in which Hydra repeats a failed job's overrides."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        echo = text.startswith("Error executing job with overrides:")
+        return len(text) if echo else self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _explain(error: Exception, verb: str) -> str | None:
+    """What the user can fix; None for an error that is ours."""
+    from hydra.errors import HydraException  # noqa: PLC0415 - Hydra is slow to import
+    from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException  # noqa: PLC0415
+
+    if isinstance(error, MissingMandatoryValue):
+        return f"setting {error.full_key!r} has no value; pass {error.full_key}=..."
+    if isinstance(error, HydraException | OmegaConfBaseException | ValueError):
+        return _explain_setting(str(error), verb) or _trim(error)
+    if isinstance(error, OSError):  # comes second: some of Hydra's errors are OSErrors as well
+        return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+    return None
+
+
+def _explain_setting(text: str, verb: str) -> str | None:
+    """Hydra's complaint about an unknown setting or option, with what is known; None for other complaints."""
+    if unknown := re.match(r"Could not override '([^']*)'\.", text):
+        from nsed_torch.config import setting_names  # noqa: PLC0415 - Hydra is slow to import
+
+        key = unknown[1]
+        return f"unknown setting {key!r}{_did_you_mean(key, setting_names(verb))} nsed {verb} --help lists all"
+    options = r"Could not find '([^']*)'\s+Available options in '[^']*':(.*?)(?:Config search path|$)"
+    if missing := re.search(options, text, re.DOTALL):
+        return f"could not find {missing[1]!r}; available: {', '.join(missing[2].split())}"
+    return None
+
+
+def _trim(error: Exception) -> str:
+    """The error's text without search paths, links to Hydra's manual and OmegaConf's object types."""
+    text = str(error)
+    cause = error.__cause__
+    if text.startswith("Error merging override") and cause is not None:
+        text = f"{text}: {cause}"
+    text = re.split(r"Config search path:|\s+See https?://|\n\s*object_type=", text)[0]
+    return re.sub(r"\s*\n\s*full_key: ", "; setting ", text)
+
+
+def _did_you_mean(word: str, known: Iterable[str]) -> str:
+    nearest = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {nearest[0]!r}?" if nearest else ";"
+
+
+def _say(text: str) -> int:
+    sys.stdout.write(text + "\n")
+    return 0
+
+
+def _complain(who: str, message: str) -> int:
+    sys.stderr.write(f"{who}: {' '.join(message.split())}\n")
+    return 2

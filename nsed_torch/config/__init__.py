@@ -1,0 +1,8 @@
+"""Where YAML meets Python: where `conf/` lies, what a config may hold and build, how text gets through Hydra."""
+
+from nsed_torch.config.instantiate import instantiate
+from nsed_torch.config.overrides import escape, quote, setting_names, with_question
+from nsed_torch.config.paths import conf_dir
+from nsed_torch.config.schema import register
+
+__all__ = ["conf_dir", "escape", "instantiate", "quote", "register", "setting_names", "with_question"]

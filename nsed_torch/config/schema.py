@@ -1,0 +1,64 @@
+"""The settings every verb knows, typed, so that a misspelled or ill-typed one is refused before anything runs."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+
+
+@dataclass
+class DeliberateConfig:
+    """Settings of `nsed deliberate`; conf/deliberate.yaml explains them."""
+
+    question: str = ""
+    rounds: int = 3
+    seed: int = 0
+    memory_tokens: int = 256
+    output_dir: str = ""
+    ensemble: dict[str, Any] = field(default_factory=dict)
+    encoder: dict[str, Any] = field(default_factory=dict)
+    consensus: dict[str, Any] = field(default_factory=dict)
+    rating: dict[str, Any] = field(default_factory=dict)
+    halting: dict[str, Any] = field(default_factory=dict)
+    broker: dict[str, Any] | None = None
+    prompts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class FetchConfig:
+    """Settings of `nsed fetch`."""
+
+    offline: bool = False
+    output_dir: str = "."
+    ensemble: dict[str, Any] = field(default_factory=dict)
+    encoder: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class ReportConfig:
+    """Settings of `nsed report`."""
+
+    run: str = ""
+    output_dir: str = "."
+
+
+@dataclass
+class BenchConfig:
+    """Settings of `nsed bench`."""
+
+    target: str = "engine"
+    repeats: int = 5
+    output_dir: str = ""
+    backbone: dict[str, Any] = field(default_factory=dict)
+
+
+def register() -> None:
+    """Make the schemas known to Hydra as `<verb>_schema`."""
+    store = ConfigStore.instance()
+    for verb, schema in (
+        ("deliberate", DeliberateConfig),
+        ("fetch", FetchConfig),
+        ("report", ReportConfig),
+        ("bench", BenchConfig),
+    ):
+        store.store(name=f"{verb}_schema", node=schema)
