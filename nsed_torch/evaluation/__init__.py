@@ -1,0 +1,1 @@
+"""Reading results: the report page."""

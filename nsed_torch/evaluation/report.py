@@ -1,0 +1,180 @@
+"""One self-contained page that shows how a team got to its answer."""
+
+import functools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from nsed_torch.records.files import write_text
+from nsed_torch.records.transcript import MemorySlot, Transcript
+
+_STOP_REASONS = {
+    "rounds": "all rounds done",
+    "evidence": "enough evidence",
+    "budget": "budget spent",
+    "no_answers": "nobody answered",
+}
+
+# Browsers drop or reinterpret control characters, and UTF-8 has no lone surrogates: show them, lose nothing.
+_VISIBLE = {
+    **{code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\t\n"},
+    0x7F: "\u2421",
+    **dict.fromkeys((*range(0x80, 0xA0), *range(0xD800, 0xE000), 0xFFFE, 0xFFFF), "\ufffd"),
+}
+
+
+@dataclass(frozen=True)
+class SlotHistory:
+    """One memory slot over all rounds.
+
+    Args:
+        text: what agents read of it.
+        agent: who wrote it.
+        born: index of the round it was proposed in.
+        last: index of the last round after which it was still kept.
+        states: one entry a round; None where the slot was not in memory.
+        source: (round index, proposal index) of the proposal it holds word for word, if there is one.
+    """
+
+    text: str
+    agent: str
+    born: int
+    last: int
+    states: list[MemorySlot | None]
+    source: tuple[int, int] | None
+
+
+def slot_histories(transcript: Transcript) -> list[SlotHistory]:
+    """Follow every memory slot over the rounds.
+
+    A slot is the same slot as long as its author, round of birth and text stay.
+
+    Returns:
+        The slots in order of birth, ties as the memory first listed them.
+    """
+    kept: dict[tuple[int, str, str], list[MemorySlot | None]] = {}
+    for position, turn in enumerate(transcript.rounds):
+        for slot in turn.memory:
+            states = kept.setdefault((slot.round, slot.agent, slot.text), [None] * len(transcript.rounds))
+            states[position] = slot
+    sources = {
+        (turn.index, proposal.agent, proposal.text): (turn.index, j)
+        for turn in transcript.rounds
+        for j, proposal in enumerate(turn.proposals)
+    }
+    return [
+        SlotHistory(
+            text=key[2],
+            agent=key[1],
+            born=key[0],
+            last=max(turn.index for turn, state in zip(transcript.rounds, states, strict=True) if state),
+            states=states,
+            source=sources.get(key),
+        )
+        for key, states in sorted(kept.items(), key=lambda item: item[0][0])
+    ]
+
+
+def render_report(transcripts: Sequence[Transcript]) -> str:
+    """Draw transcripts as one HTML page that needs no network and runs no script.
+
+    Every text is escaped; control characters are drawn as visible symbols.
+
+    Args:
+        transcripts: one or more, shown in this order.
+
+    Returns:
+        The whole page; it can be encoded as UTF-8 whatever the texts hold.
+
+    Raises:
+        ValueError: if there is no transcript.
+    """
+    if not transcripts:
+        raise ValueError("expected at least one transcript to report on, got none: run `nsed deliberate` first")
+    page = _environment().get_template("report.html.jinja")
+    return page.render(transcripts=transcripts, stop_reasons=_STOP_REASONS) + "\n"
+
+
+def write_report(folder: Path) -> Path:
+    """Read a run folder's `transcript.json` and write `report.html` beside it, whole or not at all.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        ValueError: if the folder holds no transcript, or one that this package cannot read.
+    """
+    source = folder / "transcript.json"
+    if not source.is_file():
+        raise ValueError(
+            f"{folder}: expected a run folder with a transcript.json, found none; "
+            "name the output_dir of a finished `nsed deliberate`"
+        )
+    target = folder / "report.html"
+    write_text(target, render_report([Transcript.load(source)]))
+    return target
+
+
+@functools.cache
+def _environment() -> Environment:
+    # Model text reaches templates as values only, never as template source, so plain autoescaping is enough.
+    environment = Environment(
+        loader=PackageLoader("nsed_torch.evaluation"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters = (_signed, _percent, _seconds, _price, _preview, _flatten)
+    environment.filters |= {function.__name__.removeprefix("_"): function for function in filters}
+    environment.globals["slot_histories"] = slot_histories
+    return environment
+
+
+def _visible(value: Any) -> Any:
+    """Make what a page cannot carry visible; applied to every value that a template prints."""
+    return value.replace("\r\n", "\n").translate(_VISIBLE) if isinstance(value, str) else value
+
+
+def _signed(number: float) -> str:
+    """Two decimals with a sign; what rounds to zero has none."""
+    text = f"{number:+.2f}"
+    return "0.00" if float(text) == 0 else text.replace("-", "\N{MINUS SIGN}")
+
+
+def _percent(share: float, whole: float = 1.0) -> str:
+    """A share's size as a CSS percentage in 0..100."""
+    return f"{min(100 * abs(share) / whole, 100):.0f}%" if whole else "0%"
+
+
+def _seconds(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+
+
+def _price(dollars: float) -> str:
+    if 0 < dollars < 0.0001:
+        return "under US$ 0.0001"
+    return "US$ 0" if dollars == 0 else "US$ " + f"{dollars:,.4f}".removesuffix("00")
+
+
+def _preview(text: str, length: int = 140) -> str:
+    """The text's beginning on one line."""
+    # Only the beginning is split, so a very long text costs nothing.
+    line = " ".join(text[: 4 * length].split())
+    return line if len(line) <= length and len(text) <= 4 * length else line[: length - 1].rstrip() + "…"
+
+
+def _flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Nested settings as (dotted name, value) pairs; what is no text is written as JSON."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
