@@ -1,0 +1,54 @@
+"""Everything that talks to a language model: engines, ensembles, prompts, the encoder, weights."""
+
+from nsed_torch.agents.encoder import Encoder, SentenceEncoder
+from nsed_torch.agents.ensemble import Agent, Ensemble, Progress
+from nsed_torch.agents.loading import load_backbone, load_encoder
+from nsed_torch.agents.prompts import Prompts, parse_score, unfence
+from nsed_torch.agents.requests import (
+    ContextWindowError,
+    Decoding,
+    Engine,
+    EngineError,
+    GenerateRequest,
+    Generation,
+    Message,
+    RateRequest,
+    Rating,
+    RatingScale,
+)
+from nsed_torch.agents.scripted import HashedEncoder, ScriptedEngine
+from nsed_torch.agents.seeding import call_seed
+from nsed_torch.agents.transformers_engine import TransformersEngine
+from nsed_torch.agents.weights import PackagedWeights, ResolvedWeights, Weights, Wheel, resolve
+
+__all__ = [
+    "Agent",
+    "ContextWindowError",
+    "Decoding",
+    "Encoder",
+    "Engine",
+    "EngineError",
+    "Ensemble",
+    "GenerateRequest",
+    "Generation",
+    "HashedEncoder",
+    "Message",
+    "PackagedWeights",
+    "Progress",
+    "Prompts",
+    "RateRequest",
+    "Rating",
+    "RatingScale",
+    "ResolvedWeights",
+    "ScriptedEngine",
+    "SentenceEncoder",
+    "TransformersEngine",
+    "Weights",
+    "Wheel",
+    "call_seed",
+    "load_backbone",
+    "load_encoder",
+    "parse_score",
+    "resolve",
+    "unfence",
+]

@@ -1,0 +1,106 @@
+"""From chat messages to the token ids a model reads."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+from nsed_torch.agents.requests import Message
+
+PLAIN_TEMPLATE = (
+    "{{ bos_token }}"
+    "{% for message in messages %}### {{ message['role'] | capitalize }}:\n{{ message['content'] }}\n\n{% endfor %}"
+    "{% if add_generation_prompt %}### Assistant:\n{% endif %}"
+)
+"""For base models that bring no chat template."""
+
+PLAIN_STOP = "\n###"
+"""What a base model writes when it opens another turn of the plain template."""
+
+
+class Chat:
+    """A tokenizer with its chat template: renders messages so that no text can pose as the template.
+
+    Args:
+        tokenizer: a Hugging Face tokenizer.
+        template: None for the tokenizer's own, "plain" for headed paragraphs, or Jinja text.
+
+    Raises:
+        ValueError: if the tokenizer has no chat template and none was given.
+    """
+
+    def __init__(self, tokenizer: Any, template: str | None = None) -> None:
+        self.tokenizer = tokenizer
+        self.template = PLAIN_TEMPLATE if template == "plain" else template or tokenizer.chat_template
+        if not self.template:
+            raise ValueError("expected a chat template, the tokenizer has none: set chat_template=plain")
+        self.stop = PLAIN_STOP if self.template == PLAIN_TEMPLATE else None
+        # Added tokens are matched anywhere in a text, special or not, so model text must not spell them.
+        self.control = sorted({str(t) for t in (*tokenizer.all_special_tokens, *tokenizer.get_added_vocab())} - {""})
+        self.takes_system = self._takes_system()
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the template, for the keys of calls."""
+        return hashlib.sha256(self.template.encode()).hexdigest()[:16]
+
+    def text(self, messages: Sequence[Message]) -> str:
+        """The rendered chat up to where the assistant speaks."""
+        if not self.takes_system:
+            messages = merge_system(messages)
+        chat = [{"role": m.role, "content": self.neutralize(m.content)} for m in messages]
+        rendered: str = self.tokenizer.apply_chat_template(
+            chat, chat_template=self.template, tokenize=False, add_generation_prompt=True
+        )
+        return rendered
+
+    def ids(self, messages: Sequence[Message]) -> list[int]:
+        """Token ids of the rendered chat."""
+        return self.encode(self.text(messages))
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text as it stands."""
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids
+
+    def neutralize(self, text: str) -> str:
+        """Break every spelling of a control token by a space behind its first character."""
+        for token in self.control:
+            if token.strip() and len(token) > 1 and token in text:
+                text = text.replace(token, f"{token[0]} {token[1:]}")
+        return text
+
+    def label_ids(self, labels: Sequence[str]) -> list[int]:
+        """The one token each label is when the assistant opens its turn with it.
+
+        Raises:
+            ValueError: if a label is more than one token there.
+        """
+        opening = self.text([Message("user", "?")])
+        before = self.encode(opening)
+        ids = []
+        for label in labels:
+            after = self.encode(opening + label)
+            if after[:-1] != before:
+                raise ValueError(
+                    f"expected rating labels of one token each, {label!r} is {after[len(before) :]} for this model: "
+                    "choose other labels"
+                )
+            ids.append(after[-1])
+        return ids
+
+    def _takes_system(self) -> bool:
+        from jinja2 import TemplateError  # noqa: PLC0415 - as heavy as the tokenizer, wanted only beside it
+
+        self.takes_system = True
+        try:
+            return "mark" in self.text([Message("system", "mark"), Message("user", "?")])
+        except TemplateError:
+            return False
+
+
+def merge_system(messages: Sequence[Message]) -> list[Message]:
+    """Put the system text in front of the first user message, for templates that know no system role."""
+    if not messages or messages[0].role != "system":
+        return list(messages)
+    system, first, *rest = messages
+    return [Message(first.role, f"{system.content}\n\n{first.content}"), *rest]

@@ -1,0 +1,159 @@
+"""Agents and the backbones they share."""
+
+import dataclasses
+import importlib.metadata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from torch import nn
+
+from nsed_torch.agents.requests import Decoding, Engine, GenerateRequest, Generation, RateRequest, Rating
+from nsed_torch.records import AgentRecord, CallLog, Usage, call_key
+
+Progress = Callable[[int, int], None]
+"""Called with calls done and calls in all."""
+
+R = TypeVar("R", Generation, Rating)
+
+
+@dataclass(frozen=True)
+class Agent:
+    """A backbone with an adapter, a persona, decoding settings and a price.
+
+    Args:
+        name: unique in its ensemble; no model ever reads it.
+        backbone: key of the engine it runs on.
+        persona: what it is told about itself.
+        decoding: how its tokens are drawn.
+        adapter: name of a LoRA adapter of its backbone; None for the bare backbone.
+        prompt_price: US$ per million tokens read.
+        completion_price: US$ per million tokens written.
+    """
+
+    name: str
+    backbone: str
+    persona: str = ""
+    decoding: Decoding = Decoding()
+    adapter: str | None = None
+    prompt_price: float = 0.0
+    completion_price: float = 0.0
+
+    def usage(self, prompt_tokens: int, completion_tokens: int, seconds: float = 0.0) -> Usage:
+        """One call's cost at this agent's prices."""
+        price = (prompt_tokens * self.prompt_price + completion_tokens * self.completion_price) / 1e6
+        return Usage(1, prompt_tokens, completion_tokens, price, seconds)
+
+
+class Ensemble(nn.Module):
+    """The agents of a run and the engines that speak for them, each engine held once.
+
+    Every call is looked up in the call log first and stored there as soon as its batch is done.
+
+    Args:
+        engines: backbone name -> engine. Those that are modules become submodules, so `.to()`, `.parameters()` and
+            `state_dict()` reach their weights.
+        agents: two or more, with different names.
+        call_log: where finished calls are kept; None keeps them in memory.
+
+    Raises:
+        ValueError: for fewer than two agents, equal names, or an unknown backbone or adapter.
+    """
+
+    def __init__(
+        self, engines: Mapping[str, Engine], agents: Sequence[Agent], *, call_log: CallLog | None = None
+    ) -> None:
+        super().__init__()
+        self.agents = tuple(agents)
+        self.engines = dict(engines)
+        self.backbones = nn.ModuleDict({k: e for k, e in engines.items() if isinstance(e, nn.Module)})
+        self.call_log = call_log if call_log is not None else CallLog(None)
+        self._by_name = {agent.name: agent for agent in self.agents}
+        if len(self.agents) < 2:
+            raise ValueError(f"expected an ensemble of at least 2 agents, got {len(self.agents)}: add agents to it")
+        if len(self._by_name) < len(self.agents):
+            raise ValueError(f"expected agents with different names, got {[a.name for a in self.agents]}")
+        for agent in self.agents:
+            if agent.backbone not in self.engines:
+                known = ", ".join(sorted(self.engines))
+                raise ValueError(f"agent {agent.name!r}: expected a backbone out of {known}, got {agent.backbone!r}")
+            self.engine(agent).identity(agent.adapter)
+
+    def __len__(self) -> int:
+        return len(self.agents)
+
+    def agent(self, name: str) -> Agent:
+        """The agent of that name."""
+        return self._by_name[name]
+
+    def engine(self, agent: Agent) -> Engine:
+        """The engine an agent runs on."""
+        return self.engines[agent.backbone]
+
+    def count_tokens(self, text: str) -> int:
+        """Length of a text in the tokens of whichever engine needs most."""
+        return max(engine.count_tokens(text) for engine in self.engines.values())
+
+    def generate(self, requests: Sequence[GenerateRequest], progress: Progress | None = None) -> list[Generation]:
+        """Answer requests of any agents: one stream of batches a backbone."""
+        return self._call(
+            "generate", requests, lambda engine, batch: engine.generate(batch), _load_generation, progress
+        )
+
+    def rate(self, requests: Sequence[RateRequest], progress: Progress | None = None) -> list[Rating]:
+        """Rate candidates for any agents: one stream of batches a backbone."""
+        return self._call("rate", requests, lambda engine, batch: engine.rate(batch), _load_rating, progress)
+
+    def records(self) -> list[AgentRecord]:
+        """The agents as a transcript keeps them."""
+        return [
+            AgentRecord(
+                name=agent.name,
+                backbone=agent.backbone,
+                persona=agent.persona,
+                identity=dict(self.engine(agent).identity(agent.adapter)),
+                decoding=dataclasses.asdict(agent.decoding),
+                prompt_price=agent.prompt_price,
+                completion_price=agent.completion_price,
+            )
+            for agent in self.agents
+        ]
+
+    def _call(
+        self,
+        kind: str,
+        requests: Sequence[Any],
+        ask: Callable[[Engine, Sequence[Any]], list[R]],
+        load: Callable[[Any], R],
+        progress: Progress | None,
+    ) -> list[R]:
+        """Look every request up, ask the engines for what is missing, and commit batch by batch."""
+        keys = [self._key(kind, request) for request in requests]
+        found = {key: load(value) for key, value in self.call_log.get(keys).items()}
+        # Equal requests have equal keys and are asked once.
+        missing = {key: request for key, request in zip(keys, requests, strict=True) if key not in found}
+        report = progress or (lambda done, total: None)
+        total = len(found) + len(missing)
+        report(len(found), total)
+        for name, engine in self.engines.items():
+            mine = [key for key, request in missing.items() if self.agent(request.agent).backbone == name]
+            for start in range(0, len(mine), engine.max_batch):
+                batch = mine[start : start + engine.max_batch]
+                results = dict(zip(batch, ask(engine, [missing[key] for key in batch]), strict=True))
+                self.call_log.put({key: dataclasses.asdict(result) for key, result in results.items()})
+                found.update(results)
+                report(len(found), total)
+        return [found[key] for key in keys]
+
+    def _key(self, kind: str, request: GenerateRequest | RateRequest) -> str:
+        identity = self.engine(self.agent(request.agent)).identity(request.adapter)
+        version = importlib.metadata.version("nsed_torch")
+        return call_key(kind=kind, version=version, identity=dict(identity), request=dataclasses.asdict(request))
+
+
+def _load_generation(value: Any) -> Generation:
+    return Generation(**{**value, "notes": tuple(value["notes"])})
+
+
+def _load_rating(value: Any) -> Rating:
+    return Rating(**{k: tuple(v) if isinstance(v, list) else v for k, v in value.items()})

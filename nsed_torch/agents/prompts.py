@@ -1,0 +1,137 @@
+"""Prompts: Jinja2 templates, one file each, rendered in a sandbox with every model's text behind a fence."""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nsed_torch.agents.requests import Message
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+FENCE = re.compile(r"</?\s*text-[0-9a-f]+\s*>", re.IGNORECASE)
+"""Anything that looks like a fence, ours or forged."""
+
+SCORE = re.compile(r"^\W*score\W*?(-?\d{1,3})\W*$", re.IGNORECASE | re.MULTILINE)
+"""The line a critique must end with."""
+
+
+def nonce(seed: int) -> str:
+    """Eight hexadecimal digits drawn from a call's seed; whoever wrote a text cannot know them."""
+    return hashlib.blake2b(str(seed).encode(), digest_size=4).hexdigest()
+
+
+def fence(text: str, mark: str) -> str:
+    """Enclose a model-written text in marks it cannot forge; look-alikes inside it are blotted out."""
+    return f"<text-{mark}>\n{FENCE.sub('[mark]', text).strip()}\n</text-{mark}>"
+
+
+def unfence(text: str) -> str:
+    """A model's text without the marks it copied from its prompt."""
+    return FENCE.sub("", text).strip()
+
+
+def label(index: int) -> str:
+    """Candidate_A, Candidate_B, ..., Candidate_Z, Candidate_AA, ..."""
+    name = ""
+    index += 1
+    while index:
+        index, letter = divmod(index - 1, 26)
+        name = chr(65 + letter) + name
+    return f"Candidate_{name}"
+
+
+def parse_score(text: str) -> float | None:
+    """The rating in a critique: the number of its last "Score:" line over 100; None unless in [-100, 100]."""
+    scores = SCORE.findall(text)
+    return int(scores[-1]) / 100 if scores and -100 <= int(scores[-1]) <= 100 else None
+
+
+class Prompts:
+    """The templates `propose`, `rate` and `critique`.
+
+    Each has a `system` and a `user` block, the latter two a `candidate` block that ends the user's text. Templates
+    see plain strings and `fence(text)`; a name they misspell is an error.
+
+    Args:
+        folder: where to look for `<name>.jinja` before the package's own; None for those alone.
+    """
+
+    def __init__(self, folder: str | Path | None = None) -> None:
+        own = Path(__file__).parent / "templates"
+        self.folders = [Path(folder).expanduser(), own] if folder else [own]
+
+    def propose(
+        self, question: str, *, memory: Sequence[str], critiques: Sequence[str], persona: str, seed: int
+    ) -> tuple[Message, ...]:
+        """The chat that asks for a proposal.
+
+        Args:
+            question: the task's.
+            memory: texts of the slots that are shown, strongest first.
+            critiques: what others wrote about this agent's last proposal.
+            persona: what the agent is told about itself.
+            seed: the call's; fences are drawn from it.
+        """
+        render = partial(
+            self._render,
+            "propose",
+            seed,
+            question=question,
+            memory=memory,
+            critiques=critiques,
+            persona=persona,
+        )
+        return Message("system", render("system")), Message("user", render("user"))
+
+    def judge(
+        self,
+        kind: str,
+        question: str,
+        *,
+        candidates: Sequence[str],
+        listed: bool,
+        persona: str,
+        seed: int,
+        labels: Sequence[str] = (),
+    ) -> tuple[tuple[Message, ...], tuple[str, ...]]:
+        """The chat that asks a judge about candidates, and what each candidate appends to it.
+
+        Args:
+            kind: "rate" or "critique".
+            question: the task's.
+            candidates: the proposals in the order this judge sees them, authors unnamed.
+            listed: whether every rating question shows all candidates, or its own alone.
+            persona: what the judge is told about itself.
+            seed: the call's; fences are drawn from it.
+            labels: the answers a rating question allows.
+        """
+        named = [(label(i), text) for i, text in enumerate(candidates)]
+        values = {"question": question, "candidates": named, "listed": listed, "persona": persona, "labels": labels}
+        render = partial(self._render, kind, seed, **values)
+        messages = Message("system", render("system")), Message("user", render("user"))
+        return messages, tuple("\n\n" + render("candidate", label=name, text=text) for name, text in named)
+
+    def fingerprint(self, kind: str) -> str:
+        """Hash of a template's source, for the keys of calls."""
+        source, _, _ = self._environment.loader.get_source(self._environment, f"{kind}.jinja")  # type: ignore[union-attr]
+        return hashlib.sha256(source.encode()).hexdigest()[:16]
+
+    @cached_property
+    def _environment(self) -> "Environment":
+        from jinja2 import FileSystemLoader, StrictUndefined  # noqa: PLC0415 - not wanted at import
+        from jinja2.sandbox import ImmutableSandboxedEnvironment  # noqa: PLC0415
+
+        # Prompts are plain text for a model, no HTML: escaping would only garble them.
+        return ImmutableSandboxedEnvironment(
+            loader=FileSystemLoader(self.folders), undefined=StrictUndefined, trim_blocks=True
+        )
+
+    def _render(self, kind: str, seed: int, block: str, **values: Any) -> str:
+        mark = nonce(seed)
+        template = self._environment.get_template(f"{kind}.jinja")
+        context = template.new_context({**values, "fence": partial(fence, mark=mark)})
+        return "".join(template.blocks[block](context)).rstrip()

@@ -1,0 +1,187 @@
+"""What is asked of a language model and what comes back: the one protocol that every engine speaks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+
+
+class Message(NamedTuple):
+    """One turn of a chat."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How tokens are drawn.
+
+    Args:
+        max_new_tokens: the answer allowance, in tokens.
+        temperature: 0 is greedy.
+        top_p: nucleus mass in (0, 1].
+        repetition_penalty: 1 is none; the logits of seen tokens are divided or multiplied by it.
+
+    Raises:
+        ValueError: if a value lies outside its range.
+    """
+
+    max_new_tokens: int = 128
+    temperature: float = 0.7
+    top_p: float = 0.95
+    repetition_penalty: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name, valid, expected in (
+            ("max_new_tokens", self.max_new_tokens >= 1, "at least 1"),
+            ("temperature", self.temperature >= 0, "at least 0"),
+            ("top_p", 0 < self.top_p <= 1, "in (0, 1]"),
+            ("repetition_penalty", self.repetition_penalty > 0, "above 0"),
+        ):
+            if not valid:
+                raise ValueError(f"decoding.{name}: expected a value {expected}, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class GenerateRequest:
+    """Ask an agent to write.
+
+    Args:
+        agent: who is asked; engines that script or replay look it up, others ignore it.
+        messages: the chat so far; the model writes the next assistant turn.
+        decoding: how tokens are drawn.
+        seed: of this call alone; the same request gives the same text in any batch.
+        adapter: name of a LoRA adapter the engine has loaded, None for the bare backbone.
+        template: hash of the prompt template that made the messages; part of the call's key.
+    """
+
+    agent: str
+    messages: tuple[Message, ...]
+    decoding: Decoding
+    seed: int
+    adapter: str | None = None
+    template: str = ""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What an agent wrote.
+
+    `finish_reason` is "stop" or "length"; `notes` tells of shrunk allowances; `seconds` is this call's share
+    of its batch.
+    """
+
+    text: str
+    prompt_tokens: int
+    completion_tokens: int
+    finish_reason: str = "stop"
+    notes: tuple[str, ...] = ()
+    seconds: float = field(default=0.0, compare=False)
+
+
+@dataclass(frozen=True)
+class RatingScale:
+    """The answers a judge may give to a rating question, and what each is worth.
+
+    Args:
+        labels: texts that each are one token for the model.
+        values: their ratings in [-1, 1].
+
+    Raises:
+        ValueError: if there are fewer than two labels, lengths differ, or a value is out of range.
+    """
+
+    labels: tuple[str, ...] = tuple("0123456789")
+    values: tuple[float, ...] = tuple((2 * d - 9) / 9 for d in range(10))
+
+    def __post_init__(self) -> None:
+        # Configs bring lists; tuples keep the scale hashable.
+        object.__setattr__(self, "labels", tuple(self.labels))
+        object.__setattr__(self, "values", tuple(self.values))
+        if len(self.labels) < 2 or len(self.labels) != len(self.values):
+            raise ValueError(f"expected two or more labels with a value each, got {self.labels} and {self.values}")
+        if not all(-1 <= v <= 1 for v in self.values):
+            raise ValueError(f"expected rating values in [-1, 1], got {self.values}")
+
+
+@dataclass(frozen=True)
+class RateRequest:
+    """Ask an agent to rate candidates.
+
+    The chat of candidate k is `messages` with `candidates[k]` appended to the last message's content, so all
+    candidates share one prefix.
+
+    Args:
+        agent: who judges.
+        messages: system rules, task and whatever else all candidates share; the last one is the user's.
+        candidates: what each rating question adds.
+        scale: the possible answers.
+        seed: for engines that draw ratings; a verdict is read from logits and needs none.
+        adapter: as in `GenerateRequest`.
+        template: as in `GenerateRequest`.
+    """
+
+    agent: str
+    messages: tuple[Message, ...]
+    candidates: tuple[str, ...]
+    scale: RatingScale = RatingScale()
+    seed: int = 0
+    adapter: str | None = None
+    template: str = ""
+
+
+@dataclass(frozen=True)
+class Rating:
+    """A judge's expected ratings.
+
+    Args:
+        values: one number in [-1, 1] a candidate; None where the judge gave none.
+        coverage: share of the model's probability that lay on the scale's labels at all, one a candidate.
+        prompt_tokens: tokens read, the shared prefix counted once.
+        notes: events worth knowing.
+        seconds: this call's share of its batch.
+    """
+
+    values: tuple[float | None, ...]
+    coverage: tuple[float, ...] = ()
+    prompt_tokens: int = 0
+    notes: tuple[str, ...] = ()
+    seconds: float = field(default=0.0, compare=False)
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """One language model, however it is reached. Engines that own parameters are `nn.Module`s as well.
+
+    `max_batch` is the number of requests it takes at once; callers split longer lists.
+    """
+
+    max_batch: int
+
+    def identity(self, adapter: str | None) -> Mapping[str, Any]:
+        """Whatever tells this model's outputs from another's; JSON values only. Part of every call's key."""
+        ...
+
+    def count_tokens(self, text: str) -> int:
+        """Length of a text in this model's tokens."""
+        ...
+
+    def memory_bytes(self) -> int:
+        """Bytes of weights this engine holds in this process; 0 for a remote one."""
+        ...
+
+    def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
+        """Answer all requests, in order, as if each were alone."""
+        ...
+
+    def rate(self, requests: Sequence[RateRequest]) -> list[Rating]:
+        """Rate all requests' candidates, in order, as if each were alone."""
+        ...
+
+
+class ContextWindowError(ValueError):
+    """A prompt leaves no room for an answer in the model's window."""
+
+
+class EngineError(RuntimeError):
+    """A model call that failed for a reason outside the request."""

@@ -1,0 +1,88 @@
+"""Drawing tokens row by row, so that what a row says does not depend on its neighbours."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nsed_torch.agents.requests import Decoding
+
+NUCLEUS_GUESS = 512
+"""Tokens looked at first when the nucleus is cut; the whole vocabulary is sorted only where they fall short."""
+
+
+class RowSampler:
+    """Chooses the next token of every row by that row's own decoding and random stream.
+
+    A row draws one uniform number a step and inverts its own truncated distribution with it, so the same seed and
+    the same logits give the same token in any batch. Used as a logits processor: all but the chosen token get
+    minus infinity, and a greedy loop does the rest.
+
+    Args:
+        decodings: one a row.
+        seeds: one a row.
+        prompt_length: columns of the padded prompt; tokens after it count as written by the model.
+    """
+
+    def __init__(self, decodings: Sequence[Decoding], seeds: Sequence[int], prompt_length: int) -> None:
+        self.prompt_length = prompt_length
+        self.temperature = torch.tensor([d.temperature for d in decodings])
+        self.top_p = torch.tensor([d.top_p for d in decodings])
+        self.penalty = torch.tensor([d.repetition_penalty for d in decodings])
+        self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+
+    def __call__(self, input_ids: Int[Tensor, "row length"], scores: Float[Tensor, "row token"]) -> Tensor:
+        """Scores with every token but the chosen one at minus infinity."""
+        written = input_ids[:, self.prompt_length :]
+        logits = penalize(scores.float(), written, self.penalty.to(scores.device))
+        uniform = torch.stack([torch.rand((), generator=g) for g in self.generators])
+        token = sample(
+            logits,
+            self.temperature.to(scores.device),
+            self.top_p.to(scores.device),
+            uniform.to(scores.device),
+        )
+        return torch.full_like(scores, -torch.inf).scatter(1, token[:, None], 0.0)
+
+
+def penalize(
+    logits: Float[Tensor, "row token"], written: Int[Tensor, "row length"], penalty: Float[Tensor, " row"]
+) -> Float[Tensor, "row token"]:
+    """Divide positive logits of tokens already written by the penalty and multiply negative ones by it."""
+    if written.shape[1] == 0 or bool((penalty == 1).all()):
+        return logits
+    seen = logits.gather(1, written)
+    factor = penalty[:, None]
+    return logits.scatter(1, written, torch.where(seen > 0, seen / factor, seen * factor))
+
+
+def sample(
+    logits: Float[Tensor, "row token"],
+    temperature: Float[Tensor, " row"],
+    top_p: Float[Tensor, " row"],
+    uniform: Float[Tensor, " row"],
+) -> Int[Tensor, " row"]:
+    """Invert each row's nucleus distribution at `uniform`; temperature 0 takes the likeliest token.
+
+    Args:
+        logits: float32.
+        temperature: at least 0.
+        top_p: in (0, 1].
+        uniform: one number in [0, 1) a row.
+
+    Returns:
+        One token index a row.
+    """
+    greedy = temperature == 0
+    if bool(greedy.all()):
+        return logits.argmax(dim=-1)
+    probabilities = (logits / torch.where(greedy, 1.0, temperature)[:, None]).softmax(dim=-1)
+    top, order = probabilities.topk(min(NUCLEUS_GUESS, logits.shape[1]), dim=-1)
+    if bool((top.sum(dim=-1) < top_p).any()):
+        top, order = probabilities.sort(dim=-1, descending=True)
+    kept = torch.where(top.cumsum(dim=-1) - top < top_p[:, None], top, 0.0)
+    cumulative = kept.cumsum(dim=-1)
+    rank = (cumulative > uniform[:, None] * cumulative[:, -1:]).int().argmax(dim=-1)
+    drawn = order.gather(1, rank[:, None])[:, 0]
+    return torch.where(greedy, logits.argmax(dim=-1), drawn)
