@@ -1,0 +1,34 @@
+"""The recurrence over text: `MacroRNN` over `MacroRNNCell`."""
+
+from nsed_torch.deliberation.broker import Broker, Budget, full_team
+from nsed_torch.deliberation.cell import MacroRNNCell, Team
+from nsed_torch.deliberation.macro_rnn import Deliberation, MacroRNN
+from nsed_torch.deliberation.observer import Observer
+from nsed_torch.deliberation.rating import (
+    CritiqueRating,
+    JudgeQuestion,
+    JudgeReply,
+    RatingMode,
+    VerdictRating,
+)
+from nsed_torch.deliberation.state import DeliberationState, SlotText, longest_end, shown_texts
+
+__all__ = [
+    "Broker",
+    "Budget",
+    "CritiqueRating",
+    "Deliberation",
+    "DeliberationState",
+    "JudgeQuestion",
+    "JudgeReply",
+    "MacroRNN",
+    "MacroRNNCell",
+    "Observer",
+    "RatingMode",
+    "SlotText",
+    "Team",
+    "VerdictRating",
+    "full_team",
+    "longest_end",
+    "shown_texts",
+]

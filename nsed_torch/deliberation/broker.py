@@ -1,0 +1,154 @@
+"""Who takes part in the next round, under what is left of a task's budget."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nsed_torch.agents import Ensemble, Prompts
+from nsed_torch.deliberation.cell import MacroRNNCell, Team
+from nsed_torch.deliberation.rating import JudgeQuestion
+from nsed_torch.nn import KnapsackBroker
+from nsed_torch.records import Task, Usage
+
+RESOURCES = ("money", "tokens", "memory")
+"""US$, tokens read and written, GiB of weights."""
+
+ROLES = ("proposer", "judge")
+
+MARKUP = 16
+"""Tokens a chat template may add to a message."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a task may use.
+
+    Args:
+        money: US$ over all rounds; None is unlimited.
+        tokens: tokens read and written over all rounds; None is unlimited.
+        memory: GiB of weights at any moment, each backbone counted once; None is unlimited.
+
+    Raises:
+        ValueError: if a budget is negative.
+    """
+
+    money: float | None = None
+    tokens: float | None = None
+    memory: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in RESOURCES:
+            if (getattr(self, name) or 0) < 0:
+                raise ValueError(f"expected a {name} budget of at least 0, got {getattr(self, name)}")
+
+    def left(self, spent: Usage) -> Float[Tensor, " resource"]:
+        """What remains for the next round; memory is held, not used up."""
+        limits = [math.inf if getattr(self, name) is None else float(getattr(self, name)) for name in RESOURCES]
+        return torch.tensor(limits) - torch.tensor([spent.price, float(spent.tokens), 0.0])
+
+
+class Broker(nn.Module):
+    """Chooses each round's proposers and judges: as many as the budget allows, the cheapest of equals.
+
+    Costs are what a round may take at most, from the very prompts that will be sent: a full memory, every answer at
+    its full allowance. A backbone's weights are charged once, however many agents share it. All agents are worth
+    the same until they are told apart by data (the published runs use fixed teams; the knapsack's objective is ours).
+
+    Args:
+        budget: per task.
+        min_proposers: fewest proposers of a round.
+        max_proposers: most proposers; None is all agents.
+        min_judges: fewest judges.
+        max_judges: most judges; None is all agents.
+    """
+
+    def __init__(
+        self,
+        budget: Budget | None = None,
+        *,
+        min_proposers: int = 2,
+        max_proposers: int | None = None,
+        min_judges: int = 2,
+        max_judges: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.budget = budget or Budget()
+        self.minimum = (min_proposers, min_judges)
+        self.maximum = (max_proposers, max_judges)
+        self.knapsack = KnapsackBroker(RESOURCES)
+
+    def team(self, task: Task, cell: MacroRNNCell, spent: Usage) -> Team:
+        """The team for a task's next round.
+
+        Args:
+            task: what is asked.
+            cell: knows the agents, the prompts and how ratings are made.
+            spent: what the task has used so far.
+
+        Raises:
+            InfeasibleBudgetError: if what is left pays for no team of the least size; names the resource.
+        """
+        agents = cell.ensemble.agents
+        maximum = [len(agents) if m is None else min(m, len(agents)) for m in self.maximum]
+        costs = round_costs(task, cell, proposers=maximum[0])
+        names = list(cell.ensemble.engines)
+        weights = torch.tensor([engine.memory_bytes() / 2**30 for engine in cell.ensemble.engines.values()])
+        chosen = self.knapsack(
+            torch.ones(1, len(agents), len(ROLES), dtype=costs.dtype),
+            costs[None],
+            self.budget.left(spent).to(costs)[None],
+            minimum=torch.tensor(self.minimum),
+            maximum=torch.tensor(maximum),
+            opening=torch.stack([torch.zeros_like(weights), torch.zeros_like(weights), weights], dim=1).to(costs),
+            backbone=torch.tensor([names.index(agent.backbone) for agent in agents]),
+        )[0]
+        proposers, judges = (tuple(chosen[:, role].nonzero()[:, 0].tolist()) for role in range(len(ROLES)))
+        return Team(proposers, judges)
+
+
+def full_team(ensemble: Ensemble) -> Team:
+    """Everybody in every role, as in the published runs."""
+    everybody = tuple(range(len(ensemble)))
+    return Team(everybody, everybody)
+
+
+def round_costs(task: Task, cell: MacroRNNCell, proposers: int) -> Float[Tensor, "agent role resource"]:
+    """What one round costs at most: US$, tokens, and no GiB beyond the backbone's opening charge.
+
+    Args:
+        task: what is asked.
+        cell: knows the agents, the prompts and how ratings are made.
+        proposers: most answers a judge may have to read.
+    """
+    agents = cell.ensemble.agents
+    longest = max(agent.decoding.max_new_tokens for agent in agents)
+    filler = " ".join(["word"] * longest)
+    rows = []
+    for agent in agents:
+        engine = cell.ensemble.engine(agent)
+        read = _proposal_tokens(task, cell.prompts, agent.persona, cell.consensus.slots)
+        criticism = cell.rating.written_tokens * (len(agents) - 1)
+        tokens = sum(engine.count_tokens(text) for text in read) + cell.memory_tokens + criticism + 2 * MARKUP
+        answers = (filler,) * proposers
+        question = JudgeQuestion(agent, task.question, answers, seed=0)
+        judged_read, judged_written = cell.rating.most_tokens(cell.prompts, engine, question)
+        rows.append(
+            [
+                _resources(agent.usage(tokens, agent.decoding.max_new_tokens)),
+                _resources(agent.usage(judged_read + 2 * MARKUP * proposers, judged_written)),
+            ]
+        )
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def _proposal_tokens(task: Task, prompts: Prompts, persona: str, slots: int) -> list[str]:
+    messages = prompts.propose(task.question, memory=["…"] * slots, critiques=(), persona=persona, seed=0)
+    return [message.content for message in messages]
+
+
+def _resources(usage: Usage) -> Sequence[float]:
+    return [usage.price, float(usage.tokens), 0.0]

@@ -1,0 +1,280 @@
+"""One round with real models: the macro-RNN's cell."""
+
+import math
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from nsed_torch.agents import Encoder, Ensemble, GenerateRequest, Generation, Prompts, call_seed, unfence
+from nsed_torch.deliberation.observer import Observer
+from nsed_torch.deliberation.rating import JudgeQuestion, JudgeReply, RatingMode, VerdictRating
+from nsed_torch.deliberation.records import round_record
+from nsed_torch.deliberation.state import DeliberationState, SlotText, shown_texts
+from nsed_torch.functional import vote_mask
+from nsed_torch.nn import ConsensusCell, ConsensusOutput, MemoryState
+from nsed_torch.records import Critique, Proposal, Round, Task, Usage
+
+
+@dataclass(frozen=True)
+class Team:
+    """Who takes part in a round: indices into the ensemble, ascending."""
+
+    proposers: tuple[int, ...]
+    voters: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Hearing:
+    """What a team's judges said about its proposals; rows are voters, columns proposals, None where nothing counts."""
+
+    ratings: list[list[float | None]]
+    critiques: list[Critique]
+    usage: Usage
+    notes: list[str]
+
+
+class MacroRNNCell(nn.Module):
+    """Asks an ensemble for proposals, embeds them, has them rated, votes, and renders the new memory into words.
+
+    All tasks of the batch go through each phase together. The consensus cell runs in the dtype of its parameters;
+    in float64 a transcript does not depend on the batch to the last digit it keeps.
+
+    Args:
+        ensemble: the agents.
+        encoder: turns proposals and tasks into vectors for the gate.
+        consensus: votes and updates the memory.
+        prompts: the templates.
+        rating: how judges come to their ratings.
+        memory_tokens: what the memory may take of a prompt, in tokens.
+        seed: the run's; every call's seed derives from it and from what the call is for.
+
+    Raises:
+        ValueError: if the consensus cell was built for other sizes than the encoder's and the ensemble's.
+    """
+
+    def __init__(
+        self,
+        ensemble: Ensemble,
+        encoder: Encoder,
+        consensus: ConsensusCell,
+        *,
+        prompts: Prompts | None = None,
+        rating: RatingMode | None = None,
+        memory_tokens: int = 256,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        for what, got, expected in (
+            ("dim", consensus.dim, encoder.dim),
+            ("agents", consensus.agents, len(ensemble)),
+        ):
+            if got != expected:
+                raise ValueError(
+                    f"expected a consensus cell of {what}={expected}, got {got}: build it with {what}={expected}"
+                )
+        self.ensemble = ensemble
+        self.encoder = encoder
+        self.consensus = consensus
+        self.prompts = prompts or Prompts()
+        self.rating: RatingMode = rating or VerdictRating()
+        self.memory_tokens = memory_tokens
+        self.seed = seed
+
+    def start(self, tasks: Sequence[Task]) -> DeliberationState:
+        """The state before the first round: no memory."""
+        parameter = next(self.consensus.parameters())
+        memory = MemoryState.empty(
+            len(tasks),
+            self.consensus.slots,
+            self.consensus.dim,
+            dtype=parameter.dtype,
+            device=parameter.device,
+        )
+        return DeliberationState(memory, ((),) * len(tasks), ({},) * len(tasks))
+
+    def forward(
+        self,
+        tasks: Sequence[Task],
+        teams: Sequence[Team],
+        state: DeliberationState,
+        *,
+        index: int,
+        observer: Observer | None = None,
+    ) -> tuple[list[Round], DeliberationState]:
+        """Run round `index` (from 1) of every task.
+
+        Args:
+            tasks: the batch.
+            teams: who takes part, one a task.
+            state: from `start` or the round before.
+            index: which round this is.
+            observer: hears of progress.
+
+        Returns:
+            A record a task, and the state for the next round.
+
+        Raises:
+            ContextWindowError: if a prompt does not fit a model's window.
+        """
+        watch = observer or Observer()
+        proposals, notes = self._propose(tasks, teams, state, index, watch)
+        hearings = self._hear(tasks, teams, proposals, index, watch)
+        output, memory = self._vote(tasks, teams, proposals, hearings, state.memory)
+        slots = self._slots(teams, proposals, state, output, index)
+        records = []
+        for i, team in enumerate(teams):
+            names = [self.ensemble.agents[a].name for a in team.voters]
+            shown = shown_texts([slot.text for slot in slots[i]], self.memory_tokens, self.ensemble.count_tokens)
+            record = round_record(i, index, names, proposals[i], hearings[i].ratings, output, memory, slots[i], shown)
+            usage = Usage.sum(p.usage for p in proposals[i]) + hearings[i].usage
+            records.append(
+                replace(record, critiques=hearings[i].critiques, notes=notes[i] + hearings[i].notes, usage=usage)
+            )
+        return records, DeliberationState(memory, slots, tuple(map(_received, proposals, hearings)))
+
+    def _propose(
+        self,
+        tasks: Sequence[Task],
+        teams: Sequence[Team],
+        state: DeliberationState,
+        index: int,
+        watch: Observer,
+    ) -> tuple[list[list[Proposal]], list[list[str]]]:
+        """One proposal of every proposer of every task, and what happened on the way."""
+        template = self.prompts.fingerprint("propose")
+        requests = []
+        for i, (task, team) in enumerate(zip(tasks, teams, strict=True)):
+            texts = [slot.text for slot in state.slots[i]]
+            memory = [text for text in shown_texts(texts, self.memory_tokens, self.ensemble.count_tokens) if text]
+            for agent in (self.ensemble.agents[a] for a in team.proposers):
+                seed = call_seed(self.seed, task.id, index, agent.name, "propose")
+                messages = self.prompts.propose(
+                    task.question,
+                    memory=memory,
+                    critiques=state.critiques[i].get(agent.name, ()),
+                    persona=agent.persona,
+                    seed=seed,
+                )
+                requests.append(GenerateRequest(agent.name, messages, agent.decoding, seed, agent.adapter, template))
+        generations = iter(self.ensemble.generate(requests, partial(watch.on_phase, "propose", index)))
+        answered = [[(self.ensemble.agents[a], next(generations)) for a in team.proposers] for team in teams]
+        proposals = [
+            [
+                Proposal(
+                    a.name, unfence(g.text), g.finish_reason, a.usage(g.prompt_tokens, g.completion_tokens, g.seconds)
+                )
+                for a, g in pairs
+            ]
+            for pairs in answered
+        ]
+        return proposals, [[note for a, g in pairs for note in _notes(a.name, g)] for pairs in answered]
+
+    def _hear(
+        self,
+        tasks: Sequence[Task],
+        teams: Sequence[Team],
+        proposals: Sequence[Sequence[Proposal]],
+        index: int,
+        watch: Observer,
+    ) -> list[Hearing]:
+        """Have every voter rate every answer but its own, in an order of its own."""
+        questions: list[JudgeQuestion] = []
+        orders: list[list[int]] = []
+        for task, team, answers in zip(tasks, teams, proposals, strict=True):
+            for voter in (self.ensemble.agents[a] for a in team.voters):
+                seed = call_seed(self.seed, task.id, index, voter.name, "rate")
+                order = [j for j, p in enumerate(answers) if p.text and p.agent != voter.name]
+                random.Random(seed).shuffle(order)  # noqa: S311 - fairness, not secrecy
+                orders.append(order)
+                questions.append(JudgeQuestion(voter, task.question, tuple(answers[j].text for j in order), seed))
+        progress = partial(watch.on_phase, "rate", index)
+        replies = iter(zip(orders, self.rating.rate(self.ensemble, self.prompts, questions, progress), strict=True))
+        return [
+            _hearing([next(replies) for _ in team.voters], len(answers))
+            for team, answers in zip(teams, proposals, strict=True)
+        ]
+
+    def _vote(
+        self,
+        tasks: Sequence[Task],
+        teams: Sequence[Team],
+        proposals: Sequence[Sequence[Proposal]],
+        hearings: Sequence[Hearing],
+        memory: MemoryState,
+    ) -> tuple[ConsensusOutput, MemoryState]:
+        """Pad the batch into tensors and let the consensus cell vote."""
+        like = memory.embeddings
+        authors = _padded([team.proposers for team in teams])
+        voters = _padded([team.voters for team in teams])
+        answered = _padded([[bool(p.text) for p in answers] for answers in proposals], fill=False)
+        ratings = torch.full((len(tasks), voters.shape[1], authors.shape[1]), torch.nan, dtype=like.dtype)
+        embeddings = torch.zeros(len(tasks), authors.shape[1], self.consensus.dim, dtype=like.dtype)
+        for i, (hearing, answers) in enumerate(zip(hearings, proposals, strict=True)):
+            rows = [[math.nan if r is None else r for r in row] for row in hearing.ratings]
+            ratings[i, : len(rows), : len(answers)] = torch.tensor(rows, dtype=like.dtype)
+            embeddings[i, : len(answers)] = self.encoder.embed([p.text for p in answers]).to(like.dtype)
+        counted = vote_mask(voters, authors, answered) & ~ratings.isnan()
+        questions = self.encoder.embed([task.question for task in tasks]).to(like)
+        output: tuple[ConsensusOutput, MemoryState] = self.consensus(
+            embeddings.to(like.device),
+            ratings.to(like.device),
+            counted.to(like.device),
+            questions,
+            memory,
+            voters=voters.clamp(min=0).to(like.device),
+            proposal_mask=answered.to(like.device),
+            voter_mask=(voters >= 0).to(like.device),
+        )
+        return output
+
+    def _slots(
+        self,
+        teams: Sequence[Team],
+        proposals: Sequence[Sequence[Proposal]],
+        state: DeliberationState,
+        output: ConsensusOutput,
+        index: int,
+    ) -> tuple[tuple[SlotText, ...], ...]:
+        """Follow the tensors: the words of every slot that the memory kept."""
+        width = self.consensus.slots
+        slots = []
+        for i, sources in enumerate(output.source.tolist()):
+            new = [SlotText(p.text, p.agent, index) for p in proposals[i]]
+            slots.append(tuple(state.slots[i][s] if s < width else new[s - width] for s in sources if s >= 0))
+        return tuple(slots)
+
+
+def _padded(rows: Sequence[Sequence[int | bool]], fill: int | bool = -1) -> Tensor:
+    width = max(map(len, rows))
+    return torch.tensor([[*row, *[fill] * (width - len(row))] for row in rows])
+
+
+def _hearing(replies: Sequence[tuple[list[int], JudgeReply]], proposals: int) -> Hearing:
+    """Put each voter's replies back into the order of the proposals."""
+    ratings: list[list[float | None]] = [[None] * proposals for _ in replies]
+    critiques = []
+    for i, (order, reply) in enumerate(replies):
+        for j, rating, text in zip(order, reply.ratings, reply.critiques, strict=True):
+            ratings[i][j] = rating
+            if text:
+                critiques.append(Critique(i, j, text))
+    notes = [note for _, reply in replies for note in reply.notes]
+    return Hearing(ratings, critiques, Usage.sum(reply.usage for _, reply in replies), notes)
+
+
+def _received(proposals: Sequence[Proposal], hearing: Hearing) -> dict[str, tuple[str, ...]]:
+    """Author -> what others wrote about its proposal."""
+    received: dict[str, tuple[str, ...]] = defaultdict(tuple)
+    for critique in hearing.critiques:
+        received[proposals[critique.proposal].agent] += (critique.text,)
+    return dict(received)
+
+
+def _notes(name: str, generation: Generation) -> list[str]:
+    empty = [] if generation.text else ["gave no answer"]
+    return [f"{name}: {note}" for note in (*generation.notes, *empty)]

@@ -1,0 +1,160 @@
+"""Deliberation as a recurrent network: broker, rounds, halting."""
+
+import dataclasses
+import importlib.metadata
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nsed_torch.deliberation.broker import Broker, full_team
+from nsed_torch.deliberation.cell import MacroRNNCell, Team
+from nsed_torch.deliberation.observer import Observer
+from nsed_torch.deliberation.state import DeliberationState
+from nsed_torch.nn import FixedHalting, InfeasibleBudgetError
+from nsed_torch.records import Round, Task, Transcript, Usage
+
+
+class Halting(Protocol):
+    """When a task is done: a cap on the rounds, and a rule that reads the convictions so far."""
+
+    rounds: int
+
+    def reasons(self, convictions: Float[Tensor, "batch round"]) -> list[str]:
+        """Why each task stops after its last round; "" where it goes on."""
+        ...
+
+
+@dataclass(frozen=True)
+class Deliberation:
+    """What a `MacroRNN` returns: a transcript a task, in the order of the tasks."""
+
+    transcripts: tuple[Transcript, ...]
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """The answer to each task."""
+        return tuple(transcript.answer for transcript in self.transcripts)
+
+
+@dataclass
+class _Progress:
+    """A task on its way: its rounds so far, and why it stopped once it has."""
+
+    rounds: list[Round] = field(default_factory=list)
+    stop_reason: str = ""
+
+    @property
+    def spent(self) -> Usage:
+        return Usage.sum(record.usage for record in self.rounds)
+
+
+class MacroRNN(nn.Module):
+    """Deliberates: `rnn(tasks) -> Deliberation`.
+
+    Every round the broker names each task's team, the cell runs the round for all tasks that still deliberate, and
+    the halting rule says which of them are done. A task whose remaining budget pays for no further team stops with
+    what it has.
+
+    Args:
+        cell: one round.
+        halting: when to stop, and the most rounds there are; 3 fixed rounds by default.
+        broker: who takes part; None is everybody, as in the published runs.
+    """
+
+    def __init__(self, cell: MacroRNNCell, *, halting: Halting | None = None, broker: Broker | None = None) -> None:
+        super().__init__()
+        self.cell = cell
+        self.halting: Halting = halting or FixedHalting()
+        self.broker = broker
+
+    def forward(self, tasks: Sequence[Task], *, observer: Observer | None = None) -> Deliberation:
+        """Deliberate on all tasks, batched phase by phase.
+
+        Args:
+            tasks: with different ids.
+            observer: hears of progress.
+
+        Raises:
+            ValueError: for no tasks, or two of the same id.
+            InfeasibleBudgetError: if a task's budget pays for no team even at the start; names the resource.
+            ContextWindowError: if a prompt does not fit a model's window.
+        """
+        if not tasks or len({task.id for task in tasks}) < len(tasks):
+            raise ValueError(f"expected tasks with different ids, got {[task.id for task in tasks]}")
+        watch = observer or Observer()
+        progress = [_Progress() for _ in tasks]
+        active = list(range(len(tasks)))
+        state = self.cell.start(tasks)
+        for index in range(1, self.halting.rounds + 1):
+            teams = {i: self._team(tasks[i], progress[i]) for i in active}
+            active, state = _keep(active, state, [i for i in active if teams[i] is not None])
+            if not active:
+                break
+            records, state = self.cell(
+                [tasks[i] for i in active],
+                [team for i in active if (team := teams[i]) is not None],
+                state,
+                index=index,
+                observer=watch,
+            )
+            for i, record in zip(active, records, strict=True):
+                progress[i].rounds.append(record)
+                watch.on_round(tasks[i], record)
+            reasons = self.halting.reasons(torch.tensor([[r.conviction for r in progress[i].rounds] for i in active]))
+            for i, reason in zip(active, reasons, strict=True):
+                progress[i].stop_reason = reason
+            active, state = _keep(active, state, [i for i in active if not progress[i].stop_reason])
+            if not active:
+                break
+        transcripts = tuple(map(self._transcript, tasks, progress))
+        for transcript in transcripts:
+            watch.on_end(transcript)
+        return Deliberation(transcripts)
+
+    def settings(self) -> dict[str, Any]:
+        """What shapes a run besides its agents, as a transcript keeps it."""
+        rating = self.cell.rating
+        return {
+            "version": importlib.metadata.version("nsed_torch"),
+            "encoder": dict(self.cell.encoder.identity()),
+            "consensus": str(self.cell.consensus),
+            "parameters": {k: v.tolist() for k, v in self.cell.consensus.state_dict().items() if v.numel() <= 32},
+            "rating": {"mode": type(rating).__name__, **dataclasses.asdict(rating)},  # type: ignore[call-overload]
+            "templates": {name: self.cell.prompts.fingerprint(name) for name in ("propose", "rate", "critique")},
+            "memory_tokens": self.cell.memory_tokens,
+            "halting": str(self.halting),
+            "budget": dataclasses.asdict(self.broker.budget) if self.broker else None,
+        }
+
+    def _team(self, task: Task, progress: _Progress) -> Team | None:
+        if self.broker is None:
+            return full_team(self.cell.ensemble)
+        try:
+            return self.broker.team(task, self.cell, progress.spent)
+        except InfeasibleBudgetError:
+            if not progress.rounds:
+                raise
+            progress.stop_reason = "budget"
+            return None
+
+    def _transcript(self, task: Task, progress: _Progress) -> Transcript:
+        winners = [r.proposals[r.winner].text for r in progress.rounds if r.winner is not None]
+        return Transcript(
+            task=task,
+            agents=self.cell.ensemble.records(),
+            rounds=progress.rounds,
+            answer=winners[-1] if winners else "",
+            stop_reason=progress.stop_reason if winners else "no_answers",
+            usage=progress.spent,
+            seed=self.cell.seed,
+            settings=self.settings(),
+        )
+
+
+def _keep(active: list[int], state: DeliberationState, kept: list[int]) -> tuple[list[int], DeliberationState]:
+    """Narrow the batch to the tasks that go on."""
+    return (active, state) if kept == active else (kept, state.select([active.index(i) for i in kept]))

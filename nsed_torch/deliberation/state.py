@@ -1,0 +1,81 @@
+"""The hidden state in words: which texts sit in the memory slots, and what of them agents are shown."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from nsed_torch.nn import MemoryState
+
+
+class SlotText(NamedTuple):
+    """What a memory slot holds in words: a proposal, its author and its round."""
+
+    text: str
+    agent: str
+    round: int
+
+
+@dataclass(frozen=True)
+class DeliberationState:
+    """What passes from round to round for a batch of tasks; its size does not depend on the number of rounds.
+
+    Args:
+        memory: the slots as tensors, batch first.
+        slots: the same slots in words: a list a task, in slot order, empty slots left out.
+        critiques: for each task, author -> what others wrote about its last proposal.
+    """
+
+    memory: MemoryState
+    slots: tuple[tuple[SlotText, ...], ...]
+    critiques: tuple[dict[str, tuple[str, ...]], ...]
+
+    def select(self, tasks: Sequence[int]) -> "DeliberationState":
+        """The state of some of the tasks."""
+        index = torch.tensor(tasks, dtype=torch.long)
+        return DeliberationState(
+            MemoryState(*(tensor[index] for tensor in self.memory)),
+            tuple(self.slots[i] for i in tasks),
+            tuple(self.critiques[i] for i in tasks),
+        )
+
+
+def shown_texts(texts: Sequence[str], budget: int, count: Callable[[str], int]) -> list[str | None]:
+    """Fit texts, strongest first, into a token budget.
+
+    A text that was shown already is skipped. The first one that does not fit whole is cut to its end, where answers
+    stand; nothing follows it.
+
+    Args:
+        texts: strongest first.
+        budget: tokens in all.
+        count: tokens of a text.
+
+    Returns:
+        For each text what is shown of it, or None.
+    """
+    shown: list[str | None] = []
+    for i, text in enumerate(texts):
+        if text in texts[:i]:
+            shown.append(None)
+            continue
+        fits = longest_end(text, budget, count)
+        shown.append(fits or None)
+        budget = budget - count(fits) if fits == text else 0
+    return shown
+
+
+def longest_end(text: str, budget: int, count: Callable[[str], int]) -> str:
+    """The text if it fits the budget, else an ellipsis and the longest run of its last words that does, or ""."""
+    if budget <= 0 or count(text) <= budget:
+        return text if budget > 0 else ""
+    words = text.split(" ")
+    low, high = 0, len(words) - 1  # words kept: `low` fit (0 means nothing), more than `high` do not
+    while low < high:
+        middle = (low + high + 1) // 2
+        if count("… " + " ".join(words[-middle:])) <= budget:
+            low = middle
+        else:
+            high = middle - 1
+    return "… " + " ".join(words[-low:]) if low else ""
