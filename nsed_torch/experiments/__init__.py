@@ -1,0 +1,1 @@
+"""The verbs: compose, build, run, write."""

@@ -1,0 +1,104 @@
+"""From a composed config to built parts."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+
+from nsed_torch.agents import Agent, Decoding, Encoder, Ensemble, ResolvedWeights, resolve
+from nsed_torch.config import instantiate
+from nsed_torch.deliberation import MacroRNN, MacroRNNCell
+from nsed_torch.nn import ConsensusCell, ForgetGate
+from nsed_torch.nn.gate import GateMode
+from nsed_torch.records import CallLog
+
+
+def build_rnn(cfg: DictConfig, call_log: CallLog) -> MacroRNN:
+    """The whole recurrent network of a run."""
+    ensemble = build_ensemble(cfg.ensemble, call_log)
+    encoder: Encoder = instantiate(cfg.encoder)
+    cell = MacroRNNCell(
+        ensemble,
+        encoder,
+        instantiate(cfg.consensus, dim=encoder.dim, agents=len(ensemble)),
+        prompts=instantiate(cfg.prompts),
+        rating=instantiate(cfg.rating),
+        memory_tokens=cfg.memory_tokens,
+        seed=cfg.seed,
+    )
+    broker = instantiate(cfg.broker) if cfg.broker else None
+    return MacroRNN(cell, halting=instantiate(cfg.halting), broker=broker)
+
+
+def fetch_weights(
+    cfg: DictConfig, *, offline: bool = False, report: Callable[[str], None] = lambda text: None
+) -> dict[str, ResolvedWeights]:
+    """Have the weights of every backbone and of the encoder on this machine; parts without weights are left out.
+
+    Args:
+        cfg: a config with `ensemble` and `encoder`.
+        offline: only look on this machine.
+        report: hears of downloads and conversions.
+
+    Raises:
+        WeightsNotFoundError: if a model is nowhere to be had; says what was tried.
+    """
+    used = {agent.backbone for agent in build_agents(cfg.ensemble)}
+    parts = {**{str(name): cfg.ensemble.engines[name] for name in sorted(used)}, "encoder": cfg.encoder}
+    nodes = {name: node["weights"] for name, node in parts.items() if "weights" in node}
+    return {name: resolve(instantiate(node), offline=offline, report=report) for name, node in nodes.items()}
+
+
+def build_ensemble(cfg: DictConfig, call_log: CallLog | None = None) -> Ensemble:
+    """The agents of an ensemble and the engines they use."""
+    agents = build_agents(cfg)
+    used = {agent.backbone for agent in agents}
+    return Ensemble({name: instantiate(cfg.engines[name]) for name in sorted(used)}, agents, call_log=call_log)
+
+
+def build_agents(cfg: DictConfig) -> list[Agent]:
+    """The agents of an ensemble, checked before any weights are touched.
+
+    Raises:
+        ValueError: for fewer than two agents, a setting agents do not have, or a backbone without an engine.
+    """
+    agents = [build_agent(str(name), settings) for name, settings in (cfg.get("agents") or {}).items()]
+    engines = cfg.get("engines") or {}
+    if len(agents) < 2:
+        raise ValueError(f"expected an ensemble of at least 2 agents, got {len(agents)}: add agents to it")
+    for agent in agents:
+        if agent.backbone not in engines:
+            known = ", ".join(map(str, engines)) or "none"
+            raise ValueError(f"agent {agent.name!r}: expected a backbone out of {known}, got {agent.backbone!r}")
+    return agents
+
+
+def build_agent(name: str, settings: Mapping[str, Any]) -> Agent:
+    """One agent of an ensemble's `agents` node.
+
+    Raises:
+        ValueError: for a setting that agents do not have.
+    """
+    rest = dict(settings)
+    try:
+        return Agent(name=name, decoding=Decoding(**rest.pop("decoding", {})), **rest)
+    except TypeError as error:
+        raise ValueError(f"agent {name!r}: {error}; an agent has {', '.join(Agent.__dataclass_fields__)}") from error
+
+
+def consensus_cell(
+    *, dim: int, agents: int, slots: int = 4, leak: float = 0.8, gate: GateMode = "learned"
+) -> ConsensusCell:
+    """A fresh consensus cell with the published protocol's values, in float64.
+
+    Beside a language model that costs nothing, and it keeps results from depending on the batch.
+
+    Args:
+        dim: length of the encoder's vectors.
+        agents: size of the ensemble.
+        slots: memory slots.
+        leak: what retention is multiplied by each round before training changes it, in (0, 1).
+        gate: "learned", "leaky" or "none".
+    """
+    return ConsensusCell(dim, agents, slots=slots, gate=ForgetGate(gate, leak=leak, dtype=torch.float64)).double()

@@ -1,0 +1,35 @@
+"""`nsed deliberate`: ask a team one question and see how it gets to the answer."""
+
+from pathlib import Path
+
+import hydra
+import torch
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+from rich.console import Console
+
+from nsed_torch.config import conf_dir, register
+from nsed_torch.experiments.build import build_rnn, fetch_weights
+from nsed_torch.experiments.view import view
+from nsed_torch.records import CallLog, Task
+
+register()
+
+
+@hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="deliberate")
+def main(cfg: DictConfig) -> None:
+    """Compose, build, deliberate, write `transcript.json`, print the answer."""
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    task = Task(cfg.question)
+    console = Console(highlight=False)
+    with CallLog(folder / "calls.sqlite") as log:
+        fetch_weights(cfg, report=lambda text: console.print(text, markup=False, soft_wrap=True))
+        console.print("loading models", style="dim")
+        rnn = build_rnn(cfg, log)
+        with view(console) as watch, torch.no_grad():
+            deliberation = rnn([task], observer=watch)
+    transcript = deliberation.transcripts[0]
+    transcript.save(folder / "transcript.json")
+    console.print(f"transcript: {folder / 'transcript.json'}", style="dim", soft_wrap=True)
+    console.print()
+    console.print(transcript.answer or "(no agent gave an answer)", markup=False, soft_wrap=True)

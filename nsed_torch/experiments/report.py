@@ -1,0 +1,19 @@
+"""`nsed report`: turn a run folder into a page."""
+
+from pathlib import Path
+
+import hydra
+from omegaconf import DictConfig
+
+from nsed_torch.config import conf_dir, register
+from nsed_torch.evaluation.report import write_report
+
+register()
+
+
+@hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="report")
+def main(cfg: DictConfig) -> None:
+    """Write `report.html` beside the run's transcript and print its path."""
+    if not cfg.run:
+        raise ValueError("expected a run folder, got none: pass run=<folder with a transcript.json>")
+    print(write_report(Path(cfg.run)))  # noqa: T201 - the result
