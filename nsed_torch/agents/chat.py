@@ -1,6 +1,7 @@
 """From chat messages to the token ids a model reads."""
 
 import hashlib
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,8 +35,12 @@ class Chat:
         if not self.template:
             raise ValueError("expected a chat template, the tokenizer has none: set chat_template=plain")
         self.stop = PLAIN_STOP if self.template == PLAIN_TEMPLATE else None
-        # Added tokens are matched anywhere in a text, special or not, so model text must not spell them.
-        self.control = sorted({str(t) for t in (*tokenizer.all_special_tokens, *tokenizer.get_added_vocab())} - {""})
+        # Added tokens are matched anywhere in a text, so what models and users write must not spell those that steer.
+        added = tokenizer.added_tokens_decoder.values()
+        steering = {token.content for token in added if token.special or token.content in self.template}
+        spelled = {*steering, *tokenizer.all_special_tokens, *([PLAIN_STOP] if self.stop else [])}
+        control = sorted({token.strip() for token in spelled})  # a space in front of one would undo the break
+        self.control = re.compile("|".join(re.escape(token) for token in control if len(token) > 1) or r"(?!)")
         self.takes_system = self._takes_system()
 
     @property
@@ -64,9 +69,8 @@ class Chat:
 
     def neutralize(self, text: str) -> str:
         """Break every spelling of a control token by a space behind its first character."""
-        for token in self.control:
-            if token.strip() and len(token) > 1 and token in text:
-                text = text.replace(token, f"{token[0]} {token[1:]}")
+        while self.control.search(text):  # breaking one may leave another
+            text = self.control.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
         return text
 
     def label_ids(self, labels: Sequence[str]) -> list[int]:

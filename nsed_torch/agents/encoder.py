@@ -34,9 +34,9 @@ class SentenceEncoder(nn.Module):
         identity: its name and revision.
     """
 
-    def __init__(self, model: nn.Module, *, identity: Mapping[str, Any]) -> None:
+    def __init__(self, model: Any, *, identity: Mapping[str, Any]) -> None:
         super().__init__()
-        self.model: Any = model.eval().requires_grad_(False)
+        self.model = model.eval().requires_grad_(False)
         self.dim = int(self.model.get_embedding_dimension())
         self._identity = dict(identity)
 

@@ -57,7 +57,8 @@ class Ensemble(nn.Module):
         call_log: where finished calls are kept; None keeps them in memory.
 
     Raises:
-        ValueError: for fewer than two agents, equal names, or an unknown backbone or adapter.
+        ValueError: for fewer than two agents, equal names, an unknown backbone or adapter, or a backbone name that no
+            submodule can bear.
     """
 
     def __init__(
@@ -66,6 +67,9 @@ class Ensemble(nn.Module):
         super().__init__()
         self.agents = tuple(agents)
         self.engines = dict(engines)
+        for name in self.engines:
+            if not name.isidentifier():
+                raise ValueError(f"expected a backbone name of letters, digits and _, got {name!r}: rename it")
         self.backbones = nn.ModuleDict({k: e for k, e in engines.items() if isinstance(e, nn.Module)})
         self.call_log = call_log if call_log is not None else CallLog(None)
         self._by_name = {agent.name: agent for agent in self.agents}
@@ -156,4 +160,4 @@ def _load_generation(value: Any) -> Generation:
 
 
 def _load_rating(value: Any) -> Rating:
-    return Rating(**{k: tuple(v) if isinstance(v, list) else v for k, v in value.items()})
+    return Rating(**{**value, **{key: tuple(value[key]) for key in ("values", "coverage", "notes")}})

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,10 @@ def load_backbone(
         "name": weights.name,
         "revision": found.revision,
         "quantization": quantization,
-        "dtype": dtype,
+        "dtype": str(torch_dtype).removeprefix("torch."),
+        "device": torch.device(model.device).type,
+        # Numbers may change with the libraries that compute them.
+        **{package: version(package) for package in ("torch", "transformers")},
     }
     return TransformersEngine(
         _with_adapters(model, folders),

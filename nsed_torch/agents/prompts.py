@@ -12,11 +12,14 @@ from nsed_torch.agents.requests import Message
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-FENCE = re.compile(r"</?\s*text-[0-9a-f]+\s*>", re.IGNORECASE)
+FENCE = re.compile(r"<\s*/?\s*text\s*-\s*[0-9a-f]+\s*>", re.IGNORECASE)
 """Anything that looks like a fence, ours or forged."""
 
-SCORE = re.compile(r"^\W*score\W*?(-?\d{1,3})\W*$", re.IGNORECASE | re.MULTILINE)
+SCORE = re.compile(r"^[^\w\n]*score[ \t*_\"]*:(.*)$", re.IGNORECASE | re.MULTILINE)
 """The line a critique must end with."""
+
+NUMBER = re.compile(r"[\s*_\"]*([+-]?[0-9]{1,3})[\s*_.\"]*")
+"""What that line says. Signs that only look like a minus, fractions and ranges are no number."""
 
 
 def nonce(seed: int) -> str:
@@ -31,7 +34,7 @@ def fence(text: str, mark: str) -> str:
 
 def unfence(text: str) -> str:
     """A model's text without the marks it copied from its prompt."""
-    return FENCE.sub("", text).strip()
+    return re.sub(r"\n{3,}", "\n\n", FENCE.sub("", text)).strip()
 
 
 def label(index: int) -> str:
@@ -46,8 +49,9 @@ def label(index: int) -> str:
 
 def parse_score(text: str) -> float | None:
     """The rating in a critique: the number of its last "Score:" line over 100; None unless in [-100, 100]."""
-    scores = SCORE.findall(text)
-    return int(scores[-1]) / 100 if scores and -100 <= int(scores[-1]) <= 100 else None
+    lines = SCORE.findall(text)
+    number = NUMBER.fullmatch(lines[-1]) if lines else None
+    return int(number[1]) / 100 if number and -100 <= int(number[1]) <= 100 else None
 
 
 class Prompts:
@@ -110,8 +114,16 @@ class Prompts:
             labels: the answers a rating question allows.
         """
         named = [(label(i), text) for i, text in enumerate(candidates)]
-        values = {"question": question, "candidates": named, "listed": listed, "persona": persona, "labels": labels}
-        render = partial(self._render, kind, seed, **values)
+        render = partial(
+            self._render,
+            kind,
+            seed,
+            question=question,
+            candidates=named,
+            listed=listed,
+            persona=persona,
+            labels=labels,
+        )
         messages = Message("system", render("system")), Message("user", render("user"))
         return messages, tuple("\n\n" + render("candidate", label=name, text=text) for name, text in named)
 

