@@ -33,7 +33,7 @@ class Budget:
         memory: GiB of weights at any moment, each backbone counted once; None is unlimited.
 
     Raises:
-        ValueError: if a budget is negative.
+        ValueError: if a budget is negative or no number.
     """
 
     money: float | None = None
@@ -42,13 +42,16 @@ class Budget:
 
     def __post_init__(self) -> None:
         for name in RESOURCES:
-            if (getattr(self, name) or 0) < 0:
-                raise ValueError(f"expected a {name} budget of at least 0, got {getattr(self, name)}")
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int | float) and value >= 0):
+                raise ValueError(f"expected a {name} budget of at least 0, or null for no limit, got {value!r}")
 
     def left(self, spent: Usage) -> Float[Tensor, " resource"]:
         """What remains for the next round; memory is held, not used up."""
         limits = [math.inf if getattr(self, name) is None else float(getattr(self, name)) for name in RESOURCES]
-        return torch.tensor(limits) - torch.tensor([spent.price, float(spent.tokens), 0.0])
+        # In float32 a budget could be rounded up and then exceeded; a sum of prices may end a rounding below zero.
+        used = torch.tensor([spent.price, float(spent.tokens), 0.0], dtype=torch.float64)
+        return (torch.tensor(limits, dtype=torch.float64) - used).clamp(min=0)
 
 
 class Broker(nn.Module):
@@ -64,6 +67,9 @@ class Broker(nn.Module):
         max_proposers: most proposers; None is all agents.
         min_judges: fewest judges.
         max_judges: most judges; None is all agents.
+
+    Raises:
+        ValueError: if a least number is below 1 (judges: 0) or above its most.
     """
 
     def __init__(
@@ -76,6 +82,12 @@ class Broker(nn.Module):
         max_judges: int | None = None,
     ) -> None:
         super().__init__()
+        for role, fewest, least, most in (
+            ("proposers", 1, min_proposers, max_proposers),
+            ("judges", 0, min_judges, max_judges),
+        ):
+            if not fewest <= least <= (least if most is None else most):
+                raise ValueError(f"broker: expected {fewest} <= min_{role} <= max_{role}, got {least} and {most}")
         self.budget = budget or Budget()
         self.minimum = (min_proposers, min_judges)
         self.maximum = (max_proposers, max_judges)
@@ -91,8 +103,12 @@ class Broker(nn.Module):
 
         Raises:
             InfeasibleBudgetError: if what is left pays for no team of the least size; names the resource.
+            ValueError: if the ensemble is smaller than that team.
         """
         agents = cell.ensemble.agents
+        for role, least in zip(ROLES, self.minimum, strict=True):
+            if least > len(agents):
+                raise ValueError(f"broker: expected min_{role}s of at most {len(agents)}, the ensemble's, got {least}")
         maximum = [len(agents) if m is None else min(m, len(agents)) for m in self.maximum]
         costs = round_costs(task, cell, proposers=maximum[0])
         names = list(cell.ensemble.engines)
@@ -100,7 +116,7 @@ class Broker(nn.Module):
         chosen = self.knapsack(
             torch.ones(1, len(agents), len(ROLES), dtype=costs.dtype),
             costs[None],
-            self.budget.left(spent).to(costs)[None],
+            self.budget.left(spent)[None],
             minimum=torch.tensor(self.minimum),
             maximum=torch.tensor(maximum),
             opening=torch.stack([torch.zeros_like(weights), torch.zeros_like(weights), weights], dim=1).to(costs),
@@ -130,8 +146,9 @@ def round_costs(task: Task, cell: MacroRNNCell, proposers: int) -> Float[Tensor,
     rows = []
     for agent in agents:
         engine = cell.ensemble.engine(agent)
-        read = _proposal_tokens(task, cell.prompts, agent.persona, cell.consensus.slots)
-        criticism = cell.rating.written_tokens * (len(agents) - 1)
+        critics = len(agents) - 1 if cell.rating.written_tokens else 0
+        read = _proposal_texts(task, cell.prompts, agent.persona, slots=cell.consensus.slots, critics=critics)
+        criticism = cell.rating.written_tokens * critics
         tokens = sum(engine.count_tokens(text) for text in read) + cell.memory_tokens + criticism + 2 * MARKUP
         answers = (filler,) * proposers
         question = JudgeQuestion(agent, task.question, answers, seed=0)
@@ -145,8 +162,9 @@ def round_costs(task: Task, cell: MacroRNNCell, proposers: int) -> Float[Tensor,
     return torch.tensor(rows, dtype=torch.float64)
 
 
-def _proposal_tokens(task: Task, prompts: Prompts, persona: str, slots: int) -> list[str]:
-    messages = prompts.propose(task.question, memory=["…"] * slots, critiques=(), persona=persona, seed=0)
+def _proposal_texts(task: Task, prompts: Prompts, persona: str, *, slots: int, critics: int) -> list[str]:
+    """What a proposer reads besides the words of memory and critiques: with all of their fences."""
+    messages = prompts.propose(task.question, memory=["…"] * slots, critiques=["…"] * critics, persona=persona, seed=0)
     return [message.content for message in messages]
 
 

@@ -22,10 +22,18 @@ from nsed_torch.records import Critique, Proposal, Round, Task, Usage
 
 @dataclass(frozen=True)
 class Team:
-    """Who takes part in a round: indices into the ensemble, ascending."""
+    """Who takes part in a round: indices into the ensemble, ascending.
+
+    Raises:
+        ValueError: for a team without proposers.
+    """
 
     proposers: tuple[int, ...]
     voters: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.proposers:
+            raise ValueError(f"expected a team with at least one proposer, got none and the voters {self.voters}")
 
 
 @dataclass(frozen=True)
@@ -216,7 +224,8 @@ class MacroRNNCell(nn.Module):
         embeddings = torch.zeros(len(tasks), authors.shape[1], self.consensus.dim, dtype=like.dtype)
         for i, (hearing, answers) in enumerate(zip(hearings, proposals, strict=True)):
             rows = [[math.nan if r is None else r for r in row] for row in hearing.ratings]
-            ratings[i, : len(rows), : len(answers)] = torch.tensor(rows, dtype=like.dtype)
+            # Reshaped, for no rows are no columns either.
+            ratings[i, : len(rows), : len(answers)] = torch.tensor(rows, dtype=like.dtype).reshape(-1, len(answers))
             embeddings[i, : len(answers)] = self.encoder.embed([p.text for p in answers]).to(like.dtype)
         counted = vote_mask(voters, authors, answered) & ~ratings.isnan()
         questions = self.encoder.embed([task.question for task in tasks]).to(like)
@@ -251,7 +260,9 @@ class MacroRNNCell(nn.Module):
 
 def _padded(rows: Sequence[Sequence[int | bool]], fill: int | bool = -1) -> Tensor:
     width = max(map(len, rows))
-    return torch.tensor([[*row, *[fill] * (width - len(row))] for row in rows])
+    padded = [[*row, *[fill] * (width - len(row))] for row in rows]
+    # Named, for rows without entries would come out as floats.
+    return torch.tensor(padded, dtype=torch.bool if fill is False else torch.long)
 
 
 def _hearing(replies: Sequence[tuple[list[int], JudgeReply]], proposals: int) -> Hearing:
@@ -276,5 +287,5 @@ def _received(proposals: Sequence[Proposal], hearing: Hearing) -> dict[str, tupl
 
 
 def _notes(name: str, generation: Generation) -> list[str]:
-    empty = [] if generation.text else ["gave no answer"]
+    empty = [] if unfence(generation.text) else ["gave no answer"]
     return [f"{name}: {note}" for note in (*generation.notes, *empty)]

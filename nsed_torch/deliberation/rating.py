@@ -112,7 +112,7 @@ class VerdictRating:
                 rating.values,
                 ("",) * len(rating.values),
                 question.judge.usage(rating.prompt_tokens, 0, rating.seconds),
-                rating.notes,
+                _named(question, rating.notes),
             )
             for question, rating in zip(questions, ensemble.rate(requests, progress), strict=True)
         ]
@@ -195,7 +195,7 @@ class CritiqueRating:
             else ()
         )
         usages = (question.judge.usage(g.prompt_tokens, g.completion_tokens, g.seconds) for g in written)
-        shrunk = tuple(note for generation in written for note in generation.notes)
+        shrunk = _named(question, [note for generation in written for note in generation.notes])
         return JudgeReply(ratings, tuple(g.text for g in written), Usage.sum(usages), notes + shrunk)
 
     def _prompt(self, prompts: Prompts, question: JudgeQuestion) -> tuple[tuple[Message, ...], tuple[str, ...]]:
@@ -212,6 +212,10 @@ class CritiqueRating:
 def count(engine: Engine, messages: Sequence[Message]) -> int:
     """Tokens of the messages' contents."""
     return sum(engine.count_tokens(message.content) for message in messages)
+
+
+def _named(question: JudgeQuestion, notes: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"{question.judge.name}: {note}" for note in notes)
 
 
 def _append(messages: Sequence[Message], text: str) -> tuple[Message, ...]:

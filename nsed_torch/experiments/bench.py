@@ -18,14 +18,14 @@ from nsed_torch.records import write_json
 
 register()
 
-QUESTIONS = tuple(f"What is {17 + 3 * i} plus {29 + 7 * i}, and how did you get it?" for i in range(4))
+QUESTIONS = tuple(f"What is {17 + 3 * i} plus {29 + 7 * i}, and how did you get it?" for i in range(2))
 PERSONAS = (
     "You work out the answer step by step.",
     "You doubt the first idea.",
     "You explain in plain words.",
 )
 CANDIDATE = "First add the tens, then the ones, then carry what is left over. " * 4 + "Answer: 46"
-NEW_TOKENS = 32
+NEW_TOKENS = 16
 
 
 @hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="bench")
@@ -46,7 +46,7 @@ def main(cfg: DictConfig) -> None:
 
 
 def propose_line(engine: Engine, repeats: int) -> Comparison:
-    """3 agents x 4 tasks: one batch, against one call an agent and task."""
+    """3 agents x 2 tasks: one batch, against one call an agent and task."""
     prompts, decoding = Prompts(), Decoding(max_new_tokens=NEW_TOKENS)
     requests = []
     for question in QUESTIONS:
@@ -63,7 +63,7 @@ def propose_line(engine: Engine, repeats: int) -> Comparison:
 
 
 def rate_line(engine: Engine, repeats: int) -> Comparison:
-    """3 judges x 4 tasks x 3 candidates: shared prefixes, against one forward pass a pair."""
+    """3 judges x 2 tasks x 3 candidates: shared prefixes, against one forward pass a pair."""
     prompts = Prompts()
     requests, pairs = [], []
     for question in QUESTIONS:

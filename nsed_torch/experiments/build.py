@@ -63,8 +63,11 @@ def build_agents(cfg: DictConfig) -> list[Agent]:
     Raises:
         ValueError: for fewer than two agents, a setting agents do not have, or a backbone without an engine.
     """
-    agents = [build_agent(str(name), settings) for name, settings in (cfg.get("agents") or {}).items()]
-    engines = cfg.get("engines") or {}
+    settings, engines = cfg.get("agents") or {}, cfg.get("engines") or {}
+    for name, node in (("agents", settings), ("engines", engines)):
+        if not isinstance(node, Mapping):
+            raise ValueError(f"ensemble.{name}: expected names with their settings, got {node!r}")
+    agents = [build_agent(str(name), node) for name, node in settings.items()]
     if len(agents) < 2:
         raise ValueError(f"expected an ensemble of at least 2 agents, got {len(agents)}: add agents to it")
     for agent in agents:
@@ -80,8 +83,8 @@ def build_agent(name: str, settings: Mapping[str, Any]) -> Agent:
     Raises:
         ValueError: for a setting that agents do not have.
     """
-    rest = dict(settings)
     try:
+        rest = dict(settings)
         return Agent(name=name, decoding=Decoding(**rest.pop("decoding", {})), **rest)
     except TypeError as error:
         raise ValueError(f"agent {name!r}: {error}; an agent has {', '.join(Agent.__dataclass_fields__)}") from error

@@ -17,7 +17,7 @@ def main(cfg: DictConfig) -> None:
     """Resolve the weights of every backbone and of the encoder, and say where each lies."""
     console = Console(highlight=False, soft_wrap=True)
     start = time.perf_counter()
-    found = fetch_weights(cfg, offline=cfg.offline, report=console.print)
+    found = fetch_weights(cfg, offline=cfg.offline, report=lambda text: console.print(text, markup=False))
     for name, weights in found.items():
         console.print(f"{name}: {weights.folder} (from {weights.source}, {weights.revision})", markup=False)
     console.print(f"{len(found)} models are here, {time.perf_counter() - start:.0f} s")

@@ -15,6 +15,9 @@ from nsed_torch.records import MemorySlot, Round, Task, Transcript
 PREVIEW = 72
 """Characters of a text shown in one line."""
 
+CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+"""What a terminal would obey rather than show: models write data, not cursor movements."""
+
 
 @contextmanager
 def view(console: Console) -> Iterator[Observer]:
@@ -47,11 +50,11 @@ class LiveView(Observer):
     def on_round(self, task: Task, record: Round) -> None:
         """Draw the round."""
         winner = [] if record.winner is None else [_winner(record, record.winner)]
-        self.console.print(Group(vote_table(record), *winner, memory_table(record.memory), *map(Text, record.notes)))
+        notes = [Text(visible(note)) for note in record.notes]
+        self.console.print(Group(vote_table(record), *winner, memory_table(record.memory), *notes))
 
     def on_end(self, transcript: Transcript) -> None:
         """Say how it ended."""
-        self.progress.remove_task(self._phase)
         self.console.print(ending(transcript), style="bold")
 
 
@@ -94,7 +97,7 @@ class PlainView(Observer):
         self._line(ending(transcript))
 
     def _line(self, text: str) -> None:
-        self.console.print(text, markup=False, soft_wrap=True)
+        self.console.print(visible(text), markup=False, emoji=False, soft_wrap=True)
 
 
 def vote_table(record: Round) -> RenderableType:
@@ -132,16 +135,21 @@ def ending(transcript: Transcript) -> str:
     )
 
 
+def visible(text: str) -> str:
+    """A text with every control character but line breaks and tabs replaced."""
+    return text.translate(CONTROLS)
+
+
 def preview(text: str) -> str:
     """A text in one line of at most `PREVIEW` characters."""
-    line = " ".join(text.split())
+    line = " ".join(visible(text).split())
     return line if len(line) <= PREVIEW else line[: PREVIEW - 1] + "…"
 
 
 def _winner(record: Round, index: int) -> RenderableType:
     proposal = record.proposals[index]
     title = f"{proposal.agent} wins, conviction {record.conviction:+.2f}"
-    return Panel(Text(proposal.text), title=Text(title), title_align="left")
+    return Panel(Text(visible(proposal.text)), title=Text(title), title_align="left")
 
 
 def _rating(rating: float | None) -> str:
