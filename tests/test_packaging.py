@@ -9,7 +9,6 @@ import sys
 import tomllib
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
@@ -22,33 +21,28 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 DIRECT = [*PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"]["dev"]]
 
 PROBE = """
-import json, sys, time
+import json, sys
 import torch
-before, start = set(sys.modules), time.process_time()
-import nsed_torch
-seconds = time.process_time() - start
-print(json.dumps({"modules": sorted(set(sys.modules) - before), "seconds": seconds}))
+before = set(sys.modules)
+import nsed_torch, nsed_torch.functional, nsed_torch.nn, nsed_torch.agents, nsed_torch.deliberation
+print(json.dumps(sorted(set(sys.modules) - before)))
 """
 
 
 @cache
-def fresh_import() -> dict[str, Any]:
-    """Modules and processor seconds that `import nsed_torch` adds to `import torch`, in a child process."""
+def fresh_import() -> list[str]:
+    """Modules that the library adds to `import torch`, in a child process."""
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, env=env, check=True)
-    result: dict[str, Any] = json.loads(done.stdout)
+    result: list[str] = json.loads(done.stdout)
     return result
 
 
 @pytest.mark.parametrize("heavy", ["transformers", "sentence_transformers", "scipy.optimize", "hydra", "rich"])
 def test_import_is_light(heavy: str) -> None:
-    modules = fresh_import()["modules"]
+    modules = fresh_import()
     assert "nsed_torch" in modules
     assert [name for name in modules if name == heavy or name.startswith(f"{heavy}.")] == []
-
-
-def test_import_is_quick() -> None:
-    assert fresh_import()["seconds"] < 0.3
 
 
 def test_installed_version_is_the_projects() -> None:
