@@ -67,10 +67,12 @@ class Ensemble(nn.Module):
         super().__init__()
         self.agents = tuple(agents)
         self.engines = dict(engines)
-        for name in self.engines:
-            if not name.isidentifier():
-                raise ValueError(f"expected a backbone name of letters, digits and _, got {name!r}: rename it")
-        self.backbones = nn.ModuleDict({k: e for k, e in engines.items() if isinstance(e, nn.Module)})
+        try:
+            self.backbones = nn.ModuleDict({k: e for k, e in engines.items() if isinstance(e, nn.Module)})
+        except KeyError as error:
+            raise ValueError(
+                f"expected backbone names that can name a submodule, {error.args[0]}: rename it"
+            ) from error
         self.call_log = call_log if call_log is not None else CallLog(None)
         self._by_name = {agent.name: agent for agent in self.agents}
         if len(self.agents) < 2:

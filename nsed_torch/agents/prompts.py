@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 FENCE = re.compile(r"<\s*/?\s*text\s*-\s*[0-9a-f]+\s*>", re.IGNORECASE)
 """Anything that looks like a fence, ours or forged."""
 
+CUT_FENCE = re.compile(r"</?text(-[0-9a-f]*)?$", re.IGNORECASE)
+"""A fence that an answer's end cut off."""
+
 SCORE = re.compile(r"^[^\w\n]*score[ \t*_\"]*:(.*)$", re.IGNORECASE | re.MULTILINE)
 """The line a critique must end with."""
 
@@ -34,7 +37,7 @@ def fence(text: str, mark: str) -> str:
 
 def unfence(text: str) -> str:
     """A model's text without the marks it copied from its prompt."""
-    return re.sub(r"\n{3,}", "\n\n", FENCE.sub("", text)).strip()
+    return re.sub(r"\n{3,}", "\n\n", CUT_FENCE.sub("", FENCE.sub("", text))).strip()
 
 
 def label(index: int) -> str:
@@ -62,11 +65,16 @@ class Prompts:
 
     Args:
         folder: where to look for `<name>.jinja` before the package's own; None for those alone.
+
+    Raises:
+        ValueError: if there is no such folder; later, if a template cannot be rendered.
     """
 
     def __init__(self, folder: str | Path | None = None) -> None:
         own = Path(__file__).parent / "templates"
         self.folders = [Path(folder).expanduser(), own] if folder else [own]
+        if not self.folders[0].is_dir():
+            raise ValueError(f"expected a folder of prompt templates, got {folder}: create it or correct the path")
 
     def propose(
         self, question: str, *, memory: Sequence[str], critiques: Sequence[str], persona: str, seed: int
@@ -143,7 +151,13 @@ class Prompts:
         )
 
     def _render(self, kind: str, seed: int, block: str, **values: Any) -> str:
-        mark = nonce(seed)
-        template = self._environment.get_template(f"{kind}.jinja")
-        context = template.new_context({**values, "fence": partial(fence, mark=mark)})
-        return "".join(template.blocks[block](context)).rstrip()
+        from jinja2 import TemplateError  # noqa: PLC0415 - not wanted at import
+
+        try:
+            template = self._environment.get_template(f"{kind}.jinja")
+            if block not in template.blocks:
+                raise TemplateError(f"expected a block {block!r}, got {', '.join(template.blocks) or 'none'}")
+            context = template.new_context({**values, "fence": partial(fence, mark=nonce(seed))})
+            return "".join(template.blocks[block](context)).rstrip()
+        except TemplateError as error:
+            raise ValueError(f"prompt template {kind}.jinja: {error.message}") from error

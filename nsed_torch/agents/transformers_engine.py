@@ -160,7 +160,7 @@ class TransformersEngine(nn.Module):
         """
         prompts = [[self.chat.ids(_with_candidate(r, c)) for c in r.candidates] for r in requests]
         for request, rows in zip(requests, prompts, strict=True):
-            self._check_window(max(map(len, rows)), f"agent {request.agent!r}'s rating prompt")
+            self._check_window(max(map(len, rows)), f"the rating prompt of agent {request.agent!r}")
         shared = [common_prefix(rows) for rows in prompts]
         owner = torch.tensor([i for i, rows in enumerate(prompts) for _ in rows])
         suffixes = [row[n:] for rows, n in zip(prompts, shared, strict=True) for row in rows]

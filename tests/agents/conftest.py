@@ -1,0 +1,203 @@
+"""A language model and an encoder small enough to check every number twice, saved and loaded like real ones."""
+
+import re
+import warnings
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+from nsed_torch.agents import Decoding, GenerateRequest, Message, RateRequest, Weights, load_backbone, load_encoder
+
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+WINDOW = 512
+
+
+@contextmanager
+def peft_behind_transformers():
+    """Let peft ask transformers for a property that has a new name."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
+        yield
+
+
+def byte_tokenizer(template=TEMPLATE):
+    """One token a byte, and three control tokens."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    raw = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(letters)}, merges=[]))
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    raw.decoder = decoders.ByteLevel()
+    raw.add_special_tokens([AddedToken(t, special=True) for t in ("<|endoftext|>", "<|im_start|>", "<|im_end|>")])
+    raw.add_tokens([AddedToken("<think>", special=False)])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<|im_end|>", bos_token="<|endoftext|>")
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+def write_tiny(folder, family="llama"):
+    """A random model whose logits are far enough from each other to be told apart in float32."""
+    from transformers import Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig, LlamaForCausalLM
+
+    tokenizer = byte_tokenizer()
+    shape = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": WINDOW,
+        "initializer_range": 0.3,
+        "tie_word_embeddings": False,
+        "pad_token_id": None,
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+    }
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        if family == "llama":
+            model = LlamaForCausalLM(LlamaConfig(**shape))
+        else:
+            sliding = {"sliding_window": 16, "layer_types": ["sliding_attention", "full_attention"], "head_dim": 8}
+            model = Gemma3ForCausalLM(Gemma3TextConfig(**shape, **sliding))
+    # What authors may put beside their weights: more stop tokens, so that rows end early, and a repetition penalty,
+    # which would count padding.
+    model.generation_config.eos_token_id = [tokenizer.eos_token_id, *range(240, 256)]
+    model.generation_config.repetition_penalty = 1.5
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def save_adapter(model_folder, folder, seed):
+    """A LoRA adapter that changes what the model says."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(model_folder)
+    config = LoraConfig(r=4, target_modules=["q_proj", "v_proj", "down_proj"], task_type="CAUSAL_LM")
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        with peft_behind_transformers():
+            wrapped = get_peft_model(model, config)
+        for name, weight in wrapped.named_parameters():
+            if "lora_B" in name:
+                torch.nn.init.normal_(weight, std=0.5)
+    wrapped.save_pretrained(folder, safe_serialization=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def make_tokenizer():
+    """Builds a tokenizer with another chat template, or without."""
+    return byte_tokenizer
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory):
+    return write_tiny(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="session")
+def adapter_folders(tiny_folder, tmp_path_factory):
+    parent = tmp_path_factory.mktemp("adapters")
+    return {name: str(save_adapter(tiny_folder, parent / name, seed)) for seed, name in enumerate(("poet", "critic"))}
+
+
+@pytest.fixture(scope="session")
+def save_tiny():
+    """Saves a tiny model of a family in a folder and loads it."""
+
+    def save(folder, family):
+        write_tiny(folder, family)
+        return load_backbone(Weights(name=family, path=str(folder)), dtype="float32", device="cpu")
+
+    return save
+
+
+@pytest.fixture(scope="session")
+def load_tiny(tiny_folder):
+    """Builds another engine on the tiny weights."""
+
+    def load(**options):
+        options = {"dtype": "float32", "device": "cpu", **options}
+        with peft_behind_transformers():
+            return load_backbone(Weights(name="tiny", path=str(tiny_folder)), **options)
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def tiny(load_tiny, adapter_folders):
+    """The tiny model with two adapters. Shared: leave it as it is."""
+    return load_tiny(adapters=adapter_folders)
+
+
+@pytest.fixture(scope="session")
+def encoder_folder(tmp_path_factory):
+    """A sentence-transformers folder: two layers of BERT, mean pooling."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    parent = tmp_path_factory.mktemp("encoder")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz0123456789"]
+    words += [f"##{letter}" for letter in "abcdefghijklmnopqrstuvwxyz0123456789"]
+    (parent / "vocab.txt").write_text("\n".join(words))
+    tokenizer = BertTokenizerFast(vocab=str(parent / "vocab.txt"), model_max_length=64)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = BertModel(
+            BertConfig(
+                vocab_size=len(words),
+                hidden_size=16,
+                num_hidden_layers=2,
+                num_attention_heads=2,
+                intermediate_size=32,
+                max_position_embeddings=64,
+                initializer_range=0.5,
+            )
+        )
+    model.save_pretrained(parent / "bert")
+    tokenizer.save_pretrained(parent / "bert")
+    transformer = Transformer(str(parent / "bert"), max_seq_length=64)
+    SentenceTransformer(modules=[transformer, Pooling(16)], device="cpu").save(str(parent / "model"))
+    return parent / "model"
+
+
+@pytest.fixture(scope="session")
+def tiny_encoder(encoder_folder):
+    return load_encoder(Weights(name="tiny_encoder", path=str(encoder_folder)), device="cpu")
+
+
+@pytest.fixture(scope="session")
+def fails():
+    """Expects an error of exactly this text."""
+    return lambda text, error=ValueError: pytest.raises(error, match=f"^{re.escape(text)}$")
+
+
+@pytest.fixture(scope="session")
+def ask():
+    """Builds a request to write."""
+
+    def build(text="Why?", agent="a", seed=0, adapter=None, system=None, template="", **decoding):
+        messages = ((Message("system", system),) if system else ()) + (Message("user", text),)
+        return GenerateRequest(agent, messages, Decoding(**{"max_new_tokens": 12, **decoding}), seed, adapter, template)
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def judge():
+    """Builds a request to rate."""
+
+    def build(candidates, text="Rate.", agent="a", **rest):
+        return RateRequest(agent, (Message("system", "Be fair."), Message("user", text)), tuple(candidates), **rest)
+
+    return build

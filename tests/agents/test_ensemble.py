@@ -1,0 +1,262 @@
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsed_torch.agents import Agent, Decoding, Ensemble, Generation, Message, Rating, RatingScale, ScriptedEngine
+from nsed_torch.records import CallLog, Usage
+
+
+class Recording(ScriptedEngine):
+    """Remembers its batches; fails on the one that asks `fatal`."""
+
+    def __init__(self, name="scripted", max_batch=32, fatal=None):
+        super().__init__(lambda r: f"{name}/{r.agent}/{r.messages[-1].content}", rate_by_length, name=name)
+        self.max_batch, self.fatal, self.revision, self.batches = max_batch, fatal, 1, []
+
+    def identity(self, adapter):
+        if adapter not in {None, "poet"}:
+            raise ValueError(f"expected a loaded adapter, got {adapter!r}")
+        return {"name": self.name, "adapter": adapter, "revision": self.revision}
+
+    def generate(self, requests):
+        self._record(requests)
+        return super().generate(requests)
+
+    def rate(self, requests):
+        self._record(requests)
+        return super().rate(requests)
+
+    def _record(self, requests):
+        asked = [request.messages[-1].content for request in requests]
+        if self.fatal in asked:
+            raise RuntimeError("out of memory")
+        self.batches.append(asked)
+
+
+def rate_by_length(request, candidate):
+    return None if candidate == "?" else len(candidate) / 10
+
+
+AGENTS = [Agent("a", "one"), Agent("b", "one", adapter="poet"), Agent("c", "two")]
+
+
+@pytest.fixture
+def engines():
+    return {"one": Recording("one", max_batch=2), "two": Recording("two", max_batch=3)}
+
+
+@pytest.fixture
+def ensemble(engines):
+    return Ensemble(engines, AGENTS)
+
+
+def test_answers_come_in_the_order_of_the_requests_from_each_agents_backbone(ensemble, engines, ask):
+    requests = [ask(f"q{i}", agent="abc"[i % 3], seed=i) for i in range(7)]
+    got = ensemble.generate(requests)
+    assert [g.text for g in got] == [f"{'two' if i % 3 == 2 else 'one'}/{'abc'[i % 3]}/q{i}" for i in range(7)]
+    assert engines["one"].batches == [["q0", "q1"], ["q3", "q4"], ["q6"]]
+    assert engines["two"].batches == [["q2", "q5"]]
+
+
+def test_a_second_call_asks_no_engine_and_gives_the_same(ensemble, engines, ask, judge):
+    writes, ratings = [ask("q", agent=name) for name in "abc"], [judge(["xy", "?"], agent=name) for name in "ac"]
+    first = ensemble.generate(writes), ensemble.rate(ratings)
+    asked = [list(engine.batches) for engine in engines.values()]
+    assert (ensemble.generate(writes), ensemble.rate(ratings)) == first
+    assert [engine.batches for engine in engines.values()] == asked
+    assert first[1][0] == Rating((0.2, None), prompt_tokens=5)
+
+
+def test_a_file_gives_another_process_equal_results(tmp_path, ask, judge):
+    def run():
+        fresh = {"one": Recording("one"), "two": Recording("two")}
+        with CallLog(tmp_path / "calls.sqlite") as log:
+            ensemble = Ensemble(fresh, AGENTS, call_log=log)
+            got = ensemble.generate([ask("q", agent="a", max_new_tokens=1)]), ensemble.rate([judge(["?", "x"])])
+        return got, sum(len(engine.batches) for engine in fresh.values())
+
+    (first, asked), (second, again) = run(), run()
+    assert first == second
+    assert (asked, again) == (2, 0)
+    assert isinstance(second[0][0], Generation)
+    assert isinstance(second[0][0].notes, tuple)
+    assert isinstance(second[1][0].values, tuple)
+
+
+def test_notes_and_coverage_survive_the_log(judge):
+    class Noting(Recording):
+        def rate(self, requests):
+            return [Rating((0.1 + 0.2,), (1 / 3,), 7, ("a note",), 1.5) for _ in requests]
+
+        def generate(self, requests):
+            return [Generation("é\n", 1, 2, "length", ("shrunk", "twice"), 0.5) for _ in requests]
+
+    ensemble = Ensemble({"one": Noting(), "two": Noting()}, AGENTS)
+    for _ in range(2):
+        assert ensemble.rate([judge(["x"])]) == [Rating((0.1 + 0.2,), (1 / 3,), 7, ("a note",))]
+
+
+def test_equal_requests_are_asked_once(ensemble, engines, ask):
+    got = ensemble.generate([ask("q"), ask("p"), ask("q"), ask("q")])
+    assert engines["one"].batches == [["q", "p"]]
+    assert got[0] == got[2] == got[3] != got[1]
+
+
+def test_writing_and_rating_the_same_chat_are_two_calls(ensemble, engines, ask, judge):
+    ensemble.generate([ask("Rate.", system="Be fair.")])
+    ensemble.rate([judge([])])
+    assert engines["one"].batches == [["Rate."], ["Rate."]]
+
+
+def test_what_a_failed_batch_follows_is_kept(ask):
+    log = CallLog(None)
+    requests = [ask(f"q{i}") for i in range(5)]
+    broken = Ensemble({"one": Recording("one", 2, fatal="q3"), "two": Recording("two")}, AGENTS, call_log=log)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        broken.generate(requests)
+    assert len(log) == 2
+    mended = Recording("one", 2)
+    got = Ensemble({"one": mended, "two": Recording("two")}, AGENTS, call_log=log).generate(requests)
+    assert mended.batches == [["q2", "q3"], ["q4"]]
+    assert [g.text for g in got] == [f"one/a/q{i}" for i in range(5)]
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), max_size=12), st.integers(1, 4), st.integers(0, 3)
+)
+def test_progress_rises_to_the_total_whatever_is_cached(ask, asked, max_batch, known):
+    ensemble = Ensemble({"one": Recording("one", max_batch), "two": Recording("two", max_batch)}, AGENTS)
+    requests = [ask(f"q{i}", agent=name) for name, i in asked]
+    ensemble.generate(requests[:known])
+    reports = []
+    results = ensemble.generate(requests, lambda done, total: reports.append((done, total)))
+    assert len(results) == len(requests)
+    total = len(set(asked))
+    done = [d for d, _ in reports]
+    assert {t for _, t in reports} == {total}
+    assert (done[0], done[-1]) == (len(set(asked[:known])), total)
+    assert done == sorted(set(done))
+
+
+def changed(request):
+    """The request with each of its fields changed in turn."""
+    system, user = request.messages
+    yield from (
+        replace(request, seed=1),
+        replace(request, adapter="poet"),
+        replace(request, template="abcd"),
+        replace(request, agent="b"),
+        replace(request, agent="c"),
+        replace(request, messages=(system, Message("user", user.content + " "))),
+        replace(request, messages=(Message("user", system.content), user)),
+        replace(request, messages=(user,)),
+    )
+
+
+def calls(ensemble):
+    return len(ensemble.call_log)
+
+
+def test_any_change_of_a_request_to_write_is_another_call(ensemble, ask):
+    base = ask("q", system="s")
+    variants = list(changed(base))
+    for field, value in (("max_new_tokens", 13), ("temperature", 0.8), ("top_p", 0.5), ("repetition_penalty", 1.1)):
+        variants.append(replace(base, decoding=replace(base.decoding, **{field: value})))
+    ensemble.generate([base, *variants])
+    assert calls(ensemble) == 1 + len(variants)
+
+
+def test_any_change_of_a_request_to_rate_is_another_call(ensemble, judge):
+    base = judge(["x", "y"])
+    variants = [*changed(base), replace(base, candidates=("y", "x")), replace(base, candidates=("x",))]
+    variants.append(replace(base, scale=RatingScale(("N", "Y"), (-1, 1))))
+    variants.append(replace(base, scale=RatingScale(("N", "Y"), (-1, 0.5))))
+    ensemble.rate([base, *variants])
+    assert calls(ensemble) == 1 + len(variants)
+
+
+def test_a_change_of_the_model_or_the_package_is_another_call(ensemble, engines, ask, monkeypatch):
+    ensemble.generate([ask("q")])
+    engines["one"].revision = 2
+    ensemble.generate([ask("q")])
+    assert calls(ensemble) == 2
+    monkeypatch.setattr("importlib.metadata.version", lambda package: "99")
+    ensemble.generate([ask("q")])
+    assert calls(ensemble) == 3
+
+
+def test_usage_is_priced_per_million_tokens():
+    agent = Agent("a", "one", prompt_price=2.0, completion_price=10.0)
+    assert agent.usage(1000, 300, 1.5) == Usage(1, 1000, 300, 0.005)
+    assert agent.usage(1000, 300, 1.5).seconds == 1.5
+    assert Agent("a", "one").usage(5, 5).price == 0
+
+
+def test_records_hold_the_whole_identity(ensemble):
+    records = ensemble.records()
+    assert [(r.name, r.backbone) for r in records] == [("a", "one"), ("b", "one"), ("c", "two")]
+    assert records[1].identity == {"name": "one", "adapter": "poet", "revision": 1}
+    assert Decoding(**records[0].decoding) == Decoding()
+
+
+def test_it_knows_its_agents_and_the_longest_count(ensemble, engines):
+    assert len(ensemble) == 3
+    assert ensemble.agent("b") is AGENTS[1]
+    assert ensemble.engine(AGENTS[2]) is engines["two"]
+    engines["two"].count_tokens = len
+    assert ensemble.count_tokens("one two") == 7
+
+
+@pytest.mark.parametrize(
+    ("agents", "text"),
+    [
+        ([], "expected an ensemble of at least 2 agents, got 0: add agents to it"),
+        (AGENTS[:1], "expected an ensemble of at least 2 agents, got 1: add agents to it"),
+        ([AGENTS[0], AGENTS[0]], "expected agents with different names, got ['a', 'a']"),
+        ([AGENTS[0], Agent("b", "three")], "agent 'b': expected a backbone out of one, two, got 'three'"),
+        ([AGENTS[0], Agent("b", "one", adapter="x")], "expected a loaded adapter, got 'x'"),
+    ],
+)
+def test_an_impossible_ensemble_is_one_line(engines, agents, text, fails):
+    with fails(text):
+        Ensemble(engines, agents)
+
+
+@pytest.mark.parametrize("name", ["smollm2.135m", "keys", ""])
+def test_a_backbone_name_that_no_submodule_can_bear_is_one_line(tiny, name):
+    with pytest.raises(ValueError, match=r"^expected backbone names that can name a submodule, .*: rename it$"):
+        Ensemble({name: tiny}, [Agent("a", name), Agent("b", name)])
+
+
+def test_agents_on_one_backbone_share_its_weights(load_tiny, adapter_folders, ask):
+    engine = load_tiny(adapters=adapter_folders)
+    agents = [Agent("a", "one"), Agent("b", "one", adapter="poet"), Agent("c", "one", adapter="critic")]
+    ensemble = Ensemble({"one": engine, "two": Recording("two")}, [*agents, Agent("d", "two")])
+    count = sum(weight.numel() for weight in engine.parameters())
+    assert sum(weight.numel() for weight in ensemble.parameters()) == count
+    assert set(ensemble.state_dict()) == {f"backbones.one.{name}" for name in engine.state_dict()}
+    first = ensemble.generate([ask(agent=a.name, adapter=a.adapter, seed=3, temperature=1.0) for a in agents])
+    assert len({g.text for g in first}) == 3
+
+    saved = {name: value.clone() for name, value in ensemble.state_dict().items()}
+    with torch.no_grad():
+        for weight in ensemble.parameters():
+            weight.zero_()
+    ensemble.load_state_dict(saved)
+    ensemble.call_log = CallLog(None)
+    assert first == ensemble.generate([ask(agent=a.name, adapter=a.adapter, seed=3, temperature=1.0) for a in agents])
+    assert {weight.dtype for weight in ensemble.to(torch.float64).parameters()} == {torch.float64}
+    assert {weight.dtype for weight in engine.parameters()} == {torch.float64}
+
+
+def test_real_engines_give_through_the_log_what_they_give_directly(tiny, ask, judge):
+    agents = [Agent("a", "one"), Agent("b", "one", adapter="poet")]
+    requests = [ask("x", agent="a"), ask("yy", agent="b", adapter="poet", temperature=0)]
+    ensemble = Ensemble({"one": tiny}, agents)
+    for _ in range(2):
+        assert ensemble.generate(requests) == tiny.generate(requests)
+        assert ensemble.rate([judge(["x", "y"])]) == tiny.rate([judge(["x", "y"])])

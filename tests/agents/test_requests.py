@@ -1,0 +1,70 @@
+import dataclasses
+
+import pytest
+
+from nsed_torch.agents import Decoding, Engine, Rating, RatingScale, ScriptedEngine
+from nsed_torch.agents.requests import Generation
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("max_new_tokens", 0, "decoding.max_new_tokens: expected a value at least 1, got 0"),
+        ("temperature", -0.1, "decoding.temperature: expected a value at least 0, got -0.1"),
+        ("temperature", float("nan"), "decoding.temperature: expected a value at least 0, got nan"),
+        ("top_p", 0.0, "decoding.top_p: expected a value in (0, 1], got 0.0"),
+        ("top_p", 1.01, "decoding.top_p: expected a value in (0, 1], got 1.01"),
+        ("repetition_penalty", 0.0, "decoding.repetition_penalty: expected a value above 0, got 0.0"),
+    ],
+)
+def test_decoding_names_what_is_out_of_range(name, value, text, fails):
+    with fails(text):
+        Decoding(**{name: value})
+
+
+def test_decoding_takes_the_ends_of_its_ranges():
+    assert Decoding(1, 0.0, 1.0, 1e-3) == Decoding(1, 0, 1, 1e-3)
+
+
+def test_the_default_scale_is_symmetric_and_even():
+    scale = RatingScale()
+    assert scale.labels == tuple("0123456789")
+    assert scale.values == pytest.approx([-v for v in reversed(scale.values)])
+    assert (scale.values[0], scale.values[-1]) == (-1, 1)
+    assert [b - a for a, b in zip(scale.values, scale.values[1:], strict=False)] == pytest.approx([2 / 9] * 9)
+
+
+def test_a_scale_from_lists_equals_one_from_tuples():
+    scale = RatingScale(["no", "yes"], [-1.0, 1.0])
+    assert scale == RatingScale(("no", "yes"), (-1.0, 1.0))
+    assert hash(scale) == hash(RatingScale(("no", "yes"), (-1.0, 1.0)))
+
+
+@pytest.mark.parametrize(
+    ("labels", "values", "text"),
+    [
+        (("a",), (1.0,), "expected two or more labels with a value each, got ('a',) and (1.0,)"),
+        (("a", "b"), (1.0,), "expected two or more labels with a value each, got ('a', 'b') and (1.0,)"),
+        (("a", "b"), (0.0, 1.5), "expected rating values in [-1, 1], got (0.0, 1.5)"),
+        (("a", "b"), (0.0, float("nan")), "expected rating values in [-1, 1], got (0.0, nan)"),
+    ],
+)
+def test_a_scale_says_what_is_wrong(labels, values, text, fails):
+    with fails(text):
+        RatingScale(labels, values)
+
+
+def test_the_clock_takes_no_part_in_comparisons():
+    assert Generation("a", 1, 1, seconds=1.0) == Generation("a", 1, 1, seconds=2.0)
+    assert Rating((0.5,), seconds=1.0) == Rating((0.5,), seconds=2.0)
+    assert Rating((0.5,)) != Rating((None,))
+
+
+def test_engines_are_told_by_what_they_offer():
+    assert isinstance(ScriptedEngine(lambda r: "", lambda r, c: 0.0), Engine)
+    assert not isinstance(Decoding(), Engine)
+
+
+def test_requests_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Decoding().top_p = 0.5
