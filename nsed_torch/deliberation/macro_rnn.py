@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.metadata
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -118,7 +119,7 @@ class MacroRNN(nn.Module):
     def settings(self) -> dict[str, Any]:
         """What shapes a run besides its agents, as a transcript keeps it."""
         rating = self.cell.rating
-        return {
+        settings = {
             "version": importlib.metadata.version("nsed_torch"),
             "encoder": dict(self.cell.encoder.identity()),
             "consensus": str(self.cell.consensus),
@@ -129,6 +130,8 @@ class MacroRNN(nn.Module):
             "halting": str(self.halting),
             "budget": dataclasses.asdict(self.broker.budget) if self.broker else None,
         }
+        # As JSON has it, with lists for tuples, so that a transcript equals its saved copy.
+        return dict(json.loads(json.dumps(settings)))
 
     def _team(self, task: Task, progress: _Progress) -> Team | None:
         if self.broker is None:

@@ -11,7 +11,16 @@ from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 
-from nsed_torch.agents import Decoding, Engine, GenerateRequest, Message, Prompts, RateRequest, call_seed
+from nsed_torch.agents import (
+    Decoding,
+    Engine,
+    GenerateRequest,
+    Message,
+    Prompts,
+    RateRequest,
+    RatingScale,
+    call_seed,
+)
 from nsed_torch.config import conf_dir, instantiate, register
 from nsed_torch.evaluation.benchmark import Comparison, compare, hardware
 from nsed_torch.records import write_json
@@ -64,15 +73,21 @@ def propose_line(engine: Engine, repeats: int) -> Comparison:
 
 def rate_line(engine: Engine, repeats: int) -> Comparison:
     """3 judges x 2 tasks x 3 candidates: shared prefixes, against one forward pass a pair."""
-    prompts = Prompts()
+    prompts, scale = Prompts(), RatingScale()
     requests, pairs = [], []
     for question in QUESTIONS:
         for persona in PERSONAS:
             messages, candidates = prompts.judge(
-                "rate", question, candidates=[CANDIDATE] * 3, listed=True, persona=persona, seed=0
+                "rate",
+                question,
+                candidates=[CANDIDATE] * 3,
+                listed=True,
+                persona=persona,
+                seed=0,
+                labels=scale.labels,
             )
-            requests.append(RateRequest(persona, messages, candidates))
-            pairs += [RateRequest(persona, _whole(messages, candidate), ("",)) for candidate in candidates]
+            requests.append(RateRequest(persona, messages, candidates, scale))
+            pairs += [RateRequest(persona, _whole(messages, candidate), ("",), scale) for candidate in candidates]
     return compare(
         f"rate, {len(pairs)} pairs",
         ours=("one batch, shared prefixes", lambda: engine.rate(requests)),

@@ -14,21 +14,31 @@ from nsed_torch.nn.gate import GateMode
 from nsed_torch.records import CallLog
 
 
-def build_rnn(cfg: DictConfig, call_log: CallLog) -> MacroRNN:
-    """The whole recurrent network of a run."""
+def build_rnn(cfg: DictConfig, call_log: CallLog, report: Callable[[str], None] = lambda text: None) -> MacroRNN:
+    """The whole recurrent network of a run.
+
+    Args:
+        cfg: a composed config of `nsed deliberate`.
+        call_log: where finished calls are kept.
+        report: hears of downloads, conversions and loading.
+    """
+    # What costs nothing comes first: a faulty setting is refused before any weights are fetched.
+    prompts, rating, halting = instantiate(cfg.prompts), instantiate(cfg.rating), instantiate(cfg.halting)
+    broker = instantiate(cfg.broker) if cfg.broker else None
+    fetch_weights(cfg, report=report)
+    report("loading models")
     ensemble = build_ensemble(cfg.ensemble, call_log)
     encoder: Encoder = instantiate(cfg.encoder)
     cell = MacroRNNCell(
         ensemble,
         encoder,
         instantiate(cfg.consensus, dim=encoder.dim, agents=len(ensemble)),
-        prompts=instantiate(cfg.prompts),
-        rating=instantiate(cfg.rating),
+        prompts=prompts,
+        rating=rating,
         memory_tokens=cfg.memory_tokens,
         seed=cfg.seed,
     )
-    broker = instantiate(cfg.broker) if cfg.broker else None
-    return MacroRNN(cell, halting=instantiate(cfg.halting), broker=broker)
+    return MacroRNN(cell, halting=halting, broker=broker)
 
 
 def fetch_weights(

