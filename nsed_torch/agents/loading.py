@@ -1,6 +1,7 @@
 """Building engines and encoders from weights on disk."""
 
 import hashlib
+import warnings
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -125,7 +126,8 @@ def _quantization_config(quantization: str, dtype: torch.dtype) -> Any:
     from transformers import BitsAndBytesConfig  # noqa: PLC0415
 
     if quantization == "int8":
-        return BitsAndBytesConfig(load_in_8bit=True)
+        # With a threshold, outlier columns are chosen over the whole batch, and a row would depend on its neighbours.
+        return BitsAndBytesConfig(load_in_8bit=True, llm_int8_threshold=0.0)
     return BitsAndBytesConfig(
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
@@ -141,9 +143,11 @@ def _with_adapters(model: nn.Module, folders: Mapping[str, Path]) -> nn.Module:
     from peft import PeftModel  # noqa: PLC0415
 
     (first, folder), *rest = folders.items()
-    wrapped = PeftModel.from_pretrained(model, folder, adapter_name=first)
-    for name, path in rest:
-        wrapped.load_adapter(path, adapter_name=name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft's, of what transformers will rename
+        wrapped = PeftModel.from_pretrained(model, folder, adapter_name=first)
+        for name, path in rest:
+            wrapped.load_adapter(path, adapter_name=name)
     module: nn.Module = wrapped
     return module
 

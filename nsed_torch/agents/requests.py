@@ -88,7 +88,7 @@ class RatingScale:
         values: their ratings in [-1, 1].
 
     Raises:
-        ValueError: if there are fewer than two labels, lengths differ, or a value is out of range.
+        ValueError: if there are fewer than two labels, two are equal, lengths differ, or a value is out of range.
     """
 
     labels: tuple[str, ...] = tuple("0123456789")
@@ -100,6 +100,8 @@ class RatingScale:
         object.__setattr__(self, "values", tuple(self.values))
         if len(self.labels) < 2 or len(self.labels) != len(self.values):
             raise ValueError(f"expected two or more labels with a value each, got {self.labels} and {self.values}")
+        if len(set(self.labels)) < len(self.labels):
+            raise ValueError(f"expected labels that differ, got {self.labels}")
         if not all(-1 <= v <= 1 for v in self.values):
             raise ValueError(f"expected rating values in [-1, 1], got {self.values}")
 

@@ -1,5 +1,6 @@
 """A Hugging Face causal language model in this process, held once for all agents that use it."""
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
@@ -209,8 +210,9 @@ class TransformersEngine(nn.Module):
         values = on_scale.softmax(dim=-1) @ torch.tensor(request.scale.values, device=logits.device)
         coverage = (on_scale.logsumexp(dim=-1) - logits.float().logsumexp(dim=-1)).exp()
         return Rating(
-            values=tuple(values.clamp(-1, 1).tolist()),
-            coverage=tuple(coverage.clamp(max=1).tolist()),
+            # A model that overflows has given no rating.
+            values=tuple(None if math.isnan(v) else v for v in values.clamp(-1, 1).tolist()),
+            coverage=tuple(coverage.nan_to_num().clamp(max=1).tolist()),
             prompt_tokens=read,
             seconds=seconds,
         )
