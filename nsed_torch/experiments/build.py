@@ -5,11 +5,12 @@ from typing import Any
 
 import torch
 from omegaconf import DictConfig
+from torch import nn
 
 from nsed_torch.agents import Agent, Decoding, Encoder, Ensemble, ResolvedWeights, resolve
 from nsed_torch.config import instantiate
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
-from nsed_torch.nn import ConsensusCell, ForgetGate
+from nsed_torch.nn import VOTES, ConsensusCell, ForgetGate
 from nsed_torch.nn.gate import GateMode
 from nsed_torch.records import CallLog
 
@@ -101,7 +102,13 @@ def build_agent(name: str, settings: Mapping[str, Any]) -> Agent:
 
 
 def consensus_cell(
-    *, dim: int, agents: int, slots: int = 4, leak: float = 0.8, gate: GateMode = "learned"
+    *,
+    dim: int,
+    agents: int,
+    slots: int = 4,
+    leak: float = 0.8,
+    vote: str | nn.Module = "quadratic",
+    gate: GateMode = "learned",
 ) -> ConsensusCell:
     """A fresh consensus cell with the published protocol's values, in float64.
 
@@ -112,6 +119,15 @@ def consensus_cell(
         agents: size of the ensemble.
         slots: memory slots.
         leak: what retention is multiplied by each round before training changes it, in (0, 1).
-        gate: "learned", "leaky" or "none".
+        vote: a name out of `nn.VOTES`, or a vote of other settings.
+        gate: "learned", "leaky", "vector" or "none".
+
+    Raises:
+        ValueError: for a vote that does not exist, and as the parts.
     """
-    return ConsensusCell(dim, agents, slots=slots, gate=ForgetGate(gate, leak=leak, dtype=torch.float64)).double()
+    if isinstance(vote, str):
+        if vote not in VOTES:
+            raise ValueError(f"consensus vote: expected one of {', '.join(VOTES)}, got {vote!r}")
+        vote = VOTES[vote]()
+    forget = ForgetGate(gate, leak=leak, dtype=torch.float64, dim=dim)
+    return ConsensusCell(dim, agents, slots=slots, vote=vote, gate=forget).double()

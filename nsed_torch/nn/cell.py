@@ -1,4 +1,4 @@
-"""One round of deliberation on tensors: the innermost of the three nested cells."""
+"""Deliberation on tensors, one round or a recorded sequence: the innermost of the three nested cells."""
 
 import math
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from nsed_torch.nn.vote import QuadraticVote
 
 
 class ConsensusOutput(NamedTuple):
-    """What one round decided.
+    """What one round decided; from `ConsensusCell.unroll`, every field has the axis `round` after `batch`.
 
     Args:
         ballots: the votes; 0 where masked.
@@ -61,6 +61,7 @@ class ConsensusCell(nn.Module):
         vote: ratings and mask to ballots; signed quadratic if None.
         gate: state, consensus and task embedding to factors on retention; a learned gate if None.
         reliability: voters, task, hidden state and mask to weights; one weight vector an agent if None.
+        calibration: ratings, mask and voters to the ratings that are voted on; as given if None.
         beta: inverse temperature of the consensus at the start, above 0; trained as its logarithm.
         kappa: pull of the hidden state on support at the start.
 
@@ -77,6 +78,7 @@ class ConsensusCell(nn.Module):
         vote: nn.Module | None = None,
         gate: nn.Module | None = None,
         reliability: nn.Module | None = None,
+        calibration: nn.Module | None = None,
         beta: float = 1.0,
         kappa: float = 0.0,
     ) -> None:
@@ -89,6 +91,7 @@ class ConsensusCell(nn.Module):
         self.vote = vote if vote is not None else QuadraticVote()
         self.gate = gate if gate is not None else ForgetGate()
         self.reliability = reliability if reliability is not None else Reliability(agents, dim)
+        self.calibration = calibration
         self.memory = BoundedMemory()
         self.log_beta = nn.Parameter(torch.tensor(math.log(beta)))
         self.kappa = nn.Parameter(torch.tensor(float(kappa)))
@@ -143,13 +146,14 @@ class ConsensusCell(nn.Module):
         mask = vote_mask & proposal_mask[:, None, :] & voter_mask[:, :, None]
 
         hidden = state.hidden()
-        ballots = self.vote(ratings, mask)
+        ballots = self.vote(ratings if self.calibration is None else self.calibration(ratings, mask, voters), mask)
         tau = self.reliability(voters, task, hidden, voter_mask)
         support = functional.support(ballots, mask, tau, kappa=self.kappa, embeddings=embeddings, hidden=hidden)
         support = torch.where(proposal_mask, support, 0)
         consensus, winner = functional.consensus(support, proposal_mask, self.beta)
 
         gate = self.gate(state, (consensus[:, :, None] * embeddings).sum(1), task)
+        state, gate = state.faded(gate)
         state, source = self.memory(state, gate, embeddings, consensus, support, proposal_mask=proposal_mask)
         output = ConsensusOutput(
             ballots=ballots,
@@ -167,6 +171,69 @@ class ConsensusCell(nn.Module):
         )
         return output, state
 
+    def unroll(
+        self,
+        embeddings: Float[Tensor, "batch round proposal dim"],
+        ratings: Float[Tensor, "batch round voter proposal"],
+        vote_mask: Bool[Tensor, "batch round voter proposal"],
+        task: Float[Tensor, "batch dim"],
+        state: MemoryState | None = None,
+        *,
+        voters: Int[Tensor, "batch round voter"] | None = None,
+        proposal_mask: Bool[Tensor, "batch round proposal"] | None = None,
+        voter_mask: Bool[Tensor, "batch round voter"] | None = None,
+        round_mask: Bool[Tensor, "batch round"] | None = None,
+    ) -> tuple[ConsensusOutput, MemoryState]:
+        """A recorded sequence of rounds, one after the other; gradients reach every earlier round.
+
+        Args:
+            embeddings: as in `forward`, like all others, for every round.
+            ratings: in [-1, 1].
+            vote_mask: which ratings count.
+            task: embedding of the question.
+            state: the memory before the first round; empty if None.
+            voters: index of each voter in the pool; 0, 1, ... if None.
+            proposal_mask: which proposals are there; all if None.
+            voter_mask: which voters are there; all if None.
+            round_mask: which rounds a task held; all if None. Masking one equals deleting it: the memory passes
+                through untouched, nothing is decided and the winner is -1.
+
+        Returns:
+            What every round decided, and the memory after the last.
+
+        Raises:
+            ValueError: if there is no round, and as `forward`.
+        """
+        batch, rounds, n_voters, n_proposals = ratings.shape
+        if rounds < 1:
+            raise ValueError(f"expected ratings of at least one round, got shape {tuple(ratings.shape)}")
+        device = ratings.device
+        if state is None:
+            state = MemoryState.empty(batch, self.slots, self.dim, embeddings.dtype, device)
+        if proposal_mask is None:
+            proposal_mask = torch.ones(batch, rounds, n_proposals, dtype=torch.bool, device=device)
+        if voter_mask is None:
+            voter_mask = torch.ones(batch, rounds, n_voters, dtype=torch.bool, device=device)
+        if round_mask is not None:
+            proposal_mask, voter_mask = (m & round_mask[:, :, None] for m in (proposal_mask, voter_mask))
+        outputs = []
+        for r in range(rounds):
+            output, after = self(
+                embeddings[:, r],
+                ratings[:, r],
+                vote_mask[:, r],
+                task,
+                state,
+                voters=None if voters is None else voters[:, r],
+                proposal_mask=proposal_mask[:, r],
+                voter_mask=voter_mask[:, r],
+            )
+            if round_mask is not None:
+                output, after = _where_held(round_mask[:, r], output, after, state)
+            outputs.append(output)
+            state = after
+        return ConsensusOutput(*(torch.stack(field, 1) for field in zip(*outputs, strict=True))), state
+
     def _check(self, embeddings: Tensor, ratings: Tensor, state: MemoryState | None) -> None:
         if embeddings.shape[-1] != self.dim:
             raise ValueError(
@@ -181,3 +248,20 @@ class ConsensusCell(nn.Module):
     def extra_repr(self) -> str:
         """What `print` shows."""
         return f"dim={self.dim}, agents={self.agents}, slots={self.slots}"
+
+
+def _where_held(
+    held: Tensor, output: ConsensusOutput, after: MemoryState, before: MemoryState
+) -> tuple[ConsensusOutput, MemoryState]:
+    """For tasks that did not hold the round: the memory from before it, each slot its own source."""
+
+    def pick(new: Tensor, old: Tensor) -> Tensor:
+        return torch.where(held.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+
+    state = MemoryState(*map(pick, after, before))
+    own = torch.where(before.mask, torch.arange(before.mask.shape[1], device=held.device), -1)
+    kept = before.mask.to(output.gate.dtype)
+    output = output._replace(
+        gate=pick(output.gate, kept), source=pick(output.source, own), hidden=pick(output.hidden, before.hidden())
+    )
+    return output, state

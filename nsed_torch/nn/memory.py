@@ -40,6 +40,18 @@ class MemoryState(NamedTuple):
         embeddings = torch.zeros(batch, slots, dim, dtype=dtype, device=device)
         return cls(embeddings, zeros, zeros, zeros, torch.zeros(batch, slots, dtype=torch.bool, device=device))
 
+    def faded(
+        self, gate: Float[Tensor, "batch slot"] | Float[Tensor, "batch slot dim"]
+    ) -> tuple["MemoryState", Float[Tensor, "batch slot"]]:
+        """The slots as a gate leaves their embeddings, and the factor left for their retention.
+
+        A gate on whole slots changes no embedding; one on every dimension is split by `functional.split_gate`.
+        """
+        if gate.ndim == 2:
+            return self, gate
+        factor, embeddings = functional.split_gate(gate, self.embeddings)
+        return self._replace(embeddings=embeddings), factor
+
     def hidden(self) -> Float[Tensor, "batch dim"]:
         """The hidden state h, see `functional.hidden_state`."""
         return functional.hidden_state(self.embeddings, self.retention, self.mask)

@@ -1,17 +1,22 @@
 """Vote activations: what makes ballots of ratings."""
 
+from collections.abc import Callable
+
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from nsed_torch import functional
 
+Ratings = Float[Tensor, "batch voter proposal"]
+Ballots = Float[Tensor, "batch voter proposal"]
+Mask = Bool[Tensor, "batch voter proposal"]
+
 
 class QuadraticVote(nn.Module):
     """Signed quadratic vote, see `functional.quadratic_vote`. Published in the authors' SDK."""
 
-    def forward(
-        self, ratings: Float[Tensor, "batch voter proposal"], mask: Bool[Tensor, "batch voter proposal"]
-    ) -> Float[Tensor, "batch voter proposal"]:
+    def forward(self, ratings: Ratings, mask: Mask) -> Ballots:
         """Ballots of ratings in [-1, 1]; zeros where masked."""
         return functional.quadratic_vote(ratings, mask)
 
@@ -23,8 +28,135 @@ class TokenVote(nn.Module):
     published in the authors' SDK; this map from signed ratings is ours.
     """
 
-    def forward(
-        self, ratings: Float[Tensor, "batch voter proposal"], mask: Bool[Tensor, "batch voter proposal"]
-    ) -> Float[Tensor, "batch voter proposal"]:
+    def forward(self, ratings: Ratings, mask: Mask) -> Ballots:
         """Ballots of ratings in [-1, 1]; zeros where masked."""
         return functional.token_vote(50 * (ratings + 1), mask)
+
+
+class LinearVote(nn.Module):
+    """Credit in proportion to the ratings, see `functional.linear_vote`. Our ablation."""
+
+    def forward(self, ratings: Ratings, mask: Mask) -> Ballots:
+        """Ballots of ratings in [-1, 1]; zeros where masked."""
+        return functional.linear_vote(ratings, mask)
+
+
+class L2Vote(nn.Module):
+    """Ratings at unit length, see `functional.l2_vote`. Our ablation."""
+
+    def forward(self, ratings: Ratings, mask: Mask) -> Ballots:
+        """Ballots of ratings in [-1, 1]; zeros where masked."""
+        return functional.l2_vote(ratings, mask)
+
+
+class BordaVote(nn.Module):
+    """Rank scores, see `functional.borda_vote`. Our ablation."""
+
+    def forward(self, ratings: Ratings, mask: Mask) -> Ballots:
+        """Ballots of ratings in [-1, 1]; zeros where masked."""
+        return functional.borda_vote(ratings, mask)
+
+
+class PluralityVote(nn.Module):
+    """One vote for the best-rated proposal, see `functional.plurality_vote`. Our ablation.
+
+    Args:
+        temperature: of the backward pass, above 0.
+
+    Raises:
+        ValueError: if the temperature is not above 0.
+    """
+
+    def __init__(self, temperature: float = 0.25) -> None:
+        super().__init__()
+        self.temperature = _positive("plurality", temperature)
+
+    def forward(self, ratings: Ratings, mask: Mask) -> Ballots:
+        """Ballots of ratings in [-1, 1]; zeros where masked."""
+        return functional.plurality_vote(ratings, mask, self.temperature)
+
+    def extra_repr(self) -> str:
+        """What `print` shows."""
+        return f"temperature={self.temperature}"
+
+
+class ApprovalVote(nn.Module):
+    """A vote for every proposal rated above a learnable threshold, see `functional.approval_vote`. Our ablation.
+
+    Args:
+        threshold: at the start.
+        temperature: of the backward pass, above 0.
+
+    Raises:
+        ValueError: if the temperature is not above 0.
+    """
+
+    def __init__(self, threshold: float = 0.0, temperature: float = 0.25) -> None:
+        super().__init__()
+        self.threshold = nn.Parameter(torch.tensor(float(threshold)))
+        self.temperature = _positive("approval", temperature)
+
+    def forward(self, ratings: Ratings, mask: Mask) -> Ballots:
+        """Ballots of ratings in [-1, 1]; zeros where masked."""
+        return functional.approval_vote(ratings, mask, self.threshold, self.temperature)
+
+    def extra_repr(self) -> str:
+        """What `print` shows."""
+        return f"temperature={self.temperature}"
+
+
+class EntmaxVote(nn.Module):
+    """Sparse, unsigned vote with a learnable alpha, see `functional.entmax_vote`. Our ablation.
+
+    The parameter is `logit(alpha - 1)`, which keeps alpha in (1, 2]; 2 itself is reached to float rounding, where
+    its gradient fades.
+
+    Args:
+        alpha: at the start, in (1, 2].
+        temperature: above 0; lower is sparser.
+
+    Raises:
+        ValueError: if a value lies outside its range.
+    """
+
+    def __init__(self, alpha: float = 1.5, temperature: float = 0.25) -> None:
+        super().__init__()
+        if not 1 < alpha <= 2:
+            raise ValueError(f"entmax vote alpha: expected a value in (1, 2], got {alpha}")
+        start = torch.tensor(float(alpha) - 1)
+        self.alpha_logit = nn.Parameter(torch.logit(start, eps=torch.finfo(start.dtype).eps))
+        self.temperature = _positive("entmax", temperature)
+
+    @property
+    def alpha(self) -> Tensor:
+        """How sparse ballots are."""
+        # Far below zero the sigmoid would round alpha to 1, where the formula divides by zero.
+        floor = 1 + 8 * torch.finfo(self.alpha_logit.dtype).eps
+        return (1 + self.alpha_logit.sigmoid()).clamp(min=floor)
+
+    def forward(self, ratings: Ratings, mask: Mask) -> Ballots:
+        """Ballots of ratings in [-1, 1]; zeros where masked."""
+        return functional.entmax_vote(ratings, mask, self.alpha, self.temperature)
+
+    def extra_repr(self) -> str:
+        """What `print` shows."""
+        return f"temperature={self.temperature}"
+
+
+VOTES: dict[str, Callable[[], nn.Module]] = {
+    "quadratic": QuadraticVote,
+    "token": TokenVote,
+    "linear": LinearVote,
+    "plurality": PluralityVote,
+    "borda": BordaVote,
+    "approval": ApprovalVote,
+    "l2": L2Vote,
+    "entmax": EntmaxVote,
+}
+"""Votes by the names that configs use, at their default settings."""
+
+
+def _positive(vote: str, temperature: float) -> float:
+    if not temperature > 0:
+        raise ValueError(f"{vote} vote temperature: expected a value above 0, got {temperature}")
+    return temperature

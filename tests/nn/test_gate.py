@@ -40,7 +40,32 @@ def test_only_the_learned_gate_has_parameters():
     assert "leaky" in repr(ForgetGate("leaky"))
 
 
+def test_vector_gate_starts_as_the_learned_one_and_learns_each_dimension():
+    vector, learned = ForgetGate("vector", leak=0.7, dim=2), ForgetGate("learned", leak=0.7)
+    gate = vector(STATE, CONSENSUS, TASK)
+    assert gate.shape == (1, 3, 2)
+    faded, factor = STATE.faded(gate)
+    assert torch.equal(factor, learned(STATE, CONSENSUS, TASK))
+    assert torch.equal(faded.embeddings, STATE.embeddings)
+    assert {n: tuple(p.shape) for n, p in vector.named_parameters()} == {
+        "weight": (2, 3),
+        "mixing": (2, 4),
+        "bias": (2,),
+    }
+    with torch.no_grad():
+        vector.bias[0] = 9.0
+    faded, factor = STATE.faded(vector(STATE, CONSENSUS, TASK))
+    kept = torch.tensor([torch.tensor(9.0).sigmoid(), 0.7])
+    torch.testing.assert_close(factor[0, :2], kept.mean().expand(2))
+    torch.testing.assert_close(factor[0, :2, None] * faded.embeddings[0, :2], kept * STATE.embeddings[0, :2])
+    assert not faded.embeddings[0, 2].any()
+    (faded.embeddings.sum() + factor.sum()).backward()
+    assert all(p.grad.isfinite().all() for p in vector.parameters())
+
+
 def test_bad_arguments():
+    with pytest.raises(ValueError, match="gate mode 'vector': expected the embeddings' width as dim, got dim=None"):
+        ForgetGate("vector")
     # the hook that checks types under test speaks first where the mode is no Literal
     with pytest.raises(Exception, match="mode"):
         ForgetGate("sticky")

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from nsed_torch.nn import Reliability
+from nsed_torch.nn import Calibration, Reliability
 
 TASK, HIDDEN = torch.ones(2, 3), torch.zeros(2, 3)
 VOTERS = torch.tensor([[4, 0, -1], [1, 2, 3]])
@@ -28,3 +28,52 @@ def test_each_voter_uses_its_own_row_of_the_pool():
 def test_sizes():
     with pytest.raises(ValueError, match="at least 1, got agents=0 and dim=3"):
         Reliability(0, 3)
+    with pytest.raises(ValueError, match=r"finite features of \(agents, features\), 5 rows, got shape \(4, 2\)"):
+        Reliability(5, 3, features=torch.ones(4, 2))
+    with pytest.raises(ValueError, match="rank: expected at least 1, got 0"):
+        Reliability(5, 3, features=torch.ones(5, 2), rank=0)
+    with pytest.raises(ValueError, match="agents of at least 1, got 0"):
+        Calibration(0)
+
+
+def test_features_start_equal_and_learn():
+    torch.manual_seed(0)
+    module = Reliability(5, 3, features=torch.randn(5, 4), rank=2)
+    assert {n: tuple(p.shape) for n, p in module.named_parameters()} == {"bias": (4,), "left": (4, 2), "right": (2, 6)}
+    tau = module(VOTERS, TASK, HIDDEN, MASK)
+    torch.testing.assert_close(tau, MASK.float())
+    tau[:, 0].sum().backward()
+    assert module.bias.grad.any()
+    assert module.right.grad.any()
+
+
+def test_agents_never_seen_get_values_from_their_features():
+    torch.manual_seed(0)
+    features = torch.randn(5, 4)
+    trained = Reliability(5, 3, features=features)
+    with torch.no_grad():
+        trained.bias.normal_()
+        trained.right.normal_()
+    newcomers = torch.cat([features[[4, 0]], torch.randn(5, 4)])
+    other = Reliability(7, 3, features=newcomers)
+    other.load_state_dict(trained.state_dict())
+    here = other(torch.tensor([[0, 1, -1]]), TASK[:1], HIDDEN[:1], MASK[:1])
+    torch.testing.assert_close(here, trained(VOTERS[:1], TASK[:1], HIDDEN[:1], MASK[:1]))
+    logits = torch.stack([f @ trained.bias + (trained.right.T @ trained.left.T @ f)[:3].sum() for f in newcomers])
+    everyone = other(torch.arange(7)[None], TASK[:1], HIDDEN[:1], torch.ones(1, 7, dtype=torch.bool))
+    torch.testing.assert_close(everyone[0], 7 * logits.softmax(0))
+
+
+def test_calibration_is_each_judges_own():
+    module = Calibration(5)
+    ratings = torch.tensor([[[0.5, -0.5], [0.2, 0.9], [float("nan"), float("nan")]]])
+    mask = ~ratings.isnan()
+    torch.testing.assert_close(module(ratings, mask, VOTERS[:1]), torch.where(mask, ratings, 0))
+    with torch.no_grad():
+        module.shift[4], module.scale[0] = 1.0, -1.0
+    got = module(ratings, mask, VOTERS[:1])
+    torch.testing.assert_close(got[0, 0], (ratings[0, 0].atanh() + 1).tanh())
+    torch.testing.assert_close(got[0, 1], -ratings[0, 1])
+    got.sum().backward()
+    assert module.scale.grad.isfinite().all()
+    assert module.shift.grad.tolist()[1:4] == [0, 0, 0]

@@ -1,0 +1,48 @@
+"""What every formula needs of floats: roots, directions and ties that neither divide by zero nor lose gradients."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+Coefficient = float | Float[Tensor, "..."]
+"""A number, or a tensor that broadcasts against the other arguments."""
+
+
+def masked_softmax(logits: Tensor, mask: Tensor) -> Tensor:
+    """Softmax over the entries that count; zeros elsewhere, also where none counts."""
+    lowest = torch.finfo(logits.dtype).min  # finite, so that a row without entries has finite gradients
+    return torch.where(mask, torch.where(mask, logits, lowest).softmax(-1), 0)
+
+
+def root(x: Tensor) -> Tensor:
+    """Square root with slope 0 where x is too small for a finite one."""
+    sloped = x > torch.finfo(x.dtype).tiny
+    return torch.where(sloped, torch.where(sloped, x, 1).sqrt(), x.detach().sqrt())
+
+
+def unit(x: Tensor) -> Tensor:
+    """Direction of the last axis; 0 with gradient 0 where its length squared underflows."""
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    directed = norm > torch.finfo(x.dtype).tiny ** 0.5
+    return torch.where(directed, x / torch.where(directed, norm, 1), 0)
+
+
+def tolerance(x: Tensor) -> float:
+    """Below which differences of supports or retentions are float noise."""
+    return 1e-9 if x.dtype == torch.float64 else 1e-5
+
+
+def first_largest(x: Tensor, mask: Tensor) -> Tensor:
+    """Index of the largest entry that counts, the lowest among ties, -1 where none counts.
+
+    Entries within `tolerance` times max(1, |largest|) of the largest tie with it.
+    """
+    largest = torch.where(mask, x, -torch.inf).amax(-1, keepdim=True)
+    tied = mask & (x >= largest - tolerance(x) * largest.abs().clamp(min=1))
+    first = torch.where(tied, torch.arange(x.shape[-1], device=x.device), x.shape[-1]).amin(-1)
+    return torch.where(tied.any(-1), first, -1)
+
+
+def straight_through(hard: Tensor, soft: Tensor) -> Tensor:
+    """Exactly `hard`, with the gradient of `soft`."""
+    return hard + (soft - soft.detach())

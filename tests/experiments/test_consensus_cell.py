@@ -1,0 +1,39 @@
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+from nsed_torch.config import conf_dir, instantiate
+from nsed_torch.experiments.build import consensus_cell
+from nsed_torch.nn import VOTES, ApprovalVote, QuadraticVote
+
+
+def published():
+    return OmegaConf.load(conf_dir() / "consensus" / "published.yaml")
+
+
+def test_published_config_builds_the_quadratic_vote():
+    cell = instantiate(published(), dim=4, agents=3)
+    assert isinstance(cell.vote, QuadraticVote)
+    assert (cell.gate.mode, cell.slots) == ("learned", 4)
+
+
+@pytest.mark.parametrize("vote", VOTES)
+@pytest.mark.parametrize("gate", ["leaky", "vector"])
+def test_votes_and_gates_by_name(vote, gate):
+    cell = instantiate(OmegaConf.merge(published(), {"vote": vote, "gate": gate}), dim=4, agents=3)
+    assert type(cell.vote) is VOTES[vote]
+    assert cell.gate.mode == gate
+    assert {p.dtype for p in cell.parameters()} == {torch.float64}
+
+
+def test_a_vote_of_other_settings():
+    config = published()
+    config.vote = {"_target_": "nsed_torch.nn.ApprovalVote", "threshold": 0.2}
+    vote = instantiate(config, dim=4, agents=3).vote
+    assert isinstance(vote, ApprovalVote)
+    assert vote.threshold.item() == pytest.approx(0.2)
+
+
+def test_unknown_vote():
+    with pytest.raises(ValueError, match=r"consensus vote: expected one of quadratic, token, .*, got 'veto'"):
+        consensus_cell(dim=4, agents=3, vote="veto")
