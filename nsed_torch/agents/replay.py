@@ -1,0 +1,171 @@
+"""Agents that say again what they once said: recorded answers behind the protocol that live models speak."""
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nsed_torch.agents.prompts import FENCE, Prompts, unfence
+from nsed_torch.agents.requests import GenerateRequest, Generation, Message, RateRequest, Rating
+
+CHARACTERS_PER_TOKEN = 4.0
+"""A rule of thumb for English under byte-pair vocabularies; recordings rarely say how many tokens they took."""
+
+_LABEL = re.compile(r"Candidate_[A-Z]+")
+_FENCED = re.compile(r"(Candidate_[A-Z]+):\n<text-([0-9a-f]+)>\n(.*?)\n</text-\2>", re.DOTALL)
+"""A candidate as the `rate` template shows it; marks inside a text were blotted out, so none can be forged."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What an agent once wrote on a task.
+
+    Args:
+        text: in full.
+        answer: number of the class its answer belongs to: equal answers, equal numbers. Below 0 where it gave none.
+    """
+
+    text: str
+    answer: int
+
+
+class ReplayEngine:
+    """Speaks for recorded agents: proposes what they wrote, and rates by agreement of answers.
+
+    A proposal request is answered with the recorded text, whole, whatever its decoding says, round after round; an
+    agent without an answer to the task says "". A rating is +1 where the candidate's answer is in the class of the
+    judge's own recorded answer, -1 where it is in another one, None where the judge gave none or nobody recorded that
+    text (our reading of ratings by `agreement`). The task is known by its question, found in the prompt.
+
+    Args:
+        questions: task id -> question, all different.
+        recordings: agent -> task id -> what it wrote; ids may be missing.
+        identity: tells these recordings from others, for the keys of calls; JSON values, among them the files' hash.
+        max_batch: requests of one batch.
+
+    Raises:
+        ValueError: for no questions, or two tasks with the same question.
+    """
+
+    def __init__(
+        self,
+        questions: Mapping[str, str],
+        recordings: Mapping[str, Mapping[str, Recording]],
+        *,
+        identity: Mapping[str, Any],
+        max_batch: int = 1024,
+    ) -> None:
+        self.max_batch = max_batch
+        self._recordings = recordings
+        self._identity = dict(identity)
+        self._ids = {question.strip(): task for task, question in questions.items()}
+        if not questions or len(self._ids) < len(questions):
+            twice = next((task for task, text in questions.items() if self._ids[text.strip()] != task), "none")
+            raise ValueError(
+                f"expected recorded questions, all different, got another one like task {twice!r}: leave it out"
+            )
+        self._width = min(map(len, self._ids))
+        self._starts: dict[str, list[str]] = defaultdict(list)
+        for question in sorted(self._ids, key=len, reverse=True):
+            self._starts[question[: self._width]].append(question)
+        self._answers: dict[str, dict[str, int]] = defaultdict(dict)
+        for answers in recordings.values():
+            for task, recording in answers.items():
+                self._answers[task].setdefault(_shown(recording.text), recording.answer)
+        self._critique = Prompts().fingerprint("critique")
+
+    def identity(self, adapter: str | None) -> dict[str, Any]:
+        """What the recordings are called and hash to.
+
+        Raises:
+            ValueError: for an adapter; recorded agents have none.
+        """
+        if adapter is not None:
+            raise ValueError(f"expected no adapter for recorded agents, got {adapter!r}: remove it")
+        return {"name": "replay", **self._identity}
+
+    def count_tokens(self, text: str) -> int:
+        """Estimated from the number of characters."""
+        return math.ceil(len(text) / CHARACTERS_PER_TOKEN)
+
+    def memory_bytes(self) -> int:
+        """Nothing: there are no weights."""
+        return 0
+
+    def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
+        """The recorded texts.
+
+        Raises:
+            ValueError: for an agent or a question without recordings, or if a critique is asked for.
+        """
+        return [self._generate(request) for request in requests]
+
+    def rate(self, requests: Sequence[RateRequest]) -> list[Rating]:
+        """Agreement of the candidates' answers with the judge's own.
+
+        Raises:
+            ValueError: for an agent or a question without recordings.
+        """
+        return [self._rate(request) for request in requests]
+
+    def _generate(self, request: GenerateRequest) -> Generation:
+        if request.template == self._critique:
+            raise ValueError(
+                "expected recorded agents to rate by agreement, got a request for a critique: use rating=verdict"
+            )
+        recording = self._recording(request.agent, self.task(request.messages))
+        text = recording.text if recording and recording.answer >= 0 else ""
+        return Generation(text, self._read(request.messages), self.count_tokens(text))
+
+    def _rate(self, request: RateRequest) -> Rating:
+        task = self.task(request.messages)
+        own = self._recording(request.agent, task)
+        values: list[float | None] = []
+        unknown = 0
+        listed = _texts(request.messages[-1].content)
+        for candidate in request.candidates:
+            label = _LABEL.search(candidate)
+            text = (listed | _texts(candidate)).get(label[0] if label else "")
+            answer = self._answers[task].get(text, -1) if text else -1
+            unknown += answer < 0
+            values.append(
+                None if answer < 0 or own is None or own.answer < 0 else 1.0 if answer == own.answer else -1.0
+            )
+        notes = (f"{unknown} of {len(values)} candidates are no recorded answers",) if unknown else ()
+        read = self._read(request.messages) + sum(map(self.count_tokens, request.candidates))
+        return Rating(tuple(values), prompt_tokens=read, notes=notes)
+
+    def task(self, messages: Sequence[Message]) -> str:
+        """The id of the task a prompt is about: the first recorded question in it, the longest that starts there.
+
+        Raises:
+            ValueError: if the prompt holds no recorded question.
+        """
+        text = messages[-1].content
+        for start in range(len(text) - self._width + 1):
+            for question in self._starts.get(text[start : start + self._width], ()):
+                # A question stands for itself: "1+1?" is not part of "11+1?".
+                alone = not text[start - 1 : start].isalnum() and not text[start + len(question) :][:1].isalnum()
+                if alone and text.startswith(question, start):
+                    return self._ids[question]
+        raise ValueError(f"expected a prompt with one of {len(self._ids)} recorded questions, got {text[:80]!r}")
+
+    def _recording(self, agent: str, task: str) -> Recording | None:
+        if agent not in self._recordings:
+            raise ValueError(f"expected an agent out of {', '.join(self._recordings)}, got {agent!r}: rename it")
+        return self._recordings[agent].get(task)
+
+    def _read(self, messages: Sequence[Message]) -> int:
+        return sum(self.count_tokens(message.content) for message in messages)
+
+
+def _texts(prompt: str) -> dict[str, str]:
+    """Candidates that a prompt shows: label -> text."""
+    return {label: text for label, _, text in _FENCED.findall(prompt)}
+
+
+def _shown(text: str) -> str:
+    """A text as a judge's prompt shows it."""
+    return FENCE.sub("[mark]", unfence(text)).strip()

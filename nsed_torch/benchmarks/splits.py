@@ -1,0 +1,47 @@
+"""Which tasks train, which choose, which test."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+
+class Split(NamedTuple):
+    """Indices of tasks, ascending; every task is in exactly one part."""
+
+    train: Int[Tensor, "batch"]
+    validation: Int[Tensor, "batch"]
+    test: Int[Tensor, "batch"]
+
+
+def split(ids: Sequence[str], fractions: Sequence[float] = (0.6, 0.2, 0.2), *, seed: int = 0) -> Split:
+    """Divide tasks by a hash of their id.
+
+    `u(id)`, the first 48 bits of SHA-256(seed, id) over 2^48, is uniform on [0, 1); train takes `u` below the first
+    fraction, validation the next stretch, test the rest. A task's part depends on its id, the seed and the fractions,
+    not on which other tasks there are or who answered them. Parts have the asked sizes in expectation.
+
+    Args:
+        ids: of the tasks.
+        fractions: of train, validation and test; at least 0, summing to 1.
+        seed: another seed, another division.
+
+    Raises:
+        ValueError: if the fractions are negative or do not sum to 1, or a part that was asked for is empty.
+    """
+    if len(fractions) != 3 or min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-9:
+        raise ValueError(f"expected three fractions of at least 0 that sum to 1, got {tuple(fractions)}")
+    bounds = (fractions[0], fractions[0] + fractions[1])
+    parts: tuple[list[int], list[int], list[int]] = ([], [], [])
+    for index, name in enumerate(ids):
+        u = int.from_bytes(hashlib.sha256(f"{seed}\x1f{name}".encode()).digest()[:6], "big") / 2**48
+        parts[sum(u >= bound for bound in bounds)].append(index)
+    for part, fraction, field in zip(parts, fractions, Split._fields, strict=True):
+        if fraction > 0 and not part:
+            raise ValueError(
+                f"expected tasks for every part, got none of {len(ids)} for {field}: change seed or fractions"
+            )
+    return Split(*(torch.tensor(part, dtype=torch.long) for part in parts))
