@@ -4,6 +4,7 @@ from nsed_torch.agents.encoder import Encoder, SentenceEncoder
 from nsed_torch.agents.ensemble import Agent, Ensemble, Progress
 from nsed_torch.agents.loading import load_backbone, load_encoder
 from nsed_torch.agents.prompts import Prompts, parse_score, unfence
+from nsed_torch.agents.replay import Recording, ReplayEngine
 from nsed_torch.agents.requests import (
     ContextWindowError,
     Decoding,
@@ -37,6 +38,8 @@ __all__ = [
     "RateRequest",
     "Rating",
     "RatingScale",
+    "Recording",
+    "ReplayEngine",
     "ResolvedWeights",
     "ScriptedEngine",
     "SentenceEncoder",

@@ -1,7 +1,6 @@
 """Formulas that are written differently and mean the same, by math-verify."""
 
 import cmath
-import importlib
 import logging
 import re
 from fractions import Fraction
@@ -30,9 +29,11 @@ class Formulas:
     """
 
     def __init__(self) -> None:
+        import math_verify  # noqa: PLC0415 - an extra; costs a second
+
         # Its one warning tells that timeouts are off; `_COSTLY` is what it asks for in their place.
         logging.getLogger("math_verify").setLevel(logging.ERROR)
-        self._library = importlib.import_module("math_verify")  # an extra; costs a second
+        self._library = math_verify
         self._parsed: dict[str, list[Any]] = {}
         self._values: dict[str, complex | None] = {}
 
