@@ -28,7 +28,7 @@ demo: $(VENV)/.core ## three agents deliberate (question="..." rounds=2 output_d
 
 test: $(VENV)/.dev ## run all tests, real models included (NSED_OFFLINE=1 leaves those out)
 	@echo "test: the whole suite, up to 6 minutes on two cores"
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: $(VENV)/.dev ## check format, style and types
 	@echo "lint: format, style and types, about a minute"

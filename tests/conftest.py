@@ -14,8 +14,9 @@ from hypothesis import settings
 
 
 def _cores() -> int:
-    """Cores this process may use; containers often grant fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Cores this process may use, its share of them in a parallel run; containers often grant fewer than there are."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
 
 
 # Libraries read these when first imported, so they are set before any test module is. Small tensors lose time

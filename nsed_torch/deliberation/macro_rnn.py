@@ -5,7 +5,7 @@ import importlib.metadata
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -29,6 +29,19 @@ class Halting(Protocol):
         ...
 
 
+@runtime_checkable
+class HiddenHalting(Protocol):
+    """A halting rule that reads the hidden states too; `reads_hidden` tells it from one that does not."""
+
+    dim: int
+    rounds: int
+    reads_hidden: Literal[True]
+
+    def reasons(self, convictions: Float[Tensor, "batch round"], hidden: Float[Tensor, "batch round dim"]) -> list[str]:
+        """As `Halting`, given the hidden state after each round as well."""
+        ...
+
+
 @dataclass(frozen=True)
 class Deliberation:
     """What a `MacroRNN` returns: a transcript a task, in the order of the tasks."""
@@ -43,9 +56,10 @@ class Deliberation:
 
 @dataclass
 class _Progress:
-    """A task on its way: its rounds so far, and why it stopped once it has."""
+    """A task on its way: its rounds so far, the hidden state after each, and why it stopped once it has."""
 
     rounds: list[Round] = field(default_factory=list)
+    hidden: list[Tensor] = field(default_factory=list)
     stop_reason: str = ""
 
     @property
@@ -64,12 +78,22 @@ class MacroRNN(nn.Module):
         cell: one round.
         halting: when to stop, and the most rounds there are; 3 fixed rounds by default.
         broker: who takes part; None is everybody, as in the published runs.
+
+    Raises:
+        ValueError: if the halting rule reads hidden states of another width than the cell's.
     """
 
-    def __init__(self, cell: MacroRNNCell, *, halting: Halting | None = None, broker: Broker | None = None) -> None:
+    def __init__(
+        self, cell: MacroRNNCell, *, halting: Halting | HiddenHalting | None = None, broker: Broker | None = None
+    ) -> None:
         super().__init__()
         self.cell = cell
-        self.halting: Halting = halting or FixedHalting()
+        self.halting: Halting | HiddenHalting = halting or FixedHalting()
+        if isinstance(self.halting, HiddenHalting) and self.halting.dim != cell.consensus.dim:
+            expected = cell.consensus.dim
+            raise ValueError(
+                f"expected a halting rule of dim={expected}, got {self.halting.dim}: build it with dim={expected}"
+            )
         self.broker = broker
 
     def forward(self, tasks: Sequence[Task], *, observer: Observer | None = None) -> Deliberation:
@@ -102,11 +126,11 @@ class MacroRNN(nn.Module):
                 index=index,
                 observer=watch,
             )
-            for i, record in zip(active, records, strict=True):
+            for i, record, hidden in zip(active, records, state.memory.hidden().detach(), strict=True):
                 progress[i].rounds.append(record)
+                progress[i].hidden.append(hidden)
                 watch.on_round(tasks[i], record)
-            reasons = self.halting.reasons(torch.tensor([[r.conviction for r in progress[i].rounds] for i in active]))
-            for i, reason in zip(active, reasons, strict=True):
+            for i, reason in zip(active, self._reasons([progress[i] for i in active]), strict=True):
                 progress[i].stop_reason = reason
             active, state = _keep(active, state, [i for i in active if not progress[i].stop_reason])
             if not active:
@@ -132,6 +156,13 @@ class MacroRNN(nn.Module):
         }
         # As JSON has it, with lists for tuples, so that a transcript equals its saved copy.
         return dict(json.loads(json.dumps(settings)))
+
+    def _reasons(self, progress: Sequence[_Progress]) -> list[str]:
+        convictions = torch.tensor([[record.conviction for record in p.rounds] for p in progress])
+        if isinstance(self.halting, HiddenHalting):
+            hidden = torch.stack([torch.stack(p.hidden) for p in progress])
+            return self.halting.reasons(convictions.to(hidden), hidden)
+        return self.halting.reasons(convictions)
 
     def _team(self, task: Task, progress: _Progress) -> Team | None:
         if self.broker is None:

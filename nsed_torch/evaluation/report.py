@@ -15,6 +15,8 @@ from nsed_torch.records.transcript import MemorySlot, Transcript
 _STOP_REASONS = {
     "rounds": "all rounds done",
     "evidence": "enough evidence",
+    "fatigue": "the most useful round",
+    "learned": "the trained rule said so",
     "budget": "budget spent",
     "no_answers": "nobody answered",
 }

@@ -1,5 +1,6 @@
 """From a composed config to built parts."""
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -30,6 +31,8 @@ def build_rnn(cfg: DictConfig, call_log: CallLog, report: Callable[[str], None] 
     report("loading models")
     ensemble = build_ensemble(cfg.ensemble, call_log)
     encoder: Encoder = instantiate(cfg.encoder)
+    if isinstance(halting, functools.partial):
+        halting = halting(dim=encoder.dim)
     cell = MacroRNNCell(
         ensemble,
         encoder,

@@ -1,38 +1,28 @@
-"""Who sits at the table: an exact knapsack over several budgets."""
+"""Who sits at the table: one problem, solved exactly, by a table, or smoothly enough to learn from."""
 
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Generic, TypeVar
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-Array = NDArray[np.float64]
-Choice = NDArray[np.bool_]
+from nsed_torch.nn.dynamic_program import table_teams
+from nsed_torch.nn.knapsack import InfeasibleBudgetError, Problem
+from nsed_torch.nn.relaxation import SmoothedTeam, smoothed_team
 
-NEAR = 1e-9
-"""Utility and spend totals closer than this, relative to the largest single one, count as equal."""
+__all__ = ["Broker", "DynamicBroker", "InfeasibleBudgetError", "KnapsackBroker", "SmoothedBroker", "SmoothedTeam"]
 
-
-class InfeasibleBudgetError(ValueError):
-    """No team fits the budgets; the message names the binding resource, what would do and the remedy."""
+Answer = TypeVar("Answer")
 
 
-class KnapsackBroker(nn.Module):
+class Broker(nn.Module, Generic[Answer]):
     """Choose agents for roles: maximise `sum u_ar z_ar` over binary z, as far as the budgets reach.
 
     Subject to, for every resource, `sum cost_ar z_ar + sum opening_b y_b <= budget`, and for every role
     `minimum <= sum_a z_ar <= maximum`, with y_b = 1 once any agent of backbone b takes any role. An agent may
-    take several roles. Solved task by task with HiGHS. The paper's objective is not public; this one is ours.
-
-    The answer is unique. Among teams of equal utility the one that spends less of the first resource wins,
-    then of the second, and so on; then the one that holds the lowest (agent, role) the other lacks. Each
-    preference is one more solve with the totals so far held, until no other team is left. Every team is
-    checked in exact sums and excluded if it breaks a budget or a held total.
+    take several roles. That model selection is a knapsack variant is published; this objective is ours, since
+    the paper's is not public. Subclasses say how they solve it.
 
     Args:
         resources: names of the resources, in the order of preference and of the last axis of costs.
@@ -47,7 +37,6 @@ class KnapsackBroker(nn.Module):
             raise ValueError(f"broker resources: expected one or more different names, got {list(resources)}")
         self.resources = tuple(resources)
 
-    @torch.no_grad()
     def forward(
         self,
         utilities: Float[Tensor, "batch agent role"],
@@ -59,7 +48,7 @@ class KnapsackBroker(nn.Module):
         opening: Float[Tensor, "backbone resource"] | None = None,
         backbone: Int[Tensor, "agent"] | None = None,
         available: Bool[Tensor, "batch agent"] | None = None,
-    ) -> Bool[Tensor, "batch agent role"]:
+    ) -> Answer:
         """Teams for all tasks.
 
         Args:
@@ -73,13 +62,14 @@ class KnapsackBroker(nn.Module):
             available: False for agents that cannot take part; all can if None.
 
         Returns:
-            Which agent takes which role.
+            Who takes which role: booleans [batch agent role], or a `SmoothedTeam` of the smoothed broker.
 
         Raises:
             InfeasibleBudgetError: if no team fits a task's budgets.
             ValueError: if an argument is out of range, or a role needs more agents than are available.
         """
         batch, agents, _ = utilities.shape
+        device = utilities.device
         if (opening is None) != (backbone is None):
             raise ValueError("broker: expected opening and backbone together, got one of them")
         if opening is None or backbone is None:
@@ -91,200 +81,151 @@ class KnapsackBroker(nn.Module):
             )
         if available is None:
             available = torch.ones(batch, agents, dtype=torch.bool)
-        agent_backbone = _array(backbone).astype(int)
-        if agent_backbone.min() < 0 or agent_backbone.max() >= len(opening):
-            raise ValueError(f"broker: expected backbones 0 to {len(opening) - 1}, got {agent_backbone.tolist()}")
-        shared = (_array(minimum), _array(maximum), _array(opening), agent_backbone)
-        slack = 1 + 4 * torch.finfo(budgets.dtype).eps
-        teams = []
-        for row in range(batch):
-            u, c, b, a = (_array(tensor[row]) for tensor in (utilities, costs, budgets, available))
-            try:
-                problem = _Knapsack(self.resources, u, c, b, *shared, a.astype(bool), slack)
-                team = problem.best()
-                if team is None:
-                    raise InfeasibleBudgetError(problem.explain())
-            except ValueError as error:
-                where = f"task {row}: " if batch > 1 else ""
-                raise type(error)(f"broker: {where}{error}") from None
-            teams.append(torch.from_numpy(team))
-        if not teams:
-            return torch.zeros(utilities.shape, dtype=torch.bool, device=utilities.device)
-        return torch.stack(teams).to(utilities.device)
+        available = available.to(device)
+        problem = Problem(
+            self.resources,
+            torch.where(available[:, :, None], utilities, 0).double(),
+            torch.where(available[:, :, None, None], costs.to(device), 0).double(),
+            budgets.to(device).double(),
+            minimum.to(device),
+            maximum.to(device),
+            opening.to(device).double(),
+            backbone.to(device),
+            available,
+            4 * torch.finfo(budgets.dtype).eps,
+        )
+        return self.solve(problem)
+
+    def solve(self, problem: Problem) -> Answer:
+        """Teams of checked problems."""
+        raise NotImplementedError
 
     def extra_repr(self) -> str:
         """What `print` shows."""
         return f"resources={list(self.resources)}"
 
 
-class _Row(NamedTuple):
-    """A total over the agents and backbones that are used, and the most it may come to."""
+class KnapsackBroker(Broker[Tensor]):
+    """The exact broker over any number of resources, solved task by task with HiGHS.
 
-    each: Array
-    charge: Array
-    limit: float = math.inf
+    The answer is unique. Among teams of equal utility the one that spends less of the first resource wins,
+    then of the second, and so on; then the one that holds the lowest (agent, role) the other lacks. Each
+    preference is one more solve with the totals so far held, until no other team is left. Every team is
+    checked in exact sums and excluded if it breaks a budget or a held total.
 
+    Args:
+        resources: as of `Broker`.
+    """
 
-@dataclass
-class _Knapsack:
-    """One task's problem."""
-
-    resources: Sequence[str]
-    utilities: Array
-    costs: Array
-    budgets: Array
-    minimum: Array
-    maximum: Array
-    opening: Array
-    backbone: NDArray[np.int_]
-    available: Choice
-    slack: float
-
-    def __post_init__(self) -> None:
-        self.utilities = np.where(self.available[:, None], self.utilities, 0)
-        self.costs = np.where(self.available[:, None, None], self.costs, 0)
-        if not np.isfinite(self.utilities).all():
-            raise ValueError("expected finite utilities, got nan or inf: mark such agents unavailable")
-        for name, values in (("costs", self.costs), ("opening charges", self.opening)):
-            if not (np.isfinite(values) & (values >= 0)).all():
-                raise ValueError(f"expected finite {name} of at least 0, got one that is not: mark it unavailable")
-        for name, budget in zip(self.resources, self.budgets, strict=True):
-            if not budget >= 0:
-                raise ValueError(f"expected a budget of at least 0 for {name}, got {budget}")
-        for role, (least, most) in enumerate(zip(self.minimum, self.maximum, strict=True)):
-            if not 0 <= least <= most:
-                raise ValueError(f"role {role}: expected 0 <= minimum <= maximum, got {least:.0f} and {most:.0f}")
-            if least > self.available.sum():
-                have = self.available.sum()
-                raise ValueError(f"role {role}: expected {least:.0f} available agents, got {have}: lower its minimum")
-        self.spend = [_Row(self.costs[:, :, r], self.opening[:, r]) for r in range(len(self.resources))]
-
-    def best(self) -> Choice | None:
-        """The team of most utility, made unique by the preferences; None if no team fits."""
-        free = np.zeros(len(self.opening))
-        rows = [self._kept(r) for r in range(len(self.resources))]
-        value = _Row(-self.utilities, free)
-        team = self._solve(value, rows)
-        if team is None:
-            return None
-        rows.append(self._held(value, team))
-        for objective in (*self.spend, *self._lowest_index()):
-            rival = self._solve(objective, [*rows, self._excluded(team)])
-            if rival is None:
-                break
-            if self._total(objective, rival) < self._total(objective, team) - self._near(objective):
-                team = rival
-            rows.append(self._held(objective, team))
+    @torch.no_grad()
+    def solve(self, problem: Problem) -> Bool[Tensor, "batch agent role"]:
+        """Teams of checked problems."""
+        team = torch.zeros_like(problem.utilities, dtype=torch.bool)
+        for task in range(len(team)):
+            team[task] = problem.best(task)
         return team
 
-    def _held(self, row: _Row, team: Choice) -> _Row:
-        return row._replace(limit=self._total(row, team) + self._near(row))
 
-    @staticmethod
-    def _near(row: _Row) -> float:
-        return NEAR * float(max(np.abs(row.each).max(), row.charge.max()))
+class DynamicBroker(Broker[Tensor]):
+    """The broker over one resource, solved for all tasks at once by a dynamic program over what is spent.
 
-    def explain(self) -> str:
-        """Which budgets are too small, and the least that would do."""
-        everything = range(len(self.resources))
-        alone = {}
-        for r in everything:
-            team = self._solve(self.spend[r], [self._kept(other) for other in everything if other != r])
-            if team is not None and math.isfinite(self.budgets[r]):
-                alone[r] = self._total(self.spend[r], team)
-        least = alone or self._least_together()
-        needs = [
-            f"{self.resources[r]} of at least {_text(amount)} (got {self.budgets[r]:g})" for r, amount in least.items()
-        ]
-        return (
-            f"no team fits the budgets: expected {(' or ' if alone else ' and ').join(needs)}; "
-            "raise the budget, lower a role's minimum or add cheaper agents"
-        )
+    Costs are counted in whole steps, rounded up, and budgets rounded down, so no budget is ever exceeded. With
+    costs in multiples of `unit`, and a budget (or all costs together) of at most `levels` of them, the answer is
+    exact and the one of `KnapsackBroker`, ties included; where a backbone's agents do not stand side by side, ties
+    of utility and spend go by the order of first agents of backbones. Otherwise a step is `budget / levels`, and
+    what rounding costs is at most one step an agent, role and backbone. A task that has no team in whole steps is
+    solved by HiGHS.
 
-    def _least_together(self) -> dict[int, float]:
-        """Where no single budget is to blame: each one's least amount, given those before it."""
-        rows: list[_Row] = []
-        least = {}
-        for r, row in enumerate(self.spend):
-            team = self._solve(row, rows)
-            if team is None:
-                raise RuntimeError("broker: HiGHS found no team although no budget limits it")
-            amount = self._total(row, team)
-            if amount > self._kept(r).limit:
-                least[r] = amount
-            rows.append(row._replace(limit=max(amount, self._kept(r).limit)))
-        return least
+    Memory grows with batch x agents x roles x levels x the numbers of agents a bounded role may hold.
 
-    def _kept(self, r: int) -> _Row:
-        return self.spend[r]._replace(limit=self.budgets[r] * self.slack)
+    Args:
+        resource: its name.
+        unit: what costs are multiples of, in the resource's unit; 0 where they are not.
+        levels: the most steps a budget is cut into.
 
-    def _lowest_index(self) -> Iterator[_Row]:
-        """Powers of two prefer the lowest index; 16 at a time keep them within the solver's precision."""
-        size = self.utilities.size
-        for start in range(0, size, 16):
-            weights = np.zeros(size)
-            block = weights[start : start + 16]
-            block[:] = -(2.0 ** np.arange(15, 15 - len(block), -1))
-            yield _Row(weights.reshape(self.utilities.shape), np.zeros(len(self.opening)))
+    Raises:
+        ValueError: if unit is negative or levels is below 1.
+    """
 
-    def _excluded(self, team: Choice) -> _Row:
-        """The row that every other team keeps and this one breaks."""
-        return _Row(np.where(team, 1.0, -1.0), np.zeros(len(self.opening)), team.sum() - 1.0)
+    def __init__(self, resource: str, *, unit: float = 0.0, levels: int = 1000) -> None:
+        super().__init__([resource])
+        if not unit >= 0 or levels < 1:
+            raise ValueError(f"broker: expected unit of at least 0 and levels of at least 1, got {unit} and {levels}")
+        self.unit, self.levels = unit, levels
 
-    def _total(self, row: _Row, team: Choice) -> float:
-        used = np.unique(self.backbone[team.any(1)])
-        return math.fsum([*row.each[team], *row.charge[used]])
+    @torch.no_grad()
+    def solve(self, problem: Problem) -> Bool[Tensor, "batch agent role"]:
+        """Teams of checked problems."""
+        team, found = table_teams(problem, self.unit, self.levels)
+        for task in (~found).nonzero()[:, 0].tolist():
+            team[task] = problem.best(task)
+        return team
 
-    def _solve(self, objective: _Row, rows: Sequence[_Row]) -> Choice | None:
-        """The team of least objective under rows that hold in exact sums, None if there is none."""
-        rows = list(rows)
-        while (team := self._highs(objective, rows)) is not None:
-            if all(self._total(row, team) <= row.limit for row in rows):
-                return team
-            rows.append(self._excluded(team))
-        return None
-
-    def _highs(self, objective: _Row, rows: Sequence[_Row]) -> Choice | None:
-        """The same, up to the solver's tolerances; columns are z (agent by role), then y (backbone)."""
-        from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - heavy, and wanted only here
-
-        agents, roles, backbones = *self.utilities.shape, len(self.opening)
-        picks = agents * roles
-        matrix, most = [], []
-        for row in rows:
-            if math.isfinite(row.limit):
-                columns = np.concatenate([row.each.ravel(), row.charge])
-                scale = np.abs(columns).max() or 1.0
-                matrix.append(columns / scale)
-                most.append(row.limit / scale)
-        least = [-np.inf] * len(most)
-        role_rows = np.hstack([np.tile(np.eye(roles), agents), np.zeros((roles, backbones))])
-        opens = np.eye(backbones)[self.backbone.repeat(roles)]
-        links = np.hstack([np.eye(picks), -opens])[opens @ self.opening.sum(1) > 0]
-        limits = LinearConstraint(
-            np.vstack([*matrix, role_rows, links]),
-            np.concatenate([least, self.minimum, np.full(len(links), -np.inf)]),
-            np.concatenate([most, self.maximum, np.zeros(len(links))]),
-        )
-        goal = np.concatenate([objective.each.ravel(), objective.charge])
-        goal = goal * (1e3 / (np.abs(goal).max() or 1.0))  # the solver's absolute gap of 1e-6 becomes 1e-9
-        result = milp(
-            goal,
-            integrality=np.repeat([1, 0], [picks, backbones]),  # y follows z to a whole number
-            bounds=Bounds(0, np.concatenate([self.available.repeat(roles), np.ones(backbones)])),
-            constraints=limits,
-            options={"mip_rel_gap": 0},
-        )
-        if result.status not in {0, 2}:
-            raise RuntimeError(f"broker: HiGHS gave up: {result.message}")
-        return None if result.x is None else np.asarray(result.x[:picks] > 0.5).reshape(agents, roles)
+    def extra_repr(self) -> str:
+        """What `print` shows."""
+        return f"{super().extra_repr()}, unit={self.unit}, levels={self.levels}"
 
 
-def _text(amount: float) -> str:
-    """The shortest number that is no less, so that following the advice works."""
-    texts = (f"{amount:.{digits}g}" for digits in (4, 6, 9, 12, 17))
-    return next(text for text in texts if float(text) >= amount * (1 - 1e-15))
+class SmoothedBroker(Broker[SmoothedTeam]):
+    """The broker that can be trained: shares in [0, 1] in place of choices, by `relaxation.smoothed_team`.
 
+    Gradients reach utilities, costs, opening charges and budgets. As the temperature falls, shares approach the
+    linear relaxation's. `round` turns shares into a team.
 
-def _array(tensor: Tensor) -> Array:
-    return tensor.detach().cpu().numpy().astype(np.float64)
+    Args:
+        resources: as of `Broker`.
+        temperature: of the entropy, in units of utility.
+
+    Raises:
+        ValueError: if the temperature is not above 0.
+    """
+
+    def __init__(self, resources: Sequence[str], temperature: float = 0.1) -> None:
+        super().__init__(resources)
+        if not temperature > 0:
+            raise ValueError(f"broker temperature: expected a value above 0, got {temperature}")
+        self.temperature = temperature
+        self._nearest = KnapsackBroker(resources)
+
+    def solve(self, problem: Problem) -> SmoothedTeam:
+        """Shares of checked problems, in float64."""
+        return smoothed_team(problem, self.temperature)
+
+    def round(
+        self,
+        shares: Float[Tensor, "batch agent role"],
+        costs: Float[Tensor, "batch agent role resource"],
+        budgets: Float[Tensor, "batch resource"],
+        *,
+        minimum: Int[Tensor, "role"],
+        maximum: Int[Tensor, "role"],
+        opening: Float[Tensor, "backbone resource"] | None = None,
+        backbone: Int[Tensor, "agent"] | None = None,
+        available: Bool[Tensor, "batch agent"] | None = None,
+    ) -> Bool[Tensor, "batch agent role"]:
+        """The team within all budgets and role sizes that differs least from the shares, `sum |z - share|`.
+
+        That is the exact knapsack over utilities `share - 1/2`.
+
+        Args:
+            shares: of `forward`; the other arguments are those it was called with.
+            costs: as there.
+            budgets: as there.
+            minimum: as there.
+            maximum: as there.
+            opening: as there.
+            backbone: as there.
+            available: as there.
+
+        Raises:
+            InfeasibleBudgetError: if no whole team fits, though shares do.
+        """
+        team: Tensor = self._nearest(
+            shares.detach() - 0.5, costs.detach(), budgets.detach(), minimum=minimum, maximum=maximum,
+            opening=opening, backbone=backbone, available=available,
+        )  # fmt: skip
+        return team
+
+    def extra_repr(self) -> str:
+        """What `print` shows."""
+        return f"{super().extra_repr()}, temperature={self.temperature}"

@@ -1,10 +1,13 @@
-"""When to stop: rules that read the convictions so far."""
+"""When to stop: rules that read the convictions so far. The one that learns is in `learned_halting`."""
+
+import math
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from nsed_torch import functional
+from nsed_torch.nn.law import whole_round
 
 REPORTED_K = 0.27675120246197865
 REPORTED_BETA = 0.0020161228028375026
@@ -41,7 +44,21 @@ class FixedHalting(nn.Module):
         return f"rounds={self.rounds}"
 
 
-class EvidenceHalting(nn.Module):
+class _LawHalting(nn.Module):
+    """Holds the numbers of the efficiency-fatigue law as buffers."""
+
+    p_g: Tensor
+    k: Tensor
+    beta: Tensor
+
+    def __init__(self, rounds: int, p_g: float, k: float, beta: float) -> None:
+        super().__init__()
+        self.rounds = rounds
+        for name, value in (("p_g", p_g), ("k", k), ("beta", beta)):
+            self.register_buffer(name, torch.tensor(float(value)))
+
+
+class EvidenceHalting(_LawHalting):
     """Stop once enough evidence has come in: `E(r) >= effort B` at some `r >= min_rounds`, or at the cap.
 
     E is `functional.evidence`; `B = sum_{r=1}^{rounds} max(U'(r), 0)` is what full conviction in every useful
@@ -60,10 +77,6 @@ class EvidenceHalting(nn.Module):
         ValueError: if a value lies outside its range, or the law never gains in the first round.
     """
 
-    p_g: Tensor
-    k: Tensor
-    beta: Tensor
-
     def __init__(
         self,
         rounds: int = 8,
@@ -74,7 +87,6 @@ class EvidenceHalting(nn.Module):
         k: float = REPORTED_K,
         beta: float = REPORTED_BETA,
     ) -> None:
-        super().__init__()
         for name, valid, expected, value in (
             ("min_rounds", 1 <= min_rounds <= rounds, f"a value from 1 to rounds={rounds}", min_rounds),
             ("effort", 0 < effort <= 1, "a value in (0, 1]", effort),
@@ -84,10 +96,8 @@ class EvidenceHalting(nn.Module):
         ):
             if not valid:
                 raise ValueError(f"halting {name}: expected {expected}, got {value}")
-        self.rounds, self.min_rounds, self.effort = rounds, min_rounds, effort
-        self.register_buffer("p_g", torch.tensor(p_g))
-        self.register_buffer("k", torch.tensor(k))
-        self.register_buffer("beta", torch.tensor(beta))
+        super().__init__(rounds, p_g, k, beta)
+        self.min_rounds, self.effort = min_rounds, effort
         if self._bound(torch.ones(1)).item() <= 0:
             raise ValueError(f"halting law: expected a gain in round 1, got none with k={k}, beta={beta}: lower beta")
 
@@ -112,3 +122,52 @@ class EvidenceHalting(nn.Module):
     def extra_repr(self) -> str:
         """What `print` shows."""
         return f"rounds={self.rounds}, min_rounds={self.min_rounds}, effort={self.effort}"
+
+
+class FatigueHalting(_LawHalting):
+    """Stop at the whole round where the efficiency-fatigue law peaks, see `whole_round`, or at the cap.
+
+    The law is published by the paper; stopping at its peak, and reading k and beta off the paper's reported
+    curve, are ours; `fit_fatigue_law` fits them to a run. The law's numbers are buffers. Convictions are not read.
+
+    Args:
+        rounds: the cap.
+        p_g: accuracy before deliberation, in [0, 1].
+        k: gain per round; at or below 0 one round is held.
+        beta: fatigue per round squared, at least 0.
+
+    Raises:
+        ValueError: if a value lies outside its range.
+    """
+
+    def __init__(
+        self, rounds: int = 8, *, p_g: float = 0.54, k: float = REPORTED_K, beta: float = REPORTED_BETA
+    ) -> None:
+        for name, valid, expected, value in (
+            ("rounds", rounds >= 1, "at least 1", rounds),
+            ("p_g", 0 <= p_g <= 1, "a value in [0, 1]", p_g),
+            ("k", math.isfinite(k), "a finite value", k),
+            ("beta", 0 <= beta < math.inf, "a finite value of at least 0", beta),
+        ):
+            if not valid:
+                raise ValueError(f"halting {name}: expected {expected}, got {value}")
+        super().__init__(rounds, p_g, k, beta)
+
+    @property
+    def peak(self) -> int:
+        """The whole round where the law peaks; one beyond the cap where that lies later."""
+        return whole_round(self.p_g.item(), self.k.item(), self.beta.item(), self.rounds + 1)
+
+    def forward(self, convictions: Float[Tensor, "batch round"]) -> Bool[Tensor, "batch"]:
+        """Whether each task stops after the rounds given, one conviction a round."""
+        done = convictions.shape[1] >= min(self.peak, self.rounds)
+        return torch.full((len(convictions),), done, device=convictions.device)
+
+    def reasons(self, convictions: Float[Tensor, "batch round"]) -> list[str]:
+        """Why each task stops: "fatigue", "rounds" where the cap comes before the peak, or "" where it goes on."""
+        reason = "fatigue" if self.peak <= self.rounds else "rounds"
+        return [reason if stop else "" for stop in self(convictions).tolist()]
+
+    def extra_repr(self) -> str:
+        """What `print` shows."""
+        return f"rounds={self.rounds}, peak={self.peak}"

@@ -162,7 +162,7 @@ class Transcript:
         agents: the ensemble, in its order.
         rounds: one entry a round.
         answer: the text of the last round's winner; "" if nobody ever answered.
-        stop_reason: why it ended: "rounds", "evidence", "budget" or "no_answers".
+        stop_reason: why it ended: "rounds", "evidence", "fatigue", "learned", "budget" or "no_answers".
         usage: what the whole deliberation cost.
         seed: the run's seed.
         settings: what shaped the run besides its agents: templates, vote, gate, halting, budgets, versions.

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from nsed_torch import functional
 from nsed_torch.nn import EvidenceHalting, FixedHalting
+from nsed_torch.nn.halting import FatigueHalting
 
 REAL = torch.float64
 
@@ -82,3 +83,63 @@ def test_the_law_travels_with_the_module():
     assert set(EvidenceHalting().state_dict()) == {"p_g", "k", "beta"}
     assert "rounds=8" in repr(EvidenceHalting())
     assert "rounds=3" in repr(FixedHalting())
+
+
+def test_fatigue_stops_where_the_paper_peaks():
+    halting = FatigueHalting(rounds=8)
+    stops = [halting(torch.zeros(2, r)).tolist() for r in range(9)]
+    assert stops == [[r >= 6] * 2 for r in range(9)]
+    assert halting.reasons(torch.zeros(2, 5)) == ["", ""]
+    assert halting.reasons(torch.zeros(2, 6)) == ["fatigue", "fatigue"]
+    assert repr(halting) == "FatigueHalting(rounds=8, peak=6)"
+
+
+@pytest.mark.parametrize(
+    ("law", "rounds", "stop", "reason"),
+    [
+        ({}, 6, 6, "fatigue"),
+        ({}, 5, 5, "rounds"),
+        ({"k": 0.0}, 5, 1, "fatigue"),
+        ({"k": -0.3}, 5, 1, "fatigue"),
+        ({"p_g": 1.0}, 5, 1, "fatigue"),
+        ({"beta": 1.0}, 5, 1, "fatigue"),
+        ({"beta": 0.0}, 5, 5, "rounds"),
+    ],
+)
+def test_fatigue_holds_at_least_one_round_and_at_most_the_cap(law, rounds, stop, reason):
+    halting = FatigueHalting(rounds, **law)
+    assert [halting.reasons(torch.zeros(1, r))[0] for r in range(rounds + 1)] == [
+        reason if r >= stop else "" for r in range(rounds + 1)
+    ]
+
+
+@settings(max_examples=60)
+@given(st.floats(0, 0.99), st.floats(0.05, 2), st.floats(1e-4, 0.1), st.integers(1, 12))
+def test_fatigue_takes_the_better_round_beside_the_peak(p_g, k, beta, rounds):
+    halting = FatigueHalting(rounds, p_g=p_g, k=k, beta=beta).double()
+    p_g, k, beta = (x.item() for x in (halting.p_g, halting.k, halting.beta))
+    peak = functional.optimal_round(torch.tensor(k, dtype=REAL), p_g, beta).item()
+    beside = [min(max(r, 1), rounds) for r in (math.floor(peak), math.ceil(peak))]
+    utility = {r: 1 - (1 - p_g) * math.exp(-k * r) - beta * r * r for r in beside}
+    stop = next(r for r in range(1, rounds + 1) if halting(torch.zeros(1, r)).item())
+    assert utility.get(stop, -math.inf) >= max(utility.values()) - 1e-12
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"rounds": 0}, "halting rounds: expected at least 1, got 0"),
+        ({"p_g": 1.2}, r"halting p_g: expected a value in \[0, 1\], got 1.2"),
+        ({"k": math.inf}, "halting k: expected a finite value, got inf"),
+        ({"beta": -1.0}, "halting beta: expected a finite value of at least 0, got -1.0"),
+    ],
+)
+def test_bad_laws(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        FatigueHalting(**arguments)
+
+
+def test_fatigue_follows_a_law_that_is_loaded():
+    halting = FatigueHalting(rounds=9)
+    halting.load_state_dict(FatigueHalting(k=0.9, beta=0.02).state_dict())
+    assert halting.peak == FatigueHalting(rounds=9, k=0.9, beta=0.02).peak < 6

@@ -1,0 +1,182 @@
+"""How agents have been doing: accuracy, latency and failures as they come in, and who sits out."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from nsed_torch.records.files import read_json, write_json
+
+FEATURES = ("accuracy", "latency", "failures")
+"""Share of right answers; log(1 + seconds); share of failed calls."""
+
+VERSION = 1
+
+
+class Telemetry(nn.Module):
+    """Exponentially weighted means of what is seen of each agent, and a bench for those that fail.
+
+    A mean over observations o_1 ... o_n weighs o_t by decay^(n - t), so the first few count alike. An agent whose
+    call fails sits out for `pause 2^(strikes - 1)` seconds, at most `longest`; one success clears its strikes. That
+    rule and its 5 and 30 minutes are published in the authors' SDK. Ours: calls that fail while their agent sits out
+    were under way already and add no strike. An agent that declines is not reported at all.
+
+    Everything lies in buffers (`state_dict`) and, by agent name, in the JSON that `save` writes.
+
+    Args:
+        agents: their names.
+        decay: weight of an observation relative to the next, in (0, 1].
+        pause: seconds on the bench after a first failure.
+        longest: most seconds on the bench.
+        clock: seconds of wall time, the same after a restart.
+
+    Raises:
+        ValueError: if there are no agents, two of one name, or a number is out of range.
+    """
+
+    mean: Tensor
+    mass: Tensor
+    strikes: Tensor
+    benched_until: Tensor
+
+    def __init__(
+        self,
+        agents: Sequence[str],
+        *,
+        decay: float = 0.95,
+        pause: float = 300.0,
+        longest: float = 1800.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__()
+        if not agents or len(set(agents)) != len(agents):
+            raise ValueError(f"telemetry agents: expected one or more different names, got {list(agents)}")
+        if not 0 < decay <= 1:
+            raise ValueError(f"telemetry decay: expected a value in (0, 1], got {decay}")
+        if not 0 < pause <= longest < math.inf:
+            raise ValueError(f"telemetry: expected 0 < pause <= longest, got {pause} and {longest} seconds")
+        self.agents = tuple(agents)
+        self.decay, self.pause, self.longest = decay, pause, longest
+        self._clock = clock
+        self.register_buffer("mean", torch.zeros(len(agents), len(FEATURES), dtype=torch.float64))
+        self.register_buffer("mass", torch.zeros(len(agents), len(FEATURES), dtype=torch.float64))
+        self.register_buffer("strikes", torch.zeros(len(agents), dtype=torch.long))
+        # Whole seconds: a module cast to float32 would round today's clock to minutes.
+        self.register_buffer("benched_until", torch.zeros(len(agents), dtype=torch.long))
+
+    def success(self, agent: str, seconds: float, *, correct: bool | float | None = None) -> None:
+        """Count a call that came back.
+
+        Args:
+            agent: who was asked.
+            seconds: how long it took.
+            correct: whether the answer was right, or how right in [0, 1]; None where nobody knows.
+
+        Raises:
+            ValueError: if there is no such agent or a number is out of range.
+        """
+        index = self._index(agent)
+        if not 0 <= seconds < math.inf:
+            raise ValueError(f"telemetry of {agent}: expected seconds of at least 0, got {seconds}")
+        if correct is not None and not 0 <= correct <= 1:
+            raise ValueError(f"telemetry of {agent}: expected correct in [0, 1], got {correct}")
+        self._observe(index, "latency", math.log1p(seconds))
+        self._observe(index, "failures", 0.0)
+        if correct is not None:
+            self._observe(index, "accuracy", float(correct))
+        self.strikes[index] = 0
+        self.benched_until[index] = 0
+
+    def failure(self, agent: str) -> None:
+        """Count a call that failed, and bench its agent.
+
+        Raises:
+            ValueError: if there is no such agent.
+        """
+        index = self._index(agent)
+        self._observe(index, "failures", 1.0)
+        now = self._clock()
+        if now < int(self.benched_until[index]):
+            return
+        self.strikes[index] += 1
+        # The longest pause is reached long before a power of two overflows.
+        doublings = min(int(self.strikes[index]) - 1, 60)
+        self.benched_until[index] = math.ceil(now + min(self.pause * 2**doublings, self.longest))
+
+    def features(self) -> Float[Tensor, "agent feature"]:
+        """The means, in the order of `FEATURES`; 0 where nothing has been seen."""
+        return self.mean.clone()
+
+    def available(self) -> Bool[Tensor, "agent"]:
+        """Who may be asked now: everybody but those on the bench."""
+        # Whole seconds on both sides: torch would compare with a float in float32.
+        return self.benched_until <= math.floor(self._clock())
+
+    def save(self, path: Path) -> None:
+        """Write what is known as JSON, whole or not at all.
+
+        Raises:
+            OSError: if it cannot be written.
+        """
+        columns = zip(*(getattr(self, name).tolist() for name in _FIELDS), strict=True)
+        agents = {name: dict(zip(_FIELDS, row, strict=True)) for name, row in zip(self.agents, columns, strict=True)}
+        write_json(path, {"version": VERSION, "agents": agents})
+
+    def load(self, path: Path) -> None:
+        """Take over what a file knows of these agents; those it does not name stay as they are.
+
+        Raises:
+            ValueError: if it is no such file; nothing is taken over then.
+        """
+        content = read_json(path)
+        try:
+            if content["version"] != VERSION:
+                raise ValueError(f"{path}: expected telemetry of version {VERSION}, got {content['version']!r}")
+            known = {name: _checked(content["agents"][name]) for name in self.agents if name in content["agents"]}
+        except (KeyError, TypeError) as error:
+            raise ValueError(
+                f"{path}: expected the telemetry that `save` writes, got something else: remove it"
+            ) from error
+        except _RowError as error:
+            raise ValueError(f"{path}: expected the telemetry that `save` writes, got {error}: remove it") from None
+        for name, row in known.items():
+            for field, value in row.items():
+                buffer = getattr(self, field)
+                buffer[self._index(name)] = torch.tensor(value, dtype=buffer.dtype)
+
+    def _observe(self, index: int, feature: str, value: float) -> None:
+        column = FEATURES.index(feature)
+        self.mass[index, column] = self.decay * self.mass[index, column] + 1
+        self.mean[index, column] += (value - self.mean[index, column]) / self.mass[index, column]
+
+    def _index(self, agent: str) -> int:
+        if agent not in self.agents:
+            raise ValueError(f"telemetry: expected one of the agents {', '.join(self.agents)}, got {agent!r}")
+        return self.agents.index(agent)
+
+    def extra_repr(self) -> str:
+        """What `print` shows."""
+        return f"agents={list(self.agents)}, decay={self.decay}, pause={self.pause}, longest={self.longest}"
+
+
+_FIELDS = ("mean", "mass", "strikes", "benched_until")
+
+
+class _RowError(Exception):
+    """What is wrong with an agent's entry."""
+
+
+def _checked(row: dict[str, Any]) -> dict[str, Any]:
+    for name in _FIELDS[:2]:
+        values = row[name]
+        if len(values) != len(FEATURES) or not all(isinstance(v, int | float) and v >= 0 for v in values):
+            raise _RowError(f"{name}={values!r}")
+    for name in _FIELDS[2:]:
+        if not isinstance(row[name], int) or not 0 <= row[name] < 2**62:
+            raise _RowError(f"{name}={row[name]!r}")
+    return {name: row[name] for name in _FIELDS}

@@ -1,0 +1,227 @@
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy.optimize import approx_fprime
+from scipy.special import xlogy
+from scipy.stats import chi2
+
+from nsed_torch import functional
+from nsed_torch.nn import law as module
+from nsed_torch.nn.halting import REPORTED_BETA, REPORTED_K
+from nsed_torch.nn.law import FatigueLaw, Interval, fit_fatigue_law, whole_round
+
+PAPER = (0.54, REPORTED_K, REPORTED_BETA)
+
+
+def curve(p_g, k, beta, rounds):
+    return [1 - (1 - p_g) * math.exp(-k * t) - beta * t * t for t in rounds]
+
+
+@settings(max_examples=200)
+@given(st.floats(0, 1), st.floats(-2, 3), st.floats(0, 0.1), st.integers(1, 12))
+def test_whole_round_is_beside_the_peak(p_g, k, beta, rounds):
+    got = whole_round(p_g, k, beta, rounds)
+    values = curve(p_g, k, beta, range(1, rounds + 1))
+    assert values[got - 1] >= max(values) - 1e-12
+    if k > 0.01 and beta > 1e-4:
+        peak = functional.optimal_round(torch.tensor(k, dtype=torch.float64), p_g, beta).item()
+        assert got in {min(max(t, 1), rounds) for t in (math.floor(peak), math.ceil(peak))}
+
+
+def test_whole_round_by_hand():
+    assert whole_round(*PAPER, 12) == 6
+    assert whole_round(*PAPER, 4) == 4
+    assert whole_round(0.5, -0.3, 0.0, 9) == whole_round(0.5, 0.0, 0.0, 9) == whole_round(1.0, 0.3, 0.01, 9) == 1
+    assert whole_round(0.5, 0.3, 0.0, 9) == 9
+
+
+@settings(max_examples=3)
+@given(st.floats(0.2, 0.8), st.floats(0.2, 0.8), st.floats(0.3, 0.95), st.integers(5, 9), st.booleans())
+def test_recovers_the_law_that_made_the_curve(p_g, k, share, rounds, from_zero):
+    beta = share * (1 - p_g) * k * math.exp(-2 * k) / 4  # peaks after round 2
+    held = list(range(0 if from_zero else 1, rounds + 1))
+    accuracy = curve(p_g, k, beta, held)
+    assume(min(accuracy) > 0.02)
+    law = fit_fatigue_law(accuracy, [1e6] * len(held), rounds=held)
+    peak = functional.optimal_round(torch.tensor(k, dtype=torch.float64), p_g, beta).item()
+    for got, interval, true in (
+        (law.p_g, law.p_g_interval, p_g),
+        (law.k, law.k_interval, k),
+        (law.beta, law.beta_interval, beta),
+        (law.t_opt, law.t_opt_interval, peak),
+    ):
+        assert got == pytest.approx(true, rel=1e-2)
+        assert interval.low - 1e-9 <= got <= interval.high + 1e-9
+        assert interval.low <= true <= interval.high
+    assert law.r_squared == pytest.approx(1, abs=1e-6)
+    assert law.helps
+
+
+def deviance(p_g, k, beta, accuracy, counts):
+    """Of arrays of laws, in plain NumPy; inf outside the range."""
+    t = np.arange(1, len(accuracy) + 1)
+    u = 1 - (1 - p_g[..., None]) * np.exp(-k[..., None] * t) - beta[..., None] * t**2
+    inside = np.clip(u, 1e-12, 1 - 1e-12)
+    exact = xlogy(accuracy, accuracy) + xlogy(1 - accuracy, 1 - accuracy)
+    terms = exact - xlogy(accuracy, inside) - xlogy(1 - accuracy, 1 - inside)
+    return np.where((u > 0).all(-1), 2 * (counts * terms).sum(-1), np.inf)
+
+
+def test_intervals_are_the_extent_of_all_laws_near_the_best():
+    """Scans laws: over a grid of (p_g, k) the range of beta that stays near is found by bisection."""
+    accuracy, counts = np.array([0.62, 0.71, 0.75, 0.76, 0.755, 0.73]), 1500.0
+    law = fit_fatigue_law(accuracy.tolist(), [counts] * 6)
+    boxes = [(i.high - i.low, i.low, i.high) for i in (law.p_g_interval, law.k_interval)]
+    sides = [np.linspace(low - 0.1 * width, high + 0.1 * width, 121) for width, low, high in boxes]
+    p_g, k = np.meshgrid(*sides, indexing="ij")
+
+    def d(beta):
+        return deviance(p_g, k, beta, accuracy, counts)
+
+    left, right = np.zeros_like(k), np.full_like(k, 0.03)
+    for _ in range(45):  # ternary search: D is convex in beta
+        a, b = left + (right - left) / 3, right - (right - left) / 3
+        falls = d(a) > d(b)
+        left, right = np.where(falls, a, left), np.where(falls, right, b)
+    middle = (left + right) / 2
+    limit = d(middle).min() + chi2.ppf(0.95, 1)
+    near = d(middle) <= limit
+    ends = []
+    for outside in (0.0, 0.03):
+        inner, outer = middle.copy(), np.full_like(k, outside)
+        for _ in range(30):
+            half = (inner + outer) / 2
+            inside = d(half) <= limit
+            inner, outer = np.where(inside, half, inner), np.where(inside, outer, half)
+        ends.append(inner[near])
+    peaks = [functional.optimal_round(torch.tensor(k[near]), torch.tensor(p_g[near]), torch.tensor(e)) for e in ends]
+    scanned = (
+        (law.p_g_interval, p_g[near].min(), p_g[near].max()),
+        (law.k_interval, k[near].min(), k[near].max()),
+        (law.beta_interval, ends[0].min(), ends[1].max()),
+        (law.t_opt_interval, peaks[1].min().item(), peaks[0].max().item()),
+    )
+    for interval, low, high in scanned:
+        width = interval.high - interval.low
+        assert low == pytest.approx(interval.low, abs=0.03 * width)
+        assert high == pytest.approx(interval.high, abs=0.03 * width)
+
+
+def test_coverage():
+    """Ten curves drawn from the paper's law; at 95%, fewer than 7 hits have a chance near one in 1,000."""
+    draw, rounds, counts = np.random.default_rng(0), 7, 800
+    true = np.array(curve(*PAPER, range(1, rounds + 1)))
+    hits = np.zeros(4)
+    for _ in range(10):
+        law = fit_fatigue_law((draw.binomial(counts, true) / counts).tolist(), [counts] * rounds)
+        intervals = (law.p_g_interval, law.k_interval, law.beta_interval, law.t_opt_interval)
+        hits += [i.low <= value <= i.high for i, value in zip(intervals, (*PAPER, 6.0), strict=True)]
+        assert law.p_g_interval.high - law.p_g_interval.low < 0.3
+    assert (hits >= 7).all(), hits
+
+
+@pytest.mark.parametrize("theta", [(0.5, 2.0, 0.1), (0.3, -0.4, 0.05), (0.9, 6.0, 0.9), (0.2, 3.0, 1.0)])
+def test_gradients(theta):
+    """Also of laws that leave the range of accuracies."""
+    part = module._Curve(np.arange(1, 7) / 6, np.array([0.6, 0.7, 1.0, 0.7, 0.6, 0.0]), np.arange(10.0, 16.0))
+    theta = np.array(theta)
+    gradient = part.deviance(theta)[1]
+    np.testing.assert_allclose(gradient, approx_fprime(theta, lambda x: part.deviance(x)[0], 1e-7), rtol=2e-4)
+    slope = part.failure(theta)[1]
+    np.testing.assert_allclose(slope.T, approx_fprime(theta, lambda x: part.failure(x)[0], 1e-7), rtol=1e-4)
+    for lift in (module._peaking(0.7), *(module._held(i, 0.4) for i in range(3))):
+        slope = lift(theta[:2])[1]
+        np.testing.assert_allclose(slope.T, approx_fprime(theta[:2], lambda x, f=lift: f(x)[0], 1e-7), atol=1e-5)
+
+
+def test_a_lift_that_holds_the_peak_holds_it():
+    for peak in (0.3, 1.0, 5.0):
+        p_g, k, beta = module._peaking(peak)(np.array([0.4, 1.7]))[0].tolist()
+        got = functional.optimal_round(torch.tensor(k, dtype=torch.float64), p_g, beta).item()
+        assert got == pytest.approx(peak, rel=1e-12)
+
+
+def test_a_falling_curve_says_that_deliberation_cannot_help():
+    law = fit_fatigue_law([0.80, 0.75, 0.68, 0.60, 0.51], [4000] * 5)
+    assert law.t_opt_interval.low == 0
+    assert law.t_opt_interval.high < 2
+    steep = fit_fatigue_law([0.8, 0.7, 0.63, 0.58, 0.555, 0.54], [1e6] * 6)
+    assert not steep.helps
+    assert steep.k < 0
+    assert steep.t_opt == 0
+    assert steep.t_opt_interval == (0, 0)
+    assert any("deliberation cannot help; t_opt is 0" in note for note in steep.notes)
+
+
+def test_a_rising_curve_shows_no_fatigue():
+    law = fit_fatigue_law(curve(0.4, 0.5, 0, range(1, 7)), [500] * 6)
+    assert law.helps
+    assert not law.beta_identified
+    assert law.beta == pytest.approx(0, abs=1e-4)
+    assert law.beta_interval.low == 0
+    assert law.t_opt_interval.high == math.inf
+    assert law.notes == ("beta may be 0: no fatigue is shown; record more rounds to bound t_opt",)
+
+
+def test_a_gain_that_is_over_by_round_one_needs_round_zero():
+    rest = [1 - 0.008 * t * t for t in range(1, 6)]
+    law = fit_fatigue_law(rest, [2000] * 5)
+    assert law.k_interval.high == math.inf
+    assert any("as round 0" in note for note in law.notes)
+    told = fit_fatigue_law([0.5, *rest], [2000] * 6, rounds=range(6))
+    assert told.k_interval.low > 2
+    assert told.p_g_interval.high - told.p_g_interval.low < 0.06
+    assert told.beta_identified
+
+
+@pytest.mark.parametrize("accuracy", [[1.0] * 5, [0.0] * 5, [0.7] * 5, [0.0, 1.0, 0.0, 1.0, 0.5]])
+def test_odd_curves_have_a_law_too(accuracy):
+    law = fit_fatigue_law(accuracy, [50] * 5)
+    numbers = [law.p_g, law.k, law.beta]
+    assert all(map(math.isfinite, numbers))
+    assert law.notes
+    assert math.isnan(law.r_squared) == (len(set(accuracy)) == 1)
+    for value, interval in zip(numbers, (law.p_g_interval, law.k_interval, law.beta_interval), strict=True):
+        assert interval.low <= value <= interval.high
+
+
+def test_a_higher_level_is_wider_and_counts_narrow():
+    accuracy = curve(*PAPER, range(1, 8))
+    base, wide, sure = (
+        fit_fatigue_law(accuracy, [n] * 7, level=level) for n, level in ((900, 0.8), (900, 0.95), (9000, 0.8))
+    )
+    for name in ("p_g_interval", "k_interval", "beta_interval", "t_opt_interval"):
+        b, w, s = (getattr(law, name) for law in (base, wide, sure))
+        assert w.low < b.low < s.low < s.high < b.high < w.high
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "counts", "options", "message"),
+    [
+        ([0.5, 0.6, 0.7], [10] * 3, {}, "at least 4 rounds, got 3: three numbers are fitted, record more rounds"),
+        ([], [], {}, "at least 4 rounds, got 0"),
+        ([0.5] * 4, [10] * 3, {}, "expected a count and a round for every accuracy, got 4, 3 and 4"),
+        ([0.5] * 4, [10] * 4, {"rounds": [1, 2, 3]}, "got 4, 4 and 3"),
+        ([0.5, 0.6, 0.7, 1.2], [10] * 4, {}, r"law accuracy: expected values in \[0, 1\], got .*1.2"),
+        ([0.5, 0.6, 0.7, math.nan], [10] * 4, {}, r"law accuracy: expected values in \[0, 1\], got .*nan"),
+        ([0.5] * 4, [10, 10, 0, 10], {}, "law counts: expected values above 0, got"),
+        ([0.5] * 4, [10] * 4, {"rounds": [1, 2, 2, 3]}, "law rounds: expected different ones from 0 on, got"),
+        ([0.5] * 4, [10] * 4, {"rounds": [-1, 2, 4, 3]}, "law rounds: expected different ones from 0 on, got"),
+        ([0.5] * 4, [10] * 4, {"level": 1.0}, r"law level: expected a value in \(0, 1\), got 1.0"),
+    ],
+)
+def test_refusals_in_one_line(accuracy, counts, options, message):
+    with pytest.raises(ValueError, match=message) as refused:
+        fit_fatigue_law(accuracy, counts, **options)
+    assert "\n" not in str(refused.value)
+
+
+def test_the_result_is_plain_data():
+    law = FatigueLaw(0.5, 0.3, 0.0, math.inf, *[Interval(0.0, 1.0)] * 4, r_squared=0.9, level=0.95)
+    assert dataclasses.asdict(law)["k"] == 0.3
+    assert law.notes[0] == "k may be 0 or below: no gain by deliberation is shown"
