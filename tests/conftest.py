@@ -1,4 +1,4 @@
-"""What all tests share: threads, offline switches, Hypothesis profile, the `weights` marker.
+"""What all tests share: threads, offline switches, Hypothesis profile, the `weights` marker, recorded guesses.
 
 Environment, read once here:
     NSED_CACHE: where fetched and converted weights lie. Left as it is, so that a machine converts
@@ -7,6 +7,7 @@ Environment, read once here:
     CI: any value makes Hypothesis draw the same examples each time.
 """
 
+import math
 import os
 
 import pytest
@@ -42,3 +43,38 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("weights"):
             item.add_marker(skip)
+
+
+@pytest.fixture
+def guesses():
+    """A function from sizes to episodes: agent 2 is right nine times in ten, the others agree on a wrong answer."""
+
+    import torch
+
+    from nsed_torch.agents import HashedEncoder
+    from nsed_torch.benchmarks import RecordedAnswers, recorded_episodes
+    from nsed_torch.records import Task
+
+    def make(tasks=60, rounds=1, seed=0):
+        g = torch.Generator().manual_seed(seed)
+        knows = torch.rand(tasks, generator=g) < 0.9
+        misled = torch.rand(tasks, generator=g) < 0.6
+        rows = tuple(
+            ("no" if m else "yes", "no" if m else "perhaps", "yes" if k else "no", "no")
+            for k, m in zip(knows.tolist(), misled.tolist(), strict=True)
+        )
+        recorded = RecordedAnswers(
+            tasks=tuple(Task(f"question {i}?", f"q{i}", "yes") for i in range(tasks)),
+            agents=("ant", "bee", "cat", "dog"),
+            answers=rows,
+            outputs=rows,
+            correct=torch.tensor([[a == "yes" for a in row] for row in rows]),
+            answered=torch.ones(tasks, 4, dtype=torch.bool),
+            characters=torch.full((tasks, 4), 8),
+            parameters=torch.ones(4, dtype=torch.float64),
+            price=torch.full((4,), math.nan, dtype=torch.float64),
+            digest="",
+        )
+        return recorded_episodes(recorded, HashedEncoder(8), rounds=rounds)
+
+    return make

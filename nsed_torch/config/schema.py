@@ -15,6 +15,7 @@ class DeliberateConfig:
     seed: int = 0
     memory_tokens: int = 256
     output_dir: str = ""
+    cell: str = ""
     ensemble: dict[str, Any] = field(default_factory=dict)
     encoder: dict[str, Any] = field(default_factory=dict)
     consensus: dict[str, Any] = field(default_factory=dict)
@@ -52,6 +53,28 @@ class BenchConfig:
     backbone: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass
+class TuneConfig:
+    """Settings of `nsed tune`; conf/tune.yaml explains them."""
+
+    data_dir: str = ""
+    agents: list[str] | None = None
+    max_parameters_b: float | None = None
+    rounds: int = 1
+    voting: Any = "quadratic"
+    gate: str = "learned"
+    slots: int = 4
+    seeds: int = 5
+    fractions: list[float] = field(default_factory=lambda: [0.6, 0.2, 0.2])
+    resume: bool = False
+    output_dir: str = ""
+    encoder: dict[str, Any] = field(default_factory=dict)
+    training: dict[str, Any] = field(default_factory=dict)
+    optimizer: dict[str, Any] = field(default_factory=dict)
+    scheduler: dict[str, Any] | None = None
+    logger: dict[str, Any] = field(default_factory=dict)
+
+
 def register() -> None:
     """Make the schemas known to Hydra as `<verb>_schema`."""
     store = ConfigStore.instance()
@@ -60,5 +83,6 @@ def register() -> None:
         ("fetch", FetchConfig),
         ("report", ReportConfig),
         ("bench", BenchConfig),
+        ("tune", TuneConfig),
     ):
         store.store(name=f"{verb}_schema", node=schema)

@@ -62,7 +62,8 @@ class MacroRNNCell(nn.Module):
         seed: the run's; every call's seed derives from it and from what the call is for.
 
     Raises:
-        ValueError: if the consensus cell was built for other sizes than the encoder's and the ensemble's.
+        ValueError: if the consensus cell was built for other sizes than the encoder's and the ensemble's, or was
+            saved for other agents.
     """
 
     def __init__(
@@ -85,6 +86,11 @@ class MacroRNNCell(nn.Module):
                 raise ValueError(
                     f"expected a consensus cell of {what}={expected}, got {got}: build it with {what}={expected}"
                 )
+        names = tuple(agent.name for agent in ensemble.agents)
+        if consensus.agent_names not in {None, names}:
+            raise ValueError(
+                f"expected a consensus cell of the agents {names}, got one of {consensus.agent_names}: load it for them"
+            )
         self.ensemble = ensemble
         self.encoder = encoder
         self.consensus = consensus
@@ -236,6 +242,7 @@ class MacroRNNCell(nn.Module):
             questions,
             memory,
             voters=voters.clamp(min=0).to(like.device),
+            authors=authors.to(like.device),
             proposal_mask=answered.to(like.device),
             voter_mask=(voters >= 0).to(like.device),
         )

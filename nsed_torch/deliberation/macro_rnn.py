@@ -147,6 +147,7 @@ class MacroRNN(nn.Module):
             "version": importlib.metadata.version("nsed_torch"),
             "encoder": dict(self.cell.encoder.identity()),
             "consensus": str(self.cell.consensus),
+            "cell": self.cell.consensus.fingerprint(),
             "parameters": {k: v.tolist() for k, v in self.cell.consensus.state_dict().items() if v.numel() <= 32},
             "rating": {"mode": type(rating).__name__, **dataclasses.asdict(rating)},  # type: ignore[call-overload]
             "templates": {name: self.cell.prompts.fingerprint(name) for name in ("propose", "rate", "critique")},

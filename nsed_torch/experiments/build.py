@@ -1,7 +1,7 @@
 """From a composed config to built parts."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -27,22 +27,40 @@ def build_rnn(cfg: DictConfig, call_log: CallLog, report: Callable[[str], None] 
     # What costs nothing comes first: a faulty setting is refused before any weights are fetched.
     prompts, rating, halting = instantiate(cfg.prompts), instantiate(cfg.rating), instantiate(cfg.halting)
     broker = instantiate(cfg.broker) if cfg.broker else None
+    saved = saved_cell(cfg.cell, build_agents(cfg.ensemble)) if cfg.cell else None
     fetch_weights(cfg, report=report)
     report("loading models")
     ensemble = build_ensemble(cfg.ensemble, call_log)
     encoder: Encoder = instantiate(cfg.encoder)
+    if saved is not None and saved.dim != encoder.dim:
+        name = encoder.identity()["name"]
+        expected = f"cell {cfg.cell}: expected an encoder of width {saved.dim}, got {name!r} of width {encoder.dim}"
+        raise ValueError(f"{expected}: choose the encoder that the cell was trained with")
     if isinstance(halting, functools.partial):
         halting = halting(dim=encoder.dim)
     cell = MacroRNNCell(
         ensemble,
         encoder,
-        instantiate(cfg.consensus, dim=encoder.dim, agents=len(ensemble)),
+        instantiate(cfg.consensus, dim=encoder.dim, agents=len(ensemble)) if saved is None else saved,
         prompts=prompts,
         rating=rating,
         memory_tokens=cfg.memory_tokens,
         seed=cfg.seed,
     )
     return MacroRNN(cell, halting=halting, broker=broker)
+
+
+def saved_cell(folder: str, agents: Sequence[Agent]) -> ConsensusCell:
+    """A saved consensus cell for a team, in float64 as `consensus_cell`.
+
+    Args:
+        folder: of `ConsensusCell.save_pretrained`, or a Hub repo.
+        agents: the team; the cell must know all of them by name.
+
+    Raises:
+        ValueError: as `ConsensusCell.from_pretrained`.
+    """
+    return ConsensusCell.from_pretrained(folder, agents=[agent.name for agent in agents]).double()
 
 
 def fetch_weights(

@@ -10,6 +10,7 @@ from nsed_torch.functional.law import evidence, lambert_w0, marginal_utility, op
 from nsed_torch.functional.memory import forget_gate, hidden_state, split_gate, update_memory, vector_gate
 from nsed_torch.functional.tally import (
     all_negative,
+    author_weight,
     consensus,
     controversy,
     conviction,
@@ -35,6 +36,7 @@ __all__ = [
     "Coefficient",
     "all_negative",
     "approval_vote",
+    "author_weight",
     "borda_vote",
     "calibrate",
     "consensus",

@@ -54,6 +54,17 @@ def support(
     return votes + kappa * cosine(embeddings, hidden[:, None, :])
 
 
+def author_weight(
+    tau: Float[Tensor, "batch voter"], voters: Int[Tensor, "batch voter"], authors: Int[Tensor, "batch proposal"]
+) -> Float[Tensor, "batch proposal"]:
+    """Each proposal's author's own weight as a voter, `tau_i` of the i that wrote it; 0 where that one does not vote.
+
+    What an author would add to its own proposal, were it allowed to rate it. Ours. Voters and authors are indices of
+    agents.
+    """
+    return (tau[:, :, None] * (voters[:, :, None] == authors[:, None, :])).sum(1)
+
+
 def consensus(
     support: Float[Tensor, "batch proposal"], proposal_mask: Bool[Tensor, "batch proposal"], beta: Coefficient
 ) -> tuple[Float[Tensor, "batch proposal"], Int[Tensor, "batch"]]:

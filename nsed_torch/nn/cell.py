@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from nsed_torch import functional
 from nsed_torch.nn.gate import ForgetGate
 from nsed_torch.nn.memory import BoundedMemory, MemoryState
+from nsed_torch.nn.pretrained import Pretrained
 from nsed_torch.nn.reliability import Reliability
 from nsed_torch.nn.vote import QuadraticVote
 
@@ -46,13 +47,14 @@ class ConsensusOutput(NamedTuple):
     hidden: Float[Tensor, "batch dim"]
 
 
-class ConsensusCell(nn.Module):
+class ConsensusCell(Pretrained):
     """Ratings in, consensus and next memory out: `(embeddings, ratings, masks, state) -> (output, state)`.
 
     A fresh cell reproduces the published protocol: signed quadratic vote, equal voters, winner by summed
-    ballots. Reliability, the softmax over supports, kappa and the memory's recurrence are ours. Gradients
+    ballots. Reliability, the softmax over supports, kappa, backing and the memory's recurrence are ours. Gradients
     cross rounds through the hidden state, which speaks into reliability and support once those weights leave
-    zero.
+    zero. `save_pretrained` and `from_pretrained` are in `nn.pretrained`; `agent_names`, None until somebody knows
+    them, travel along.
 
     Args:
         dim: width of the embeddings.
@@ -64,6 +66,7 @@ class ConsensusCell(nn.Module):
         calibration: ratings, mask and voters to the ratings that are voted on; as given if None.
         beta: inverse temperature of the consensus at the start, above 0; trained as its logarithm.
         kappa: pull of the hidden state on support at the start.
+        backing: how far an author's weight as a voter counts for its own proposal at the start.
 
     Raises:
         ValueError: if a size is below 1 or beta is not above 0.
@@ -81,6 +84,7 @@ class ConsensusCell(nn.Module):
         calibration: nn.Module | None = None,
         beta: float = 1.0,
         kappa: float = 0.0,
+        backing: float = 0.0,
     ) -> None:
         super().__init__()
         if min(dim, agents, slots) < 1:
@@ -88,6 +92,7 @@ class ConsensusCell(nn.Module):
         if not 0 < beta < math.inf:
             raise ValueError(f"expected a finite beta above 0, got {beta}")
         self.dim, self.agents, self.slots = dim, agents, slots
+        self.agent_names = None
         self.vote = vote if vote is not None else QuadraticVote()
         self.gate = gate if gate is not None else ForgetGate()
         self.reliability = reliability if reliability is not None else Reliability(agents, dim)
@@ -95,6 +100,7 @@ class ConsensusCell(nn.Module):
         self.memory = BoundedMemory()
         self.log_beta = nn.Parameter(torch.tensor(math.log(beta)))
         self.kappa = nn.Parameter(torch.tensor(float(kappa)))
+        self.backing = nn.Parameter(torch.tensor(float(backing)))
 
     @property
     def beta(self) -> Tensor:
@@ -110,6 +116,7 @@ class ConsensusCell(nn.Module):
         state: MemoryState | None = None,
         *,
         voters: Int[Tensor, "batch voter"] | None = None,
+        authors: Int[Tensor, "batch proposal"] | None = None,
         proposal_mask: Bool[Tensor, "batch proposal"] | None = None,
         voter_mask: Bool[Tensor, "batch voter"] | None = None,
     ) -> tuple[ConsensusOutput, MemoryState]:
@@ -122,6 +129,7 @@ class ConsensusCell(nn.Module):
             task: embedding of the question.
             state: the memory so far; empty if None.
             voters: index of each voter in the pool; 0, 1, ... if None.
+            authors: index of each proposal's author, for `backing`; nobody if None.
             proposal_mask: which proposals are there; all if None. Masking one equals deleting it.
             voter_mask: which voters are there; all if None. Masking one equals deleting it.
 
@@ -149,6 +157,9 @@ class ConsensusCell(nn.Module):
         ballots = self.vote(ratings if self.calibration is None else self.calibration(ratings, mask, voters), mask)
         tau = self.reliability(voters, task, hidden, voter_mask)
         support = functional.support(ballots, mask, tau, kappa=self.kappa, embeddings=embeddings, hidden=hidden)
+        if authors is not None:
+            known = torch.where(voter_mask, voters, -1)
+            support = support + self.backing * functional.author_weight(tau, known, authors)
         support = torch.where(proposal_mask, support, 0)
         consensus, winner = functional.consensus(support, proposal_mask, self.beta)
 
@@ -180,6 +191,7 @@ class ConsensusCell(nn.Module):
         state: MemoryState | None = None,
         *,
         voters: Int[Tensor, "batch round voter"] | None = None,
+        authors: Int[Tensor, "batch round proposal"] | None = None,
         proposal_mask: Bool[Tensor, "batch round proposal"] | None = None,
         voter_mask: Bool[Tensor, "batch round voter"] | None = None,
         round_mask: Bool[Tensor, "batch round"] | None = None,
@@ -193,6 +205,7 @@ class ConsensusCell(nn.Module):
             task: embedding of the question.
             state: the memory before the first round; empty if None.
             voters: index of each voter in the pool; 0, 1, ... if None.
+            authors: index of each proposal's author; nobody if None.
             proposal_mask: which proposals are there; all if None.
             voter_mask: which voters are there; all if None.
             round_mask: which rounds a task held; all if None. Masking one equals deleting it: the memory passes
@@ -225,6 +238,7 @@ class ConsensusCell(nn.Module):
                 task,
                 state,
                 voters=None if voters is None else voters[:, r],
+                authors=None if authors is None else authors[:, r],
                 proposal_mask=proposal_mask[:, r],
                 voter_mask=voter_mask[:, r],
             )

@@ -1,10 +1,16 @@
 """When to stop, learned: a rule that reads hidden states as well, and what it is trained on."""
 
+from pathlib import Path
+
 import torch
 from jaxtyping import Bool, Float
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from nsed_torch.functional import Coefficient
+from nsed_torch.nn.pretrained import HALTING, located
+from nsed_torch.records import write_files
 
 
 class LearnedHalting(nn.Module):
@@ -89,6 +95,37 @@ class LearnedHalting(nn.Module):
 
     def _says_so(self, convictions: Tensor, hidden: Tensor) -> Tensor:
         return (self.logits(convictions, hidden) > 0).any(-1)
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write `halting.safetensors`, whole or not at all; best beside the cell whose hidden states it reads.
+
+        Raises:
+            OSError: if it cannot be written.
+        """
+        tensors = {name: value.detach().cpu().contiguous() for name, value in self.state_dict().items()}
+        content = save(tensors, metadata={"format": "pt", "halting": "learned", "rounds": str(self.rounds)})
+        write_files({Path(folder).expanduser() / HALTING: content})
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path, *, revision: str | None = None) -> "LearnedHalting":
+        """The rule that `save_pretrained` wrote, on the CPU; arguments as of `ConsensusCell.from_pretrained`.
+
+        Raises:
+            ValueError: in one line with the file, if it is missing, corrupt or something else.
+        """
+        path = located(folder, revision) / HALTING
+        try:
+            with safe_open(path, framework="pt") as file:
+                rounds = int(file.metadata()["rounds"])
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+            rule = cls(len(tensors["weight"]) - 2, rounds).to(tensors["weight"].dtype)
+            rule.load_state_dict(tensors, strict=True)
+        except OSError as error:
+            raise ValueError(f"{path}: expected a trained halting rule, got none there: check the path") from error
+        except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
+            reason = " ".join(str(error).split())
+            raise ValueError(f"{path}: not a trained halting rule ({reason}): save it again") from error
+        return rule
 
     def extra_repr(self) -> str:
         """What `print` shows."""

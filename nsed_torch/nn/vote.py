@@ -1,7 +1,5 @@
 """Vote activations: what makes ballots of ratings."""
 
-from collections.abc import Callable
-
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -143,7 +141,7 @@ class EntmaxVote(nn.Module):
         return f"temperature={self.temperature}"
 
 
-VOTES: dict[str, Callable[[], nn.Module]] = {
+VOTES: dict[str, type[nn.Module]] = {
     "quadratic": QuadraticVote,
     "token": TokenVote,
     "linear": LinearVote,

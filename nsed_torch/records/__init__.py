@@ -1,7 +1,7 @@
 """What happened, on disk: tasks, transcripts, the call log, atomic writes."""
 
 from nsed_torch.records.call_log import CallLog, CallLogError, call_key
-from nsed_torch.records.files import read_json, write_json, write_text
+from nsed_torch.records.files import read_json, write_files, write_json, write_text
 from nsed_torch.records.task import Task
 from nsed_torch.records.transcript import (
     AgentRecord,
@@ -26,6 +26,7 @@ __all__ = [
     "Usage",
     "call_key",
     "read_json",
+    "write_files",
     "write_json",
     "write_text",
 ]

@@ -4,15 +4,13 @@ import contextlib
 import json
 import os
 import secrets
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a UTF-8 file, whole or not at all; missing folders are made.
-
-    The text goes to a temporary file beside the target, which then takes the target's name in one step, so a
-    reader or a crash sees the old file or the new one and nothing between.
 
     Args:
         path: the file to write; an existing one is replaced.
@@ -22,20 +20,49 @@ def write_text(path: Path, text: str) -> None:
         OSError: if it cannot be written; names `path`. The old file, if any, is untouched.
         ValueError: if the text has no UTF-8 form (lone surrogates).
     """
-    data = text.encode()
-    temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file, whole or not at all; missing folders are made.
+
+    Args:
+        path: the file to write; an existing one is replaced.
+        data: its content.
+
+    Raises:
+        OSError: if it cannot be written; names `path`. The old file, if any, is untouched.
+    """
+    write_files({path: data})
+
+
+def write_files(files: Mapping[Path, bytes]) -> None:
+    """Write files, each whole, and none unless there is room for all; missing folders are made.
+
+    Everything goes to temporary files beside the targets, which then take the targets' names in the order given,
+    each in one step: a reader or a crash sees an old file or a new one and nothing between.
+
+    Args:
+        files: content by path; existing files are replaced.
+
+    Raises:
+        OSError: if one cannot be written; names it. Where none had its name yet, the old files are untouched.
+    """
+    staged = {path: path.parent / f".{secrets.token_hex(8)}.tmp" for path in files}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        # The system's own error names the temporary file or a folder above; the user asked for `path`.
-        raise OSError(error.errno, f"cannot write this file: {error.strerror}", str(path)) from error
+        for path, temporary in staged.items():
+            with _naming(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with temporary.open("xb") as file:
+                    file.write(files[path])
+                    file.flush()
+                    os.fsync(file.fileno())
+        for path, temporary in staged.items():
+            with _naming(path):
+                temporary.replace(path)
     finally:
-        _remove(temporary)
+        for temporary in staged.values():
+            _remove(temporary)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -76,6 +103,15 @@ def read_json(path: Path) -> Any:
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON number")
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """The system's own error names the temporary file or a folder above; the user asked for `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, f"cannot write this file: {error.strerror}", str(path)) from error
 
 
 def _remove(temporary: Path) -> None:

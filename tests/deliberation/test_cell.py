@@ -153,3 +153,15 @@ def test_a_consensus_cell_of_other_sizes_is_refused(scripted, dim, agents):
     what, expected, got = ("dim", 8, 9) if dim == 9 else ("agents", 3, 4)
     with pytest.raises(ValueError, match=rf"^expected a consensus cell of {what}={expected}, got {got}: build it"):
         MacroRNNCell(ensemble, HashedEncoder(8), consensus_cell(dim=dim, agents=agents))
+
+
+def test_a_cell_saved_for_other_agents_is_refused(scripted):
+    """In another order, every weight would go to the wrong voter without a word."""
+    ensemble, consensus = scripted.build(2)[0].cell.ensemble, consensus_cell(dim=8, agents=2)
+    consensus.agent_names = ("Quillfeather", "Zebulon")
+    with pytest.raises(
+        ValueError, match=r"of the agents \('Zebulon', .*, got one of \('Quillfeather', .*: load it for"
+    ):
+        MacroRNNCell(ensemble, HashedEncoder(8), consensus)
+    consensus.agent_names = ("Zebulon", "Quillfeather")
+    MacroRNNCell(ensemble, HashedEncoder(8), consensus)

@@ -58,10 +58,18 @@ def test_bench_from_end_to_end(nsed, tiny_model):
         assert line["ratio"] == line["other_seconds"][0] / line["ours_seconds"][0]
 
 
+def test_the_core_is_measured_against_a_matrix_product(nsed):
+    out = nsed.ok("bench", "target=core", "repeats=2", "output_dir=out")
+    lines = read_json(nsed.folder / "out/bench.json")["lines"]
+    assert [line["name"].rsplit(", ", 1)[1] for line in lines] == ["dim 64", "dim 384"]
+    assert all(line["name"].startswith("train, 512 tasks x 10 voters x 10 proposals x 4 rounds") for line in lines)
+    assert all(f"{1 / line['ratio']:.2f}" in out for line in lines)
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["target=moon"], "expected target=engine, got target=moon"),
+        (["target=moon"], "expected target=engine or target=core, got target=moon"),
         (["repeats=many"], "Error merging override repeats=many: Value 'many'"),
         (["backbone=gpt"], "could not find 'backbone/gpt'; available: gemma3_270m, smollm2_135m_instruct"),
         (["backbone.quantization=nf3"], "expected quantization to be one of none, nf4, int8, got 'nf3'"),

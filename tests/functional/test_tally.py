@@ -98,6 +98,8 @@ def test_gradcheck_support_consensus_conviction(shape):
             lambda q, t, k, e, h, m=mask: F.support(q, m, t, kappa=k, embeddings=e, hidden=h),
             (randn(*shape), randn(b, v, seed=1), tensor(0.3, grad=True), randn(b, p, 5), randn(b, 5, seed=1)),
         )
+        voters, authors = torch.arange(v).expand(b, -1), torch.arange(p).flip(0).expand(b, -1)
+        assert gradcheck(lambda t, i=voters, a=authors: F.author_weight(t, i, a), randn(b, v))
         counts = mask.any(1)
         assert gradcheck(lambda s, beta, m=counts: F.consensus(s, m, beta)[0], (randn(b, p), tensor(1.3, grad=True)))
         winner = F.consensus(randn(b, p), counts, 1.0)[1]

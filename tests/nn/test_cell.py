@@ -101,15 +101,16 @@ def test_masking_equals_deleting(voters, proposals, seed, old_vote):
     for r in range(3):
         e, ratings, mask, task = a_round(2, v, p, 3, seed + r)
         pool = torch.randperm(9, generator=g)[:v].expand(2, -1).clone()
+        wrote = torch.randint(-1, 9, (2, p), generator=g)
         small = cell(
             e[:, keep_p], ratings[:, keep_v][:, :, keep_p], mask[:, keep_v][:, :, keep_p], task, short,
-            voters=pool[:, keep_v],
+            voters=pool[:, keep_v], authors=wrote[:, keep_p],
         )  # fmt: skip
         e = torch.where(proposal_mask[:, :, None], e, math.nan)
         ratings = torch.where(voter_mask[:, :, None] & proposal_mask[:, None, :], ratings, math.nan)
         pool[~voter_mask] = -1
         masks = {"voter_mask": voter_mask, "proposal_mask": proposal_mask}
-        big = cell(e, ratings, mask, task, state, voters=pool, **masks)
+        big = cell(e, ratings, mask, task, state, voters=pool, authors=wrote, **masks)
         close = {"atol": 1e-12, "rtol": 0}
         torch.testing.assert_close(big[0].ballots[:, keep_v][:, :, keep_p], small[0].ballots, **close)
         torch.testing.assert_close(big[0].reliability[:, keep_v], small[0].reliability, **close)
@@ -136,7 +137,8 @@ def test_gradcheck_through_two_rounds(voters, proposals):
 
     def run(e, ratings0, ratings1, task, *parameters):
         def call(*args):
-            return torch.func.functional_call(cell, dict(zip(names, parameters, strict=True)), args)
+            authors = {"authors": torch.arange(proposals).expand(2, -1)}
+            return torch.func.functional_call(cell, dict(zip(names, parameters, strict=True)), args, authors)
 
         _, state = call(e, ratings0, mask, task)
         out, state = call(second[0], ratings1, mask, task, state)
@@ -151,9 +153,10 @@ def test_gradients_cross_rounds_and_reach_every_parameter():
     e, ratings, mask, task = a_round(2, 4, 4, 3, 7)
     e.requires_grad_()
     mask[:] = ~torch.eye(4, dtype=torch.bool)
-    _, state = cell(e, ratings, mask, task)
-    _, state = cell(a_round(2, 4, 4, 3, 8)[0], a_round(2, 4, 4, 3, 8)[1], mask, task, state)
-    out, _ = cell(a_round(2, 4, 4, 3, 9)[0], a_round(2, 4, 4, 3, 9)[1], mask, task, state)
+    authors = torch.arange(4).expand(2, -1)
+    _, state = cell(e, ratings, mask, task, authors=authors)
+    _, state = cell(a_round(2, 4, 4, 3, 8)[0], a_round(2, 4, 4, 3, 8)[1], mask, task, state, authors=authors)
+    out, _ = cell(a_round(2, 4, 4, 3, 9)[0], a_round(2, 4, 4, 3, 9)[1], mask, task, state, authors=authors)
     out.consensus[:, 0].sum().backward()
     assert e.grad.abs().sum() > 0
     for name, parameter in cell.named_parameters():
@@ -173,7 +176,8 @@ def test_finite_where_nobody_votes_or_answers_or_all_tie(dtype):
     answered = torch.tensor([[True] * 3, [False] * 3, [True] * 3])
     task, state = torch.zeros(3, 3, dtype=dtype), None
     for _ in range(3):
-        out, state = cell(e, ratings, mask, task, state, proposal_mask=answered)
+        authors = torch.arange(3).expand(3, -1)
+        out, state = cell(e, ratings, mask, task, state, authors=authors, proposal_mask=answered)
     (out.consensus.sum() + out.hidden.sum() + out.conviction.sum() + state.retention.sum()).backward()
     assert out.winner.tolist() == [0, -1, 0]
     assert not state.mask[1].any()
@@ -185,7 +189,7 @@ def test_parameters_and_state_dict():
     cell = ConsensusCell(3, 4, beta=2.0, kappa=0.5)
     shapes = {name: tuple(p.shape) for name, p in cell.named_parameters()}
     assert shapes == {
-        "log_beta": (), "kappa": (), "gate.weight": (4,), "gate.bias": (),
+        "log_beta": (), "kappa": (), "backing": (), "gate.weight": (4,), "gate.bias": (),
         "reliability.bias": (4,), "reliability.weight": (4, 6),
     }  # fmt: skip
     assert cell.beta.item() == pytest.approx(2)
@@ -194,6 +198,19 @@ def test_parameters_and_state_dict():
     assert (other.beta.item(), other.kappa.item()) == (pytest.approx(2), 0.5)
     assert ConsensusCell(3, 4).beta.item() == 1
     assert "agents=4" in repr(ConsensusCell(3, 4, gate=ForgetGate("none")))
+
+
+def test_backing_adds_what_the_author_would_have_said():
+    cell = ConsensusCell(2, 5, backing=0.5).double()
+    e, ratings, mask, task = a_round(1, 3, 4, 2, 3)
+    with torch.no_grad():
+        cell.reliability.bias.copy_(torch.tensor([0.3, 9.0, -1.0, 0.0, 0.7]))
+    voters, authors = torch.tensor([[4, 0, 2]]), torch.tensor([[2, 3, -1, 4]])
+    backed, _ = cell(e, ratings, mask, task, voters=voters, authors=authors)
+    plain, _ = cell(e, ratings, mask, task, voters=voters)
+    tau = plain.reliability[0]
+    added = (backed.support - plain.support)[0]
+    torch.testing.assert_close(added, 0.5 * torch.stack([tau[2], tau[0] * 0, tau[0] * 0, tau[0]]))
 
 
 def test_bad_arguments():

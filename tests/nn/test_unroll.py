@@ -109,8 +109,9 @@ def test_probe_sees_gradients_reach_every_earlier_round(gate):
     loss = outputs.consensus[:, -1, 0].log().sum()
     report = gradient_probe(cell, loss, ratings=ratings, embeddings=e)
     assert set(report.rounds) == {"ratings", "embeddings"}
-    assert set(report.parameters) == {"gate", "kappa", "log_beta", "reliability"}
+    assert set(report.parameters) == {"backing", "gate", "kappa", "log_beta", "reliability"}
     assert all(norm > 0 for norms in report.rounds.values() for norm in norms)
+    assert report.parameters.pop("backing") == 0  # nobody said who the authors are
     assert all(norm > 0 for norm in report.parameters.values())
     loss.backward()
     for r in range(4):

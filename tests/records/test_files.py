@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from nsed_torch.records.files import read_json, to_json, write_json, write_text
+from nsed_torch.records.files import read_json, to_json, write_files, write_json, write_text
 
 JSON: SearchStrategy = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -70,6 +70,17 @@ def test_a_failing_disk_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
         write_text(path, "new")
     assert list(tmp_path.iterdir()) == [path]
     assert path.read_text() == "old"
+
+
+def test_several_files_or_none(tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    write_files({one: b"1", two: b"2"})
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="cannot write this file") as caught:
+        write_files({one: b"new", tmp_path / "file" / "below": b"", two: b"new"})
+    assert caught.value.filename == str(tmp_path / "file" / "below")
+    assert (one.read_bytes(), two.read_bytes()) == (b"1", b"2")
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_unwritable_names_the_file_that_was_asked_for(tmp_path):

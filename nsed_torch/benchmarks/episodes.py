@@ -1,0 +1,188 @@
+"""Recorded deliberations as tensors, ready for `ConsensusCell.unroll`, whoever recorded them."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from nsed_torch.agents import Encoder
+from nsed_torch.benchmarks.equality import Equality, agreement
+from nsed_torch.benchmarks.recorded import RecordedAnswers
+
+
+@dataclass(frozen=True, eq=False)
+class Episodes:
+    """What was proposed and rated in every round of every task, with grades. Masked entries may hold anything.
+
+    Args:
+        ids: of the tasks.
+        agents: names of the pool; voters and authors are indices into it.
+        task: embeddings of the questions.
+        embeddings: of the proposals.
+        ratings: in [-1, 1].
+        vote_mask: which ratings count.
+        voters: who rates; -1 where there is nobody.
+        authors: who proposed; -1 where there is nothing.
+        proposal_mask: which proposals are answers.
+        voter_mask: which voters are there.
+        round_mask: which rounds a task held, one after the other from the first.
+        correct: which proposals are right; False where masked.
+        classes: equal answers of a round, equal numbers; -1 where masked.
+        cost: of each round, in whatever the source counts; NaN where unknown.
+    """
+
+    ids: tuple[str, ...]
+    agents: tuple[str, ...]
+    task: Float[Tensor, "batch dim"]
+    embeddings: Float[Tensor, "batch round proposal dim"]
+    ratings: Float[Tensor, "batch round voter proposal"]
+    vote_mask: Bool[Tensor, "batch round voter proposal"]
+    voters: Int[Tensor, "batch round voter"]
+    authors: Int[Tensor, "batch round proposal"]
+    proposal_mask: Bool[Tensor, "batch round proposal"]
+    voter_mask: Bool[Tensor, "batch round voter"]
+    round_mask: Bool[Tensor, "batch round"]
+    correct: Bool[Tensor, "batch round proposal"]
+    classes: Int[Tensor, "batch round proposal"]
+    cost: Float[Tensor, "batch round"]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def dim(self) -> int:
+        """Width of the embeddings."""
+        return self.task.shape[-1]
+
+    def select(self, rows: Sequence[int] | Tensor) -> "Episodes":
+        """Some of the tasks, by index, in the order given."""
+        index = torch.as_tensor(rows, dtype=torch.long)
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        chosen: dict[str, Any] = {name: value[index] for name, value in values.items() if isinstance(value, Tensor)}
+        return dataclasses.replace(self, ids=tuple(self.ids[i] for i in index.tolist()), **chosen)
+
+    @property
+    def last(self) -> Int[Tensor, "batch"]:
+        """Index of each task's last round."""
+        return self.round_mask.sum(1) - 1
+
+    def sorted_by(self, score: Float[Tensor, "agent"]) -> "Episodes":
+        """The same with proposals and voters of every round in falling order of their agent's score, then by index.
+
+        Ties of a vote go to the first proposal, so to the agent of the highest score.
+        """
+
+        def order(agents: Tensor) -> Tensor:
+            key = torch.where(agents >= 0, score.to(agents.device)[agents.clamp(min=0)], -torch.inf)
+            return key.argsort(dim=-1, descending=True, stable=True)
+
+        columns, rows = order(self.authors), order(self.voters)
+
+        def proposals(value: Tensor) -> Tensor:
+            return value.gather(2, columns)
+
+        def ballots(value: Tensor) -> Tensor:
+            by_row = value.gather(2, rows[..., None].expand_as(value))
+            return by_row.gather(3, columns[:, :, None].expand_as(by_row))
+
+        return dataclasses.replace(
+            self,
+            embeddings=self.embeddings.gather(2, columns[..., None].expand_as(self.embeddings)),
+            ratings=ballots(self.ratings),
+            vote_mask=ballots(self.vote_mask),
+            voters=self.voters.gather(2, rows),
+            voter_mask=self.voter_mask.gather(2, rows),
+            authors=proposals(self.authors),
+            proposal_mask=proposals(self.proposal_mask),
+            correct=proposals(self.correct),
+            classes=proposals(self.classes),
+        )
+
+    def by_agent(self) -> tuple[Bool[Tensor, "batch agent"], Bool[Tensor, "batch agent"]]:
+        """Of each task's last round: which agents answered right, and which answered at all."""
+        right = torch.zeros(len(self), len(self.agents), dtype=torch.bool, device=self.task.device)
+        answered = right.clone()
+        rows = torch.arange(len(self), device=self.task.device)
+        authors, counts, correct = (
+            x[rows, self.last] for x in (self.authors, self.proposal_mask, self.correct & self.proposal_mask)
+        )
+        where = counts & (authors >= 0)
+        task = rows[:, None].expand_as(authors)[where]
+        answered[task, authors[where]] = True
+        right[task, authors[where]] = correct[where]
+        return right, answered
+
+
+def recorded_episodes(
+    recorded: RecordedAnswers, encoder: Encoder, *, equality: Equality | None = None, rounds: int = 1
+) -> Episodes:
+    """Recorded answers as deliberations: everybody rates everybody else's answer by agreement. Ours.
+
+    With more than one round, agents join in as many waves, those that cost least (parameters x length; length alone
+    where parameters are unknown) first: in each round all that have joined propose their answer and rate the others.
+    Memory then holds what earlier waves agreed on, so that the gate and the hidden state have something to say. The
+    last round is the same for any number of them.
+
+    Args:
+        recorded: the answers.
+        encoder: embeds questions and answers; equal answers get equal vectors, those of the first of them.
+        equality: when answers are equal; by default the rule of `Equality()`.
+        rounds: how many waves.
+
+    Raises:
+        ValueError: for fewer agents than waves, or no waves.
+    """
+    tasks, agents = len(recorded), len(recorded.agents)
+    if not 1 <= rounds <= agents:
+        raise ValueError(f"expected rounds from 1 to the number of agents, {agents}, got {rounds}")
+    classes = (equality or Equality()).classes(recorded.answers)
+    ratings, mask = agreement(classes)
+    joined = _waves(recorded, rounds)
+    everywhere = torch.arange(agents).expand(tasks, rounds, agents)
+    there = joined & (classes >= 0)[:, None]
+    spread = (-1, rounds, -1, -1)
+    cost = torch.where(joined, recorded.cost.nan_to_num(0.0)[:, None], 0).sum(-1)
+    return Episodes(
+        ids=tuple(task.id for task in recorded.tasks),
+        agents=recorded.agents,
+        task=encoder.embed([task.question for task in recorded.tasks]).float(),
+        embeddings=_answer_vectors(recorded, classes, encoder)[:, None].expand(*spread),
+        ratings=ratings[:, None].expand(*spread),
+        vote_mask=mask[:, None] & there[:, :, :, None] & there[:, :, None, :],
+        voters=everywhere,
+        authors=everywhere,
+        proposal_mask=there,
+        voter_mask=there,
+        round_mask=torch.ones(tasks, rounds, dtype=torch.bool),
+        correct=recorded.correct[:, None] & there,
+        classes=torch.where(there, classes[:, None], -1),
+        cost=cost.diff(dim=1, prepend=torch.zeros(tasks, 1, dtype=cost.dtype)),
+    )
+
+
+def _waves(recorded: RecordedAnswers, rounds: int) -> Bool[Tensor, "batch round agent"]:
+    """Who has joined by each round."""
+    spent = recorded.cost if recorded.parameters.isfinite().all() else recorded.tokens
+    place = spent.mean(0).argsort(stable=True).argsort()
+    wave = place * rounds // len(recorded.agents)
+    return (wave <= torch.arange(rounds)[:, None]).expand(len(recorded), -1, -1)
+
+
+def _answer_vectors(
+    recorded: RecordedAnswers, classes: Int[Tensor, "batch agent"], encoder: Encoder
+) -> Float[Tensor, "batch agent dim"]:
+    heads = []
+    for answers, numbers in zip(recorded.answers, classes.tolist(), strict=True):
+        first: dict[int, str] = {}
+        for number, answer in zip(numbers, answers, strict=True):
+            if answer is not None:
+                first.setdefault(number, answer)
+        heads.append([first.get(number, "") for number in numbers])
+    unique = list(dict.fromkeys(text for row in heads for text in row))
+    vectors = encoder.embed(unique).float()
+    index = {text: i for i, text in enumerate(unique)}
+    return vectors[torch.tensor([[index[text] for text in row] for row in heads])]

@@ -1,0 +1,143 @@
+"""`nsed tune`: fit a consensus cell to recorded answers or traces, and say with intervals whether it helped."""
+
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+
+from nsed_torch.agents import Encoder
+from nsed_torch.benchmarks import Episodes, load_recorded, recorded_episodes, split
+from nsed_torch.config import conf_dir, instantiate, register
+from nsed_torch.evaluation.baselines import best_single, oracle, plurality_correct
+from nsed_torch.evaluation.comparison import Comparison
+from nsed_torch.experiments.build import consensus_cell
+from nsed_torch.nn import ConsensusCell
+from nsed_torch.records import read_json, write_json
+from nsed_torch.training.logs import FileLog, Log, TensorBoardLog
+from nsed_torch.training.trainer import CellTrainer, winners_correct
+
+register()
+
+OWN = ("output_dir", "resume", "seeds")
+"""Settings that leave a seed's result as it is."""
+
+
+@hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="tune")
+def main(cfg: DictConfig) -> None:
+    """Compose, load, train a cell a seed, compare on the tasks held out, write `metrics.json` and the cells."""
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    console = Console(highlight=False)
+    report = partial(console.print, style="dim", markup=False, emoji=False, soft_wrap=True)
+    if not cfg.data_dir:
+        raise ValueError("expected recorded answers or traces, got no folder: pass data_dir=DIR")
+    if cfg.seeds < 1:
+        raise ValueError(f"expected seeds of at least 1, got {cfg.seeds}")
+    began = perf_counter()
+    episodes = load_episodes(cfg)
+    report(f"{len(episodes)} tasks, {len(episodes.agents)} agents, {episodes.round_mask.shape[1]} rounds")
+    results = [tune_seed(cfg, episodes, seed, folder / f"seed_{seed}", report) for seed in range(cfg.seeds)]
+    comparison = Comparison.of([result["scores"] for result in results])
+    ConsensusCell.from_pretrained(folder / "seed_0" / "cell").save_pretrained(folder / "cell", card=comparison.card())
+    comparison.write(
+        folder,
+        seeds=[{key: value for key, value in result.items() if key != "scores"} for result in results],
+        overrides=list(HydraConfig.get().overrides.task),
+        agents=list(episodes.agents),
+        tasks=len(episodes),
+        seconds=round(perf_counter() - began, 1),
+    )
+    console.print(comparison.table())
+    print(folder / "metrics.json")  # noqa: T201 - the result
+
+
+def load_episodes(cfg: DictConfig) -> Episodes:
+    """What `data_dir` holds, as recorded rounds."""
+    encoder: Encoder = instantiate(cfg.encoder)
+    recorded = load_recorded(cfg.data_dir, agents=cfg.agents, max_parameters_b=cfg.max_parameters_b)
+    return recorded_episodes(recorded, encoder, rounds=cfg.rounds)
+
+
+def tune_seed(cfg: DictConfig, episodes: Episodes, seed: int, folder: Path, report: partial[None]) -> dict[str, Any]:
+    """Train on one division of the tasks and compare on its test part.
+
+    Every seed turns the ring of hashed ids on by the size of the test part, so that seeds test different tasks until
+    all have been tested. Proposals stand in the order of their authors' accuracy on the training tasks: that is how
+    the plurality, the untrained and the tuned consensus all break ties.
+
+    Args:
+        cfg: a composed config of `nsed tune`.
+        episodes: all tasks.
+        seed: of the division and of training.
+        folder: where the seed's checkpoint, log, cell and result go.
+        report: hears how training went.
+
+    Returns:
+        What `result.json` holds: scores by method and task, the fit, the cell's small parameters.
+
+    Raises:
+        ValueError: if `resume` finds the result of other settings.
+    """
+    settings = {key: value for key, value in _plain(cfg).items() if key not in OWN}
+    if cfg.resume and (folder / "result.json").is_file():
+        result: dict[str, Any] = read_json(folder / "result.json")
+        if result["settings"] != settings:
+            raise ValueError(f"{folder}: expected a run of the same settings to resume, got another: change output_dir")
+        report(f"seed {seed}: done before")
+        return result
+    parts = split(episodes.ids, cfg.fractions, turn=seed * cfg.fractions[2])
+    accuracy = episodes.by_agent()[0][parts.train].float().mean(0)
+    episodes = episodes.sorted_by(accuracy)
+    train, validation, test = (episodes.select(rows) for rows in parts)
+    cell = consensus_cell(
+        dim=episodes.dim, agents=len(episodes.agents), slots=cfg.slots, vote=cfg.voting, gate=cfg.gate
+    ).float()
+    single, name = best_single(train, test)
+    scores = {
+        "oracle": oracle(test),
+        "best_single": single,
+        "plurality": plurality_correct(test),
+        "consensus_untrained": winners_correct(cell, test),
+    }
+    trainer = CellTrainer(
+        cell,
+        train,
+        validation,
+        optimizer=instantiate(cfg.optimizer),
+        scheduler=instantiate(cfg.scheduler),
+        schedule=instantiate(cfg.training),
+        seed=seed,
+        logs=_logs(cfg, folder),
+        checkpoint=folder / "checkpoint.pt",
+    )
+    fit = trainer.fit(resume=cfg.resume)
+    scores["consensus_tuned"] = winners_correct(cell, test)
+    cell.save_pretrained(folder / "cell", agent_names=episodes.agents)
+    result = {
+        "seed": seed,
+        "settings": settings,
+        "fit": fit._asdict(),
+        "best_single": name,
+        "parameters": {k: v.tolist() for k, v in cell.state_dict().items() if v.numel() <= 64},
+        "scores": {k: dict(zip(test.ids, v.float().tolist(), strict=True)) for k, v in scores.items()},
+    }
+    write_json(folder / "result.json", result)
+    report(
+        f"seed {seed}: {len(train)} + {len(validation)} + {len(test)} tasks, {fit.epochs} epochs, "
+        f"best {fit.best_epoch}, validation loss {fit.validation_loss:.4f}"
+    )
+    return result
+
+
+def _logs(cfg: DictConfig, folder: Path) -> list[Log]:
+    logs: list[Log] = [FileLog(folder / "log.jsonl")]
+    return [*logs, TensorBoardLog(folder / "tensorboard")] if cfg.logger.tensorboard else logs
+
+
+def _plain(cfg: DictConfig) -> dict[str, Any]:
+    plain = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+    return {str(key): value for key, value in plain.items()} if isinstance(plain, dict) else {}

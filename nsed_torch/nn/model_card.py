@@ -1,0 +1,90 @@
+"""The model card of a saved consensus cell: what it is, how far it went from its start, how to load it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+TEMPLATE = """---
+library_name: nsed_torch
+license: apache-2.0
+tags:
+- nsed_torch
+- multi-agent
+- deliberation
+- consensus
+---
+
+# Consensus cell
+
+One round of multi-agent deliberation on tensors: embeddings, ratings and memory in, consensus and the next memory out.
+A fresh cell is the published protocol (NSED, arXiv 2601.16863) with our gate and memory; training may have moved this
+one away from it, as the second table shows. Fingerprint: `{fingerprint}`.
+
+| part | this cell |
+| --- | --- |
+| embeddings | {dim} wide |
+| agents | {agents} |
+| memory | {slots} slots |
+| dtype | {dtype} |
+| vote | `{vote}` |
+| gate | `{gate}` |
+| reliability | {reliability} |
+| calibration | {calibration} |
+
+{names}
+
+## Distance from the published start
+
+| parameter | shape | Euclidean distance | largest change |
+| --- | --- | --- | --- |
+{rows}
+
+## How to load it
+
+```python
+from nsed_torch import ConsensusCell
+
+cell = ConsensusCell.from_pretrained("FOLDER")  # agents=[...] picks agents by name, in any order
+```
+
+`nsed deliberate cell=FOLDER QUESTION` uses it. Loading reads safetensors and JSON and runs no code.
+"""
+
+
+def model_card(cell: nn.Module, config: Mapping[str, Any], start: Mapping[str, Tensor], fingerprint: str) -> str:
+    """Markdown with YAML front matter.
+
+    Args:
+        cell: what is saved.
+        config: its settings, as `config.json` has them.
+        start: the parameters of a fresh cell of the same settings.
+        fingerprint: of the cell.
+    """
+    features, rank = config["reliability"]["features"], config["reliability"]["rank"]
+    return TEMPLATE.format(
+        fingerprint=fingerprint,
+        **{name: config[name] for name in ("dim", "agents", "slots", "dtype")},
+        vote=cell.vote,
+        gate=cell.gate,
+        reliability="parameters of each agent" if features is None else f"rank {rank}, from {features} features",
+        calibration="of each judge" if config["calibration"] else "none",
+        names=_names(config["agent_names"]),
+        rows="\n".join(_row(name, value.detach(), start[name].detach()) for name, value in cell.named_parameters()),
+    )
+
+
+def _names(names: Sequence[str] | None) -> str:
+    if names is None:
+        return "The agents have no names; row i of a parameter is agent i."
+    # JSON in an indented block: no name can break out of it.
+    return f"The agents, in the order of their rows:\n\n    {json.dumps(list(names), ensure_ascii=False)}"
+
+
+def _row(name: str, value: Tensor, start: Tensor) -> str:
+    shape = list(value.shape)
+    if name == "reliability.left":
+        return f"| `{name}` | {shape} | starts at random | |"
+    change = (value.cpu() - start).double()
+    return f"| `{name}` | {shape} | {change.norm():.4g} | {change.abs().max():.4g} |"

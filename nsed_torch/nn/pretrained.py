@@ -1,0 +1,268 @@
+"""Consensus cells on disk: safetensors, JSON and a model card; written whole, read strictly, nothing executed."""
+
+import hashlib
+import importlib.metadata
+import json
+import operator
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor, nn
+
+from nsed_torch.nn.gate import ForgetGate
+from nsed_torch.nn.memory import BoundedMemory
+from nsed_torch.nn.model_card import model_card
+from nsed_torch.nn.reliability import Calibration, Reliability
+from nsed_torch.nn.vote import VOTES
+from nsed_torch.records import read_json, write_files
+from nsed_torch.records.files import to_json
+
+SCHEMA = 1
+CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
+HALTING = "halting.safetensors"  # of a `LearnedHalting` that was trained with the cell
+_ABOUT_FILE = ("schema_version", "nsed_torch", "sha256", "agent_names")  # the rest of config.json describes the cell
+_FEATURES = "reliability.features"
+_HUB_TIMEOUT = 5.0  # seconds
+
+
+Cell = TypeVar("Cell", bound="Pretrained")
+
+
+class Pretrained(nn.Module):
+    """What a `ConsensusCell` does with folders."""
+
+    dim: int
+    agents: int
+    slots: int
+    agent_names: tuple[str, ...] | None
+
+    def save_pretrained(self, folder: str | Path, *, agent_names: Sequence[str] | None = None, card: str = "") -> None:
+        """Write `model.safetensors`, `README.md` and `config.json`, which names the weights by their hash.
+
+        Other files in the folder stay. Nothing is replaced before all three are on disk, and a pair of weights and
+        config that a crash left unequal is refused on loading.
+
+        Args:
+            folder: where to; made if missing.
+            agent_names: of the rows of the pool, in their order; the cell's own `agent_names` if None.
+            card: Markdown to append to the model card, say what was measured.
+
+        Raises:
+            ValueError: if a part is none of `nsed_torch.nn`, dtypes are mixed, or the names do not fit.
+            OSError: if it cannot be written.
+        """
+        names = _checked_names(self.agent_names if agent_names is None else agent_names, self.agents)
+        settings, tensors = _settings(self), _tensors(self)
+        try:
+            # What could not be read back is refused now rather than when it is needed.
+            _restored(type(self), settings, tensors)
+        except ValueError as error:
+            raise ValueError(f"this cell could not be loaded again: {error}") from error
+        weights = save(tensors, metadata={"format": "pt"})
+        config = {
+            "schema_version": SCHEMA,
+            "nsed_torch": importlib.metadata.version("nsed_torch"),
+            **settings,
+            "agent_names": names and list(names),
+            "sha256": hashlib.sha256(weights).hexdigest(),
+        }
+        start = dict(_fresh(type(self), settings, tensors).named_parameters())
+        text = model_card(self, config, start, self.fingerprint()) + (f"\n{card.strip()}\n" if card.strip() else "")
+        root = Path(folder).expanduser()
+        contents = {WEIGHTS: weights, CARD: text.encode(), CONFIG: f"{to_json(config)}\n".encode()}
+        write_files({root / name: content for name, content in contents.items()})
+
+    @classmethod
+    def from_pretrained(
+        cls: type[Cell], folder: str | Path, *, agents: Sequence[str] | None = None, revision: str | None = None
+    ) -> Cell:
+        """The cell that `save_pretrained` wrote: same dtype, on the CPU, outputs equal to the last bit.
+
+        Args:
+            folder: where it lies; a text that is no folder here may be "owner/name" on the Hugging Face Hub.
+            agents: names of a team out of the saved agents, in the order of its voters; the rows of all that
+                belongs to an agent are picked and reordered. All, as saved, if None.
+            revision: of the Hub's repo.
+
+        Raises:
+            ValueError: in one line with the file, for what is missing, corrupt or written by something else; for
+                agents that the cell does not know.
+        """
+        root = located(folder, revision)
+        config, tensors = _read(root)
+        settings = {key: value for key, value in config.items() if key not in _ABOUT_FILE}
+        try:
+            cell = _restored(cls, settings, tensors)
+            cell.agent_names = _checked_names(config.get("agent_names"), cell.agents)
+        except ValueError as error:
+            raise ValueError(f"{root / CONFIG}: does not fit {WEIGHTS} ({error}): save the cell again") from error
+        if agents is None:
+            return cell
+        rows = _rows(root / CONFIG, cell.agent_names, agents)
+        team = _restored(cls, {**settings, "agents": len(rows)}, _picked(tensors, rows))
+        team.agent_names = tuple(agents)
+        return team
+
+    def fingerprint(self) -> str:
+        """Twelve hex digits for this very cell: of its parts as printed, and of every parameter and buffer."""
+        return hashlib.sha256(f"{self}\n".encode() + save(_tensors(self))).hexdigest()[:12]
+
+
+def located(folder: str | Path, revision: str | None = None) -> Path:
+    """The folder itself, or the snapshot of a Hub repo in the Hugging Face cache; only our own files are fetched.
+
+    Args:
+        folder: of saved files, or "owner/name".
+        revision: of the repo.
+
+    Raises:
+        ValueError: if there is neither.
+    """
+    root = Path(folder).expanduser()
+    if root.is_dir():
+        return root
+    if isinstance(folder, Path) or root.exists() or not re.fullmatch(r"\w[\w.-]*/[\w.-]+", folder):
+        raise ValueError(f"{folder}: expected the folder of a saved cell, got none there: check the path")
+    from huggingface_hub import snapshot_download  # noqa: PLC0415 - slow, and needed for the Hub alone
+
+    try:
+        files = [CONFIG, WEIGHTS, CARD, HALTING]
+        return Path(snapshot_download(folder, revision=revision, allow_patterns=files, etag_timeout=_HUB_TIMEOUT))
+    except Exception as error:  # the client's own, its HTTP library's, the socket's: other ones in every release
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"{folder}: no such folder, and none on the Hugging Face Hub ({reason}): check it") from error
+
+
+def _tensors(cell: nn.Module) -> dict[str, Tensor]:
+    """All that tells a cell from another of its settings; unlike the state dict, with the agents' features."""
+    found = {**dict(cell.named_parameters()), **dict(cell.named_buffers())}
+    return {name: value.detach().cpu().contiguous().clone() for name, value in found.items()}
+
+
+def _settings(cell: Any) -> dict[str, Any]:
+    """What a cell is made of, as JSON: enough to build it before its tensors are loaded."""
+    votes = {kind: name for name, kind in VOTES.items()}
+    for part, kinds in {
+        "vote": tuple(votes),
+        "gate": (ForgetGate,),
+        "reliability": (Reliability,),
+        "calibration": (Calibration, type(None)),
+        "memory": (BoundedMemory,),
+    }.items():
+        if type(getattr(cell, part)) not in kinds:
+            got = type(getattr(cell, part)).__qualname__
+            raise ValueError(f"cell.{part}: expected a part that nsed_torch.nn knows, got {got}: no other can be saved")
+    dtypes = sorted({str(value.dtype).removeprefix("torch.") for value in _tensors(cell).values()})
+    if len(dtypes) > 1:
+        raise ValueError(f"cell: expected one dtype, got {' and '.join(dtypes)}: call cell.double() or cell.float()")
+    features = cell.reliability.features
+    return {
+        "dim": cell.dim,
+        "agents": cell.agents,
+        "slots": cell.slots,
+        "dtype": dtypes[0],
+        "vote": {"name": votes[type(cell.vote)]}
+        | ({"temperature": float(cell.vote.temperature)} if hasattr(cell.vote, "temperature") else {}),
+        "gate": {"mode": cell.gate.mode} | ({"leak": cell.gate.leak.item()} if cell.gate.mode == "leaky" else {}),
+        "reliability": {
+            "features": None if features is None else features.shape[1],
+            "rank": None if features is None else cell.reliability.left.shape[1],
+        },
+        "calibration": cell.calibration is not None,
+    }
+
+
+def _fresh(make: type[Cell], settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Cell:
+    """A cell of these settings at its start. Sizes are those of the tensors: no file can ask for more memory."""
+    features, rank = tensors.get(_FEATURES), settings["reliability"]["rank"]
+    dim = tensors["reliability.weight" if features is None else "reliability.right"].shape[-1] // 2
+    agents = len(tensors["reliability.bias"] if features is None else features)
+    vote = dict(settings["vote"])
+    # Forked: loading a cell is nothing that a seeded experiment should notice.
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        cell = make(
+            dim,
+            agents,
+            operator.index(settings["slots"]),
+            vote=VOTES[vote.pop("name")](**vote),
+            gate=ForgetGate(settings["gate"]["mode"], dim=dim),
+            # In float64, because torch has no QR of half precision; the way there and back is exact.
+            reliability=Reliability(agents, dim)
+            if features is None
+            else Reliability(agents, dim, features=features.double(), rank=rank),
+            calibration=Calibration(agents) if settings["calibration"] else None,
+        )
+    return cell.to(tensors["log_beta"].dtype)
+
+
+def _restored(make: type[Cell], settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Cell:
+    """A cell of these settings and tensors, or a ValueError of one line that tells where they differ."""
+    try:
+        if (dtypes := {str(value.dtype) for value in tensors.values()}) != {f"torch.{settings['dtype']}"}:
+            raise ValueError(f"dtype: expected tensors of {settings['dtype']}, got {' and '.join(sorted(dtypes))}")
+        cell = _fresh(make, settings, tensors)
+        cell.load_state_dict({name: value for name, value in tensors.items() if name != _FEATURES}, strict=True)
+    except KeyError as error:
+        raise ValueError(f"there is no {error}") from error
+    except (AttributeError, IndexError, TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(" ".join(str(error).split())) from error
+    found = _settings(cell)
+    for key in sorted(found.keys() | settings.keys()):
+        if _canonical(found.get(key)) != _canonical(settings.get(key)):
+            raise ValueError(f"{key}: expected {found.get(key)}, got {settings.get(key)}")
+    return cell
+
+
+def _canonical(value: Any) -> str:
+    # As text, where 1, 1.0 and true differ.
+    return json.dumps(value, sort_keys=True)
+
+
+def _read(root: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    config = read_json(root / CONFIG)
+    if not isinstance(config, dict) or config.get("schema_version") != SCHEMA or "nsed_torch" not in config:
+        got = config.get("schema_version") if isinstance(config, dict) else type(config).__name__
+        raise ValueError(
+            f"{root / CONFIG}: expected a saved consensus cell of schema {SCHEMA}, got {got}: check the path"
+        )
+    path = root / WEIGHTS
+    try:
+        data = path.read_bytes()
+        if hashlib.sha256(data).hexdigest() != config.get("sha256"):
+            raise ValueError(f"{path}: not the weights that {CONFIG} was written with: save or copy the folder again")
+        return config, load(data)
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror}): save or copy the folder again") from error
+    except SafetensorError as error:
+        raise ValueError(f"{path}: not safetensors ({error}): save the cell again") from error
+
+
+def _checked_names(names: Any, agents: int) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    texts = isinstance(names, list | tuple) and all(isinstance(name, str) and name for name in names)
+    if not texts or len(names) != agents or len(set(names)) < agents:
+        raise ValueError(f"agent_names: expected {agents} different names, got {names!r}")
+    return tuple(names)
+
+
+def _rows(path: Path, names: Sequence[str] | None, agents: Sequence[str]) -> list[int]:
+    if names is None:
+        raise ValueError(f"{path}: expected agent_names to pick agents from, got none: save the cell with agent_names")
+    if not agents or len(set(agents)) < len(agents) or not set(agents) <= set(names):
+        raise ValueError(
+            f"{path}: expected different agents out of {', '.join(names)}, got {', '.join(agents) or 'none'}"
+        )
+    return [list(names).index(agent) for agent in agents]
+
+
+def _picked(tensors: Mapping[str, Tensor], rows: list[int]) -> dict[str, Tensor]:
+    """The tensors of a smaller team; with features, reliability's parameters belong to no agent."""
+    own = {_FEATURES} if _FEATURES in tensors else {"reliability.bias", "reliability.weight"}
+    own |= {"calibration.scale", "calibration.shift"}
+    return {name: value[rows] if name in own else value for name, value in tensors.items()}

@@ -1,0 +1,116 @@
+"""Recorded answers as tensors for the consensus cell."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsed_torch.agents import HashedEncoder
+from nsed_torch.benchmarks import Equality, RecordedAnswers, agreement, plurality, recorded_episodes
+from nsed_torch.nn import ConsensusCell
+from nsed_torch.records import Task
+from nsed_torch.training.trainer import unroll
+
+EXACT = Equality(math_verify=False)
+
+
+def recorded(rows, golds=None, parameters=None):
+    """Answers as letters, "." for none."""
+    answers = tuple(tuple(None if a == "." else a for a in row) for row in rows)
+    agents = len(rows[0])
+    golds = golds or "a" * len(rows)
+    return RecordedAnswers(
+        tasks=tuple(Task(f"question {i}?", f"q{i}", gold) for i, gold in enumerate(golds)),
+        agents=tuple(f"agent{j}" for j in range(agents)),
+        answers=answers,
+        outputs=tuple(tuple(a or "" for a in row) for row in answers),
+        correct=torch.tensor([[a == g for a in row] for row, g in zip(answers, golds, strict=True)]),
+        answered=torch.tensor([[a is not None for a in row] for row in answers]),
+        characters=torch.tensor([[8 * (agents - j) for j in range(agents)]] * len(rows)),
+        parameters=torch.tensor(parameters or [math.nan] * agents, dtype=torch.float64),
+        price=torch.full((agents,), math.nan, dtype=torch.float64),
+        digest="",
+    )
+
+
+LETTERS = st.text("abc.", min_size=4, max_size=4)
+
+
+@settings(max_examples=30)
+@given(st.lists(LETTERS, min_size=1, max_size=5), st.integers(1, 4))
+def test_the_last_round_is_everybody_whatever_came_before(rows, rounds):
+    episodes = recorded_episodes(recorded(rows), HashedEncoder(8), equality=EXACT, rounds=rounds)
+    classes = EXACT.classes([[None if a == "." else a for a in row] for row in rows])
+    ratings, mask = agreement(classes)
+    assert torch.equal(episodes.classes[:, -1], classes)
+    assert torch.equal(episodes.vote_mask[:, -1], mask)
+    assert torch.equal(episodes.ratings[:, -1][mask], ratings[mask])
+    assert torch.equal(episodes.proposal_mask[:, -1], classes >= 0)
+    joined = episodes.proposal_mask.sum(-1)
+    assert (joined.diff(dim=1) >= 0).all()
+    assert not (episodes.vote_mask & ~episodes.proposal_mask[:, :, None]).any()
+    assert not (episodes.vote_mask & ~episodes.voter_mask[..., None]).any()
+    right, answered = episodes.by_agent()
+    assert torch.equal(answered, classes >= 0)
+    assert right.tolist() == [[a == "a" for a in row] for row in rows]
+
+
+def test_who_costs_least_joins_first():
+    by_length = recorded_episodes(recorded(["abca"]), HashedEncoder(8), rounds=2)
+    assert by_length.proposal_mask[0].tolist() == [[False, False, True, True], [True] * 4]
+    by_cost = recorded_episodes(recorded(["abca"], parameters=[1.0, 2.0, 3.0, 10.0]), HashedEncoder(8), rounds=3)
+    # parameters x tokens: 1 x 8, 2 x 6, 3 x 4, 10 x 2
+    assert by_cost.proposal_mask[0].tolist() == [[True, True, False, False], [True, True, True, False], [True] * 4]
+    assert by_cost.cost[0].tolist() == [8 + 12, 12, 20]
+    with pytest.raises(ValueError, match="rounds from 1 to the number of agents, 4, got 5"):
+        recorded_episodes(recorded(["abca"]), HashedEncoder(8), rounds=5)
+
+
+def test_equal_answers_have_equal_vectors():
+    episodes = recorded_episodes(recorded([["1/2", "0.5", "2", "0.50"]], golds=["1/2"]), HashedEncoder(32))
+    vectors = episodes.embeddings[0, 0]
+    assert torch.equal(vectors[0], vectors[1])
+    assert torch.equal(vectors[0], vectors[3])
+    assert not torch.equal(vectors[0], vectors[2])
+
+
+@settings(max_examples=30)
+@given(st.lists(LETTERS, min_size=1, max_size=5), st.permutations(range(4)))
+def test_sorting_permutes_and_changes_nothing_else(rows, places):
+    episodes = recorded_episodes(recorded(rows), HashedEncoder(8), equality=EXACT, rounds=2)
+    score = -torch.tensor(places, dtype=torch.float64)
+    ordered = episodes.sorted_by(score)
+    order = torch.tensor(places).argsort()
+    assert ordered.authors[0, 0].tolist() == order.tolist()
+    for name in ("correct", "classes", "proposal_mask", "embeddings"):
+        assert torch.equal(getattr(ordered, name), getattr(episodes, name)[:, :, order])
+    assert torch.equal(ordered.ratings, episodes.ratings[:, :, order][..., order])
+    assert torch.equal(ordered.vote_mask, episodes.vote_mask[:, :, order][..., order])
+    for mine, other in zip(ordered.by_agent(), episodes.by_agent(), strict=True):
+        assert torch.equal(mine, other)
+    cell = ConsensusCell(8, 4)
+    torch.testing.assert_close(unroll(cell, ordered).support, unroll(cell, episodes).support[..., order])
+
+
+@settings(max_examples=50)
+@given(st.lists(LETTERS, min_size=1, max_size=5))
+def test_a_fresh_cell_elects_the_plurality(rows):
+    episodes = recorded_episodes(recorded(rows), HashedEncoder(8), equality=EXACT)
+    winner = unroll(ConsensusCell(8, 4), episodes).winner[:, 0]
+    classes = episodes.classes[:, 0]
+    expected = plurality(classes)
+    assert torch.equal(winner < 0, expected < 0)
+    answered = expected >= 0
+    index = torch.arange(len(rows))
+    assert torch.equal(classes[index, winner][answered], classes[index, expected][answered])
+
+
+def test_selection_takes_rows_in_order():
+    episodes = recorded_episodes(recorded(["aabc", "bbbb", "a..."]), HashedEncoder(8))
+    some = episodes.select([2, 0])
+    assert some.ids == ("q2", "q0")
+    assert torch.equal(some.classes, episodes.classes[[2, 0]])
+    assert len(some) == 2
+    assert some.dim == 8

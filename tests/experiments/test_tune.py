@@ -1,0 +1,116 @@
+"""`nsed tune` on a folder of recorded answers: one table, one file of numbers, cells, resume, sweeps."""
+
+import json
+import random
+
+import pytest
+import torch
+
+from nsed_torch.benchmarks import load_recorded, recorded_episodes
+from nsed_torch.config import instantiate
+from nsed_torch.nn import ConsensusCell
+from nsed_torch.records import read_json
+from nsed_torch.training.trainer import unroll
+
+METHODS = ["oracle", "best_single", "plurality", "consensus_untrained", "consensus_tuned"]
+QUICK = ["seeds=2", "training.epochs=12"]
+
+
+@pytest.fixture
+def data(tmp_path):
+    """100 questions; `cat` is right nine times in ten, the others follow each other into a wrong answer."""
+    draw = random.Random(0)
+    folder = tmp_path / "data"
+    (folder / "answers").mkdir(parents=True)
+    questions, lines = [], {name: [] for name in ("ant", "bee", "cat", "dog")}
+    for i in range(100):
+        questions.append({"id": f"q{i}", "question": f"What is {i} + 1?", "gold": str(i + 1)})
+        misled = draw.random() < 0.6
+        for name, rows in lines.items():
+            right = draw.random() < 0.9 if name == "cat" else not misled
+            answer = str(i + 1) if right else str(i - 1)
+            rows.append({"id": f"q{i}", "output": f"It is {answer}.", "answer": answer, "correct": right})
+    (folder / "questions.jsonl").write_text("".join(json.dumps(q) + "\n" for q in questions))
+    for name, rows in lines.items():
+        (folder / "answers" / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def test_tuning_helps_where_one_agent_knows_better(nsed, data):
+    out = nsed.ok("tune", f"data_dir={data}", "output_dir=out", *QUICK)
+    metrics = read_json(nsed.folder / "out/metrics.json")
+    assert [name for name in metrics if name in METHODS] == METHODS
+    for name in METHODS:
+        assert metrics[name]["low"] <= metrics[name]["mean"] <= metrics[name]["high"]
+        assert f"{metrics[name]['mean']:.4f}" in out
+    assert metrics["consensus_tuned"]["mean"] > metrics["plurality"]["mean"] + 0.1
+    assert metrics["paired"]["consensus_tuned - plurality"]["low"] > 0
+    assert metrics["consensus_untrained"]["mean"] == metrics["plurality"]["mean"]
+    assert metrics["oracle"]["mean"] >= max(metrics[name]["mean"] for name in METHODS)
+    assert {seed["best_single"] for seed in metrics["seeds"]} == {"cat"}
+    assert out.rstrip().endswith("out/metrics.json")
+    log = [json.loads(line) for line in (nsed.folder / "out/seed_1/log.jsonl").read_text().splitlines()]
+    assert "gradient" in log[0]
+
+
+def test_the_saved_cell_is_the_tuned_one(nsed, data):
+    nsed.ok("tune", f"data_dir={data}", "output_dir=out", *QUICK)
+    cell = ConsensusCell.from_pretrained(nsed.folder / "out/cell")
+    again = ConsensusCell.from_pretrained(nsed.folder / "out/seed_0/cell")
+    episodes = recorded_episodes(
+        load_recorded(data), instantiate({"_target_": "nsed_torch.agents.HashedEncoder", "dim": 64})
+    )
+    for mine, other in zip(unroll(cell, episodes), unroll(again, episodes), strict=True):
+        assert torch.equal(mine, other)
+    assert cell.agent_names == ("ant", "bee", "cat", "dog")
+    assert cell.reliability.bias.argmax() == 2
+    card = (nsed.folder / "out/cell/README.md").read_text()
+    assert "consensus_tuned" in card
+
+
+def test_resume_goes_on_and_ends_the_same(nsed, data, tmp_path):
+    arguments = "tune", f"data_dir={data}", *QUICK, "training.checkpoint=5"
+    nsed.ok(*arguments, "output_dir=straight")
+    nsed.ok(*arguments, "output_dir=broken")
+    # As after a kill in seed 1: no result, a checkpoint from epoch 10, a log that had gone on.
+    (tmp_path / "broken/seed_1/result.json").unlink()
+    out = nsed.ok(*arguments, "output_dir=broken", "resume=true")
+    assert "seed 0: done before" in out
+    straight, broken = (read_json(tmp_path / name / "seed_1/result.json") for name in ("straight", "broken"))
+    assert straight == broken
+    fault = nsed.fault(*arguments, "output_dir=broken", "resume=true", "gate=none")
+    assert "expected a run of the same settings to resume, got another: change output_dir" in fault
+
+
+def test_a_sweep_ends_with_one_table(nsed, data, tmp_path):
+    out = nsed.ok(
+        "tune", "-m", f"data_dir={data}", "voting=quadratic,plurality", "gate=learned,none", "rounds=2",
+        "output_dir=sweep", "seeds=1", "training.epochs=8",
+    )  # fmt: skip
+    rows = read_json(tmp_path / "sweep/ablation.json")
+    assert [row["settings"] for row in rows] == [
+        f"voting={voting} gate={gate}" for voting in ("quadratic", "plurality") for gate in ("learned", "none")
+    ]
+    assert rows[0]["minus_first"]["mean"] == 0
+    assert rows[0]["accuracy"]["mean"] == read_json(tmp_path / "sweep/0/metrics.json")["consensus_tuned"]["mean"]
+    assert "minus the first" in out
+    assert out.rstrip().endswith("sweep/ablation.json")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["data_dir=nowhere"], "check data_dir"),
+        ([], "pass data_dir=DIR"),
+        (["seeds=0"], "expected seeds of at least 1, got 0"),
+        (["agents=[ant,eel]"], "expected agents out of ant, bee, cat, dog, got eel"),
+        (["voting=loudest"], "consensus vote: expected one of quadratic"),
+        (["training.patience=0"], "training patience: expected a whole number of at least 1, got 0"),
+        (["training.patients=3"], "unknown setting 'training.patients'; did you mean 'training.patience'?"),
+        (["fractions=[0.5,0.5,0.5]"], "three fractions of at least 0 that sum to 1"),
+        (["rounds=9"], "expected rounds from 1 to the number of agents, 4, got 9"),
+    ],
+)
+def test_faults_are_one_line(nsed, data, arguments, complaint):
+    given = [] if not arguments or arguments[0].startswith("data_dir") else [f"data_dir={data}"]
+    assert complaint in nsed.fault("tune", *given, *arguments)

@@ -1,0 +1,40 @@
+"""Logs: a file always, TensorBoard where it is installed."""
+
+import importlib.util
+import json
+
+import pytest
+
+from nsed_torch.training import logs
+from nsed_torch.training.logs import FileLog, TensorBoardLog
+
+
+def test_resume_forgets_later_and_broken_lines(tmp_path):
+    log = FileLog(tmp_path / "deep" / "log.jsonl")
+    for step in (1, 2, 3):
+        log.write(step, {"loss": 0.1 * step, "gradient": {"rounds": [1.0, 2.0]}})
+    with log.path.open("a") as file:
+        file.write('{"step": 4, "lo')
+    log.resume(2)
+    log.write(3, {"loss": 9})
+    log.close()
+    assert [json.loads(line)["loss"] for line in log.path.read_text().splitlines()] == [0.1, 0.2, 9]
+
+
+def test_nested_numbers_have_names():
+    record = {"loss": 0.5, "gradient": {"rounds": [1.0, 2.0], "parts": {"gate": 3.0}}, "note": "words"}
+    assert dict(logs._scalars(record)) == {
+        "loss": 0.5, "gradient/rounds/1": 1.0, "gradient/rounds/2": 2.0, "gradient/parts/gate": 3.0,
+    }  # fmt: skip
+
+
+def test_tensorboard_writes_events_or_says_what_is_missing(tmp_path, monkeypatch):
+    if importlib.util.find_spec("tensorboard") is not None:
+        log = TensorBoardLog(tmp_path)
+        log.write(1, {"loss": 0.5})
+        log.resume(1)
+        log.close()
+        assert list(tmp_path.glob("events*"))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"no such package: pip install nsed_torch\[track\]"):
+        TensorBoardLog(tmp_path)
