@@ -16,6 +16,7 @@ from nsed_torch import __version__
 
 VERBS = {
     "deliberate": "ask a team of local models one question and see how they got to the answer",
+    "collect": "record what a team said to many questions, graded, to study it many times",
     "fetch": "get the weights of an ensemble ahead of time",
     "tune": "fit vote, gate and trust to recorded answers, and say whether it helped",
     "report": "turn a run folder into a page one can read",

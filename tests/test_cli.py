@@ -88,9 +88,9 @@ def test_version(capsys):
 
 def test_unknown_verb_names_the_nearest(fault):
     assert fault("delibrate") == (
-        "nsed: unknown verb 'delibrate'; did you mean 'deliberate'? verbs: deliberate, fetch, report, bench"
+        "nsed: unknown verb 'delibrate'; did you mean 'deliberate'? verbs: deliberate, collect, fetch, report, bench"
     )
-    assert fault("xyz") == "nsed: unknown verb 'xyz'; verbs: deliberate, fetch, report, bench"
+    assert fault("xyz") == "nsed: unknown verb 'xyz'; verbs: deliberate, collect, fetch, report, bench"
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["nonsense"]])

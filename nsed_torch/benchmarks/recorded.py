@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -143,7 +143,7 @@ def load_recorded(
     facts = _facts(root / "agents.json")
     files = _chosen(root, agents, max_parameters_b, facts)
     digest = hashlib.sha256()
-    tasks = tuple(_read_tasks(_one_of(root, "questions"), digest))
+    tasks = read_tasks(_one_of(root, "questions"), digest)
     index = {task.id: i for i, task in enumerate(tasks)}
     columns = []
     for name, path in files.items():
@@ -162,6 +162,28 @@ def load_recorded(
         price=torch.tensor([facts.get(name, _Facts()).price for name in files], dtype=torch.float64),
         digest=digest.hexdigest(),
     )
+
+
+def read_tasks(path: str | Path, digest: Any = None) -> tuple[Task, ...]:
+    """Read the tasks of a file of questions, `{id, question, gold}` a line.
+
+    Args:
+        path: JSON Lines, compressed if its name ends in `.gz`; a gold of null is no target.
+        digest: a hash object to update with every line, if it is wanted.
+
+    Raises:
+        ValueError: in one line with the file, and the line where there is one: a file that cannot be read, a line that
+            is no such record, an id that comes twice, no questions at all.
+    """
+    tasks = []
+    for where, line in read_records(Path(path).expanduser(), digest or hashlib.sha256(), ("id", "question", "gold")):
+        try:
+            tasks.append(Task(line["question"], line["id"], _text(line["gold"])))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ValueError(f"{where}: expected texts for question and gold, got {str(line)[:60]}") from error
+    if not tasks:
+        raise ValueError(f"{path}: expected questions, got an empty file")
+    return tuple(tasks)
 
 
 class _Answer(NamedTuple):
@@ -234,18 +256,6 @@ def _one_of(root: Path, stem: str) -> Path:
     raise ValueError(
         f"{root}: expected a folder with {' or '.join(stem + s for s in SUFFIXES)}, got none; check data_dir"
     )
-
-
-def _read_tasks(path: Path, digest: Any) -> Iterator[Task]:
-    none = True
-    for where, line in read_records(path, digest, ("id", "question", "gold")):
-        try:
-            yield Task(line["question"], line["id"], _text(line["gold"]))
-        except (ValueError, TypeError, AttributeError) as error:
-            raise ValueError(f"{where}: expected texts for question and gold, got {str(line)[:60]}") from error
-        none = False
-    if none:
-        raise ValueError(f"{path}: expected questions, got an empty file")
 
 
 def _read_answers(path: Path, index: Mapping[str, int], digest: Any) -> list[_Answer]:

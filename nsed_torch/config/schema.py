@@ -26,6 +26,27 @@ class DeliberateConfig:
 
 
 @dataclass
+class CollectConfig:
+    """Settings of `nsed collect`; conf/collect.yaml explains them."""
+
+    questions: str = ""
+    limit: int | None = None
+    batch_tasks: int = 8
+    rounds: int = 3
+    seed: int = 0
+    memory_tokens: int = 256
+    output_dir: str = ""
+    tasks: dict[str, Any] = field(default_factory=dict)
+    ensemble: dict[str, Any] = field(default_factory=dict)
+    encoder: dict[str, Any] = field(default_factory=dict)
+    consensus: dict[str, Any] = field(default_factory=dict)
+    rating: dict[str, Any] = field(default_factory=dict)
+    halting: dict[str, Any] = field(default_factory=dict)
+    broker: dict[str, Any] | None = None
+    prompts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
 class FetchConfig:
     """Settings of `nsed fetch`."""
 
@@ -80,6 +101,7 @@ def register() -> None:
     store = ConfigStore.instance()
     for verb, schema in (
         ("deliberate", DeliberateConfig),
+        ("collect", CollectConfig),
         ("fetch", FetchConfig),
         ("report", ReportConfig),
         ("bench", BenchConfig),

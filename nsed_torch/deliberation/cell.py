@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from nsed_torch.agents import Encoder, Ensemble, GenerateRequest, Generation, Prompts, call_seed, unfence
 from nsed_torch.deliberation.observer import Observer
 from nsed_torch.deliberation.rating import JudgeQuestion, JudgeReply, RatingMode, VerdictRating
-from nsed_torch.deliberation.records import round_record
+from nsed_torch.deliberation.records import DIGITS, round_record
 from nsed_torch.deliberation.state import DeliberationState, SlotText, shown_texts
 from nsed_torch.functional import vote_mask
 from nsed_torch.nn import ConsensusCell, ConsensusOutput, MemoryState
@@ -278,7 +278,8 @@ def _hearing(replies: Sequence[tuple[list[int], JudgeReply]], proposals: int) ->
     critiques = []
     for i, (order, reply) in enumerate(replies):
         for j, rating, text in zip(order, reply.ratings, reply.critiques, strict=True):
-            ratings[i][j] = rating
+            # What is recorded is what is voted on, so that a trace votes again as the team did.
+            ratings[i][j] = None if rating is None else round(rating, DIGITS)
             if text:
                 critiques.append(Critique(i, j, text))
     notes = [note for _, reply in replies for note in reply.notes]

@@ -9,7 +9,8 @@ from nsed_torch.nn import ConsensusOutput, MemoryState
 from nsed_torch.records import MemorySlot, Proposal, Round
 
 DIGITS = 9
-"""Decimal digits kept: far coarser than float64's noise across batch sizes, far finer than anything that matters."""
+"""Decimal digits kept, of ratings before they are voted on: far coarser than float64's noise across batch sizes, far
+finer than anything that matters."""
 
 
 def round_record(
@@ -43,7 +44,7 @@ def round_record(
         proposers=[proposal.agent for proposal in proposals],
         voters=list(voters),
         proposals=list(proposals),
-        ratings=[[None if r is None else round(r, DIGITS) for r in row] for row in ratings],
+        ratings=[list(row) for row in ratings],
         vote_mask=[[r is not None for r in row] for row in ratings],
         ballots=[_floats(row[:p]) for row in output.ballots[task, :v]],
         reliability=_floats(output.reliability[task, :v]),

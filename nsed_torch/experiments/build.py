@@ -20,7 +20,7 @@ def build_rnn(cfg: DictConfig, call_log: CallLog, report: Callable[[str], None] 
     """The whole recurrent network of a run.
 
     Args:
-        cfg: a composed config of `nsed deliberate`.
+        cfg: a composed config of `nsed deliberate` or `nsed collect`.
         call_log: where finished calls are kept.
         report: hears of downloads, conversions and loading.
     """

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from nsed_torch.agents import Encoder
-from nsed_torch.benchmarks import Episodes, load_recorded, recorded_episodes, split
+from nsed_torch.benchmarks import Episodes, load_recorded, load_traces, recorded_episodes, split
 from nsed_torch.config import conf_dir, instantiate, register
 from nsed_torch.evaluation.baselines import best_single, oracle, plurality_correct
 from nsed_torch.evaluation.comparison import Comparison
@@ -56,7 +56,20 @@ def main(cfg: DictConfig) -> None:
 
 
 def load_episodes(cfg: DictConfig) -> Episodes:
-    """What `data_dir` holds, as recorded rounds."""
+    """What `data_dir` holds, as recorded rounds: traces of `nsed collect`, or recorded answers.
+
+    Raises:
+        ValueError: if agents are to be chosen or to join in waves, but the folder holds traces of whole deliberations.
+    """
+    if (Path(cfg.data_dir).expanduser() / "traces.jsonl").is_file():
+        for name, value, default in (
+            ("agents", cfg.agents, None),
+            ("max_parameters_b", cfg.max_parameters_b, None),
+            ("rounds", cfg.rounds, 1),
+        ):
+            if value != default:
+                raise ValueError(f"{cfg.data_dir}: expected no {name} for traces, whose rounds are as they were held")
+        return load_traces(cfg.data_dir)
     encoder: Encoder = instantiate(cfg.encoder)
     recorded = load_recorded(cfg.data_dir, agents=cfg.agents, max_parameters_b=cfg.max_parameters_b)
     return recorded_episodes(recorded, encoder, rounds=cfg.rounds)
@@ -95,7 +108,7 @@ def tune_seed(cfg: DictConfig, episodes: Episodes, seed: int, folder: Path, repo
     train, validation, test = (episodes.select(rows) for rows in parts)
     cell = consensus_cell(
         dim=episodes.dim, agents=len(episodes.agents), slots=cfg.slots, vote=cfg.voting, gate=cfg.gate
-    ).float()
+    ).to(episodes.task.dtype)
     single, name = best_single(train, test)
     scores = {
         "oracle": oracle(test),

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nsed_torch.deliberation import Observer
+from nsed_torch.evaluation.collection import Summary
 from nsed_torch.records import MemorySlot, Round, Task, Transcript
 
 PREVIEW = 72
@@ -20,17 +21,38 @@ CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(cod
 
 
 @contextmanager
-def view(console: Console) -> Iterator[Observer]:
-    """The observer for a console: live tables on a terminal, plain lines elsewhere."""
+def view(console: Console, *, rounds: bool = True) -> Iterator[Observer]:
+    """The observer for a console: live tables on a terminal, plain lines elsewhere.
+
+    Args:
+        console: where to draw.
+        rounds: whether to show every round; otherwise there is a progress bar on a terminal and nothing elsewhere.
+    """
     if not console.is_terminal:
-        yield PlainView(console)
+        yield PlainView(console) if rounds else Observer()
         return
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=console, transient=True) as progress:
-        yield LiveView(console, progress)
+        yield LiveView(console, progress) if rounds else ProgressView(progress)
 
 
-class LiveView(Observer):
+class ProgressView(Observer):
+    """A progress bar a phase.
+
+    Args:
+        progress: rich's progress display.
+    """
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self._phase = progress.add_task("", total=None)
+
+    def on_phase(self, phase: str, index: int, done: int, total: int) -> None:
+        """Move the bar."""
+        self.progress.update(self._phase, description=f"round {index} · {phase}", completed=done, total=total)
+
+
+class LiveView(ProgressView):
     """A progress bar a phase, a vote matrix and the memory a round.
 
     Args:
@@ -39,13 +61,8 @@ class LiveView(Observer):
     """
 
     def __init__(self, console: Console, progress: Progress) -> None:
+        super().__init__(progress)
         self.console = console
-        self.progress = progress
-        self._phase = progress.add_task("", total=None)
-
-    def on_phase(self, phase: str, index: int, done: int, total: int) -> None:
-        """Move the bar."""
-        self.progress.update(self._phase, description=f"round {index} · {phase}", completed=done, total=total)
 
     def on_round(self, task: Task, record: Round) -> None:
         """Draw the round."""
@@ -133,6 +150,20 @@ def ending(transcript: Transcript) -> str:
         f"stopped by {transcript.stop_reason} after {len(transcript.rounds)} rounds: {usage.calls} calls, "
         f"{usage.tokens:,} tokens ({usage.completion_tokens:,} written), {usage.seconds:.1f} s of model time{price}"
     )
+
+
+def summary_table(summary: Summary) -> RenderableType:
+    """How often answers were right, with intervals, and what they cost."""
+    usage = summary.usage
+    cost = f"{usage.calls:,} calls, {usage.tokens:,} tokens, {usage.seconds:.1f} s of model time"
+    table = Table(title=f"{summary.tasks} tasks, {cost}", title_justify="left", title_style="bold")
+    table.add_column("right")
+    for column in ("n", "accuracy", "95% interval"):
+        table.add_column(column, justify="right")
+    for line in summary.accuracies:
+        low, high = line.interval
+        table.add_row(Text(line.what), str(line.tasks), f"{line.share:.1%}", f"{low:.1%} to {high:.1%}")
+    return table
 
 
 def visible(text: str) -> str:

@@ -1,8 +1,9 @@
-"""What happened, on disk: tasks, transcripts, the call log, atomic writes."""
+"""What happened, on disk: tasks, transcripts, traces, the call log, atomic writes."""
 
 from nsed_torch.records.call_log import CallLog, CallLogError, call_key
 from nsed_torch.records.files import read_json, write_files, write_json, write_text
 from nsed_torch.records.task import Task
+from nsed_torch.records.trace import Trace, TraceWriter, read_embeddings, read_traces
 from nsed_torch.records.transcript import (
     AgentRecord,
     Critique,
@@ -22,10 +23,14 @@ __all__ = [
     "Proposal",
     "Round",
     "Task",
+    "Trace",
+    "TraceWriter",
     "Transcript",
     "Usage",
     "call_key",
+    "read_embeddings",
     "read_json",
+    "read_traces",
     "write_files",
     "write_json",
     "write_text",

@@ -190,17 +190,31 @@ class Transcript:
         Raises:
             ValueError: if the file is no transcript of a version this package reads; names file and version.
         """
-        data = read_json(path)
+        return cls.from_data(read_json(path), str(path))
+
+    @classmethod
+    def from_data(cls, data: Any, where: str) -> "Transcript":
+        """Rebuild a transcript from the JSON data that `save` writes.
+
+        Args:
+            data: as JSON keeps it; unknown keys are passed over.
+            where: its file, and line if it is one of several, for errors.
+
+        Raises:
+            ValueError: if it is no transcript of a version this package reads.
+        """
         version = data.get("schema_version") if isinstance(data, dict) else None
         if version != SCHEMA_VERSION:
             raise ValueError(
-                f"{path}: expected a transcript of schema version {SCHEMA_VERSION}, got {version}; "
+                f"{where}: expected a transcript of schema version {SCHEMA_VERSION}, got {version}; "
                 "rerun the command that wrote it"
             )
         try:
             transcript: Transcript = _build(cls, data)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"{path}: not a complete transcript ({error}); rerun the command that wrote it") from error
+            raise ValueError(
+                f"{where}: not a complete transcript ({error}); rerun the command that wrote it"
+            ) from error
         return transcript
 
     def to_json(self) -> str:

@@ -2,14 +2,16 @@
 
 import json
 import random
+import re
 
 import pytest
 import torch
 
-from nsed_torch.benchmarks import load_recorded, recorded_episodes
-from nsed_torch.config import instantiate
+from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, ScriptedEngine
+from nsed_torch.benchmarks import Equality, GradedTasks, grade, load_recorded, recorded_episodes
+from nsed_torch.deliberation import MacroRNN, MacroRNNCell
 from nsed_torch.nn import ConsensusCell
-from nsed_torch.records import read_json
+from nsed_torch.records import Task, TraceWriter, read_json
 from nsed_torch.training.trainer import unroll
 
 METHODS = ["oracle", "best_single", "plurality", "consensus_untrained", "consensus_tuned"]
@@ -57,9 +59,7 @@ def test_the_saved_cell_is_the_tuned_one(nsed, data):
     nsed.ok("tune", f"data_dir={data}", "output_dir=out", *QUICK)
     cell = ConsensusCell.from_pretrained(nsed.folder / "out/cell")
     again = ConsensusCell.from_pretrained(nsed.folder / "out/seed_0/cell")
-    episodes = recorded_episodes(
-        load_recorded(data), instantiate({"_target_": "nsed_torch.agents.HashedEncoder", "dim": 64})
-    )
+    episodes = recorded_episodes(load_recorded(data), HashedEncoder(64))
     for mine, other in zip(unroll(cell, episodes), unroll(again, episodes), strict=True):
         assert torch.equal(mine, other)
     assert cell.agent_names == ("ant", "bee", "cat", "dog")
@@ -114,3 +114,54 @@ def test_a_sweep_ends_with_one_table(nsed, data, tmp_path):
 def test_faults_are_one_line(nsed, data, arguments, complaint):
     given = [] if not arguments or arguments[0].startswith("data_dir") else [f"data_dir={data}"]
     assert complaint in nsed.fault("tune", *given, *arguments)
+
+
+NAMES = ("ann", "bob", "cyd")
+
+
+def traces(folder, tasks=50):
+    """Three rounds of scripted agents: bob is mostly right; ann can tell, the other two rate at random."""
+
+    def write(request):
+        draw = random.Random(request.seed)
+        number = int(re.search(r"How much is (\d+)", request.messages[-1].content)[1])
+        right = draw.random() < (0.8 if request.agent == "bob" else 0.3)
+        return f"({request.seed}) Answer: {7 * number + (not right)}"
+
+    def judge(request, candidate):
+        draw = random.Random(f"{request.seed} {candidate}")
+        if request.agent != "ann":
+            return draw.uniform(-1, 1)
+        number = int(re.search(r"How much is (\d+)", request.messages[-1].content)[1])
+        said = re.search(r"Answer: (\d+)", candidate) or re.search(
+            rf"{re.search('Candidate_[A-Z]+', candidate)[0]}.*?Answer: (\d+)", request.messages[-1].content, re.DOTALL
+        )
+        return draw.uniform(0.2, 1) * (1 if int(said[1]) == 7 * number else -1)
+
+    members = [Agent(name, "scripted", decoding=Decoding(max_new_tokens=8)) for name in NAMES]
+    ensemble = Ensemble({"scripted": ScriptedEngine(write, judge)}, members)
+    cell = MacroRNNCell(ensemble, HashedEncoder(8), ConsensusCell(8, agents=3).double())
+    rule = Equality(math_verify=False)
+    questions = tuple(Task(f"How much is {i} times 7?", f"q{i}", str(7 * i)) for i in range(tasks))
+    graded = GradedTasks(questions, lambda task, answer: grade(answer, task.target, rule), {})
+    writer = TraceWriter(folder)
+    with torch.no_grad():
+        found = [graded.trace(transcript) for transcript in MacroRNN(cell)(questions).transcripts]
+    writer.add(found)
+    writer.finish(cell.encoder.embed)
+    return found
+
+
+def test_traces_are_tuned_on_like_recorded_answers(nsed):
+    found = traces(nsed.folder / "traces")
+    nsed.ok("tune", "data_dir=traces", "output_dir=out", "seeds=5", "training.epochs=40", "gate=vector")
+    metrics = read_json(nsed.folder / "out/metrics.json")
+    elected = [trace.grades[-1][trace.transcript.rounds[-1].winner] for trace in found]
+    assert metrics["consensus_untrained"]["mean"] == pytest.approx(sum(elected) / len(elected))
+    assert metrics["oracle"]["mean"] == pytest.approx(sum(any(t.grades[-1]) for t in found) / len(found))
+    assert metrics["consensus_tuned"]["mean"] > metrics["consensus_untrained"]["mean"]
+    cell = ConsensusCell.from_pretrained(nsed.folder / "out/cell")
+    assert cell.agent_names == NAMES
+    assert cell.gate.mode == "vector"
+    line = nsed.fault("tune", "data_dir=traces", "agents=[ann,bob]")
+    assert line == "traces: expected no agents for traces, whose rounds are as they were held"

@@ -1,0 +1,69 @@
+"""Tasks that are generated: the families of reasoning-gym."""
+
+import difflib
+import importlib.metadata
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from nsed_torch.benchmarks.equality import Equality
+from nsed_torch.benchmarks.final_answer import grade
+from nsed_torch.benchmarks.graded import GradedTasks
+from nsed_torch.records import Task
+
+# Some scorers evaluate the answer as Python. A model's text gets there only if it cannot name anything, nor keep an
+# interpreter busy with towers of powers.
+_HARMLESS = re.compile(r"(?!.*\*\s*\*)[0-9\s+\-*/(),.\[\]]{1,200}", re.DOTALL)
+
+
+def generated_tasks(
+    family: str, size: int = 100, seed: int = 0, *, options: Mapping[str, Any] | None = None
+) -> GradedTasks:
+    """Tasks of a reasoning-gym family.
+
+    An answer is right if it equals the family's recorded one, or if it is made of numbers, signs and brackets alone and
+    the family's own scorer, which knows other solutions, gives it full marks. A task depends on family, seed, options
+    and its place alone, so a larger size only adds tasks.
+
+    Args:
+        family: its name, such as `chain_sum`.
+        size: how many tasks.
+        seed: another seed, other tasks.
+        options: the family's own settings, such as `{"max_terms": 3}`.
+
+    Raises:
+        ValueError: if reasoning-gym is not installed, the family does not exist or does not take the settings.
+    """
+    try:
+        import reasoning_gym  # noqa: PLC0415 - an extra; costs seconds
+        from reasoning_gym.factory import DATASETS  # noqa: PLC0415
+    except ImportError as error:
+        raise ValueError(
+            f"expected reasoning-gym for generated tasks, got {error}: pip install nsed_torch[bench]"
+        ) from error
+    if family not in DATASETS:
+        near = ", ".join(difflib.get_close_matches(family, DATASETS, n=1)) or ", ".join(sorted(DATASETS)[:3])
+        raise ValueError(f"expected one of reasoning-gym's {len(DATASETS)} families, such as {near}, got {family!r}")
+    try:
+        dataset = reasoning_gym.create_dataset(family, size=size, seed=seed, **(options or {}))
+    except (AssertionError, TypeError, ValueError) as error:
+        raise ValueError(f"reasoning-gym family {family!r}: {error}; correct size, seed or options") from error
+    entries = {f"{family}-{seed}-{i}": dataset[i] for i in range(size)}
+    equality = Equality()
+
+    def right(task: Task, answer: str) -> bool:
+        return grade(answer, task.target, equality) or _scored(dataset, answer, entries[task.id])
+
+    tasks = tuple(Task(entry["question"], name, str(entry["answer"])) for name, entry in entries.items())
+    version = importlib.metadata.version("reasoning-gym")
+    return GradedTasks(tasks, right, {**equality.identity(), "reasoning_gym": version, "family": family})
+
+
+def _scored(dataset: Any, answer: str, entry: Mapping[str, Any]) -> bool:
+    """Whether the family's scorer gives full marks; it is only asked about numbers, signs and brackets."""
+    if not _HARMLESS.fullmatch(answer):
+        return False
+    try:
+        return bool(dataset.score_answer(answer, entry) >= 1)
+    except Exception:  # whatever a scorer cannot read is no solution
+        return False

@@ -1,0 +1,83 @@
+"""`nsed collect`: record what a team says to many questions, graded, to study it many times without a model."""
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import hydra
+import torch
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+from rich.console import Console
+
+from nsed_torch.benchmarks import GradedTasks
+from nsed_torch.config import conf_dir, instantiate, register
+from nsed_torch.deliberation import MacroRNN, Observer
+from nsed_torch.evaluation.collection import Summary, summarize
+from nsed_torch.experiments.build import build_rnn
+from nsed_torch.experiments.view import summary_table, view
+from nsed_torch.records import CallLog, TraceWriter, read_traces
+
+register()
+
+
+@hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="collect")
+def main(cfg: DictConfig) -> None:
+    """Compose, build, deliberate task by task, write the folder of traces, print what it comes to."""
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    graded: GradedTasks = instantiate(cfg.tasks).limited(cfg.limit)
+    if cfg.batch_tasks < 1:
+        raise ValueError(f"expected batch_tasks of at least 1, got {cfg.batch_tasks}")
+    console = Console(highlight=False)
+    report = partial(console.print, style="dim", markup=False, emoji=False, soft_wrap=True)
+    with CallLog(folder / "calls.sqlite") as log:
+        rnn = build_rnn(cfg, log, report)
+        with view(console, rounds=False) as watch:
+            summary = collect(rnn, graded, folder, batch_tasks=cfg.batch_tasks, report=report, observer=watch)
+    console.print(summary_table(summary))
+    print(folder)  # noqa: T201 - the result
+
+
+def collect(
+    rnn: MacroRNN,
+    graded: GradedTasks,
+    folder: Path,
+    *,
+    batch_tasks: int = 8,
+    report: Callable[[str], None] = lambda text: None,
+    observer: Observer | None = None,
+) -> Summary:
+    """Deliberate on graded tasks and keep everything in a folder.
+
+    Args:
+        rnn: the team, with a call log if the run is to survive its process.
+        graded: the tasks.
+        folder: where `traces.jsonl`, `embeddings.safetensors` and `collect.json` are written.
+        batch_tasks: how many tasks deliberate together.
+        report: hears of every batch.
+        observer: hears of progress within it.
+
+    Returns:
+        What the traces come to, as `collect.json` has it too.
+    """
+    writer, tasks = TraceWriter(folder), graded.tasks
+    for start in range(0, len(tasks), batch_tasks):
+        batch = tasks[start : start + batch_tasks]
+        with torch.no_grad():
+            deliberation = rnn(batch, observer=observer)
+        writer.add([graded.trace(transcript) for transcript in deliberation.transcripts])
+        report(f"{start + len(batch)} of {len(tasks)} tasks")
+    report("embedding questions and proposals")
+    writer.finish(rnn.cell.encoder.embed)
+    summary = summarize(read_traces(folder))
+    about = {
+        "agents": [dataclasses.asdict(agent) for agent in rnn.cell.ensemble.records()],
+        "encoder": dict(rnn.cell.encoder.identity()),
+        "seed": rnn.cell.seed,
+        "settings": rnn.settings(),
+        "grading": dict(graded.identity),
+        "counts": dataclasses.asdict(summary),
+    }
+    writer.describe(about)
+    return summary

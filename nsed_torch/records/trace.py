@@ -1,0 +1,202 @@
+"""Traces: graded transcripts in a folder, to be studied many times without a model."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from jaxtyping import Float
+from safetensors import SafetensorError
+from torch import Tensor
+
+from nsed_torch.records.files import write_bytes, write_json
+from nsed_torch.records.transcript import Transcript
+
+TRACES = "traces.jsonl"
+EMBEDDINGS = "embeddings.safetensors"
+ABOUT = "collect.json"
+
+_REMEDY = "rerun the nsed collect that wrote it, which asks no model again"
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A transcript with its grades.
+
+    Args:
+        transcript: what happened.
+        grades: a row a round, an entry a proposal: whether it is right.
+        answers: likewise its final answer; None where there is none.
+
+    Raises:
+        ValueError: unless there is a round, one proposer, grade and answer for every proposal, and one rating for every
+            voter and proposal.
+    """
+
+    transcript: Transcript
+    grades: list[list[bool]]
+    answers: list[list[str | None]]
+
+    def __post_init__(self) -> None:
+        rounds = self.transcript.rounds
+        if not rounds:
+            raise ValueError("expected at least one round, got none")
+        proposals = [len(record.proposals) for record in rounds]
+        # What stands here may come from any JSON.
+        tables: list[tuple[str, Any, Any, str]] = [
+            ("grades", self.grades, bool, "true or false"),
+            ("answers", self.answers, str | None, "a text or null"),
+        ]
+        for name, table, kinds, words in tables:
+            rows = table if isinstance(table, list) and all(isinstance(row, list) for row in table) else []
+            sound = all(isinstance(entry, kinds) for row in rows for entry in row)
+            if not sound or [len(row) for row in rows] != proposals:
+                raise ValueError(
+                    f"expected {name} with {words} for each of {proposals} proposals a round, got {str(table)[:60]}"
+                )
+        for record in rounds:
+            expected = [len(record.proposals)] * len(record.voters)
+            shapes = [[len(row) for row in rows] for rows in (record.ratings, record.vote_mask)]
+            if len(record.proposers) != len(record.proposals) or shapes != [expected, expected]:
+                raise ValueError(
+                    f"round {record.index}: expected {len(record.voters)} voters' ratings and vote_mask of "
+                    f"{len(record.proposers)} proposals, got {len(record.proposals)} proposals and rows of {shapes}"
+                )
+
+    def to_line(self) -> str:
+        """The transcript's JSON with `grades` and `answers` beside its fields, in one line."""
+        data = dataclasses.asdict(self.transcript) | {"grades": self.grades, "answers": self.answers}
+        return json.dumps(data, ensure_ascii=False, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_line(cls, line: bytes, where: str) -> "Trace":
+        """Read what `to_line` wrote.
+
+        Raises:
+            ValueError: in one line with `where`, if it is no trace.
+        """
+        try:
+            data = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{where}: not valid JSON ({error}); {_REMEDY}") from error
+        transcript = Transcript.from_data(data, where)
+        try:
+            return cls(transcript, data.get("grades"), data.get("answers"))
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}; {_REMEDY}") from error
+
+
+class TraceWriter:
+    """Writes a folder of traces so that a killed run can be repeated: `add` by batches, `finish`, `describe`.
+
+    Whoever repeats a run adds the same traces again, replayed from the call log. Lines that stand in the file already
+    are left alone; from the first that differs, the file is written anew. So the file holds at any moment what some
+    run had come to, at most its last line torn, and in the end what a straight run would have written.
+
+    Args:
+        folder: made if missing.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = folder / TRACES
+        self._file.open("ab").close()
+        self._position = 0
+
+    def add(self, traces: Sequence[Trace]) -> None:
+        """Add the traces of a batch; on return they are on disk."""
+        data = "".join(trace.to_line() for trace in traces).encode()
+        with self._file.open("r+b") as file:
+            file.seek(self._position)
+            if file.read(len(data)) != data:
+                self._cut()
+                file.seek(self._position)
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        self._position += len(data)
+
+    def finish(self, embed: Callable[[Sequence[str]], Float[Tensor, "text dim"]]) -> None:
+        """Say that all traces are there: drop what an earlier run had beyond them, and write the embeddings.
+
+        Args:
+            embed: texts to vectors, as the deliberations had them.
+        """
+        if self._file.stat().st_size > self._position:
+            self._cut()
+        # Whatever changed a trace has removed these; what is left belongs to the very same texts.
+        if not (self.folder / EMBEDDINGS).exists():
+            tensors = {}
+            for trace in read_traces(self.folder):
+                task = trace.transcript.task
+                texts = [proposal.text for record in trace.transcript.rounds for proposal in record.proposals]
+                tensors[f"{task.id}/task"] = embed([task.question])[0].float().contiguous()
+                tensors[f"{task.id}/proposals"] = embed(texts).float().contiguous()
+            write_bytes(self.folder / EMBEDDINGS, safetensors.torch.save(tensors))
+
+    def describe(self, about: Mapping[str, Any]) -> None:
+        """Write what made the traces, JSON data."""
+        write_json(self.folder / ABOUT, about)
+
+    def _cut(self) -> None:
+        """Drop every line behind the last that was added, and first what an earlier run made of the whole."""
+        for name in (ABOUT, EMBEDDINGS):
+            (self.folder / name).unlink(missing_ok=True)
+        os.truncate(self._file, self._position)
+
+
+def read_traces(folder: str | Path) -> Iterator[Trace]:
+    """Read a folder's traces one by one, in the order they were collected in.
+
+    Args:
+        folder: of `nsed collect`; an unfinished one gives the traces so far.
+
+    Raises:
+        ValueError: in one line with the file, and the line where there is one: a file that cannot be read or holds no
+            trace, a line that is none, a task that comes twice.
+    """
+    path = Path(folder).expanduser() / TRACES
+    seen: set[str] = set()
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                trace = Trace.from_line(line, f"{path}:{number}")
+                if (name := trace.transcript.task.id) in seen:
+                    raise ValueError(f"{path}:{number}: expected every task once, got {name!r} again; {_REMEDY}")
+                seen.add(name)
+                yield trace
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror}); expected a folder of nsed collect") from error
+    if not seen:
+        raise ValueError(f"{path}: expected traces, got an empty file; {_REMEDY}")
+
+
+def read_embeddings(folder: str | Path) -> dict[str, tuple[Float[Tensor, "dim"], Float[Tensor, "proposal dim"]]]:
+    """Read a folder's embeddings in float32.
+
+    Returns:
+        Task id -> embedding of the question, and of the proposals of all rounds, one round after the other.
+
+    Raises:
+        ValueError: in one line, if the file is missing, as in a folder whose run has not ended, or is none of ours.
+    """
+    path = Path(folder).expanduser() / EMBEDDINGS
+    try:
+        tensors = safetensors.torch.load(path.read_bytes())
+        names = [key.removesuffix("/task") for key in tensors if key.endswith("/task")]
+        return {name: (tensors[f"{name}/task"], tensors[f"{name}/proposals"]) for name in names}
+    except FileNotFoundError as error:
+        raise ValueError(
+            f"{path}: there is no such file; run the same nsed collect again, which goes on where it was"
+        ) from error
+    except (OSError, SafetensorError, KeyError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path}: not readable as embeddings ({reason}); remove it, then {_REMEDY}") from error

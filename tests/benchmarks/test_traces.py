@@ -1,0 +1,141 @@
+"""Collected traces as tensors: unrolled, they decide again what the transcripts say."""
+
+import random
+import re
+
+import pytest
+import torch
+
+from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, ScriptedEngine
+from nsed_torch.benchmarks import Equality, GradedTasks, grade, load_traces
+from nsed_torch.deliberation import Broker, MacroRNN, MacroRNNCell
+from nsed_torch.nn import ConsensusCell, EvidenceHalting
+from nsed_torch.records import Task, TraceWriter, read_traces
+
+RULE = Equality(math_verify=False)
+TASKS = tuple(Task(f"How much is {i} times 7?", f"q{i}", str(7 * i)) for i in range(7))
+GRADED = GradedTasks(TASKS, lambda task, answer: grade(answer, task.target, RULE), {})
+NAMES = ("ann", "bob", "cy", "dee")
+
+
+def write(request):
+    draw = random.Random(request.seed)
+    number = int(re.search(r"How much is (\d)", request.messages[-1].content)[1])
+    if draw.random() < 0.15:
+        return draw.choice(["", "no idea"])
+    return f"seed {request.seed}. Answer: {7 * number + draw.choice([0, 0, 1])}"
+
+
+def judge(request, candidate):
+    """Any float; one in six is missing, and some are tiny."""
+    draw = random.Random(f"{request.seed} {candidate}")
+    if draw.random() < 1 / 6:
+        return None
+    return draw.uniform(-1, 1) * draw.choice([1, 1e-4, 1e-8, 1e-10])
+
+
+def team(budget=False):
+    engine = ScriptedEngine(write, judge)
+    members = [Agent(name, "scripted", decoding=Decoding(max_new_tokens=8 * (i + 1))) for i, name in enumerate(NAMES)]
+    encoder = HashedEncoder(8)
+    consensus = ConsensusCell(8, agents=len(NAMES), slots=3).double()
+    cell = MacroRNNCell(Ensemble({"scripted": engine}, members), encoder, consensus, seed=3)
+    broker = Broker(min_proposers=2, max_proposers=3, min_judges=2, max_judges=2) if budget else None
+    return MacroRNN(cell, halting=EvidenceHalting(rounds=4, min_rounds=1, effort=0.2), broker=broker)
+
+
+def collected(folder, **options):
+    rnn = team(**options)
+    writer = TraceWriter(folder)
+    with torch.no_grad():
+        writer.add([GRADED.trace(transcript) for transcript in rnn(TASKS).transcripts])
+    writer.finish(rnn.cell.encoder.embed)
+    return list(read_traces(folder))
+
+
+@pytest.mark.parametrize("budget", [False, True])
+def test_a_fresh_cell_decides_again_what_the_transcripts_say(tmp_path, budget):
+    traces = collected(tmp_path, budget=budget)
+    episodes = load_traces(tmp_path)
+    lengths = {len(trace.transcript.rounds) for trace in traces}
+    assert len(lengths) > 1
+    output, _ = (
+        ConsensusCell(8, agents=len(NAMES), slots=3)
+        .double()
+        .unroll(
+            episodes.embeddings,
+            episodes.ratings,
+            episodes.vote_mask,
+            episodes.task,
+            voters=episodes.voters.clamp(min=0),
+            authors=episodes.authors,
+            proposal_mask=episodes.proposal_mask,
+            voter_mask=episodes.voter_mask,
+            round_mask=episodes.round_mask,
+        )
+    )
+    for b, trace in enumerate(traces):
+        for r, record in enumerate(trace.transcript.rounds):
+            p = len(record.proposals)
+            torch.testing.assert_close(
+                output.support[b, r, :p].tolist(), record.support, rtol=0, atol=1e-9, msg=f"{b} {r}"
+            )
+            torch.testing.assert_close(output.consensus[b, r, :p].tolist(), record.consensus, rtol=0, atol=1e-9)
+            assert output.winner[b, r] == (-1 if record.winner is None else record.winner)
+
+
+def test_every_entry_is_the_transcripts(tmp_path):
+    traces = collected(tmp_path, budget=True)
+    episodes = load_traces(tmp_path, equality=RULE)
+    assert episodes.ids == tuple(task.id for task in TASKS)
+    assert episodes.agents == NAMES
+    assert (episodes.embeddings.dtype, episodes.dim) == (torch.float64, 8)
+    encoder = HashedEncoder(8)
+    torch.testing.assert_close(episodes.task, encoder.embed([task.question for task in TASKS]).double())
+    for b, trace in enumerate(traces):
+        rounds = trace.transcript.rounds
+        assert episodes.round_mask[b].tolist() == [r < len(rounds) for r in range(episodes.round_mask.shape[1])]
+        assert episodes.last[b] == len(rounds) - 1
+        assert episodes.cost[b, : len(rounds)].tolist() == [float(record.usage.tokens) for record in rounds]
+        assert episodes.cost[b, len(rounds) :].isnan().all()
+        for r, record in enumerate(rounds):
+            v, p = len(record.voters), len(record.proposals)
+            texts = [proposal.text for proposal in record.proposals]
+            assert episodes.embeddings[b, r, :p].float().equal(encoder.embed(texts))
+            assert episodes.vote_mask[b, r, :v, :p].tolist() == record.vote_mask
+            given = [[x or 0.0 for x in row] for row in record.ratings]
+            assert episodes.ratings[b, r, :v, :p].tolist() == given
+            assert [NAMES[i] for i in episodes.voters[b, r, :v].tolist()] == record.voters
+            assert [NAMES[i] for i in episodes.authors[b, r, :p].tolist()] == record.proposers
+            assert episodes.voter_mask[b, r].sum() == v
+            assert episodes.proposal_mask[b, r].sum() == sum(map(bool, texts))
+            assert episodes.correct[b, r, :p].tolist() == trace.grades[r]
+            answers, classes = trace.answers[r], episodes.classes[b, r, :p].tolist()
+            assert [c < 0 for c in classes] == [answer is None for answer in answers]
+            assert [[x == y for x in classes] for y in classes] == [[x == y for x in answers] for y in answers]
+        assert not episodes.vote_mask[b, len(rounds) :].any()
+        assert (episodes.classes[b, len(rounds) :] == -1).all()
+    assert any(answer is None for trace in traces for row in trace.answers for answer in row)
+    assert episodes.correct.any()
+    assert not episodes.correct[~episodes.proposal_mask].any()
+
+
+def test_traces_and_embeddings_that_do_not_belong_together_are_named(tmp_path):
+    traces = collected(tmp_path)
+    writer = TraceWriter(tmp_path)
+    writer.add(traces)
+    with (tmp_path / "traces.jsonl").open("a", encoding="utf-8") as file:
+        file.write(traces[0].to_line().replace('"id": "q0"', '"id": "new"'))
+    with pytest.raises(ValueError, match=r"trace 8: expected embeddings of task 'new' of shapes .*, got \[\]; rerun"):
+        load_traces(tmp_path)
+    lines = (tmp_path / "traces.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    (tmp_path / "traces.jsonl").write_text(lines[0] + lines[1].replace("ann", "zoe"), encoding="utf-8")
+    with pytest.raises(ValueError, match="trace 2: expected the agents ann, bob, cy, dee, as in the first trace"):
+        load_traces(tmp_path)
+
+
+def test_an_unfinished_folder_says_how_to_go_on(tmp_path):
+    traces = collected(tmp_path / "whole")
+    TraceWriter(tmp_path / "part").add(traces[:3])
+    with pytest.raises(ValueError, match="run the same nsed collect again, which goes on where it was"):
+        load_traces(tmp_path / "part")

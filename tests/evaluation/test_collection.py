@@ -1,0 +1,67 @@
+"""What traces come to, counted by hand."""
+
+import pytest
+
+from nsed_torch.evaluation.collection import Accuracy, summarize
+from nsed_torch.records import Proposal, Round, Task, Trace, Transcript, Usage
+
+
+def trace(name, *rounds):
+    """Rounds of (winner, grades); agents are a, b, c."""
+    records = [
+        Round(
+            index=index,
+            proposers=list("abc"[: len(grades)]),
+            voters=[],
+            proposals=[Proposal(agent, "text", "stop") for agent in "abc"[: len(grades)]],
+            ratings=[],
+            vote_mask=[],
+            ballots=[],
+            reliability=[],
+            support=[],
+            consensus=[],
+            winner=winner,
+            all_negative=False,
+            conviction=0.0,
+            decisiveness=0.0,
+            controversy=[],
+            memory=[],
+        )
+        for index, (winner, grades) in enumerate(rounds, start=1)
+    ]
+    grades = [list(grades) for _, grades in rounds]
+    usage = Usage(1, 10, 5, 0.5, 2.0)
+    transcript = Transcript(Task("?", name), [], records, "", "rounds", usage, 0)
+    return Trace(transcript, grades, [["x" if right else None for right in row] for row in grades])
+
+
+def test_accuracies_are_counted():
+    summary = summarize(
+        [
+            trace("one", (0, [True, False, False]), (1, [True, False, False]), (None, [True, True, True])),
+            trace("two", (1, [False, True])),  # stops early, and c was not asked
+            trace("three", (None, [False, False, False]), (2, [False, False, True])),
+        ]
+    )
+    assert summary.accuracies == (
+        Accuracy("answer after round 1", 2, 3),
+        Accuracy("answer after round 2", 2, 3),
+        Accuracy("answer after round 3", 2, 3),
+        Accuracy("a, round 1", 1, 3),
+        Accuracy("b, round 1", 1, 3),
+        Accuracy("c, round 1", 0, 2),
+        Accuracy("oracle, any proposal", 3, 3),
+    )
+    assert (summary.tasks, summary.usage) == (3, Usage(3, 30, 15, 1.5))
+    assert summary.usage.seconds == 6.0
+
+
+@pytest.mark.parametrize(
+    ("right", "tasks", "low", "high"),
+    [(0, 10, 0.0, 0.27754), (10, 10, 0.72246, 1.0), (5, 10, 0.23659, 0.76341), (81, 263, 0.25528, 0.36618)],
+)
+def test_wilsons_interval(right, tasks, low, high):
+    """The last row is Newcombe's published example (Statistics in Medicine 17, 1998)."""
+    accuracy = Accuracy("x", right, tasks)
+    assert accuracy.share == right / tasks
+    assert accuracy.interval == pytest.approx((low, high), abs=1e-4)
