@@ -35,6 +35,7 @@ class CollectConfig:
     rounds: int = 3
     seed: int = 0
     memory_tokens: int = 256
+    cell: str = ""
     output_dir: str = ""
     tasks: dict[str, Any] = field(default_factory=dict)
     ensemble: dict[str, Any] = field(default_factory=dict)
@@ -88,6 +89,8 @@ class TuneConfig:
     seeds: int = 5
     fractions: list[float] = field(default_factory=lambda: [0.6, 0.2, 0.2])
     resume: bool = False
+    broker: bool = False
+    budgeting: dict[str, Any] = field(default_factory=dict)
     output_dir: str = ""
     encoder: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)

@@ -11,10 +11,11 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from nsed_torch.agents import Encoder
-from nsed_torch.benchmarks import Episodes, load_recorded, load_traces, recorded_episodes, split
+from nsed_torch.benchmarks import Episodes, Split, load_recorded, load_traces, recorded_episodes, split
 from nsed_torch.config import conf_dir, instantiate, register
 from nsed_torch.evaluation.baselines import best_single, oracle, plurality_correct
 from nsed_torch.evaluation.comparison import Comparison
+from nsed_torch.experiments.broker import BrokerSettings, tune_broker
 from nsed_torch.experiments.build import consensus_cell
 from nsed_torch.nn import ConsensusCell
 from nsed_torch.records import read_json, write_json
@@ -23,7 +24,7 @@ from nsed_torch.training.trainer import CellTrainer, winners_correct
 
 register()
 
-OWN = ("output_dir", "resume", "seeds")
+OWN = ("output_dir", "resume", "seeds", "broker", "budgeting")
 """Settings that leave a seed's result as it is."""
 
 
@@ -39,8 +40,11 @@ def main(cfg: DictConfig) -> None:
         raise ValueError(f"expected seeds of at least 1, got {cfg.seeds}")
     began = perf_counter()
     episodes = load_episodes(cfg)
+    splits = [split(episodes.ids, cfg.fractions, turn=seed * cfg.fractions[2]) for seed in range(cfg.seeds)]
     report(f"{len(episodes)} tasks, {len(episodes.agents)} agents, {episodes.round_mask.shape[1]} rounds")
-    results = [tune_seed(cfg, episodes, seed, folder / f"seed_{seed}", report) for seed in range(cfg.seeds)]
+    results = [
+        tune_seed(cfg, episodes, seed, parts, folder / f"seed_{seed}", report) for seed, parts in enumerate(splits)
+    ]
     comparison = Comparison.of([result["scores"] for result in results])
     ConsensusCell.from_pretrained(folder / "seed_0" / "cell").save_pretrained(folder / "cell", card=comparison.card())
     comparison.write(
@@ -52,6 +56,11 @@ def main(cfg: DictConfig) -> None:
         seconds=round(perf_counter() - began, 1),
     )
     console.print(comparison.table())
+    if cfg.broker:
+        settings: BrokerSettings = instantiate(cfg.budgeting)
+        recorded = load_recorded(cfg.data_dir, agents=cfg.agents, max_parameters_b=cfg.max_parameters_b)
+        tune_broker(recorded, folder, splits, settings=settings, report=report)
+        report(f"plot: {folder / 'cost.png'}")
     print(folder / "metrics.json")  # noqa: T201 - the result
 
 
@@ -75,7 +84,9 @@ def load_episodes(cfg: DictConfig) -> Episodes:
     return recorded_episodes(recorded, encoder, rounds=cfg.rounds)
 
 
-def tune_seed(cfg: DictConfig, episodes: Episodes, seed: int, folder: Path, report: partial[None]) -> dict[str, Any]:
+def tune_seed(
+    cfg: DictConfig, episodes: Episodes, seed: int, parts: Split, folder: Path, report: partial[None]
+) -> dict[str, Any]:
     """Train on one division of the tasks and compare on its test part.
 
     Every seed turns the ring of hashed ids on by the size of the test part, so that seeds test different tasks until
@@ -85,7 +96,8 @@ def tune_seed(cfg: DictConfig, episodes: Episodes, seed: int, folder: Path, repo
     Args:
         cfg: a composed config of `nsed tune`.
         episodes: all tasks.
-        seed: of the division and of training.
+        seed: of training.
+        parts: the division.
         folder: where the seed's checkpoint, log, cell and result go.
         report: hears how training went.
 
@@ -102,7 +114,6 @@ def tune_seed(cfg: DictConfig, episodes: Episodes, seed: int, folder: Path, repo
             raise ValueError(f"{folder}: expected a run of the same settings to resume, got another: change output_dir")
         report(f"seed {seed}: done before")
         return result
-    parts = split(episodes.ids, cfg.fractions, turn=seed * cfg.fractions[2])
     accuracy = episodes.by_agent()[0][parts.train].float().mean(0)
     episodes = episodes.sorted_by(accuracy)
     train, validation, test = (episodes.select(rows) for rows in parts)

@@ -1,0 +1,139 @@
+"""`nsed tune broker=true`: the round-by-round broker on recorded answers, cost against accuracy."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from nsed_torch.benchmarks import Equality, RecordedAnswers, Split
+from nsed_torch.evaluation.cost import Curve, cost_json, cost_plot, cost_tables, oracle_curve
+from nsed_torch.evaluation.statistics import estimate
+from nsed_torch.records import write_json
+from nsed_torch.training.broker_fit import fit_broker
+from nsed_torch.training.partial import Pool, all_teams, tune_cell, verdict
+from nsed_torch.training.static import best_teams, random_teams, shortlist
+
+POLICIES = ("tuned broker", "static best-k", "static best subset", "random-k", "oracle")
+
+
+@dataclass(frozen=True)
+class BrokerSettings:
+    """How the broker is fitted and at which budgets it is shown.
+
+    Args:
+        budgets: shares of the full team's mean cost.
+        pool: most agents the broker may choose from.
+        steps: of the cell's tuning.
+        ridges: strengths of regularisation, of which validation tasks choose one.
+
+    Raises:
+        ValueError: if a number is out of range.
+    """
+
+    budgets: Sequence[float] = (0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0)
+    pool: int = 8
+    steps: int = 250
+    ridges: Sequence[float] = (3.0, 10.0, 30.0)
+
+    def __post_init__(self) -> None:
+        if not self.budgets or not all(b > 0 for b in self.budgets):
+            raise ValueError(f"expected budgets above 0, got {list(self.budgets)}")
+        if not 1 <= self.pool <= 10:
+            raise ValueError(f"expected a pool of 1 to 10 agents, got {self.pool}")
+        if self.steps < 1 or not self.ridges or not all(r > 0 for r in self.ridges):
+            raise ValueError(f"expected steps and ridges above 0, got {self.steps} and {list(self.ridges)}")
+
+
+def tune_broker(
+    recorded: RecordedAnswers,
+    folder: Path,
+    splits: Sequence[Split],
+    *,
+    settings: BrokerSettings | None = None,
+    equality: Equality | None = None,
+    report: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Tune the broker on each split, report all of them together, write `cost.json` and `cost.png`.
+
+    Args:
+        recorded: answers of agents whose parameters are known.
+        folder: where results go.
+        splits: of the tasks.
+        settings: how.
+        equality: when answers agree.
+        report: hears of every split.
+
+    Returns:
+        What `cost.json` holds.
+
+    Raises:
+        ValueError: if the parameters of an agent are not known, or the plot cannot be drawn.
+    """
+    settings = settings or BrokerSettings()
+    budgets = torch.tensor(sorted(settings.budgets), dtype=torch.float64)
+    everybody = Pool.of(recorded, equality)
+    sums = torch.zeros(len(POLICIES), 2, len(budgets), len(everybody), dtype=torch.float64)
+    full, count = torch.zeros(2, len(everybody), dtype=torch.float64)
+    for seed, part in enumerate(splits):
+        rows, right, ridge = one_split(settings, everybody, part, budgets, seed)
+        sums[:, :, :, part.test] += rows
+        full[part.test] += right
+        count[part.test] += 1
+        report(f"broker, seed {seed}: ridge {ridge:g} chosen on {len(part.validation)} tasks")
+    tested = count > 0
+    curves = [Curve(name, *(means[..., tested] / count[tested])) for name, means in zip(POLICIES, sums, strict=True)]
+    team = estimate((full[tested] / count[tested])[None])
+    found = {"agents": list(recorded.agents), "splits": len(splits), **cost_json(curves, budgets.tolist(), team)}
+    write_json(folder / "cost.json", found)
+    title = f"{int(tested.sum())} questions, {len(recorded.agents)} agents, {len(splits)} splits"
+    cost_plot(curves, folder / "cost.png", full=team, title=title)
+    Console(width=120).print(*cost_tables(curves, budgets.tolist(), team.mean))
+    return found
+
+
+def one_split(
+    settings: BrokerSettings, everybody: Pool, part: Split, budgets: Tensor, seed: int
+) -> tuple[Tensor, Tensor, float]:
+    """Cost shares and accuracy on one split's test tasks, [policy, 2, budget, question], the full team's, the ridge.
+
+    Args:
+        settings: as of `tune_broker`.
+        everybody: all agents.
+        part: the split.
+        budgets: shares of the full team's mean cost on training and validation tasks.
+        seed: of the cell's tuning and of random teams.
+    """
+    fit = torch.cat([part.train, part.validation])
+    team = everybody.by_accuracy(fit)
+    whole = float(team.cost[fit].sum(1).mean())
+    pool = shortlist(team, fit, budgets * whole, settings.pool)
+    team_cell = tune_cell(team, part.train, part.validation, steps=settings.steps, seed=seed)
+    same = pool.agents == team.agents
+    cell = team_cell if same else tune_cell(pool, part.train, part.validation, steps=settings.steps, seed=seed)
+    prefixes = torch.ones(len(team.agents), len(team.agents), dtype=torch.bool).tril()
+    fitted = fit_broker(cell, pool, part.train, part.validation, ridges=settings.ridges)
+    test = pool.select(part.test)
+    tuned = []
+    for budget in (budgets * whole).tolist():
+        outcomes = [(share, broker(test)) for share, broker in fitted.within(budget)]
+        tuned.append(
+            torch.stack([sum(s * o.cost for s, o in outcomes), sum(s * o.right.double() for s, o in outcomes)])
+        )
+    mean_budgets = budgets * whole
+    shortlisted = all_teams(len(pool.agents))[1:]
+    pairs = [
+        torch.stack(tuned, 1),
+        torch.stack(best_teams(team_cell, team, prefixes, fit, part.test, mean_budgets)),
+        torch.stack(best_teams(cell, pool, shortlisted, fit, part.test, mean_budgets)),
+        torch.stack(random_teams(team, part.test, mean_budgets, seed=seed)),
+    ]
+    rows = torch.stack(pairs)
+    rows[:, 0] /= whole
+    asked = torch.ones(len(part.test), len(team.agents), dtype=torch.bool)
+    right = verdict(team_cell, team.select(part.test), asked).right.double()
+    oracle = oracle_curve(team.correct[part.test], team.cost[part.test] / whole, budgets.tolist())
+    return torch.cat([rows, torch.stack([oracle.cost, oracle.right])[None]]), right, fitted.ridge

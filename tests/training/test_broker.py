@@ -1,0 +1,156 @@
+"""The round-by-round broker: what it may see, what it may spend, what it learns."""
+
+import functools
+import math
+
+import pytest
+import torch
+
+from nsed_torch.nn import ConsensusCell, Telemetry
+from nsed_torch.training.broker import RoundBroker
+from nsed_torch.training.broker_fit import BrokerFit
+from nsed_torch.training.partial import Pool, all_teams, all_verdicts, tune_cell, verdict
+
+ACCURACY = {"easy": (0.99, 0.98, 0.97, 0.96), "hard": (0.5, 0.48, 0.45, 0.4)}
+
+
+def made(tasks: int = 200, seed: int = 0) -> Pool:
+    """Half easy tasks, half hard: four agents, independent given the kind; wrong answers are one of five."""
+    draw = torch.Generator().manual_seed(seed)
+    chance = torch.tensor([ACCURACY["easy"], ACCURACY["hard"]])[torch.arange(tasks) % 2]
+    correct = torch.rand(tasks, 4, generator=draw) < chance
+    wrong = torch.randint(1, 6, (tasks, 4), generator=draw)
+    classes = torch.where(correct, 0, wrong)
+    missing = torch.rand(tasks, 4, generator=draw) < 0.05
+    length = torch.randn(tasks, 4, generator=draw).double()
+    cost = torch.tensor([2.0, 2.0, 1.0, 1.0]).double() * (0.3 * length).exp()
+    return Pool(("a", "b", "c", "d"), torch.where(missing, -1, classes), correct & ~missing, cost, length)
+
+
+@functools.cache
+def fitted() -> tuple[Pool, BrokerFit]:
+    pool = made()
+    tasks = torch.arange(len(pool))
+    cell = tune_cell(pool, tasks[:150], tasks[150:], steps=30)
+    return pool, BrokerFit(cell, pool, tasks)
+
+
+def test_untrained_it_asks_everybody() -> None:
+    pool = made(20)
+    broker = RoundBroker(ConsensusCell(1, 4, slots=1), Telemetry(pool.agents), torch.ones(4), torch.ones(2, 4))
+    outcome = broker(pool)
+    assert outcome.asked.all()
+    assert torch.equal(outcome.cost, pool.cost.sum(1))
+
+
+def test_what_was_not_asked_for_has_no_influence() -> None:
+    _, fit = fitted()
+    [(_, broker), *_] = fit.within(3.0)
+    pool = made(200, seed=1)
+    outcome = broker(pool)
+    assert 0 < outcome.asked.double().mean() < 1
+    unseen = ~outcome.asked
+    other = Pool(
+        pool.agents,
+        torch.where(unseen, 0, pool.classes),
+        torch.where(unseen, ~pool.correct, pool.correct),
+        torch.where(unseen, 1e6, pool.cost),
+        torch.where(unseen, 50.0, pool.length),
+    )
+    for old, new in zip(outcome, broker(other), strict=True):
+        assert torch.equal(old, new)
+    # An answer that was asked for does count.
+    flipped = Pool(pool.agents, torch.where(outcome.asked, 9, pool.classes), *(pool.correct, pool.cost, pool.length))
+    assert not torch.equal(broker(flipped).asked, outcome.asked)
+
+
+@pytest.mark.parametrize("cap", [0.5, 3.0, 6.0, 7.5])
+def test_caps_are_never_exceeded(cap: float) -> None:
+    pool, fit = fitted()
+    [(_, free)] = fit.within(math.inf)
+    allowance = pool.cost.amax(0)
+    broker = RoundBroker(fit.cell, fit.telemetry, fit.costs, fit.habits, cap=cap, allowance=allowance)
+    broker.load_state_dict({**free.state_dict(), "allowance": allowance})
+    capped = broker(pool)
+    assert (capped.cost <= cap).all()
+    assert capped.asked.any() == (cap >= float(allowance.min()))
+    assert (free(pool).cost > cap).any()
+
+
+def test_a_cap_needs_allowances() -> None:
+    with pytest.raises(ValueError, match=r"broker cap: expected the agents' allowances with a cap, got cap=2.0 alone"):
+        RoundBroker(ConsensusCell(1, 2, slots=1), Telemetry(["a", "b"]), torch.ones(2), torch.ones(2, 2), cap=2.0)
+
+
+def test_easy_tasks_end_cheaper_than_contested_ones() -> None:
+    _, fit = fitted()
+    pool = made(400, seed=2)
+    cost = sum(share * broker(pool).cost for share, broker in fit.within(4.0))
+    easy, hard = cost[0::2], cost[1::2]
+    assert easy.mean() < 0.7 * hard.mean()
+
+
+@pytest.mark.parametrize("budget", [0.3, 1.5, 3.0, 4.5])
+def test_the_mean_budget_is_met_on_fitted_tasks(budget: float) -> None:
+    pool, fit = fitted()
+    brokers = fit.within(budget)
+    assert sum(share for share, _ in brokers) == pytest.approx(1)
+    spent = sum(share * float(broker(pool).cost.mean()) for share, broker in brokers)
+    assert spent == pytest.approx(budget, rel=1e-6) or (len(brokers) == 1 and spent <= budget)
+
+
+@pytest.mark.parametrize("price", [0.0, 0.02, 0.1])
+def test_rounds_spend_what_the_regressions_foresaw(price: float) -> None:
+    pool, fit = fitted()
+    broker, mean = fit.at(price)
+    assert float(broker(pool).cost.mean()) == pytest.approx(mean, rel=1e-9)
+
+
+def test_it_beats_a_fixed_team_of_its_price() -> None:
+    _, fit = fitted()
+    pool = made(1500, seed=3)
+    outcomes = [(share, broker(pool)) for share, broker in fit.within(4.0)]
+    cost = sum(share * float(o.cost.mean()) for share, o in outcomes)
+    accuracy = sum(share * float(o.right.double().mean()) for share, o in outcomes)
+    found = all_verdicts(fit.cell, pool, all_teams(4))
+    spent = pool.cost.mean(0) @ all_teams(4).double().T
+    affordable = found.right.double().mean(0)[spent <= cost]
+    assert accuracy > float(affordable.max())
+
+
+def test_a_benched_agent_is_not_asked() -> None:
+    pool = made(20)
+    telemetry = Telemetry(pool.agents, clock=lambda: 0.0)
+    telemetry.failure("b")
+    broker = RoundBroker(ConsensusCell(1, 4, slots=1), telemetry, torch.ones(4), torch.ones(2, 4))
+    assert broker(pool).asked.tolist() == [[True, False, True, True]] * 20
+
+
+def test_large_pools_are_refused() -> None:
+    pool = made(4)
+    wide = pool.select(agents=[0] * 11)
+    with pytest.raises(ValueError, match=r"expected a pool of at most 10 agents, got 11: shortlist them first"):
+        BrokerFit(ConsensusCell(1, 11, slots=1), wide, torch.arange(4))
+
+
+def test_a_verdict_is_the_cells_on_the_team_alone() -> None:
+    pool = made(50)
+    cell = tune_cell(pool, torch.arange(30), torch.arange(30, 50), steps=10)
+    teams = all_teams(4)
+    everything = all_verdicts(cell, pool, teams)
+    for number in (1, 6, 15):
+        found = verdict(cell, pool, teams[number].expand(50, -1))
+        assert torch.equal(everything.winner[:, number], found.winner)
+        assert torch.equal(everything.agree[:, number], found.agree)
+        torch.testing.assert_close(everything.lead[:, number], found.lead)
+    assert (everything.winner[:, 0] == -1).all()
+    assert not everything.right[:, 0].any()
+
+
+def test_tuning_helps_the_better_agent() -> None:
+    pool = made(400)
+    skewed = Pool(pool.agents, pool.classes, pool.classes == pool.classes[:, :1], pool.cost, pool.length)
+    cell = tune_cell(skewed, torch.arange(300), torch.arange(300, 400), steps=60)
+    right = verdict(cell, skewed, torch.ones(400, 4, dtype=torch.bool)).right
+    fresh = verdict(ConsensusCell(1, 4, slots=1), skewed, torch.ones(400, 4, dtype=torch.bool)).right
+    assert right.double().mean() > fresh.double().mean()
