@@ -17,8 +17,8 @@ from nsed_torch import __version__
 VERBS = {
     "deliberate": "ask a team of local models one question and see how they got to the answer",
     "collect": "record what a team said to many questions, graded, to study it many times",
+    "tune": "fit vote, gate, trust, broker or judges to what was recorded, and say whether it helped",
     "fetch": "get the weights of an ensemble ahead of time",
-    "tune": "fit vote, gate and trust to recorded answers, and say whether it helped",
     "report": "turn a run folder into a page one can read",
     "bench": "measure the engine on this machine",
 }

@@ -1,5 +1,6 @@
 """Everything that talks to a language model: engines, ensembles, prompts, the encoder, weights."""
 
+from nsed_torch.agents.adapters import adapter_parameters, add_adapter, save_adapter
 from nsed_torch.agents.encoder import Encoder, SentenceEncoder
 from nsed_torch.agents.ensemble import Agent, Ensemble, Progress
 from nsed_torch.agents.loading import load_backbone, load_encoder
@@ -46,10 +47,13 @@ __all__ = [
     "TransformersEngine",
     "Weights",
     "Wheel",
+    "adapter_parameters",
+    "add_adapter",
     "call_seed",
     "load_backbone",
     "load_encoder",
     "parse_score",
     "resolve",
+    "save_adapter",
     "unfence",
 ]

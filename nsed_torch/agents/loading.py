@@ -1,15 +1,12 @@
 """Building engines and encoders from weights on disk."""
 
-import hashlib
-import warnings
 from collections.abc import Mapping
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
+from nsed_torch.agents.adapters import adapter_folder, fingerprint, load_adapters
 from nsed_torch.agents.encoder import SentenceEncoder
 from nsed_torch.agents.transformers_engine import TransformersEngine
 from nsed_torch.agents.weights import Weights, resolve
@@ -51,7 +48,7 @@ def load_backbone(
     if dtype not in DTYPES:
         raise ValueError(f"expected dtype to be one of {', '.join(DTYPES)}, got {dtype!r}")
     torch_dtype = native_dtype() if dtype == "auto" else getattr(torch, dtype)
-    folders = {name: _adapter_folder(name, path) for name, path in (adapters or {}).items()}
+    folders = {name: adapter_folder(name, path) for name, path in (adapters or {}).items()}
     found = resolve(weights)
 
     from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415 - imported where an engine is built
@@ -77,10 +74,10 @@ def load_backbone(
         **{package: version(package) for package in ("torch", "transformers")},
     }
     return TransformersEngine(
-        _with_adapters(model, folders),
+        load_adapters(model, folders),
         tokenizer,
         identity=identity,
-        adapters={name: _fingerprint(folder) for name, folder in folders.items()},
+        adapters={name: fingerprint(folder) for name, folder in folders.items()},
         chat_template=chat_template,
         context_window=context_window,
         max_batch=max_batch,
@@ -135,31 +132,3 @@ def _quantization_config(quantization: str, dtype: torch.dtype) -> Any:
         bnb_4bit_use_double_quant=torch.accelerator.is_available(),
         bnb_4bit_compute_dtype=dtype,
     )
-
-
-def _with_adapters(model: nn.Module, folders: Mapping[str, Path]) -> nn.Module:
-    if not folders:
-        return model
-    from peft import PeftModel  # noqa: PLC0415
-
-    (first, folder), *rest = folders.items()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # peft's, of what transformers will rename
-        wrapped = PeftModel.from_pretrained(model, folder, adapter_name=first)
-        for name, path in rest:
-            wrapped.load_adapter(path, adapter_name=name)
-    module: nn.Module = wrapped
-    return module
-
-
-def _adapter_folder(name: str, path: str) -> Path:
-    folder = Path(path).expanduser()
-    if not (folder / "adapter_model.safetensors").is_file():
-        raise ValueError(f"adapter {name!r}: expected adapter_model.safetensors in {folder}: save it with safetensors")
-    return folder
-
-
-def _fingerprint(folder: Path) -> str:
-    digest = hashlib.sha256((folder / "adapter_config.json").read_bytes())
-    digest.update((folder / "adapter_model.safetensors").read_bytes())
-    return digest.hexdigest()[:16]

@@ -1,11 +1,13 @@
 """Drawing tokens row by row, so that what a row says does not depend on its neighbours."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nsed_torch.agents.chat import Chat
 from nsed_torch.agents.requests import Decoding
 
 NUCLEUS_GUESS = 512
@@ -109,3 +111,27 @@ def invert(
     cumulative = kept.cumsum(dim=-1)
     rank = (cumulative > uniform[:, None] * cumulative[:, -1:]).int().argmax(dim=-1)
     return order.gather(1, rank[:, None])[:, 0]
+
+
+class RowStops:
+    """Stops each row at its own allowance, or where a plain-template model opens another turn.
+
+    Args:
+        allowances: tokens each row may write.
+        prompt_length: columns of the padded prompt.
+        chat: whose `stop`, if there is one, ends a row.
+    """
+
+    def __init__(self, allowances: Sequence[int], prompt_length: int, chat: Chat) -> None:
+        self.allowances = torch.tensor(allowances)
+        self.prompt_length = prompt_length
+        self.chat = chat
+
+    def __call__(self, input_ids: Int[Tensor, "row length"], scores: Any, **kwargs: Any) -> Tensor:
+        """Which rows are done."""
+        written = input_ids[:, self.prompt_length :]
+        done = written.shape[1] >= self.allowances.to(input_ids.device)
+        if self.chat.stop is None:
+            return done
+        tails = self.chat.tokenizer.batch_decode(written[:, -8:])
+        return done | torch.tensor([self.chat.stop in tail for tail in tails], device=input_ids.device)

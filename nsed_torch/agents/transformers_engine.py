@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
@@ -18,8 +18,9 @@ from nsed_torch.agents.requests import (
     Message,
     RateRequest,
     Rating,
+    RatingScale,
 )
-from nsed_torch.agents.sampling import RowSampler
+from nsed_torch.agents.sampling import RowSampler, RowStops
 
 MIN_ANSWER = 16
 """Tokens of answer below which a prompt counts as too long, unless less was asked for."""
@@ -38,7 +39,7 @@ class TransformersEngine(nn.Module):
         model: a causal language model, or a `PeftModel` around one.
         tokenizer: its tokenizer.
         identity: what tells this backbone from another: name, revision, quantization, dtype.
-        adapters: name -> fingerprint of every adapter the model has loaded.
+        adapters: name -> fingerprint of every adapter the model has loaded, or what computes it for one that learns.
         chat_template: None for the tokenizer's own, "plain", or Jinja text.
         context_window: positions the model may use; None takes the model's own limit.
         max_batch: rows of one batch; callers split longer lists.
@@ -50,7 +51,7 @@ class TransformersEngine(nn.Module):
         tokenizer: Any,
         *,
         identity: Mapping[str, Any],
-        adapters: Mapping[str, str] | None = None,
+        adapters: Mapping[str, str | Callable[[], str]] | None = None,
         chat_template: str | None = None,
         context_window: int | None = None,
         max_batch: int = 32,
@@ -85,9 +86,11 @@ class TransformersEngine(nn.Module):
         if adapter is not None and adapter not in self.adapters:
             known = ", ".join(sorted(self.adapters)) or "none"
             raise ValueError(f"expected a loaded adapter, got {adapter!r}: add it to the backbone's adapters ({known})")
+        # One that learns is another adapter after every step: calls made before must not answer for it.
+        fingerprint = self.adapters[adapter] if adapter else None
         return {
             **self._identity,
-            "adapter": self.adapters[adapter] if adapter else None,
+            "adapter": fingerprint() if callable(fingerprint) else fingerprint,
             "chat_template": self.chat.fingerprint,
             "context_window": self.context_window,
         }
@@ -115,7 +118,7 @@ class TransformersEngine(nn.Module):
             self._allowance(len(p), r.decoding.max_new_tokens) for p, r in zip(prompts, requests, strict=True)
         ]
         ids, mask = pad(prompts, self._stop_ids[0], side="left")
-        stopping = _RowStops(allowances, ids.shape[1], self.chat)
+        stopping = RowStops(allowances, ids.shape[1], self.chat)
         output = self.model.generate(
             input_ids=ids.to(self.device),
             attention_mask=mask.to(self.device),
@@ -182,6 +185,16 @@ class TransformersEngine(nn.Module):
         read = [n + sum(len(row) - n for row in rows) for rows, n in zip(prompts, shared, strict=True)]
         return output.logits[torch.arange(len(suffixes)), place.to(self.device)], read
 
+    def expected_ratings(self, requests: Sequence[RateRequest]) -> Float[Tensor, "candidate"]:
+        """Ratings of every candidate of every request, in order: `rate` for those who want gradients.
+
+        Raises:
+            ContextWindowError: if a prompt exceeds the window.
+        """
+        logits, _ = self.rating_logits(requests)
+        rows = logits.split([len(r.candidates) for r in requests])
+        return torch.cat([self._verdict(own, r.scale)[0] for own, r in zip(rows, requests, strict=True)])
+
     def _prefill(
         self, prefixes: list[list[int]], requests: Sequence[RateRequest]
     ) -> tuple[Any, Int[Tensor, "row length"]]:
@@ -203,12 +216,7 @@ class TransformersEngine(nn.Module):
     def _rating(
         self, request: RateRequest, logits: Float[Tensor, "candidate token"], read: int, seconds: float
     ) -> Rating:
-        labels = self._labels.setdefault(request.scale.labels, [])
-        if not labels:
-            labels.extend(self.chat.label_ids(request.scale.labels))
-        on_scale = logits.float()[:, labels]
-        values = on_scale.softmax(dim=-1) @ torch.tensor(request.scale.values, device=logits.device)
-        coverage = (on_scale.logsumexp(dim=-1) - logits.float().logsumexp(dim=-1)).exp()
+        values, coverage = self._verdict(logits, request.scale)
         return Rating(
             # A model that overflows has given no rating.
             values=tuple(None if math.isnan(v) else v for v in values.clamp(-1, 1).tolist()),
@@ -216,6 +224,17 @@ class TransformersEngine(nn.Module):
             prompt_tokens=read,
             seconds=seconds,
         )
+
+    def _verdict(
+        self, logits: Float[Tensor, "candidate token"], scale: RatingScale
+    ) -> tuple[Float[Tensor, "candidate"], Float[Tensor, "candidate"]]:
+        """Expected value of the scale under the labels' probabilities, and their share of the whole vocabulary's."""
+        labels = self._labels.setdefault(scale.labels, [])
+        if not labels:
+            labels.extend(self.chat.label_ids(scale.labels))
+        on_scale = logits.float()[:, labels]
+        values = on_scale.softmax(dim=-1) @ torch.tensor(scale.values, device=logits.device)
+        return values, (on_scale.logsumexp(dim=-1) - logits.float().logsumexp(dim=-1)).exp()
 
     def _generation(
         self, request: GenerateRequest, prompt_tokens: int, row: list[int], allowance: int, seconds: float
@@ -250,23 +269,6 @@ class TransformersEngine(nn.Module):
 
     def _adapter_rows(self, adapters: Sequence[str | None]) -> dict[str, Any]:
         return {"adapter_names": [a or BASE for a in adapters]} if self.adapters else {}
-
-
-class _RowStops:
-    """Stops each row at its own allowance, or where a plain-template model opens another turn."""
-
-    def __init__(self, allowances: Sequence[int], prompt_length: int, chat: Chat) -> None:
-        self.allowances = torch.tensor(allowances)
-        self.prompt_length = prompt_length
-        self.chat = chat
-
-    def __call__(self, input_ids: Int[Tensor, "row length"], scores: Any, **kwargs: Any) -> Tensor:
-        written = input_ids[:, self.prompt_length :]
-        done = written.shape[1] >= self.allowances.to(input_ids.device)
-        if self.chat.stop is None:
-            return done
-        tails = self.chat.tokenizer.batch_decode(written[:, -8:])
-        return done | torch.tensor([self.chat.stop in tail for tail in tails], device=input_ids.device)
 
 
 def pad(

@@ -1,5 +1,6 @@
 """Tasks with targets: recorded answers, when answers are equal and right, and how tasks are divided."""
 
+from nsed_torch.benchmarks.candidates import write_candidates
 from nsed_torch.benchmarks.canonical import canonical
 from nsed_torch.benchmarks.episodes import Episodes, recorded_episodes
 from nsed_torch.benchmarks.equality import Equality, agreement, plurality
@@ -28,4 +29,5 @@ __all__ = [
     "read_tasks",
     "recorded_episodes",
     "split",
+    "write_candidates",
 ]

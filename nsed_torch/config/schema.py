@@ -91,6 +91,11 @@ class TuneConfig:
     resume: bool = False
     broker: bool = False
     budgeting: dict[str, Any] = field(default_factory=dict)
+    judges: bool = False
+    ensemble: dict[str, Any] = field(default_factory=dict)
+    rating: dict[str, Any] = field(default_factory=dict)
+    prompts: dict[str, Any] = field(default_factory=dict)
+    lora: dict[str, Any] = field(default_factory=dict)
     output_dir: str = ""
     encoder: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)

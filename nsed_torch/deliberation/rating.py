@@ -92,6 +92,19 @@ class VerdictRating:
         progress: Progress | None = None,
     ) -> list[JudgeReply]:
         """Answer all questions: one rating request each."""
+        requests = self.requests(prompts, questions)
+        return [
+            JudgeReply(
+                rating.values,
+                ("",) * len(rating.values),
+                question.judge.usage(rating.prompt_tokens, 0, rating.seconds),
+                _named(question, rating.notes),
+            )
+            for question, rating in zip(questions, ensemble.rate(requests, progress), strict=True)
+        ]
+
+    def requests(self, prompts: Prompts, questions: Sequence[JudgeQuestion]) -> list[RateRequest]:
+        """What the judges' engines are asked, one request a question."""
         template = prompts.fingerprint("rate")
         requests = []
         for question in questions:
@@ -107,15 +120,7 @@ class VerdictRating:
                     template=template,
                 )
             )
-        return [
-            JudgeReply(
-                rating.values,
-                ("",) * len(rating.values),
-                question.judge.usage(rating.prompt_tokens, 0, rating.seconds),
-                _named(question, rating.notes),
-            )
-            for question, rating in zip(questions, ensemble.rate(requests, progress), strict=True)
-        ]
+        return requests
 
     def most_tokens(self, prompts: Prompts, engine: Engine, question: JudgeQuestion) -> tuple[int, int]:
         """The prefix once, every candidate's suffix, nothing written."""

@@ -17,6 +17,7 @@ from nsed_torch.evaluation.baselines import best_single, oracle, plurality_corre
 from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.experiments.broker import BrokerSettings, tune_broker
 from nsed_torch.experiments.build import consensus_cell
+from nsed_torch.experiments.judges import tune_judges
 from nsed_torch.nn import ConsensusCell
 from nsed_torch.records import read_json, write_json
 from nsed_torch.training.logs import FileLog, Log, TensorBoardLog
@@ -24,7 +25,7 @@ from nsed_torch.training.trainer import CellTrainer, winners_correct
 
 register()
 
-OWN = ("output_dir", "resume", "seeds", "broker", "budgeting")
+OWN = ("output_dir", "resume", "seeds", "broker", "budgeting", "judges", "ensemble", "rating", "prompts", "lora")
 """Settings that leave a seed's result as it is."""
 
 
@@ -36,6 +37,10 @@ def main(cfg: DictConfig) -> None:
     report = partial(console.print, style="dim", markup=False, emoji=False, soft_wrap=True)
     if not cfg.data_dir:
         raise ValueError("expected recorded answers or traces, got no folder: pass data_dir=DIR")
+    if cfg.judges:
+        tune_judges(cfg, folder, report)
+        print(folder / "metrics.json")  # noqa: T201 - the result
+        return
     if cfg.seeds < 1:
         raise ValueError(f"expected seeds of at least 1, got {cfg.seeds}")
     began = perf_counter()

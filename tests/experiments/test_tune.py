@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, ScriptedEngine
-from nsed_torch.benchmarks import Equality, GradedTasks, grade, load_recorded, recorded_episodes
+from nsed_torch.benchmarks import Equality, GradedTasks, grade, load_recorded, recorded_episodes, write_candidates
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
 from nsed_torch.nn import ConsensusCell
 from nsed_torch.records import Task, TraceWriter, read_json
@@ -114,6 +114,16 @@ def test_a_sweep_ends_with_one_table(nsed, data, tmp_path):
 def test_faults_are_one_line(nsed, data, arguments, complaint):
     given = [] if not arguments or arguments[0].startswith("data_dir") else [f"data_dir={data}"]
     assert complaint in nsed.fault("tune", *given, *arguments)
+
+
+def test_judges_are_trained_by_the_same_verb(nsed):
+    tasks = [Task(f"{i} + {i} = ?", f"t{i}", str(2 * i)) for i in range(16)]
+    write_candidates(nsed.folder / "pairs", tasks, count=2)
+    small = "lora.steps=1", "lora.batch=2", "lora.validation_tasks=1", "lora.test_tasks=2", "lora.rank=2"
+    out = nsed.ok("tune", "judges=true", "data_dir=pairs", "output_dir=out", *nsed.tiny[1:], *small)
+    assert "judges on 2 held-out tasks" in out
+    assert set(read_json(nsed.folder / "out/metrics.json")["judges"]) == {"solver", "skeptic", "explainer"}
+    assert (nsed.folder / "out/adapters/skeptic/adapter_model.safetensors").is_file()
 
 
 NAMES = ("ann", "bob", "cyd")

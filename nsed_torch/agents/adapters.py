@@ -1,0 +1,182 @@
+"""LoRA adapters: fresh ones that learn, their parameters, the folders they are kept in."""
+
+import hashlib
+import json
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from nsed_torch.agents.transformers_engine import TransformersEngine
+from nsed_torch.records import write_files
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+"""What peft keeps an adapter in."""
+
+ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
+"""The attention's linear layers, as most families name them."""
+
+
+def add_adapter(
+    engine: TransformersEngine,
+    name: str,
+    *,
+    rank: int = 8,
+    alpha: float = 16.0,
+    targets: Sequence[str] = ATTENTION,
+    seed: int = 0,
+) -> None:
+    """Give an engine a fresh LoRA adapter that can learn.
+
+    `W x` becomes `W x + (alpha / rank) B A x` with `A` random and `B = 0`, so the adapter changes nothing at the
+    start. Its parameters require gradients, in float32 where the model computes in half precision.
+
+    Args:
+        engine: what holds the model; other adapters stay as they are.
+        name: by which requests and agents call the adapter.
+        rank: rows of A.
+        alpha: strength.
+        targets: names of the linear layers that get one.
+        seed: of A.
+
+    Raises:
+        ValueError: if the name is taken or cannot name a submodule, rank or alpha is not above 0, or the model has
+            no such layers.
+
+    Source: LoRA, Hu et al. 2021 (published).
+    """
+    if name in engine.adapters:
+        raise ValueError(f"expected a new adapter, the backbone has one named {name!r}: choose another name")
+    if "." in name or name in "lora_" or hasattr(nn.ModuleDict(), name):
+        raise ValueError(f"expected an adapter name that can name a submodule, got {name!r}: rename the agent")
+    if rank < 1 or not alpha > 0:
+        raise ValueError(f"expected an adapter's rank of at least 1 and alpha above 0, got {rank} and {alpha}")
+    learning = [p for p in engine.parameters() if p.requires_grad]
+    engine.model = _wrapped(engine.model, name, rank, alpha, targets, seed).eval()
+    engine.adapters[name] = lambda: digest(adapter_files(engine, name).values())
+    # peft lets the adapter that was named last learn, and no other.
+    engine.requires_grad_(False)
+    for parameter in (*learning, *adapter_parameters(engine, name).values()):
+        parameter.requires_grad_(True)
+
+
+def adapter_parameters(engine: TransformersEngine, name: str) -> dict[str, nn.Parameter]:
+    """The parameters that are one adapter's own, by their names in the engine.
+
+    Raises:
+        ValueError: if the adapter is not loaded.
+    """
+    _known(engine, name)
+    return {
+        key: value
+        for key, value in engine.named_parameters()
+        if "lora_" in key and f".{name}." in key.split("lora_")[1]
+    }
+
+
+def save_adapter(engine: TransformersEngine, name: str, folder: str | Path) -> None:
+    """Write an adapter as the folder that `load_backbone(adapters={name: folder})` reads.
+
+    Loaded from there, it has the same fingerprint and gives the same ratings.
+
+    Args:
+        engine: what holds it.
+        name: the adapter.
+        folder: made if missing; files of an older adapter in it are replaced.
+
+    Raises:
+        ValueError: if the adapter is not loaded.
+        OSError: if the folder cannot be written.
+    """
+    _known(engine, name)
+    write_files({Path(folder).expanduser() / file: data for file, data in adapter_files(engine, name).items()})
+
+
+def adapter_files(engine: TransformersEngine, name: str) -> dict[str, bytes]:
+    """What a saved adapter consists of: peft's configuration and the weights as safetensors."""
+    from peft import get_peft_model_state_dict  # noqa: PLC0415 - heavy, and loaded with the adapter anyway
+    from safetensors.torch import save  # noqa: PLC0415
+
+    with _quiet():
+        weights = get_peft_model_state_dict(engine.model, adapter_name=name, save_embedding_layers=False)
+    base = engine.identity(None).get("name")
+    config = {**engine.model.peft_config[name].to_dict(), "inference_mode": True, "base_model_name_or_path": base}
+    return {
+        # peft keeps sets, whose order changes from process to process.
+        CONFIG: json.dumps(config, indent=2, sort_keys=True, default=sorted).encode(),
+        WEIGHTS: save({key: value.detach().cpu().contiguous() for key, value in weights.items()}, {"format": "pt"}),
+    }
+
+
+def load_adapters(model: nn.Module, folders: Mapping[str, Path]) -> nn.Module:
+    """A model with the adapters of some folders beside each other, frozen."""
+    if not folders:
+        return model
+    from peft import PeftModel  # noqa: PLC0415 - heavy
+
+    (first, folder), *rest = folders.items()
+    with _quiet():
+        wrapped = PeftModel.from_pretrained(model, folder, adapter_name=first)
+        for name, path in rest:
+            wrapped.load_adapter(path, adapter_name=name)
+    module: nn.Module = wrapped
+    return module
+
+
+def adapter_folder(name: str, path: str) -> Path:
+    """A folder that holds a saved adapter.
+
+    Raises:
+        ValueError: if it has no safetensors.
+    """
+    folder = Path(path).expanduser()
+    if not (folder / WEIGHTS).is_file():
+        raise ValueError(f"adapter {name!r}: expected {WEIGHTS} in {folder}: save it with safetensors")
+    return folder
+
+
+def fingerprint(folder: Path) -> str:
+    """What tells a saved adapter from another."""
+    return digest((folder / file).read_bytes() for file in (CONFIG, WEIGHTS))
+
+
+def digest(parts: Iterable[bytes]) -> str:
+    """Hash of an adapter's files, in their order."""
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(part)
+    return found.hexdigest()[:16]
+
+
+def _known(engine: TransformersEngine, name: str) -> None:
+    if name not in engine.adapters:
+        known = ", ".join(sorted(engine.adapters)) or "none"
+        raise ValueError(f"expected one of the backbone's adapters ({known}), got {name!r}")
+
+
+def _wrapped(model: Any, name: str, rank: int, alpha: float, targets: Sequence[str], seed: int) -> Any:
+    """The model with one more adapter, whose A is drawn from the seed alone."""
+    from peft import LoraConfig, PeftModel, get_peft_model  # noqa: PLC0415 - heavy
+
+    missing = [t for t in targets if not any(key.split(".")[-1] == t for key, _ in model.named_modules())]
+    if missing or not targets:
+        raise ValueError(f"expected names of the model's linear layers as targets, got {missing or 'none'}")
+    config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=list(targets), task_type="CAUSAL_LM")
+    with torch.random.fork_rng(), _quiet():
+        torch.manual_seed(seed)
+        if not isinstance(model, PeftModel):
+            return get_peft_model(model, config, adapter_name=name)
+        model.add_adapter(name, config)
+        return model
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without peft's warnings of what transformers will rename."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        yield

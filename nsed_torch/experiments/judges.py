@@ -1,0 +1,135 @@
+"""`nsed tune judges=true`: judges learn from recorded answers, and it is measured whether that helped."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from nsed_torch.agents import Ensemble, save_adapter
+from nsed_torch.benchmarks import RecordedAnswers, load_recorded, split
+from nsed_torch.config import instantiate
+from nsed_torch.deliberation import VerdictRating
+from nsed_torch.evaluation.comparison import shown
+from nsed_torch.evaluation.statistics import Estimate, estimate, paired
+from nsed_torch.experiments.build import build_ensemble
+from nsed_torch.records import write_json
+from nsed_torch.training.judge_scores import JudgeScores
+from nsed_torch.training.judges import JudgeTrainer, contested, give_adapters
+
+Summary = dict[str, dict[str, Estimate]]
+
+
+def tune_judges(
+    cfg: DictConfig, folder: Path | None = None, report: Callable[[str], None] = lambda text: None
+) -> dict[str, Any]:
+    """Train the adapters of an ensemble's agents as judges; measure on held-out tasks before and after.
+
+    Writes `metrics.json`, `judges.jsonl` (a line a step) and `adapters/<agent>` for `ensemble.engines.*.adapters`.
+
+    Args:
+        cfg: with `data_dir`, `ensemble`, `rating`, `prompts`, `lora`, `output_dir`.
+        folder: where to write; `output_dir` if None.
+        report: hears of progress.
+
+    Returns:
+        What `metrics.json` holds.
+
+    Raises:
+        ValueError: for a rating that has no gradient, a folder without contested tasks, and as the parts.
+    """
+    out, start = Path(cfg.output_dir) if folder is None else folder, time.perf_counter()
+    rating, lora = instantiate(cfg.rating), cfg.lora
+    if not isinstance(rating, VerdictRating):
+        raise ValueError(f"expected a verdict that is read off logits, got {type(rating).__name__}: set rating=verdict")
+    table = load_recorded(cfg.data_dir)
+    parts = held_out(table, lora.validation_tasks, lora.test_tasks)
+    report("loading models")
+    ensemble = give_adapters(
+        build_ensemble(cfg.ensemble), rank=lora.rank, alpha=lora.alpha, targets=list(lora.targets), seed=lora.seed
+    )
+    trainer = JudgeTrainer(
+        ensemble,
+        rating=rating,
+        prompts=instantiate(cfg.prompts),
+        verdict_weight=lora.verdict_weight,
+        seed=lora.seed,
+    )
+    report(f"judging {len(parts['test'])} held-out tasks")
+    before = trainer.evaluate(parts["test"], batch=lora.batch)
+    (out / "judges.jsonl").unlink(missing_ok=True)
+    kept = trainer.fit(
+        parts["train"],
+        parts["validation"],
+        optimizer=instantiate(lora.optimizer),
+        **{key: lora[key] for key in ("steps", "batch", "every", "patience", "max_norm")},
+        log=out / "judges.jsonl",
+        report=report,
+    )
+    save_adapters(ensemble, out / "adapters")
+    after = trainer.evaluate(parts["test"], batch=lora.batch)
+    rows = summary(before, after, [agent.name for agent in ensemble.agents])
+    metrics = {
+        "tasks": {name: len(part) for name, part in parts.items()},
+        "data": table.digest,
+        "candidates": len(table.agents),
+        "judges": {agent.name: dict(ensemble.engine(agent).identity(agent.adapter)) for agent in ensemble.agents},
+        "kept_step": kept,
+        "seconds": round(time.perf_counter() - start, 1),
+        "test": {name: {when: value._asdict() for when, value in row.items()} for name, row in rows.items()},
+    }
+    write_json(out / "metrics.json", metrics)
+    show(rows, Console(width=100))
+    return metrics
+
+
+def held_out(table: RecordedAnswers, validation: int | None, test: int | None) -> dict[str, RecordedAnswers]:
+    """Contested tasks by the hash of their ids, at most so many to choose by and to test on.
+
+    Raises:
+        ValueError: if a part has none, or fewer than two to test on.
+    """
+    table = contested(table)
+    parts = split([task.id for task in table.tasks])
+    if len(parts.test[:test]) < 2:
+        raise ValueError(f"expected 2 or more tasks to test on, got {len(parts.test[:test])}: raise lora.test_tasks")
+    return {
+        "train": table.select(parts.train),
+        "validation": table.select(parts.validation[:validation]),
+        "test": table.select(parts.test[:test]),
+    }
+
+
+def save_adapters(ensemble: Ensemble, folder: Path) -> None:
+    """One folder a judge."""
+    for agent in ensemble.agents:
+        save_adapter(ensemble.engine(agent), agent.adapter, folder / agent.name)  # type: ignore[arg-type]
+
+
+def summary(before: JudgeScores, after: JudgeScores, judges: list[str]) -> Summary:
+    """Every accuracy before and after with its paired difference, each with a 95% interval over tasks."""
+    rows: dict[str, tuple[Tensor, Tensor]] = {}
+    for name in ("pairs", "signs"):
+        was, now = getattr(before, name), getattr(after, name)
+        rows |= {f"{name}, {judge}": (was[:, v], now[:, v]) for v, judge in enumerate(judges)}
+        rows[f"{name}, all judges"] = was.mean(1), now.mean(1)
+    rows["consensus"] = before.consensus, after.consensus
+    return {
+        name: {"before": estimate(was[None]), "after": estimate(now[None]), "difference": paired(now[None], was[None])}
+        for name, (was, now) in rows.items()
+    }
+
+
+def show(rows: Summary, console: Console) -> None:
+    """The table on standard output."""
+    n = next(iter(rows.values()))["before"].n
+    table = Table(title=f"judges on {n} held-out tasks, 95% intervals", title_justify="left")
+    for column in ("accuracy", "before", "after", "difference"):
+        table.add_column(column)
+    for name, row in rows.items():
+        table.add_row(name, shown(row["before"]), shown(row["after"]), shown(row["difference"], "+"))
+    console.print(table)

@@ -1,0 +1,263 @@
+"""Judges that learn: the consensus loss, through the votes, into the adapters of the models that rate."""
+
+import json
+import math
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nsed_torch.agents import (
+    Ensemble,
+    Prompts,
+    TransformersEngine,
+    adapter_parameters,
+    add_adapter,
+    call_seed,
+)
+from nsed_torch.benchmarks import RecordedAnswers
+from nsed_torch.deliberation import JudgeQuestion, VerdictRating
+from nsed_torch.nn import ConsensusCell
+from nsed_torch.training.judge_scores import JudgeScores, judge_scores, surprise, verdict_loss
+
+Report = Callable[[str], None]
+
+
+def contested(table: RecordedAnswers) -> RecordedAnswers:
+    """The tasks that have both right and wrong answers: the others teach a judge nothing by their vote."""
+    mixed = (table.correct & table.answered).any(1) & (~table.correct & table.answered).any(1)
+    return table.select(mixed.nonzero()[:, 0])
+
+
+def give_adapters(
+    ensemble: Ensemble, *, rank: int = 8, alpha: float = 16.0, targets: Sequence[str], seed: int = 0
+) -> Ensemble:
+    """The same agents on the same engines, each with an adapter: its own if it has one, else a fresh one of its name.
+
+    Args:
+        ensemble: agents of `TransformersEngine`s.
+        rank: of fresh adapters.
+        alpha: of fresh adapters.
+        targets: linear layers that fresh adapters change.
+        seed: of fresh adapters, each drawing from its own stream.
+
+    Raises:
+        ValueError: if an agent runs on another kind of engine, and as `add_adapter`.
+    """
+    for agent in ensemble.agents:
+        engine = ensemble.engine(agent)
+        if not isinstance(engine, TransformersEngine):
+            raise ValueError(
+                f"agent {agent.name!r}: expected a judge on a model in this process, got {type(engine).__name__}: "
+                "choose an ensemble of Transformers backbones"
+            )
+        if agent.adapter is None:
+            own = call_seed(seed, agent.name, "adapter") % 2**32
+            add_adapter(engine, agent.name, rank=rank, alpha=alpha, targets=targets, seed=own)
+    agents = [replace(agent, adapter=agent.adapter or agent.name) for agent in ensemble.agents]
+    return Ensemble(ensemble.engines, agents, call_log=ensemble.call_log)
+
+
+class JudgeTrainer:
+    """Trains the adapters of an ensemble's agents as judges of recorded answers.
+
+    A judge's rating is its expected value under its own logits (formula 16), asked as in a deliberation: the same
+    prompt, authors unnamed, candidates in an order of its own. Ratings go into a fresh `ConsensusCell`, and the loss
+    is `surprise` plus a share of `verdict_loss`. Nothing but the adapters learns.
+
+    Args:
+        ensemble: agents with adapters, as from `give_adapters`; all of them rate.
+        rating: how verdicts are asked.
+        prompts: the templates.
+        vote: ratings and mask to ballots; signed quadratic if None.
+        verdict_weight: what `verdict_loss` counts beside the consensus; 0 leaves the consensus alone.
+        seed: of orders, fences and batches.
+
+    Raises:
+        ValueError: if an agent has no adapter or runs on another kind of engine.
+    """
+
+    def __init__(
+        self,
+        ensemble: Ensemble,
+        *,
+        rating: VerdictRating,
+        prompts: Prompts,
+        vote: nn.Module | None = None,
+        verdict_weight: float = 0.5,
+        seed: int = 0,
+    ) -> None:
+        self.ensemble, self.rating, self.prompts, self.seed = ensemble, rating, prompts, seed
+        self.verdict_weight = verdict_weight
+        self.engines = {k: e for k, e in ensemble.engines.items() if isinstance(e, TransformersEngine)}
+        self.parameters: dict[str, list[nn.Parameter]] = {}
+        for agent in ensemble.agents:
+            if agent.adapter is None or agent.backbone not in self.engines:
+                raise ValueError(f"agent {agent.name!r}: expected a judge with an adapter; see give_adapters")
+            own = adapter_parameters(self.engines[agent.backbone], agent.adapter)
+            self.parameters[agent.name] = list(own.values())
+        # One dimension, always 0: a fresh cell does not look at texts.
+        self.cell = ConsensusCell(1, len(ensemble), slots=1, vote=vote).double().requires_grad_(False)
+
+    def ratings(self, table: RecordedAnswers, *, index: int = 1) -> Float[Tensor, "batch voter proposal"]:
+        """What every judge thinks of every recorded answer; differentiable, NaN where there is no answer.
+
+        Args:
+            table: tasks and answers.
+            index: the round it would be in a deliberation; another index, other orders and fences.
+        """
+        places, asked = [], []
+        for i, task in enumerate(table.tasks):
+            answers = table.answered[i].nonzero()[:, 0].tolist()
+            for v, judge in enumerate(self.ensemble.agents):
+                seed = call_seed(self.seed, task.id, index, judge.name, "rate")
+                order = random.Random(seed).sample(answers, len(answers))  # noqa: S311 - fairness, not secrecy
+                places.append([(i, v, j) for j in order])
+                asked.append(JudgeQuestion(judge, task.question, tuple(table.outputs[i][j] for j in order), seed))
+        requests = self.rating.requests(self.prompts, asked)
+        shape = len(table), len(self.ensemble), len(table.agents)
+        ratings = torch.full(shape, math.nan, dtype=torch.float64)
+        for name, engine in self.engines.items():
+            mine = [k for k, q in enumerate(asked) if q.judge.backbone == name and q.candidates]
+            if mine:
+                values = engine.expected_ratings([requests[k] for k in mine])
+                where = torch.tensor([place for k in mine for place in places[k]])
+                ratings = ratings.index_put(tuple(where.T), values.to("cpu", torch.float64))
+        return ratings
+
+    def vote(
+        self, ratings: Float[Tensor, "batch voter proposal"], table: RecordedAnswers
+    ) -> tuple[Float[Tensor, "batch proposal"], Tensor]:
+        """Consensus and winner of a fresh cell."""
+        batch, _, proposals = ratings.shape
+        output, _ = self.cell(
+            torch.zeros(batch, proposals, 1, dtype=torch.float64),
+            ratings,
+            ~ratings.isnan(),
+            torch.zeros(batch, 1, dtype=torch.float64),
+            proposal_mask=table.answered,
+        )
+        return output.consensus, output.winner
+
+    def loss(self, table: RecordedAnswers, *, index: int = 1) -> Float[Tensor, ""]:
+        """Mean over some tasks of `surprise` and its share of `verdict_loss`."""
+        ratings = self.ratings(table, index=index)
+        consensus, _ = self.vote(ratings, table)
+        own = verdict_loss(ratings, table.correct)
+        return (surprise(consensus, table.correct) + self.verdict_weight * own).mean()
+
+    @torch.no_grad()
+    def evaluate(self, table: RecordedAnswers, *, batch: int = 8) -> JudgeScores:
+        """Score every task; the table has contested tasks only.
+
+        Args:
+            table: tasks with right and wrong answers.
+            batch: tasks rated at once.
+        """
+        parts = [table.select(range(i, min(i + batch, len(table)))) for i in range(0, len(table), batch)]
+        scores = [self._scores(part) for part in parts]
+        return JudgeScores(*(torch.cat(field) for field in zip(*scores, strict=True)))
+
+    def fit(
+        self,
+        train: RecordedAnswers,
+        validation: RecordedAnswers,
+        *,
+        optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer],
+        steps: int,
+        batch: int = 4,
+        every: int = 20,
+        patience: int = 5,
+        max_norm: float = 1.0,
+        log: Path | None = None,
+        report: Report = lambda text: None,
+    ) -> int:
+        """Train, and keep the adapters of the lowest validation loss, those of the start among them.
+
+        Args:
+            train: contested tasks.
+            validation: others, to choose by.
+            optimizer: from parameters to an optimizer.
+            steps: at most so many.
+            batch: tasks a step.
+            every: steps between validations.
+            patience: validations without a better one before it stops.
+            max_norm: gradients of larger norm are scaled to it.
+            log: JSON lines are appended here: loss and every judge's gradient norm a step, each validation.
+            report: hears of validations.
+
+        Returns:
+            The step whose adapters were kept; 0 if training did not help.
+
+        Raises:
+            ValueError: if there is no task to train on or to choose by.
+        """
+        if not len(train) or not len(validation):
+            raise ValueError(f"expected contested tasks, got {len(train)} to train on, {len(validation)} to choose by")
+        learning = list({id(p): p for own in self.parameters.values() for p in own}.values())
+        for parameter in learning:
+            parameter.requires_grad_(True)
+        descent = optimizer(learning)
+        best, kept, waited = math.inf, 0, 0
+        snapshot = [p.detach().clone() for p in learning]
+        order = _order(len(train), self.seed)
+        for step in range(steps + 1):
+            if step:
+                _write(log, self._step(train.select([next(order) for _ in range(batch)]), descent, step, max_norm))
+            if step % every == 0 or step == steps:
+                scores = self.evaluate(validation, batch=batch)
+                loss = float(scores.loss.mean())
+                _write(log, {"step": step, "validation_loss": loss, "validation_pairs": float(scores.pairs.mean())})
+                report(f"step {step}: validation loss {loss:.4f}, pairs {float(scores.pairs.mean()):.3f}")
+                waited += 1
+                if loss < best:
+                    best, kept, waited = loss, step, 0
+                    snapshot = [p.detach().clone() for p in learning]
+                if waited >= patience:
+                    break
+        with torch.no_grad():
+            for parameter, value in zip(learning, snapshot, strict=True):
+                parameter.copy_(value)
+                parameter.grad = None
+        return kept
+
+    def _step(
+        self, table: RecordedAnswers, descent: torch.optim.Optimizer, step: int, max_norm: float
+    ) -> dict[str, Any]:
+        """One step of the optimizer, as the log tells it."""
+        start = time.perf_counter()
+        descent.zero_grad()
+        loss = self.loss(table, index=step)
+        loss.backward()
+        norms = {name: _norm(own) for name, own in self.parameters.items()}
+        nn.utils.clip_grad_norm_([p for group in descent.param_groups for p in group["params"]], max_norm)
+        descent.step()
+        return {"step": step, "loss": loss.item(), "gradient": norms, "seconds": time.perf_counter() - start}
+
+    def _scores(self, table: RecordedAnswers) -> JudgeScores:
+        ratings = self.ratings(table)
+        return judge_scores(ratings, *self.vote(ratings, table), table.correct, table.answered)
+
+
+def _order(tasks: int, seed: int) -> Iterator[int]:
+    """Task after task, every task once before any comes again."""
+    generator = torch.Generator().manual_seed(seed)
+    while True:
+        yield from torch.randperm(tasks, generator=generator).tolist()
+
+
+def _norm(parameters: Iterable[nn.Parameter]) -> float:
+    return float(torch.stack([p.grad.norm() for p in parameters if p.grad is not None] or [torch.zeros(())]).norm())
+
+
+def _write(log: Path | None, line: dict[str, Any]) -> None:
+    if log is not None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")

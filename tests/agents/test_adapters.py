@@ -1,0 +1,118 @@
+"""Adapters that learn: no effect at the start, nobody else's weights, and folders that give them back."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.testing import assert_close
+
+from nsed_torch.agents import adapter_parameters, add_adapter, save_adapter
+from nsed_torch.agents.adapters import ATTENTION
+
+
+@pytest.fixture(params=["none", "nf4"])
+def engine(request, load_tiny):
+    return load_tiny(quantization=request.param)
+
+
+@pytest.fixture
+def rated(judge):
+    return lambda engine, adapter=None: engine.rate([judge(["good", "bad one"], adapter=adapter)])[0].values
+
+
+def shake(engine, name):
+    with torch.no_grad():
+        for parameter in adapter_parameters(engine, name).values():
+            parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+
+
+def test_a_fresh_adapter_changes_nothing_and_can_learn(engine, rated):
+    bare = rated(engine)
+    before = {name: value.clone() for name, value in engine.state_dict().items()}
+    add_adapter(engine, "judge", rank=2)
+    add_adapter(engine, "other", rank=3, targets=["q_proj"])
+    assert rated(engine) == rated(engine, "judge") == rated(engine, "other") == pytest.approx(bare, abs=1e-6)
+    assert {name for name, p in engine.named_parameters() if p.requires_grad} == {
+        *adapter_parameters(engine, "judge"),
+        *adapter_parameters(engine, "other"),
+    }
+    after = {k.replace("base_model.model.", "").replace("base_layer.", ""): v for k, v in engine.state_dict().items()}
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+    assert len(adapter_parameters(engine, "judge")) == 2 * 2 * len(ATTENTION)  # A and B, two layers
+    assert {p.shape[0] for n, p in adapter_parameters(engine, "other").items() if "lora_A" in n} == {3}
+    shake(engine, "judge")
+    assert rated(engine, "judge") != pytest.approx(bare, abs=1e-4)
+    assert rated(engine) == rated(engine, "other") == pytest.approx(bare, abs=1e-6)
+
+
+def test_a_is_drawn_from_the_seed_and_from_nothing_else(load_tiny):
+    drawn = []
+    for seed in (3, 3, 4):
+        engine = load_tiny()
+        torch.manual_seed(len(drawn))
+        state = torch.get_rng_state()
+        add_adapter(engine, "judge", seed=seed)
+        assert torch.equal(torch.get_rng_state(), state)
+        drawn.append([p for n, p in adapter_parameters(engine, "judge").items() if "lora_A" in n])
+    assert all(torch.equal(a, b) for a, b in zip(drawn[0], drawn[1], strict=True))
+    assert not any(torch.equal(a, b) for a, b in zip(drawn[0], drawn[2], strict=True))
+
+
+def test_a_saved_adapter_comes_back_with_its_ratings_and_its_fingerprint(engine, load_tiny, rated, tmp_path):
+    add_adapter(engine, "judge", rank=2, alpha=3)
+    shake(engine, "judge")
+    save_adapter(engine, "judge", tmp_path / "a" / "b")
+    assert sorted(path.name for path in (tmp_path / "a" / "b").iterdir()) == [
+        "adapter_config.json",
+        "adapter_model.safetensors",
+    ]
+    quantization = engine.identity(None)["quantization"]
+    again = load_tiny(quantization=quantization, adapters={"reader": str(tmp_path / "a" / "b")})
+    assert rated(again, "reader") == rated(engine, "judge")
+    assert again.identity("reader") == engine.identity("judge")
+    assert not any(p.requires_grad for p in again.parameters())
+    config = json.loads((tmp_path / "a" / "b" / "adapter_config.json").read_text())
+    assert (config["base_model_name_or_path"], config["r"], config["lora_alpha"]) == ("tiny", 2, 3)
+    weights = load_file(tmp_path / "a" / "b" / "adapter_model.safetensors")
+    for name, parameter in adapter_parameters(engine, "judge").items():
+        assert_close(weights[name.removeprefix("model.").replace(".judge", "")], parameter, rtol=0, atol=0)
+
+
+def test_an_adapter_that_has_learned_is_another_one_to_the_call_log(load_tiny):
+    engine = load_tiny()
+    add_adapter(engine, "judge")
+    before = engine.identity("judge")
+    assert engine.identity("judge") == before
+    shake(engine, "judge")
+    assert engine.identity("judge") != before
+
+
+def test_one_can_be_added_beside_loaded_ones(load_tiny, adapter_folders, rated):
+    engine = load_tiny(adapters=adapter_folders)
+    poet = rated(engine, "poet")
+    add_adapter(engine, "judge")
+    shake(engine, "judge")
+    assert rated(engine, "poet") == pytest.approx(poet, abs=1e-6)
+    assert {name for name, p in engine.named_parameters() if p.requires_grad} == set(
+        adapter_parameters(engine, "judge")
+    )
+
+
+def test_faults_are_one_line(load_tiny, fails):
+    engine = load_tiny()
+    add_adapter(engine, "judge")
+    with fails("expected a new adapter, the backbone has one named 'judge': choose another name"):
+        add_adapter(engine, "judge")
+    for name in ("a.b", "", "lora", "keys"):
+        with fails(f"expected an adapter name that can name a submodule, got {name!r}: rename the agent"):
+            add_adapter(engine, name)
+    with fails("expected an adapter's rank of at least 1 and alpha above 0, got 0 and 16.0"):
+        add_adapter(engine, "x", rank=0)
+    with fails("expected names of the model's linear layers as targets, got ['nothing_proj']"):
+        add_adapter(engine, "x", targets=["q_proj", "nothing_proj"])
+    with fails("expected names of the model's linear layers as targets, got none"):
+        add_adapter(engine, "x", targets=[])
+    with fails("expected one of the backbone's adapters (judge), got 'x'"):
+        save_adapter(engine, "x", "nowhere")
+    assert set(engine.adapters) == {"judge"}
