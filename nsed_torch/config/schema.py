@@ -89,7 +89,7 @@ class TuneConfig:
     seeds: int = 5
     fractions: list[float] = field(default_factory=lambda: [0.6, 0.2, 0.2])
     resume: bool = False
-    broker: bool = False
+    cost_curve: bool = False
     budgeting: dict[str, Any] = field(default_factory=dict)
     judges: bool = False
     ensemble: dict[str, Any] = field(default_factory=dict)

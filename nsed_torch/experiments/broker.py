@@ -1,4 +1,4 @@
-"""`nsed tune broker=true`: the round-by-round broker on recorded answers, cost against accuracy."""
+"""`nsed tune cost_curve=true`: the round-by-round broker on recorded answers, cost against accuracy."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

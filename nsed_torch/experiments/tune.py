@@ -25,7 +25,7 @@ from nsed_torch.training.trainer import CellTrainer, winners_correct
 
 register()
 
-OWN = ("output_dir", "resume", "seeds", "broker", "budgeting", "judges", "ensemble", "rating", "prompts", "lora")
+OWN = ("output_dir", "resume", "seeds", "cost_curve", "budgeting", "judges", "ensemble", "rating", "prompts", "lora")
 """Settings that leave a seed's result as it is."""
 
 
@@ -43,6 +43,7 @@ def main(cfg: DictConfig) -> None:
         return
     if cfg.seeds < 1:
         raise ValueError(f"expected seeds of at least 1, got {cfg.seeds}")
+    budgeting: BrokerSettings = instantiate(cfg.budgeting)
     began = perf_counter()
     episodes = load_episodes(cfg)
     splits = [split(episodes.ids, cfg.fractions, turn=seed * cfg.fractions[2]) for seed in range(cfg.seeds)]
@@ -61,10 +62,9 @@ def main(cfg: DictConfig) -> None:
         seconds=round(perf_counter() - began, 1),
     )
     console.print(comparison.table())
-    if cfg.broker:
-        settings: BrokerSettings = instantiate(cfg.budgeting)
+    if cfg.cost_curve:
         recorded = load_recorded(cfg.data_dir, agents=cfg.agents, max_parameters_b=cfg.max_parameters_b)
-        tune_broker(recorded, folder, splits, settings=settings, report=report)
+        tune_broker(recorded, folder, splits, settings=budgeting, report=report)
         report(f"plot: {folder / 'cost.png'}")
     print(folder / "metrics.json")  # noqa: T201 - the result
 

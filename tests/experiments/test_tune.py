@@ -126,6 +126,20 @@ def test_judges_are_trained_by_the_same_verb(nsed):
     assert (nsed.folder / "out/adapters/skeptic/adapter_model.safetensors").is_file()
 
 
+def test_a_cost_curve_comes_on_demand(nsed, data):
+    facts = {name: {"parameters_b": b} for name, b in (("ant", 1), ("bee", 1), ("cat", 8), ("dog", 2))}
+    (data / "agents.json").write_text(json.dumps(facts))
+    quick = "budgeting.steps=10", "budgeting.ridges=[3.0]", "budgeting.budgets=[0.5,1.0]", "training.epochs=2"
+    out = nsed.ok("tune", f"data_dir={data}", "output_dir=out", "cost_curve=true", "seeds=1", *quick)
+    points = read_json(nsed.folder / "out/cost.json")["curves"]["tuned broker"]
+    assert [point["budget"] for point in points] == [0.5, 1.0]
+    assert "broker, seed 0: ridge 3" in out
+    assert (nsed.folder / "out/cost.png").stat().st_size > 10_000
+    assert "expected a pool of 1 to 10 agents, got 0" in nsed.fault(
+        "tune", f"data_dir={data}", "cost_curve=true", "budgeting.pool=0"
+    )
+
+
 NAMES = ("ann", "bob", "cyd")
 
 
