@@ -1,18 +1,23 @@
 """Who takes part in the next round, under what is left of a task's budget."""
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from jaxtyping import Float
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from nsed_torch.agents import Ensemble, Prompts
 from nsed_torch.deliberation.cell import MacroRNNCell, Team
 from nsed_torch.deliberation.rating import JudgeQuestion
-from nsed_torch.nn import KnapsackBroker
-from nsed_torch.records import Task, Usage
+from nsed_torch.deliberation.track_record import Bench, bench, observe, seated, with_bench, worth
+from nsed_torch.nn import KnapsackBroker, Telemetry, Utility
+from nsed_torch.nn.telemetry import FEATURES
+from nsed_torch.records import Round, Task, Usage
 
 RESOURCES = ("money", "tokens", "memory")
 """US$, tokens read and written, GiB of weights."""
@@ -61,15 +66,24 @@ class Broker(nn.Module):
     its full allowance. A backbone's weights are charged once, however many agents share it. All agents are worth
     the same until they are told apart by data (the published runs use fixed teams; the knapsack's objective is ours).
 
+    With a utility they are told apart by the question, the hidden state after the rounds so far and their track
+    record; an agent worth less than 0 in a role takes it only to make up the least number. With telemetry that record
+    is kept as rounds go by, and agents that gave no answer sit out for a while (`track_record`). A transcript then
+    depends on what came before it; it is the same again for the same telemetry at the start and the same tasks in one
+    call, as far as nobody's bench ends in between and the utility gives no weight to measured seconds.
+
     Args:
         budget: per task.
         min_proposers: fewest proposers of a round.
         max_proposers: most proposers; None is all agents.
         min_judges: fewest judges.
         max_judges: most judges; None is all agents.
+        utility: what agents are worth, its roles in the order of `ROLES`; None is one for everybody.
+        telemetry: how they have been doing; None keeps no record, and nobody sits out.
+        telemetry_file: JSON that the telemetry is saved to after every round; loading it is the caller's.
 
     Raises:
-        ValueError: if a least number is below 1 (judges: 0) or above its most.
+        ValueError: if a least number is below 1 (judges: 0) or above its most, or a file has no telemetry to keep.
     """
 
     def __init__(
@@ -80,6 +94,9 @@ class Broker(nn.Module):
         max_proposers: int | None = None,
         min_judges: int = 2,
         max_judges: int | None = None,
+        utility: Utility | None = None,
+        telemetry: Telemetry | None = None,
+        telemetry_file: Path | None = None,
     ) -> None:
         super().__init__()
         for role, fewest, least, most in (
@@ -88,18 +105,81 @@ class Broker(nn.Module):
         ):
             if not fewest <= least <= (least if most is None else most):
                 raise ValueError(f"broker: expected {fewest} <= min_{role} <= max_{role}, got {least} and {most}")
+        if telemetry_file is not None and telemetry is None:
+            raise ValueError(f"broker: expected telemetry to save in {telemetry_file}, got none: pass telemetry too")
         self.budget = budget or Budget()
         self.minimum = (min_proposers, min_judges)
         self.maximum = (max_proposers, max_judges)
         self.knapsack = KnapsackBroker(RESOURCES)
+        self.utility, self.telemetry, self.telemetry_file = utility, telemetry, telemetry_file
 
-    def team(self, task: Task, cell: MacroRNNCell, spent: Usage) -> Team:
+    def check(self, cell: MacroRNNCell) -> None:
+        """Refuse a utility or telemetry that was built for another team than the cell's.
+
+        Raises:
+            ValueError: says what to build them with.
+        """
+        names = tuple(agent.name for agent in cell.ensemble.agents)
+        if self.telemetry is not None and self.telemetry.agents != names:
+            raise ValueError(f"broker: expected telemetry of {names}, got one of {self.telemetry.agents}: build it so")
+        if self.utility is not None:
+            width = self.utility.telemetry_weight.shape[1] if self.telemetry is None else len(FEATURES)
+            fitting = Utility(len(names), len(ROLES), cell.consensus.dim, features=width)
+            if repr(self.utility) != repr(fitting):
+                raise ValueError(f"broker: expected {fitting}, got {self.utility}: build it so")
+
+    def bench(self) -> Bench:
+        """Who sits out now; asked once a round, so that all its tasks see the same bench."""
+        return {} if self.telemetry is None else bench(self.telemetry)
+
+    def heard(self, records: Sequence[Round], sits_out: Bench) -> list[Round]:
+        """Add a round to the track record, for all tasks together and in their order, and save it.
+
+        Args:
+            records: of the round, one a task.
+            sits_out: the bench it was held with.
+
+        Returns:
+            The records, with notes on the bench.
+
+        Raises:
+            OSError: if the file cannot be written.
+        """
+        if self.telemetry is not None:
+            observe(self.telemetry, records)
+            if self.telemetry_file is not None:
+                self.telemetry.save(self.telemetry_file)
+        return [with_bench(record, sits_out) for record in records]
+
+    def settings(self) -> dict[str, str]:
+        """What a transcript keeps of utility and telemetry, where there are any: a fingerprint, and as printed."""
+        settings = {}
+        if self.utility is not None:
+            weights = {name: value.detach().cpu().contiguous() for name, value in self.utility.state_dict().items()}
+            settings["utility"] = hashlib.sha256(save(weights)).hexdigest()[:12]
+        if self.telemetry is not None:
+            settings["telemetry"] = str(self.telemetry)
+        return settings
+
+    def team(
+        self,
+        task: Task,
+        cell: MacroRNNCell,
+        spent: Usage,
+        *,
+        question: Float[Tensor, "dim"] | None = None,
+        hidden: Float[Tensor, "dim"] | None = None,
+        sits_out: Bench | None = None,
+    ) -> Team:
         """The team for a task's next round.
 
         Args:
             task: what is asked.
             cell: knows the agents, the prompts and how ratings are made.
             spent: what the task has used so far.
+            question: the task's embedding, for the utility; None embeds it here.
+            hidden: the state after the rounds so far, for the utility; None before the first.
+            sits_out: the bench; None reads it now.
 
         Raises:
             InfeasibleBudgetError: if what is left pays for no team of the least size; names the resource.
@@ -113,15 +193,26 @@ class Broker(nn.Module):
         costs = round_costs(task, cell, proposers=maximum[0])
         names = list(cell.ensemble.engines)
         weights = torch.tensor([engine.memory_bytes() / 2**30 for engine in cell.ensemble.engines.values()])
-        chosen = self.knapsack(
-            torch.ones(1, len(agents), len(ROLES), dtype=costs.dtype),
-            costs[None],
-            self.budget.left(spent)[None],
-            minimum=torch.tensor(self.minimum),
-            maximum=torch.tensor(maximum),
-            opening=torch.stack([torch.zeros_like(weights), torch.zeros_like(weights), weights], dim=1).to(costs),
-            backbone=torch.tensor([names.index(agent.backbone) for agent in agents]),
-        )[0]
+        utilities = torch.ones(1, len(agents), len(ROLES), dtype=costs.dtype)
+        if self.utility is not None:
+            embedding = cell.encoder.embed([task.question])[0] if question is None else question
+            utilities = worth(self.utility, self.telemetry, embedding, hidden).to(costs)
+
+        def solve(available: Tensor) -> Tensor:
+            team: Tensor = self.knapsack(
+                utilities,
+                costs[None],
+                self.budget.left(spent)[None],
+                minimum=torch.tensor(self.minimum),
+                maximum=torch.tensor(maximum),
+                opening=torch.stack([torch.zeros_like(weights), torch.zeros_like(weights), weights], dim=1).to(costs),
+                backbone=torch.tensor([names.index(agent.backbone) for agent in agents]),
+                available=available,
+            )
+            return team[0]
+
+        everybody = [agent.name for agent in agents]
+        chosen = seated(solve, self.bench() if sits_out is None else sits_out, everybody, max(self.minimum))
         proposers, judges = (tuple(chosen[:, role].nonzero()[:, 0].tolist()) for role in range(len(ROLES)))
         return Team(proposers, judges)
 

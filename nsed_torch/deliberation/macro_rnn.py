@@ -15,6 +15,7 @@ from nsed_torch.deliberation.broker import Broker, full_team
 from nsed_torch.deliberation.cell import MacroRNNCell, Team
 from nsed_torch.deliberation.observer import Observer
 from nsed_torch.deliberation.state import DeliberationState
+from nsed_torch.deliberation.track_record import Bench
 from nsed_torch.nn import FixedHalting, InfeasibleBudgetError
 from nsed_torch.records import Round, Task, Transcript, Usage
 
@@ -56,8 +57,12 @@ class Deliberation:
 
 @dataclass
 class _Progress:
-    """A task on its way: its rounds so far, the hidden state after each, and why it stopped once it has."""
+    """A task on its way: its rounds so far, the hidden state after each, and why it stopped once it has.
 
+    `question` is its embedding, where the broker reads one.
+    """
+
+    question: Tensor | None = None
     rounds: list[Round] = field(default_factory=list)
     hidden: list[Tensor] = field(default_factory=list)
     stop_reason: str = ""
@@ -72,7 +77,7 @@ class MacroRNN(nn.Module):
 
     Every round the broker names each task's team, the cell runs the round for all tasks that still deliberate, and
     the halting rule says which of them are done. A task whose remaining budget pays for no further team stops with
-    what it has.
+    what it has. With telemetry the broker learns of a round once all its tasks are through it, in their order.
 
     Args:
         cell: one round.
@@ -80,7 +85,8 @@ class MacroRNN(nn.Module):
         broker: who takes part; None is everybody, as in the published runs.
 
     Raises:
-        ValueError: if the halting rule reads hidden states of another width than the cell's.
+        ValueError: if the halting rule reads hidden states of another width than the cell's, or the broker's utility
+            or telemetry is one of other agents.
     """
 
     def __init__(
@@ -94,6 +100,8 @@ class MacroRNN(nn.Module):
             raise ValueError(
                 f"expected a halting rule of dim={expected}, got {self.halting.dim}: build it with dim={expected}"
             )
+        if broker is not None:
+            broker.check(cell)
         self.broker = broker
 
     def forward(self, tasks: Sequence[Task], *, observer: Observer | None = None) -> Deliberation:
@@ -111,11 +119,12 @@ class MacroRNN(nn.Module):
         if not tasks or len({task.id for task in tasks}) < len(tasks):
             raise ValueError(f"expected tasks with different ids, got {[task.id for task in tasks]}")
         watch = observer or Observer()
-        progress = [_Progress() for _ in tasks]
+        progress = self._begin(tasks)
         active = list(range(len(tasks)))
         state = self.cell.start(tasks)
         for index in range(1, self.halting.rounds + 1):
-            teams = {i: self._team(tasks[i], progress[i]) for i in active}
+            sits_out = self.broker.bench() if self.broker else {}
+            teams = {i: self._team(tasks[i], progress[i], sits_out) for i in active}
             active, state = _keep(active, state, [i for i in active if teams[i] is not None])
             if not active:
                 break
@@ -126,6 +135,8 @@ class MacroRNN(nn.Module):
                 index=index,
                 observer=watch,
             )
+            if self.broker is not None:
+                records = self.broker.heard(records, sits_out)
             for i, record, hidden in zip(active, records, state.memory.hidden().detach(), strict=True):
                 progress[i].rounds.append(record)
                 progress[i].hidden.append(hidden)
@@ -154,6 +165,7 @@ class MacroRNN(nn.Module):
             "memory_tokens": self.cell.memory_tokens,
             "halting": str(self.halting),
             "budget": dataclasses.asdict(self.broker.budget) if self.broker else None,
+            **(self.broker.settings() if self.broker else {}),
         }
         # As JSON has it, with lists for tuples, so that a transcript equals its saved copy.
         return dict(json.loads(json.dumps(settings)))
@@ -165,11 +177,20 @@ class MacroRNN(nn.Module):
             return self.halting.reasons(convictions.to(hidden), hidden)
         return self.halting.reasons(convictions)
 
-    def _team(self, task: Task, progress: _Progress) -> Team | None:
+    def _begin(self, tasks: Sequence[Task]) -> list[_Progress]:
+        """Questions are embedded once a run, and only where the broker wants to know them."""
+        if self.broker is None or self.broker.utility is None:
+            return [_Progress() for _ in tasks]
+        return [_Progress(question) for question in self.cell.encoder.embed([task.question for task in tasks])]
+
+    def _team(self, task: Task, progress: _Progress, sits_out: Bench) -> Team | None:
         if self.broker is None:
             return full_team(self.cell.ensemble)
         try:
-            return self.broker.team(task, self.cell, progress.spent)
+            hidden = progress.hidden[-1] if progress.hidden else None
+            return self.broker.team(
+                task, self.cell, progress.spent, question=progress.question, hidden=hidden, sits_out=sits_out
+            )
         except InfeasibleBudgetError:
             if not progress.rounds:
                 raise

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,8 +11,8 @@ from torch import nn
 
 from nsed_torch.agents import Agent, Decoding, Encoder, Ensemble, ResolvedWeights, resolve
 from nsed_torch.config import instantiate
-from nsed_torch.deliberation import MacroRNN, MacroRNNCell
-from nsed_torch.nn import VOTES, ConsensusCell, ForgetGate
+from nsed_torch.deliberation import Broker, MacroRNN, MacroRNNCell
+from nsed_torch.nn import VOTES, ConsensusCell, ForgetGate, Telemetry
 from nsed_torch.nn.gate import GateMode
 from nsed_torch.records import CallLog
 
@@ -26,7 +27,7 @@ def build_rnn(cfg: DictConfig, call_log: CallLog, report: Callable[[str], None] 
     """
     # What costs nothing comes first: a faulty setting is refused before any weights are fetched.
     prompts, rating, halting = instantiate(cfg.prompts), instantiate(cfg.rating), instantiate(cfg.halting)
-    broker = instantiate(cfg.broker) if cfg.broker else None
+    broker = build_broker(cfg.broker, cfg.ensemble) if cfg.broker else None
     saved = saved_cell(cfg.cell, build_agents(cfg.ensemble)) if cfg.cell else None
     fetch_weights(cfg, report=report)
     report("loading models")
@@ -48,6 +49,26 @@ def build_rnn(cfg: DictConfig, call_log: CallLog, report: Callable[[str], None] 
         seed=cfg.seed,
     )
     return MacroRNN(cell, halting=halting, broker=broker)
+
+
+def build_broker(cfg: DictConfig, ensemble: DictConfig) -> Broker:
+    """The broker of a config; `telemetry` names a file, made by the first round and taken over by later runs.
+
+    Args:
+        cfg: a node of the group `broker`.
+        ensemble: names the agents.
+
+    Raises:
+        ValueError: if the file is there and is no telemetry.
+    """
+    record: dict[str, Any] = {}
+    if cfg.get("telemetry") is not None:
+        path = Path(str(cfg.telemetry)).expanduser()
+        record = {"telemetry": Telemetry([agent.name for agent in build_agents(ensemble)]), "telemetry_file": path}
+        if path.exists():
+            record["telemetry"].load(path)
+    broker: Broker = instantiate(cfg, **record)
+    return broker
 
 
 def saved_cell(folder: str, agents: Sequence[Agent]) -> ConsensusCell:

@@ -1,5 +1,7 @@
 """From a composed config to built parts."""
 
+import json
+
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
@@ -10,7 +12,7 @@ from nsed_torch.config import conf_dir, register
 from nsed_torch.deliberation import Broker, CritiqueRating, VerdictRating
 from nsed_torch.experiments.build import build_agent, build_agents, build_ensemble, build_rnn, consensus_cell
 from nsed_torch.nn import EvidenceHalting, FixedHalting
-from nsed_torch.records import CallLog, Task
+from nsed_torch.records import CallLog, Task, read_json
 
 
 def composed(nsed, *overrides):
@@ -110,3 +112,29 @@ def test_a_faulty_ensemble_is_refused_before_weights_are_touched(ensemble, line)
         with pytest.raises(ValueError, match=r"^") as caught:
             build(config)
         assert str(caught.value).startswith(line)
+
+
+def test_telemetry_is_a_file_that_runs_pass_on(nsed, tmp_path):
+    """Agents by name: whom the file does not know starts fresh; a broken file is refused before weights are touched."""
+    path = tmp_path / "new" / "telemetry.json"
+    options = "broker=knapsack", f"broker.telemetry={path}", "rounds=1"
+    with CallLog(None) as log:
+        rnn = build_rnn(composed(nsed, *options), log)
+        names = rnn.broker.telemetry.agents
+        assert names == tuple(agent.name for agent in rnn.cell.ensemble.agents)
+        assert not path.exists()
+        with torch.no_grad():
+            rnn([Task("Why?")])
+        content = read_json(path)
+        assert set(content["agents"]) == set(names)
+        gone = content["agents"].pop(names[0])
+        assert sum(gone["mass"]) > 0
+        path.write_text(json.dumps(content))
+        again = build_rnn(composed(nsed, *options), log).broker.telemetry
+        assert again.mass[0].tolist() == [0] * 3
+        assert torch.equal(again.mean[1:], rnn.broker.telemetry.mean[1:])
+        assert again.mass[1:].sum() > 0
+        path.write_text("[]")
+        faulty = composed(nsed, *options, "ensemble.engines.smollm2.weights.path=/nowhere")
+        with pytest.raises(ValueError, match=r"telemetry.json: expected the telemetry that `save` writes"):
+            build_rnn(faulty, log)
