@@ -23,10 +23,11 @@ def fit_broker(
     *,
     ridges: Sequence[float],
 ) -> "BrokerFit":
-    """Fit with each ridge on training tasks, keep the one worth most on validation tasks, fit it on both.
+    """Fit with each ridge on training tasks, choose one on validation tasks, fit it on both.
 
-    Worth is accuracy minus priced cost, averaged over `PRICES`; ties go to the larger ridge, which stays nearer to
-    a fixed order of agents.
+    Worth is accuracy minus priced cost, averaged over `PRICES`. The largest ridge is taken that is worth, task by
+    task, at most one standard error less than the best: common practice (the one-standard-error rule), for a large
+    ridge stays near a fixed order of agents.
 
     Args:
         cell: tuned.
@@ -40,15 +41,21 @@ def fit_broker(
         return BrokerFit(cell, pool, both, ridge=ridges[0])
     heard = pool.select(validation)
 
-    def worth(ridge: float) -> float:
+    def worth(ridge: float) -> Tensor:
         fit = BrokerFit(cell, pool, train, ridge=ridge)
-        total = 0.0
-        for price in (p / float(fit.costs.sum()) for p in PRICES):
-            outcome = fit.at(price)[0](heard)
-            total += float((outcome.right.double() - price * outcome.cost).mean())
-        return total
+        prices = [price / float(fit.costs.sum()) for price in PRICES]
+        outcomes = [(price, fit.at(price)[0](heard)) for price in prices]
+        return torch.stack([o.right.double() - price * o.cost for price, o in outcomes]).mean(0)
 
-    return BrokerFit(cell, pool, both, ridge=max(sorted(ridges, reverse=True), key=worth))
+    worths = {ridge: worth(ridge) for ridge in sorted(ridges)}
+    best = max(worths.values(), key=lambda value: float(value.mean()))
+    good = [ridge for ridge, value in worths.items() if _close(best - value)]
+    return BrokerFit(cell, pool, both, ridge=max(good))
+
+
+def _close(lost: Tensor) -> bool:
+    """Whether a loss of worth, a number a task, is at most its standard error."""
+    return bool(lost.mean() <= lost.std() / math.sqrt(len(lost)))
 
 
 class BrokerFit:

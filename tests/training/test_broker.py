@@ -8,7 +8,7 @@ import torch
 
 from nsed_torch.nn import ConsensusCell, Telemetry
 from nsed_torch.training.broker import RoundBroker
-from nsed_torch.training.broker_fit import BrokerFit
+from nsed_torch.training.broker_fit import BrokerFit, fit_broker
 from nsed_torch.training.partial import Pool, all_teams, all_verdicts, tune_cell, verdict
 
 ACCURACY = {"easy": (0.99, 0.98, 0.97, 0.96), "hard": (0.5, 0.48, 0.45, 0.4)}
@@ -116,6 +116,16 @@ def test_it_beats_a_fixed_team_of_its_price() -> None:
     spent = pool.cost.mean(0) @ all_teams(4).double().T
     affordable = found.right.double().mean(0)[spent <= cost]
     assert accuracy > float(affordable.max())
+
+
+def test_validation_prefers_the_larger_of_ridges_that_are_alike_and_drops_one_that_is_blind() -> None:
+    pool, fit = fitted()
+    train, validation = torch.arange(150), torch.arange(150, 200)
+    alike = fit_broker(fit.cell, pool, train, validation, ridges=[2.0, 2.1])
+    assert alike.ridge == 2.1
+    # So large a ridge leaves nothing but telemetry: the broker no longer sees what was answered.
+    assert fit_broker(fit.cell, pool, train, validation, ridges=[1e9, 2.0]).ridge == 2.0
+    assert len(alike.pool) == 200
 
 
 def test_a_benched_agent_is_not_asked() -> None:
