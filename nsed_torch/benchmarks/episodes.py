@@ -145,7 +145,7 @@ def recorded_episodes(
     everywhere = torch.arange(agents).expand(tasks, rounds, agents)
     there = joined & (classes >= 0)[:, None]
     spread = (-1, rounds, -1, -1)
-    cost = torch.where(joined, recorded.cost.nan_to_num(0.0)[:, None], 0).sum(-1)
+    cost = torch.where(joined, _spent(recorded)[:, None], 0).sum(-1)
     return Episodes(
         ids=tuple(task.id for task in recorded.tasks),
         agents=recorded.agents,
@@ -164,10 +164,13 @@ def recorded_episodes(
     )
 
 
+def _spent(recorded: RecordedAnswers) -> Float[Tensor, "batch agent"]:
+    return recorded.cost if recorded.parameters.isfinite().all() else recorded.tokens.to(recorded.parameters)
+
+
 def _waves(recorded: RecordedAnswers, rounds: int) -> Bool[Tensor, "batch round agent"]:
     """Who has joined by each round."""
-    spent = recorded.cost if recorded.parameters.isfinite().all() else recorded.tokens
-    place = spent.mean(0).argsort(stable=True).argsort()
+    place = _spent(recorded).mean(0).argsort(stable=True).argsort()
     wave = place * rounds // len(recorded.agents)
     return (wave <= torch.arange(rounds)[:, None]).expand(len(recorded), -1, -1)
 

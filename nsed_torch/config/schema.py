@@ -86,6 +86,7 @@ class TuneConfig:
     voting: Any = "quadratic"
     gate: str = "learned"
     slots: int = 4
+    halting_price: float | None = None
     seeds: int = 5
     fractions: list[float] = field(default_factory=lambda: [0.6, 0.2, 0.2])
     resume: bool = False

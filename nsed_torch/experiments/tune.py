@@ -2,6 +2,7 @@
 
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from time import perf_counter
 from typing import Any
 
@@ -18,8 +19,9 @@ from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.experiments.broker import BrokerSettings, tune_broker
 from nsed_torch.experiments.build import consensus_cell
 from nsed_torch.experiments.judges import tune_judges
-from nsed_torch.nn import ConsensusCell
+from nsed_torch.nn import ConsensusCell, LearnedHalting
 from nsed_torch.records import read_json, write_json
+from nsed_torch.training.halting import fit_halting, halted
 from nsed_torch.training.logs import FileLog, Log, TensorBoardLog
 from nsed_torch.training.trainer import CellTrainer, winners_correct
 
@@ -52,7 +54,7 @@ def main(cfg: DictConfig) -> None:
         tune_seed(cfg, episodes, seed, parts, folder / f"seed_{seed}", report) for seed, parts in enumerate(splits)
     ]
     comparison = Comparison.of([result["scores"] for result in results])
-    ConsensusCell.from_pretrained(folder / "seed_0" / "cell").save_pretrained(folder / "cell", card=comparison.card())
+    save_first(folder, comparison.card(), halting=cfg.halting_price is not None)
     comparison.write(
         folder,
         seeds=[{key: value for key, value in result.items() if key != "scores"} for result in results],
@@ -66,7 +68,17 @@ def main(cfg: DictConfig) -> None:
         recorded = load_recorded(cfg.data_dir, agents=cfg.agents, max_parameters_b=cfg.max_parameters_b)
         tune_broker(recorded, folder, splits, settings=budgeting, report=report)
         report(f"plot: {folder / 'cost.png'}")
+    if cfg.halting_price is not None:
+        costs, rounds = ([float(r[key]) for r in results] for key in ("halted_cost", "halted_rounds"))
+        report(f"halted after {fmean(rounds):.2f} rounds on average, at {fmean(costs):.1%} of the cost of all rounds")
     print(folder / "metrics.json")  # noqa: T201 - the result
+
+
+def save_first(folder: Path, card: str, *, halting: bool) -> None:
+    """The first seed's cell, and its halting rule if it has one, once more with the measurements on its card."""
+    ConsensusCell.from_pretrained(folder / "seed_0" / "cell").save_pretrained(folder / "cell", card=card)
+    if halting:
+        LearnedHalting.from_pretrained(folder / "seed_0" / "cell").save_pretrained(folder / "cell")
 
 
 def load_episodes(cfg: DictConfig) -> Episodes:
@@ -146,12 +158,20 @@ def tune_seed(
     fit = trainer.fit(resume=cfg.resume)
     scores["consensus_tuned"] = winners_correct(cell, test)
     cell.save_pretrained(folder / "cell", agent_names=episodes.agents)
+    extra: dict[str, Any] = {}
+    if cfg.halting_price is not None:
+        rule = fit_halting(cell, train, validation, price=cfg.halting_price, optimizer=instantiate(cfg.optimizer))
+        rule.save_pretrained(folder / "cell")
+        stopped = halted(rule, cell, test)
+        scores["consensus_halted"] = stopped.right
+        extra = {"halted_cost": stopped.cost.mean().item(), "halted_rounds": stopped.rounds.mean().item()}
     result = {
         "seed": seed,
         "settings": settings,
         "fit": fit._asdict(),
         "best_single": name,
         "parameters": {k: v.tolist() for k, v in cell.state_dict().items() if v.numel() <= 64},
+        **extra,
         "scores": {k: dict(zip(test.ids, v.float().tolist(), strict=True)) for k, v in scores.items()},
     }
     write_json(folder / "result.json", result)

@@ -10,7 +10,7 @@ import torch
 from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, ScriptedEngine
 from nsed_torch.benchmarks import Equality, GradedTasks, grade, load_recorded, recorded_episodes, write_candidates
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
-from nsed_torch.nn import ConsensusCell
+from nsed_torch.nn import ConsensusCell, LearnedHalting
 from nsed_torch.records import Task, TraceWriter, read_json
 from nsed_torch.training.trainer import unroll
 
@@ -124,6 +124,15 @@ def test_judges_are_trained_by_the_same_verb(nsed):
     assert "judges on 2 held-out tasks" in out
     assert set(read_json(nsed.folder / "out/metrics.json")["judges"]) == {"solver", "skeptic", "explainer"}
     assert (nsed.folder / "out/adapters/skeptic/adapter_model.safetensors").is_file()
+
+
+def test_a_price_trains_when_to_stop(nsed, data):
+    out = nsed.ok("tune", f"data_dir={data}", "output_dir=out", "rounds=3", "halting_price=0.05", *QUICK)
+    metrics = read_json(nsed.folder / "out/metrics.json")
+    assert metrics["consensus_halted"]["n"] == metrics["consensus_tuned"]["n"]
+    assert "of the cost of all rounds" in out
+    assert LearnedHalting.from_pretrained(nsed.folder / "out/cell").rounds == 3
+    assert "raise rounds" in nsed.fault("tune", f"data_dir={data}", "halting_price=0.05", *QUICK)
 
 
 def test_a_cost_curve_comes_on_demand(nsed, data):
