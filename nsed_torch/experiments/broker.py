@@ -37,7 +37,7 @@ class BrokerSettings:
     budgets: Sequence[float] = (0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0)
     pool: int = 8
     steps: int = 250
-    ridges: Sequence[float] = (3.0, 10.0, 30.0)
+    ridges: Sequence[float] = (30.0,)
 
     def __post_init__(self) -> None:
         if not self.budgets or not all(b > 0 for b in self.budgets):
