@@ -160,7 +160,14 @@ def tune_seed(
     cell.save_pretrained(folder / "cell", agent_names=episodes.agents)
     extra: dict[str, Any] = {}
     if cfg.halting_price is not None:
-        rule = fit_halting(cell, train, validation, price=cfg.halting_price, optimizer=instantiate(cfg.optimizer))
+        rule = fit_halting(
+            cell,
+            train,
+            validation,
+            price=cfg.halting_price,
+            optimizer=instantiate(cfg.optimizer),
+            epochs=cfg.training.epochs,
+        )
         rule.save_pretrained(folder / "cell")
         stopped = halted(rule, cell, test)
         scores["consensus_halted"] = stopped.right

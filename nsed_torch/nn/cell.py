@@ -268,14 +268,16 @@ def _where_held(
     held: Tensor, output: ConsensusOutput, after: MemoryState, before: MemoryState
 ) -> tuple[ConsensusOutput, MemoryState]:
     """For tasks that did not hold the round: the memory from before it, each slot its own source."""
-
-    def pick(new: Tensor, old: Tensor) -> Tensor:
-        return torch.where(held.reshape(-1, *[1] * (new.ndim - 1)), new, old)
-
-    state = MemoryState(*map(pick, after, before))
+    state = MemoryState(*(_choose(held, new, old) for new, old in zip(after, before, strict=True)))
     own = torch.where(before.mask, torch.arange(before.mask.shape[1], device=held.device), -1)
     kept = before.mask.to(output.gate.dtype)
     output = output._replace(
-        gate=pick(output.gate, kept), source=pick(output.source, own), hidden=pick(output.hidden, before.hidden())
+        gate=_choose(held, output.gate, kept),
+        source=_choose(held, output.source, own),
+        hidden=_choose(held, output.hidden, before.hidden()),
     )
     return output, state
+
+
+def _choose(held: Tensor, new: Tensor, old: Tensor) -> Tensor:
+    return torch.where(held.reshape(-1, *[1] * (new.ndim - 1)), new, old)

@@ -155,14 +155,11 @@ def _step(now: System, point: _Point, signed: Tensor) -> _Point:
     move = -_newton(_matrix(now, prices, slack), gradient)
     slope = (gradient * move).sum(1)
 
-    def merit(prices: Tensor) -> Tensor:
-        return now.dual(prices) - barrier * prices.where(signed, 1.0).log().sum(1)
-
-    here = merit(prices)
+    here = _merit(now, prices, barrier, signed)
     allowed = 1e-12 * (1 + here.abs())
     length = _to_boundary(prices, move, signed)
     for _ in range(40):
-        good = merit(prices + length[:, None] * move) <= here + 1e-4 * length * slope + allowed
+        good = _merit(now, prices + length[:, None] * move, barrier, signed) <= here + 1e-4 * length * slope + allowed
         if good.all():
             break
         length = torch.where(good, length, length / 2)
@@ -171,6 +168,10 @@ def _step(now: System, point: _Point, signed: Tensor) -> _Point:
     prices = prices + length[:, None] * move
     central = barrier[:, None] / prices.where(signed, 1.0)
     return point._replace(prices=prices, slack=torch.where(signed, slack.clamp(central / 1e8, central * 1e8), 0))
+
+
+def _merit(now: System, prices: Tensor, barrier: Tensor, signed: Tensor) -> Tensor:
+    return now.dual(prices) - barrier * prices.where(signed, 1.0).log().sum(1)
 
 
 def _to_boundary(value: Tensor, move: Tensor, signed: Tensor) -> Float[Tensor, "batch"]:

@@ -67,12 +67,10 @@ def _in_steps(problem: Problem, unit: float, levels: int) -> _Steps:
     # A multiple of the step may miss it by rounding; half of the allowed slack goes to either side.
     off = problem.slack / 2
     room = (budget / step * (1 + off)).floor().long()
-
-    def up(amount: Tensor) -> Tensor:
-        whole = (amount / step.view(-1, *[1] * (amount.dim() - 1)) * (1 - off)).ceil()
-        return whole.clamp(max=levels + 1).long()
-
-    costs, charges = up(cost), up(opening)
+    costs, charges = (
+        (amount / step.view(-1, *[1] * (amount.dim() - 1)) * (1 - off)).ceil().clamp(max=levels + 1).long()
+        for amount in (cost, opening)
+    )
     unlimited = problem.budgets[:, 0] >= everything
     return _Steps(costs, charges, torch.where(unlimited, costs.sum((1, 2)) + charges.sum(1), room))
 

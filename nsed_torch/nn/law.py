@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -164,14 +165,14 @@ def _held(i: int, value: float) -> Lift:
 
 def _peaking(t: float) -> Lift:
     """U'(t) = 0 is given: p_g and k are free, beta follows as `(1 - p_g) k exp(-k t) / (2 t)`."""
+    return partial(_at_peak, t)
 
-    def lift(free: Real) -> tuple[Real, Real]:
-        p_g, k = free
-        share = math.exp(-k * t) / (2 * t)
-        theta = np.array([p_g, k, (1 - p_g) * k * share])
-        return theta, np.array([[1, 0, -k * share], [0, 1, (1 - p_g) * (1 - k * t) * share]])
 
-    return lift
+def _at_peak(t: float, free: Real) -> tuple[Real, Real]:
+    p_g, k = free
+    share = math.exp(-k * t) / (2 * t)
+    theta = np.array([p_g, k, (1 - p_g) * k * share])
+    return theta, np.array([[1, 0, -k * share], [0, 1, (1 - p_g) * (1 - k * t) * share]])
 
 
 def _peak(theta: Real) -> float:
@@ -231,17 +232,15 @@ class _Curve:
         """Least deviance over the free numbers, and where it is."""
         from scipy.optimize import minimize  # noqa: PLC0415
 
-        def objective(free: Real) -> tuple[float, Real]:
-            theta, slope = lift(free)
-            value, gradient = self.deviance(theta)
-            return value, slope @ gradient
-
-        found = [
-            minimize(objective, x, jac=True, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-11, "gtol": 1e-6})
-            for x in starts
-        ]
+        rest = {"jac": True, "method": "L-BFGS-B", "bounds": bounds, "options": {"ftol": 1e-11, "gtol": 1e-6}}
+        found = [minimize(partial(self._lifted, lift), x, **rest) for x in starts]
         best = min(found, key=lambda result: float(result.fun))
         return float(best.fun), best.x
+
+    def _lifted(self, lift: Lift, free: Real) -> tuple[float, Real]:
+        theta, slope = lift(free)
+        value, gradient = self.deviance(theta)
+        return value, slope @ gradient
 
     def span(self, i: int, best: Real, quantile: float) -> Interval:
         """Values that one of the three takes among laws within the quantile of the best; inf where k has no end."""
@@ -274,10 +273,9 @@ class _Curve:
         """Above 0 where the profile at a value is worse than the quantile; roots, for those are nearly straight."""
         least = self.deviance(best)[0]
 
-        def excess(value: float) -> float:
-            return math.sqrt(max(self.least(lift(value), [start], bounds)[0] - least, 0)) - math.sqrt(quantile)
-
-        return excess
+        return lambda value: (
+            math.sqrt(max(self.least(lift(value), [start], bounds)[0] - least, 0)) - math.sqrt(quantile)
+        )
 
 
 def _crossing(excess: Callable[[float], float], inside: float, edge: float, beyond: float) -> float:

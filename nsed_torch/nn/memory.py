@@ -87,17 +87,17 @@ class BoundedMemory(nn.Module):
         kept, source = functional.update_memory(state.retention, state.mask, gate, retention, proposal_mask)
         mask = source >= 0
         index = source.clamp(min=0)
-
-        def pick(old: Tensor, new: Tensor) -> Tensor:
-            return torch.where(mask, torch.cat([old, new], 1).gather(1, index), 0)
-
+        support, age = (
+            torch.where(mask, torch.cat([old, new], 1).gather(1, index), 0)
+            for old, new in ((state.support, support), (state.age + 1, torch.zeros_like(support)))
+        )
         pool = torch.cat([state.embeddings, embeddings], 1)
         chosen = pool.gather(1, index[:, :, None].expand(-1, -1, pool.shape[-1]))
         state = MemoryState(
             embeddings=torch.where(mask[:, :, None], chosen, 0),
             retention=kept,
-            support=pick(state.support, support),
-            age=pick(state.age + 1, torch.zeros_like(support)),
+            support=support,
+            age=age,
             mask=mask,
         )
         return state, source

@@ -3,6 +3,7 @@
 import pytest
 
 from nsed_torch.agents import ScriptedEngine
+from nsed_torch.experiments import bench
 from nsed_torch.experiments.bench import CANDIDATE, NEW_TOKENS, PERSONAS, QUESTIONS, propose_line, rate_line
 from nsed_torch.records import read_json
 
@@ -58,11 +59,13 @@ def test_bench_from_end_to_end(nsed, tiny_model):
         assert line["ratio"] == line["other_seconds"][0] / line["ours_seconds"][0]
 
 
-def test_the_core_is_measured_against_a_matrix_product(nsed):
+def test_the_core_is_measured_against_a_matrix_product(nsed, monkeypatch):
+    monkeypatch.setattr(bench, "TASKS", 8)
+    monkeypatch.setattr(bench, "MATRIX", 64)
     out = nsed.ok("bench", "target=core", "repeats=2", "output_dir=out")
     lines = read_json(nsed.folder / "out/bench.json")["lines"]
     assert [line["name"].rsplit(", ", 1)[1] for line in lines] == ["dim 64", "dim 384"]
-    assert all(line["name"].startswith("train, 512 tasks x 10 voters x 10 proposals x 4 rounds") for line in lines)
+    assert all(line["name"].startswith("train, 8 tasks x 10 voters x 10 proposals x 4 rounds") for line in lines)
     assert all(f"{1 / line['ratio']:.2f}" in out for line in lines)
 
 

@@ -19,7 +19,7 @@ calls = {
     **{name: (r, m) for name in F.__all__ if name.endswith("_vote")},
     "vote_mask": (torch.tensor([[0, 1]] * b), torch.tensor([[1, 0]] * b), torch.ones(b, 2, dtype=torch.bool)),
     "calibrate": (r, m, ones, ones), "controversy": (r, m), "cosine": (e, h[:, None]),
-    "author_weight": (ones, torch.tensor([[0, 1]] * b)[:, :v], torch.tensor([[1, 0]] * b)),
+    "author_weight": (ones, torch.tensor([[0, 1, 2]] * b), torch.tensor([[1, 0]] * b)),
     "reliability": (ones, torch.randn(b, v, 2 * d, dtype=R), torch.cat([x, h], -1), m.any(-1)),
     "consensus": (s, there, number), "conviction": (s, w), "decisiveness": (s,), "all_negative": (s, w),
     "forget_gate": (phi, torch.randn(4, dtype=R), number), "hidden_state": (slots, ret, full),

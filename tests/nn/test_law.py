@@ -113,16 +113,16 @@ def test_intervals_are_the_extent_of_all_laws_near_the_best():
 
 
 def test_coverage():
-    """Ten curves drawn from the paper's law; at 95%, fewer than 7 hits have a chance near one in 1,000."""
+    """Six curves drawn from the paper's law; at 95%, fewer than 4 hits have a chance near one in 400."""
     draw, rounds, counts = np.random.default_rng(0), 7, 800
     true = np.array(curve(*PAPER, range(1, rounds + 1)))
     hits = np.zeros(4)
-    for _ in range(10):
+    for _ in range(6):
         law = fit_fatigue_law((draw.binomial(counts, true) / counts).tolist(), [counts] * rounds)
         intervals = (law.p_g_interval, law.k_interval, law.beta_interval, law.t_opt_interval)
         hits += [i.low <= value <= i.high for i, value in zip(intervals, (*PAPER, 6.0), strict=True)]
         assert law.p_g_interval.high - law.p_g_interval.low < 0.3
-    assert (hits >= 7).all(), hits
+    assert (hits >= 4).all(), hits
 
 
 @pytest.mark.parametrize("theta", [(0.5, 2.0, 0.1), (0.3, -0.4, 0.05), (0.9, 6.0, 0.9), (0.2, 3.0, 1.0)])

@@ -119,13 +119,13 @@ def test_it_beats_a_fixed_team_of_its_price() -> None:
 
 
 def test_validation_prefers_the_larger_of_ridges_that_are_alike_and_drops_one_that_is_blind() -> None:
-    cell, pool = fitted()[1].cell, made(600)
-    train, validation = torch.arange(200), torch.arange(200, 600)
+    cell, pool = fitted()[1].cell, made(300)
+    train, validation = torch.arange(100), torch.arange(100, 300)
     alike = fit_broker(cell, pool, train, validation, ridges=[2.0, 2.1])
     assert alike.ridge == 2.1
     # So large a ridge leaves nothing but telemetry: the broker no longer sees what was answered.
     assert fit_broker(cell, pool, train, validation, ridges=[1e9, 2.0]).ridge == 2.0
-    assert len(alike.pool) == 600
+    assert len(alike.pool) == 300
 
 
 def test_a_benched_agent_is_not_asked() -> None:
