@@ -29,9 +29,11 @@ for _name, _value in (
     ("TOKENIZERS_PARALLELISM", "false"),
 ):
     os.environ.setdefault(_name, _value)
+# Workers of a parallel run inherit what was set here for the whole machine; each takes its share.
+os.environ["OMP_NUM_THREADS"] = str(min(int(os.environ["OMP_NUM_THREADS"]), max(1, _cores())))
 
 # No deadline: a shared machine stalls now and then, and a slow example is no wrong one.
-settings.register_profile("nsed", deadline=None, derandomize="CI" in os.environ)
+settings.register_profile("nsed", deadline=None, max_examples=40, derandomize="CI" in os.environ)
 settings.load_profile("nsed")
 
 

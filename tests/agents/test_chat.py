@@ -46,7 +46,7 @@ def test_it_renders_turns_and_opens_the_assistants(chat):
     assert chat.stop is None
 
 
-@settings(max_examples=150)
+@settings(max_examples=30)
 @given(st.lists(hostile, min_size=4, max_size=4))
 def test_no_text_can_write_a_control_token(chat, texts):
     # <think> stands in no part of this template and is an ordinary word to it.
@@ -55,20 +55,20 @@ def test_no_text_can_write_a_control_token(chat, texts):
     assert control_ids(chat, written) == control_ids(chat, TURNS)
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(hostile)
 def test_tokens_of_the_template_are_control_tokens_special_or_not(thinking, text):
     assert control_ids(thinking, [Message("user", text)]) == control_ids(thinking, [Message("user", "?")])
 
 
-@settings(max_examples=150)
+@settings(max_examples=30)
 @given(st.lists(hostile, min_size=4, max_size=4))
 def test_no_text_can_write_a_heading_of_the_plain_template(plain, texts):
     written = [Message(m.role, text) for m, text in zip(TURNS, texts, strict=True)]
     assert plain.text(written).count("###") == plain.text(TURNS).count("###") == 5
 
 
-@settings(max_examples=100)
+@settings(max_examples=30)
 @given(hostile)
 def test_neutralizing_only_adds_spaces_and_only_where_needed(chat, text):
     got = chat.neutralize(text)

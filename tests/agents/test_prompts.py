@@ -23,7 +23,7 @@ def hostile(mark):
 
 
 @given(st.data(), seeds)
-@settings(max_examples=200)
+@settings(max_examples=30)
 def test_no_text_can_open_or_close_its_fence(data, seed):
     mark = nonce(seed)
     text = data.draw(hostile(mark))
@@ -91,7 +91,7 @@ def test_a_judge_sees_each_candidate_once_a_question_fenced_under_its_label(kind
 
 
 @given(st.data(), seeds, st.booleans(), st.sampled_from(["rate", "critique"]))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_rendered_prompts_hold_as_many_fences_as_texts(data, seed, listed, kind):
     texts = [data.draw(hostile(nonce(seed))) for _ in range(3)]
     text = everything(propose(PROMPTS, seed, memory=texts[:2], critiques=texts[2:]))

@@ -68,7 +68,7 @@ OUTPUT = st.text(alphabet="ab<>/-text0 \n{}%Candidate_A:", min_size=1, max_size=
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     st.lists(OUTPUT, min_size=2, max_size=4, unique_by=lambda text: " ".join(text.split())),
     st.booleans(),

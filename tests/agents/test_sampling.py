@@ -51,7 +51,7 @@ def test_frequencies_follow_the_truncated_softmax(temperature, top_p):
     st.floats(0.05, 1),
     st.lists(st.floats(0, 1, exclude_max=True, width=32), min_size=2, max_size=20),
 )
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_larger_numbers_draw_less_likely_tokens(values, temperature, top_p, uniforms):
     logits = torch.tensor(values) / 8  # apart enough that unequal logits have unequal probabilities
     drawn = draw(logits, temperature, top_p, sorted(uniforms))
@@ -85,7 +85,7 @@ def test_a_row_that_needs_the_whole_vocabulary_leaves_its_neighbours_as_they_are
 
 
 @given(st.integers(0, 2**32), st.integers(1, 5), st.floats(0, 1, exclude_max=True, width=32))
-@settings(max_examples=40)
+@settings(max_examples=30)
 def test_rows_are_independent(seed, rows, uniform):
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(rows, 1000, generator=generator).mul(3).bfloat16().float()
@@ -121,7 +121,7 @@ def test_forbidden_tokens_are_never_drawn():
     st.lists(st.integers(0, 5), max_size=8),
     st.floats(0.5, 2),
 )
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_the_penalty_divides_positive_and_multiplies_negative_logits(values, written, penalty):
     got = penalize(torch.tensor([values]), torch.tensor([written], dtype=torch.long), torch.tensor([penalty]))[0]
     for token, value in enumerate(values):

@@ -94,7 +94,7 @@ def test_sorting_permutes_and_changes_nothing_else(rows, places):
     torch.testing.assert_close(unroll(cell, ordered).support, unroll(cell, episodes).support[..., order])
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(st.lists(LETTERS, min_size=1, max_size=5))
 def test_a_fresh_cell_elects_the_plurality(rows):
     episodes = recorded_episodes(recorded(rows), HashedEncoder(8), equality=EXACT)

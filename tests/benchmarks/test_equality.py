@@ -30,7 +30,7 @@ def test_classes_are_numbered_by_their_first_agent():
     assert PLAIN.classes([]).numel() == 0
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(ANSWERS)
 def test_a_row_does_not_depend_on_its_neighbours_and_agrees_with_pairs(rows):
     classes = PLAIN.classes(rows)
@@ -43,7 +43,7 @@ def test_a_row_does_not_depend_on_its_neighbours_and_agrees_with_pairs(rows):
     assert ((classes == -1) == torch.tensor([[answer is None for answer in row] for row in rows])).all()
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(CLASSES)
 def test_plurality_is_the_first_agent_of_the_largest_class(classes):
     for row, winner in zip(classes.tolist(), plurality(classes).tolist(), strict=True):
@@ -51,7 +51,7 @@ def test_plurality_is_the_first_agent_of_the_largest_class(classes):
         assert winner == (sizes.index(max(sizes)) if max(sizes) else -1)
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(CLASSES)
 def test_agreement_rates_as_plain_python_does(classes):
     ratings, mask = agreement(classes)
@@ -63,7 +63,7 @@ def test_agreement_rates_as_plain_python_does(classes):
                 assert ratings[b, i, j].item() == ((1.0 if own == other else -1.0) if counts else 0.0)
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(CLASSES)
 def test_a_vote_on_agreement_is_the_plurality(classes):
     ratings, mask = agreement(classes)

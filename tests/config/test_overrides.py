@@ -100,7 +100,7 @@ def test_known_nasty_texts(text):
 
 
 # Composing costs far more than parsing, so each example brings several texts.
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(texts=st.lists(TEXTS, min_size=6, max_size=12))
 @example(["\\\\\\${\\${\\"])
 def test_any_text(texts):

@@ -37,7 +37,7 @@ def test_results_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     recorded = folder(tmp_path / "data")
     splits = [split([task.id for task in recorded.tasks], turn=0.2 * i) for i in range(2)]
     told: list[str] = []
-    settings = BrokerSettings(budgets=[0.3, 1.0], steps=20, ridges=[3.0, 30.0])
+    settings = BrokerSettings(budgets=[0.3, 1.0], steps=5, ridges=[3.0, 30.0])
     found = tune_broker(recorded, out, splits, settings=settings, report=told.append)
     assert [line.split(":")[0] for line in told] == ["broker, seed 0", "broker, seed 1"]
     assert json.loads((out / "cost.json").read_text()) == json.loads(json.dumps(found))

@@ -85,7 +85,7 @@ def test_resume_goes_on_and_ends_the_same(nsed, data, tmp_path):
 def test_a_sweep_ends_with_one_table(nsed, data, tmp_path):
     out = nsed.ok(
         "tune", "-m", f"data_dir={data}", "voting=quadratic,plurality", "gate=learned,none", "rounds=2",
-        "output_dir=sweep", "seeds=1", "training.epochs=8",
+        "output_dir=sweep", "seeds=1", "training.epochs=2",
     )  # fmt: skip
     rows = read_json(tmp_path / "sweep/ablation.json")
     assert [row["settings"] for row in rows] == [

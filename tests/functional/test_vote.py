@@ -46,7 +46,7 @@ def test_quadratic_vote_by_hand():
     torch.testing.assert_close(q, expected, atol=1e-15, rtol=0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=6),
     st.sampled_from([torch.float32, torch.float64]),

@@ -47,7 +47,7 @@ def test_evidence_stops_the_convinced_and_caps_the_rest():
     assert exact.reasons(convictions[:1, :5]) == ["evidence"]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.floats(-1, 1), min_size=8, max_size=8), st.floats(0.05, 1))
 def test_rule_against_plain_python_and_monotone(convictions, effort):
     halting = EvidenceHalting(effort=effort).double()
@@ -113,7 +113,7 @@ def test_fatigue_holds_at_least_one_round_and_at_most_the_cap(law, rounds, stop,
     ]
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.floats(0, 0.99), st.floats(0.05, 2), st.floats(1e-4, 0.1), st.integers(1, 12))
 def test_fatigue_takes_the_better_round_beside_the_peak(p_g, k, beta, rounds):
     halting = FatigueHalting(rounds, p_g=p_g, k=k, beta=beta).double()

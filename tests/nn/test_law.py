@@ -22,7 +22,7 @@ def curve(p_g, k, beta, rounds):
     return [1 - (1 - p_g) * math.exp(-k * t) - beta * t * t for t in rounds]
 
 
-@settings(max_examples=200)
+@settings(max_examples=30)
 @given(st.floats(0, 1), st.floats(-2, 3), st.floats(0, 0.1), st.integers(1, 12))
 def test_whole_round_is_beside_the_peak(p_g, k, beta, rounds):
     got = whole_round(p_g, k, beta, rounds)

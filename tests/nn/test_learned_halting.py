@@ -33,7 +33,7 @@ def chances_by_hand(logits, mask):
 ROUNDS = st.lists(st.tuples(st.floats(-30, 30), st.booleans()), min_size=1, max_size=7)
 
 
-@settings(max_examples=150)
+@settings(max_examples=30)
 @given(ROUNDS)
 def test_stop_probability_against_plain_python(rounds):
     logits, mask = (list(column) for column in zip(*rounds, strict=True))
@@ -46,7 +46,7 @@ def test_stop_probability_against_plain_python(rounds):
         torch.testing.assert_close(got[torch.tensor([mask])][None], stop_probability(kept))
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.lists(st.floats(-8, 8), min_size=1, max_size=6), st.floats(0, 2), st.integers(0, 2**31))
 def test_expected_value_is_a_mean_over_rounds(logits, price, seed):
     chances = stop_probability(torch.tensor([logits], dtype=REAL))
@@ -98,7 +98,7 @@ def test_masked_rounds_reach_nothing():
     assert halting.weight.grad.isfinite().all()
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(st.integers(1, 5), st.integers(1, 6), st.integers(0, 2**31))
 def test_a_fresh_rule_is_the_fixed_one(dim, rounds, seed):
     fresh, fixed = LearnedHalting(dim, rounds), FixedHalting(rounds)
@@ -108,7 +108,7 @@ def test_a_fresh_rule_is_the_fixed_one(dim, rounds, seed):
         assert fresh.reasons(convictions[:, :r], hidden[:, :r]) == fixed.reasons(convictions[:, :r])
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(st.integers(0, 2**31))
 def test_the_rule_in_plain_python_and_never_taken_back(seed):
     halting = LearnedHalting(2, rounds=6).double()

@@ -30,7 +30,7 @@ def test_slots_carry_everything_along():
     torch.testing.assert_close(state.retention, torch.tensor([[0.9, 0.35]]))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 4), st.integers(1, 5), st.integers(0, 2**31), st.sampled_from([torch.float32, torch.float64]))
 def test_bounded_ordered_and_consistent(slots, proposals, seed, dtype):
     generator = torch.Generator().manual_seed(seed)

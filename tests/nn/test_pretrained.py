@@ -78,8 +78,7 @@ def reweighed(folder, **changes):
 
 @pytest.mark.parametrize("vote", VOTES)
 @pytest.mark.parametrize("gate", ["learned", "leaky", "vector", "none"])
-@pytest.mark.parametrize("calibration", [False, True])
-@pytest.mark.parametrize("features", [False, True])
+@pytest.mark.parametrize(("calibration", "features"), [(False, False), (True, True)])
 def test_outputs_are_equal_to_the_last_bit(tmp_path, vote, gate, calibration, features):
     cell = cell_of(vote, gate, calibration, features)
     cell.save_pretrained(tmp_path, agent_names=NAMES)

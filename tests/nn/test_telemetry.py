@@ -24,7 +24,7 @@ def clock():
     return Clock()
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.floats(0.1, 1))
 def test_means_are_exponentially_weighted(values, decay):
     telemetry = Telemetry(NAMES, decay=decay)

@@ -91,7 +91,7 @@ def example():
     return Transcript(Task("17 or 71?"), [agent], [one_round], "71", "rounds", usage, seed=0)
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(transcript=TRANSCRIPTS)
 def test_saved_is_loaded(tmp_path_factory, transcript):
     path = tmp_path_factory.mktemp("run") / "transcript.json"
