@@ -1,5 +1,6 @@
 """`nsed tune cost_curve=true`: the round-by-round broker on recorded answers, cost against accuracy."""
 
+import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from nsed_torch.benchmarks import Equality, RecordedAnswers, Split
+from nsed_torch.benchmarks import Split, load_recorded
 from nsed_torch.evaluation.cost import Curve, cost_json, cost_plot, cost_tables, oracle_curve
 from nsed_torch.evaluation.statistics import estimate
 from nsed_torch.records import write_json
@@ -48,34 +49,44 @@ class BrokerSettings:
             raise ValueError(f"expected steps and ridges above 0, got {self.steps} and {list(self.ridges)}")
 
 
+def priced_pool(folder: str, agents: Sequence[str] | None = None, max_parameters_b: float | None = None) -> Pool:
+    """The agents of a folder of recorded answers, with what their answers cost.
+
+    Raises:
+        ValueError: if matplotlib is missing, the folder holds traces, or an agent's parameters are not known.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ValueError("expected matplotlib for the cost curve, got no such package: pip install nsed_torch[report]")
+    if (Path(folder).expanduser() / "traces.jsonl").is_file():
+        raise ValueError(f"{folder}: expected recorded answers for a cost curve, got traces: set cost_curve=false")
+    return Pool.of(load_recorded(folder, agents=agents, max_parameters_b=max_parameters_b))
+
+
 def tune_broker(
-    recorded: RecordedAnswers,
+    everybody: Pool,
     folder: Path,
     splits: Sequence[Split],
     *,
     settings: BrokerSettings | None = None,
-    equality: Equality | None = None,
     report: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Tune the broker on each split, report all of them together, write `cost.json` and `cost.png`.
 
     Args:
-        recorded: answers of agents whose parameters are known.
+        everybody: all agents, with their costs.
         folder: where results go.
         splits: of the tasks.
         settings: how.
-        equality: when answers agree.
         report: hears of every split.
 
     Returns:
         What `cost.json` holds.
 
     Raises:
-        ValueError: if the parameters of an agent are not known, or the plot cannot be drawn.
+        ValueError: if the plot cannot be drawn.
     """
     settings = settings or BrokerSettings()
     budgets = torch.tensor(sorted(settings.budgets), dtype=torch.float64)
-    everybody = Pool.of(recorded, equality)
     sums = torch.zeros(len(POLICIES), 2, len(budgets), len(everybody), dtype=torch.float64)
     full, count = torch.zeros(2, len(everybody), dtype=torch.float64)
     for seed, part in enumerate(splits):
@@ -87,9 +98,9 @@ def tune_broker(
     tested = count > 0
     curves = [Curve(name, *(means[..., tested] / count[tested])) for name, means in zip(POLICIES, sums, strict=True)]
     team = estimate((full[tested] / count[tested])[None])
-    found = {"agents": list(recorded.agents), "splits": len(splits), **cost_json(curves, budgets.tolist(), team)}
+    found = {"agents": list(everybody.agents), "splits": len(splits), **cost_json(curves, budgets.tolist(), team)}
     write_json(folder / "cost.json", found)
-    title = f"{int(tested.sum())} questions, {len(recorded.agents)} agents, {len(splits)} splits"
+    title = f"{int(tested.sum())} questions, {len(everybody.agents)} agents, {len(splits)} splits"
     cost_plot(curves, folder / "cost.png", full=team, title=title)
     Console(width=120).print(*cost_tables(curves, budgets.tolist(), team.mean))
     return found

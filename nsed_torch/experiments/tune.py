@@ -16,7 +16,7 @@ from nsed_torch.benchmarks import Episodes, Split, load_recorded, load_traces, r
 from nsed_torch.config import conf_dir, instantiate, register
 from nsed_torch.evaluation.baselines import best_single, oracle, plurality_correct
 from nsed_torch.evaluation.comparison import Comparison
-from nsed_torch.experiments.broker import BrokerSettings, tune_broker
+from nsed_torch.experiments.broker import BrokerSettings, priced_pool, tune_broker
 from nsed_torch.experiments.build import consensus_cell
 from nsed_torch.experiments.judges import tune_judges
 from nsed_torch.nn import ConsensusCell, LearnedHalting
@@ -48,6 +48,8 @@ def main(cfg: DictConfig) -> None:
     budgeting: BrokerSettings = instantiate(cfg.budgeting)
     began = perf_counter()
     episodes = load_episodes(cfg)
+    # What the cost curve lacks is told before anything is trained.
+    pool = priced_pool(cfg.data_dir, cfg.agents, cfg.max_parameters_b) if cfg.cost_curve else None
     splits = [split(episodes.ids, cfg.fractions, turn=seed * cfg.fractions[2]) for seed in range(cfg.seeds)]
     report(f"{len(episodes)} tasks, {len(episodes.agents)} agents, {episodes.round_mask.shape[1]} rounds")
     results = [
@@ -64,9 +66,8 @@ def main(cfg: DictConfig) -> None:
         seconds=round(perf_counter() - began, 1),
     )
     console.print(comparison.table())
-    if cfg.cost_curve:
-        recorded = load_recorded(cfg.data_dir, agents=cfg.agents, max_parameters_b=cfg.max_parameters_b)
-        tune_broker(recorded, folder, splits, settings=budgeting, report=report)
+    if pool is not None:
+        tune_broker(pool, folder, splits, settings=budgeting, report=report)
         report(f"plot: {folder / 'cost.png'}")
     if cfg.halting_price is not None:
         costs, rounds = ([float(r[key]) for r in results] for key in ("halted_cost", "halted_rounds"))

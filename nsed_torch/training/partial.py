@@ -42,9 +42,9 @@ class Pool:
         """
         unknown = [name for name, b in zip(recorded.agents, recorded.parameters, strict=True) if not b.isfinite()]
         if unknown:
-            raise ValueError(
-                f"broker: expected parameters_b of every agent, got none of {', '.join(unknown)}: name others in agents"
-            )
+            named = ", ".join(unknown[:3]) + (f" and {len(unknown) - 3} more" if len(unknown) > 3 else "")
+            remedy = "choose others by agents or max_parameters_b"
+            raise ValueError(f"broker: expected parameters_b of every agent, got none of {named}: {remedy}")
         return cls(
             recorded.agents,
             (equality or Equality()).classes(recorded.answers),

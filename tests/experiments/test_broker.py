@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from nsed_torch.benchmarks import RecordedAnswers, load_recorded, split
-from nsed_torch.experiments.broker import BrokerSettings, tune_broker
+from nsed_torch.experiments.broker import BrokerSettings, priced_pool, tune_broker
+from nsed_torch.training.partial import Pool
 
 
 def folder(root: Path, parameters: bool = True) -> RecordedAnswers:
@@ -38,7 +39,7 @@ def test_results_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     splits = [split([task.id for task in recorded.tasks], turn=0.2 * i) for i in range(2)]
     told: list[str] = []
     settings = BrokerSettings(budgets=[0.3, 1.0], steps=5, ridges=[3.0, 30.0])
-    found = tune_broker(recorded, out, splits, settings=settings, report=told.append)
+    found = tune_broker(Pool.of(recorded), out, splits, settings=settings, report=told.append)
     assert [line.split(":")[0] for line in told] == ["broker, seed 0", "broker, seed 1"]
     assert json.loads((out / "cost.json").read_text()) == json.loads(json.dumps(found))
     assert (out / "cost.png").read_bytes().startswith(b"\x89PNG")
@@ -52,8 +53,9 @@ def test_results_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_unknown_parameters_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="expected parameters_b of every agent, got none of large"):
-        tune_broker(folder(tmp_path / "data", parameters=False), tmp_path, [])
+    folder(tmp_path / "data", parameters=False)
+    with pytest.raises(ValueError, match="expected parameters_b of every agent, got none of large: choose others"):
+        priced_pool(str(tmp_path / "data"))
 
 
 @pytest.mark.parametrize(

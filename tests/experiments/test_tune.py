@@ -144,6 +144,8 @@ def test_a_cost_curve_comes_on_demand(nsed, data):
     assert [point["budget"] for point in points] == [0.5, 1.0]
     assert "broker, seed 0: ridge 3" in out
     assert (nsed.folder / "out/cost.png").stat().st_size > 10_000
+    traces(nsed.folder / "traces", tasks=3)
+    assert "got traces: set cost_curve=false" in nsed.fault("tune", "data_dir=traces", "cost_curve=true")
     assert "expected a pool of 1 to 10 agents, got 0" in nsed.fault(
         "tune", f"data_dir={data}", "cost_curve=true", "budgeting.pool=0"
     )
