@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from nsed_torch.benchmarks import Split, load_recorded
+from nsed_torch.benchmarks import RecordedAnswers, Split
 from nsed_torch.evaluation.cost import Curve, cost_json, cost_plot, cost_tables, oracle_curve
 from nsed_torch.evaluation.statistics import estimate
 from nsed_torch.records import write_json
@@ -49,17 +49,20 @@ class BrokerSettings:
             raise ValueError(f"expected steps and ridges above 0, got {self.steps} and {list(self.ridges)}")
 
 
-def priced_pool(folder: str, agents: Sequence[str] | None = None, max_parameters_b: float | None = None) -> Pool:
-    """The agents of a folder of recorded answers, with what their answers cost.
+def priced_pool(recorded: RecordedAnswers | None) -> Pool:
+    """Recorded agents with what their answers cost, for `tune_broker`.
+
+    Args:
+        recorded: None where the data are traces.
 
     Raises:
-        ValueError: if matplotlib is missing, the folder holds traces, or an agent's parameters are not known.
+        ValueError: if matplotlib is missing, the data are traces, or an agent's parameters are not known.
     """
     if importlib.util.find_spec("matplotlib") is None:
         raise ValueError("expected matplotlib for the cost curve, got no such package: pip install nsed_torch[report]")
-    if (Path(folder).expanduser() / "traces.jsonl").is_file():
-        raise ValueError(f"{folder}: expected recorded answers for a cost curve, got traces: set cost_curve=false")
-    return Pool.of(load_recorded(folder, agents=agents, max_parameters_b=max_parameters_b))
+    if recorded is None:
+        raise ValueError("expected recorded answers for a cost curve, got traces: set cost_curve=false")
+    return Pool.of(recorded)
 
 
 def tune_broker(

@@ -20,6 +20,7 @@ from nsed_torch.experiments.build import build_ensemble
 from nsed_torch.records import write_json
 from nsed_torch.training.judge_scores import JudgeScores
 from nsed_torch.training.judges import JudgeTrainer, contested, give_adapters
+from nsed_torch.training.logs import FileLog
 
 Summary = dict[str, dict[str, Estimate]]
 
@@ -61,13 +62,14 @@ def tune_judges(
     )
     report(f"judging {len(parts['test'])} held-out tasks")
     before = trainer.evaluate(parts["test"], batch=lora.batch)
-    (out / "judges.jsonl").unlink(missing_ok=True)
+    log = FileLog(out / "judges.jsonl")
+    log.resume(0)
     kept = trainer.fit(
         parts["train"],
         parts["validation"],
         optimizer=instantiate(lora.optimizer),
         **{key: lora[key] for key in ("steps", "batch", "every", "patience", "max_norm")},
-        log=out / "judges.jsonl",
+        logs=[log],
         report=report,
     )
     save_adapters(ensemble, out / "adapters")

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from nsed_torch.agents import Encoder
-from nsed_torch.benchmarks import Episodes, Split, load_recorded, load_traces, recorded_episodes, split
+from nsed_torch.benchmarks import Episodes, RecordedAnswers, Split, load_recorded, load_traces, recorded_episodes, split
 from nsed_torch.config import conf_dir, instantiate, register
 from nsed_torch.evaluation.baselines import best_single, oracle, plurality_correct
 from nsed_torch.evaluation.comparison import Comparison
@@ -20,6 +20,7 @@ from nsed_torch.experiments.broker import BrokerSettings, priced_pool, tune_brok
 from nsed_torch.experiments.build import consensus_cell
 from nsed_torch.experiments.judges import tune_judges
 from nsed_torch.nn import ConsensusCell, LearnedHalting
+from nsed_torch.nn.pretrained import HALTING
 from nsed_torch.records import read_json, write_json
 from nsed_torch.training.halting import fit_halting, halted
 from nsed_torch.training.logs import FileLog, Log, TensorBoardLog
@@ -47,9 +48,14 @@ def main(cfg: DictConfig) -> None:
         raise ValueError(f"expected seeds of at least 1, got {cfg.seeds}")
     budgeting: BrokerSettings = instantiate(cfg.budgeting)
     began = perf_counter()
-    episodes = load_episodes(cfg)
+    recorded = (
+        None
+        if _holds_traces(cfg)
+        else load_recorded(cfg.data_dir, agents=cfg.agents, max_parameters_b=cfg.max_parameters_b)
+    )
     # What the cost curve lacks is told before anything is trained.
-    pool = priced_pool(cfg.data_dir, cfg.agents, cfg.max_parameters_b) if cfg.cost_curve else None
+    pool = priced_pool(recorded) if cfg.cost_curve else None
+    episodes = load_traces(cfg.data_dir) if recorded is None else _replayed(cfg, recorded)
     splits = [split(episodes.ids, cfg.fractions, turn=seed * cfg.fractions[2]) for seed in range(cfg.seeds)]
     report(f"{len(episodes)} tasks, {len(episodes.agents)} agents, {episodes.round_mask.shape[1]} rounds")
     results = [
@@ -78,27 +84,31 @@ def main(cfg: DictConfig) -> None:
 def save_first(folder: Path, card: str, *, halting: bool) -> None:
     """The first seed's cell, and its halting rule if it has one, once more with the measurements on its card."""
     ConsensusCell.from_pretrained(folder / "seed_0" / "cell").save_pretrained(folder / "cell", card=card)
+    (folder / "cell" / HALTING).unlink(missing_ok=True)
     if halting:
         LearnedHalting.from_pretrained(folder / "seed_0" / "cell").save_pretrained(folder / "cell")
 
 
-def load_episodes(cfg: DictConfig) -> Episodes:
-    """What `data_dir` holds, as recorded rounds: traces of `nsed collect`, or recorded answers.
+def _holds_traces(cfg: DictConfig) -> bool:
+    """Whether `data_dir` holds traces of `nsed collect` rather than recorded answers.
 
     Raises:
         ValueError: if agents are to be chosen or to join in waves, but the folder holds traces of whole deliberations.
     """
-    if (Path(cfg.data_dir).expanduser() / "traces.jsonl").is_file():
-        for name, value, default in (
-            ("agents", cfg.agents, None),
-            ("max_parameters_b", cfg.max_parameters_b, None),
-            ("rounds", cfg.rounds, 1),
-        ):
-            if value != default:
-                raise ValueError(f"{cfg.data_dir}: expected no {name} for traces, whose rounds are as they were held")
-        return load_traces(cfg.data_dir)
+    if not (Path(cfg.data_dir).expanduser() / "traces.jsonl").is_file():
+        return False
+    for name, value, default in (
+        ("agents", cfg.agents, None),
+        ("max_parameters_b", cfg.max_parameters_b, None),
+        ("rounds", cfg.rounds, 1),
+    ):
+        if value != default:
+            raise ValueError(f"{cfg.data_dir}: expected no {name} for traces, whose rounds are as they were held")
+    return True
+
+
+def _replayed(cfg: DictConfig, recorded: RecordedAnswers) -> Episodes:
     encoder: Encoder = instantiate(cfg.encoder)
-    recorded = load_recorded(cfg.data_dir, agents=cfg.agents, max_parameters_b=cfg.max_parameters_b)
     return recorded_episodes(recorded, encoder, rounds=cfg.rounds)
 
 
@@ -159,6 +169,8 @@ def tune_seed(
     fit = trainer.fit(resume=cfg.resume)
     scores["consensus_tuned"] = winners_correct(cell, test)
     cell.save_pretrained(folder / "cell", agent_names=episodes.agents)
+    # An earlier run's rule would be read as this cell's.
+    (folder / "cell" / HALTING).unlink(missing_ok=True)
     extra: dict[str, Any] = {}
     if cfg.halting_price is not None:
         rule = fit_halting(

@@ -1,12 +1,10 @@
 """Judges that learn: the consensus loss, through the votes, into the adapters of the models that rate."""
 
-import json
 import math
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,6 +23,7 @@ from nsed_torch.benchmarks import RecordedAnswers
 from nsed_torch.deliberation import JudgeQuestion, VerdictRating
 from nsed_torch.nn import ConsensusCell
 from nsed_torch.training.judge_scores import JudgeScores, judge_scores, surprise, verdict_loss
+from nsed_torch.training.logs import Log
 
 Report = Callable[[str], None]
 
@@ -175,7 +174,7 @@ class JudgeTrainer:
         every: int = 20,
         patience: int = 5,
         max_norm: float = 1.0,
-        log: Path | None = None,
+        logs: Sequence[Log] = (),
         report: Report = lambda text: None,
     ) -> int:
         """Train, and keep the adapters of the lowest validation loss, those of the start among them.
@@ -189,7 +188,7 @@ class JudgeTrainer:
             every: steps between validations.
             patience: validations without a better one before it stops.
             max_norm: gradients of larger norm are scaled to it.
-            log: JSON lines are appended here: loss and every judge's gradient norm a step, each validation.
+            logs: hear the loss and every judge's gradient norm a step, and each validation.
             report: hears of validations.
 
         Returns:
@@ -209,11 +208,12 @@ class JudgeTrainer:
         order = _order(len(train), self.seed)
         for step in range(steps + 1):
             if step:
-                _write(log, self._step(train.select([next(order) for _ in range(batch)]), descent, step, max_norm))
+                line = self._step(train.select([next(order) for _ in range(batch)]), descent, step, max_norm)
+                _tell(logs, step, line)
             if step % every == 0 or step == steps:
                 scores = self.evaluate(validation, batch=batch)
                 loss = float(scores.loss.mean())
-                _write(log, {"step": step, "validation_loss": loss, "validation_pairs": float(scores.pairs.mean())})
+                _tell(logs, step, {"validation_loss": loss, "validation_pairs": float(scores.pairs.mean())})
                 report(f"step {step}: validation loss {loss:.4f}, pairs {float(scores.pairs.mean()):.3f}")
                 waited += 1
                 if loss < best:
@@ -238,7 +238,7 @@ class JudgeTrainer:
         norms = {name: _norm(own) for name, own in self.parameters.items()}
         nn.utils.clip_grad_norm_([p for group in descent.param_groups for p in group["params"]], max_norm)
         descent.step()
-        return {"step": step, "loss": loss.item(), "gradient": norms, "seconds": time.perf_counter() - start}
+        return {"loss": loss.item(), "gradient": norms, "seconds": time.perf_counter() - start}
 
     def _scores(self, table: RecordedAnswers) -> JudgeScores:
         ratings = self.ratings(table)
@@ -252,12 +252,10 @@ def _order(tasks: int, seed: int) -> Iterator[int]:
         yield from torch.randperm(tasks, generator=generator).tolist()
 
 
+def _tell(logs: Sequence[Log], step: int, line: dict[str, Any]) -> None:
+    for log in logs:
+        log.write(step, line)
+
+
 def _norm(parameters: Iterable[nn.Parameter]) -> float:
     return float(torch.stack([p.grad.norm() for p in parameters if p.grad is not None] or [torch.zeros(())]).norm())
-
-
-def _write(log: Path | None, line: dict[str, Any]) -> None:
-    if log is not None:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")

@@ -53,9 +53,9 @@ def test_results_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_unknown_parameters_are_named(tmp_path: Path) -> None:
-    folder(tmp_path / "data", parameters=False)
+    recorded = folder(tmp_path / "data", parameters=False)
     with pytest.raises(ValueError, match="expected parameters_b of every agent, got none of large: choose others"):
-        priced_pool(str(tmp_path / "data"))
+        priced_pool(recorded)
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,9 @@ def test_a_price_trains_when_to_stop(nsed, data):
     assert metrics["consensus_halted"]["n"] == metrics["consensus_tuned"]["n"]
     assert "of the cost of all rounds" in out
     assert LearnedHalting.from_pretrained(nsed.folder / "out/cell").rounds == 3
+    # Without a price there is no rule, and none is left from before.
+    nsed.ok("tune", f"data_dir={data}", "output_dir=out", "rounds=3", *QUICK)
+    assert not list((nsed.folder / "out").rglob("halting.safetensors"))
     assert "raise rounds" in nsed.fault("tune", f"data_dir={data}", "halting_price=0.05", *QUICK)
 
 

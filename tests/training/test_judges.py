@@ -15,6 +15,7 @@ from nsed_torch.functional import quadratic_vote
 from nsed_torch.nn import ConsensusCell
 from nsed_torch.training.judge_scores import surprise, verdict_loss
 from nsed_torch.training.judges import JudgeTrainer, contested, give_adapters
+from nsed_torch.training.logs import FileLog
 
 ADAM = functools.partial(torch.optim.AdamW, lr=1e-2, weight_decay=0.0)
 
@@ -35,7 +36,9 @@ def test_training_lowers_the_loss_and_raises_every_accuracy_on_held_out_tasks(to
     trainer, test = toy.trainer(), toy.table(16, seed=2)
     before = trainer.evaluate(test)
     log = tmp_path / "log" / "judges.jsonl"
-    kept = trainer.fit(toy.table(), toy.table(8, seed=1), optimizer=ADAM, steps=16, batch=4, every=4, log=log)
+    kept = trainer.fit(
+        toy.table(), toy.table(8, seed=1), optimizer=ADAM, steps=16, batch=4, every=4, logs=[FileLog(log)]
+    )
     after = trainer.evaluate(test, batch=5)
     assert kept > 0
     assert after.loss.mean() < before.loss.mean() - 0.3
