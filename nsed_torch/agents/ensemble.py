@@ -2,13 +2,22 @@
 
 import dataclasses
 import importlib.metadata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from torch import nn
 
-from nsed_torch.agents.requests import Decoding, Engine, GenerateRequest, Generation, RateRequest, Rating
+from nsed_torch.agents.requests import (
+    Decoding,
+    Engine,
+    GenerateRequest,
+    Generation,
+    RateRequest,
+    Rating,
+    SchedulingEngine,
+)
 from nsed_torch.records import AgentRecord, CallLog, Usage, call_key
 
 Progress = Callable[[int, int], None]
@@ -101,14 +110,21 @@ class Ensemble(nn.Module):
         return max(engine.count_tokens(text) for engine in self.engines.values())
 
     def generate(self, requests: Sequence[GenerateRequest], progress: Progress | None = None) -> list[Generation]:
-        """Answer requests of any agents: one stream of batches a backbone."""
-        return self._call(
-            "generate", requests, lambda engine, batch: engine.generate(batch), _load_generation, progress
-        )
+        """Answer requests of any agents, one backbone after the other."""
+        return self._call("generate", requests, generations, _load_generation, progress)
 
     def rate(self, requests: Sequence[RateRequest], progress: Progress | None = None) -> list[Rating]:
-        """Rate candidates for any agents: one stream of batches a backbone."""
-        return self._call("rate", requests, lambda engine, batch: engine.rate(batch), _load_rating, progress)
+        """Rate candidates for any agents, one backbone after the other."""
+        return self._call("rate", requests, ratings, _load_rating, progress)
+
+    @contextmanager
+    def one_run(self) -> Iterator[None]:
+        """Let engines reuse what calls of this run computed, and nothing from before it; free it behind."""
+        self._forget()
+        try:
+            yield
+        finally:
+            self._forget()
 
     def records(self) -> list[AgentRecord]:
         """The agents as a transcript keeps them."""
@@ -129,11 +145,11 @@ class Ensemble(nn.Module):
         self,
         kind: str,
         requests: Sequence[Any],
-        ask: Callable[[Engine, Sequence[Any]], list[R]],
+        ask: Callable[[Engine, Sequence[Any]], Iterator[dict[int, R]]],
         load: Callable[[Any], R],
         progress: Progress | None,
     ) -> list[R]:
-        """Look every request up, ask the engines for what is missing, and commit batch by batch."""
+        """Look every request up, ask the engines for what is missing, and commit what is done as soon as it is."""
         keys = [self._key(kind, request) for request in requests]
         found = {key: load(value) for key, value in self.call_log.get(keys).items()}
         # Equal requests have equal keys and are asked once.
@@ -143,18 +159,41 @@ class Ensemble(nn.Module):
         report(len(found), total)
         for name, engine in self.engines.items():
             mine = [key for key, request in missing.items() if self.agent(request.agent).backbone == name]
-            for start in range(0, len(mine), engine.max_batch):
-                batch = mine[start : start + engine.max_batch]
-                results = dict(zip(batch, ask(engine, [missing[key] for key in batch]), strict=True))
+            for done in ask(engine, [missing[key] for key in mine]) if mine else ():
+                results = {mine[i]: result for i, result in done.items()}
                 self.call_log.put({key: dataclasses.asdict(result) for key, result in results.items()})
                 found.update(results)
                 report(len(found), total)
         return [found[key] for key in keys]
 
+    def _forget(self) -> None:
+        for engine in self.engines.values():
+            if isinstance(engine, SchedulingEngine):
+                engine.forget()
+
     def _key(self, kind: str, request: GenerateRequest | RateRequest) -> str:
         identity = self.engine(self.agent(request.agent)).identity(request.adapter)
         version = importlib.metadata.version("nsed_torch")
         return call_key(kind=kind, version=version, identity=dict(identity), request=dataclasses.asdict(request))
+
+
+def generations(engine: Engine, requests: Sequence[GenerateRequest]) -> Iterator[dict[int, Generation]]:
+    """What an engine answers, as it comes: batch by batch where the engine does not schedule by itself."""
+    if isinstance(engine, SchedulingEngine):
+        return engine.generations(requests)
+    return _in_batches(engine.generate, requests, engine.max_batch)
+
+
+def ratings(engine: Engine, requests: Sequence[RateRequest]) -> Iterator[dict[int, Rating]]:
+    """What an engine rates, as it comes: batch by batch where the engine does not schedule by itself."""
+    if isinstance(engine, SchedulingEngine):
+        return engine.ratings(requests)
+    return _in_batches(engine.rate, requests, engine.max_batch)
+
+
+def _in_batches(ask: Callable[[Sequence[Any]], list[R]], requests: Sequence[Any], size: int) -> Iterator[dict[int, R]]:
+    for start in range(0, len(requests), size):
+        yield dict(enumerate(ask(requests[start : start + size]), start))
 
 
 def _load_generation(value: Any) -> Generation:

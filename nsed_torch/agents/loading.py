@@ -25,6 +25,8 @@ def load_backbone(
     chat_template: str | None = None,
     context_window: int | None = None,
     max_batch: int = 32,
+    pass_tokens: int = 2048,
+    prefix_tokens: int = 2048,
 ) -> TransformersEngine:
     """Load a causal language model, quantize it, put it on its devices and add its adapters.
 
@@ -38,7 +40,9 @@ def load_backbone(
         adapters: name -> folder of a LoRA adapter saved by peft as safetensors.
         chat_template: None for the tokenizer's own, "plain" for base models, or Jinja text.
         context_window: positions the model may use; None takes the model's own limit.
-        max_batch: rows of one batch.
+        max_batch: answers written at the same time.
+        pass_tokens: prompt tokens read in one pass.
+        prefix_tokens: prompt tokens whose keys and values may stay from call to call.
 
     Raises:
         ValueError: for an unknown quantization or dtype, or an adapter folder without safetensors.
@@ -81,6 +85,8 @@ def load_backbone(
         chat_template=chat_template,
         context_window=context_window,
         max_batch=max_batch,
+        pass_tokens=pass_tokens,
+        prefix_tokens=prefix_tokens,
     )
 
 

@@ -1,6 +1,6 @@
 """What is asked of a language model and what comes back: the one protocol that every engine speaks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -178,6 +178,23 @@ class Engine(Protocol):
 
     def rate(self, requests: Sequence[RateRequest]) -> list[Rating]:
         """Rate all requests' candidates, in order, as if each were alone."""
+        ...
+
+
+@runtime_checkable
+class SchedulingEngine(Engine, Protocol):
+    """An engine that takes any number of requests and hands results out as they are done, each under its index."""
+
+    def generations(self, requests: Sequence[GenerateRequest]) -> Iterator[dict[int, Generation]]:
+        """Answer all requests."""
+        ...
+
+    def ratings(self, requests: Sequence[RateRequest]) -> Iterator[dict[int, Rating]]:
+        """Rate all requests' candidates."""
+        ...
+
+    def forget(self) -> None:
+        """Free what is kept from earlier calls to make later ones faster."""
         ...
 
 

@@ -1,59 +1,66 @@
 """Drawing tokens row by row, so that what a row says does not depend on its neighbours."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nsed_torch.agents.chat import Chat
 from nsed_torch.agents.requests import Decoding
 
 NUCLEUS_GUESS = 512
 """Tokens looked at first when the nucleus is cut; the whole vocabulary is sorted only where they fall short."""
 
 
-class RowSampler:
-    """Chooses the next token of every row by that row's own decoding and random stream.
-
-    A row draws one uniform number a step and inverts its own truncated distribution with it, so the same seed and
-    the same logits give the same token in any batch. Used as a logits processor: all but the chosen token get
-    minus infinity, and a greedy loop does the rest.
+class Row:
+    """One answer being written: its own decoding and random stream, and what it has written so far.
 
     Args:
-        decodings: one a row.
-        seeds: one a row.
-        prompt_length: columns of the padded prompt; tokens after it count as written by the model.
+        decoding: how its tokens are drawn.
+        seed: of its random stream.
     """
 
-    def __init__(self, decodings: Sequence[Decoding], seeds: Sequence[int], prompt_length: int) -> None:
-        self.prompt_length = prompt_length
-        self.temperature = torch.tensor([d.temperature for d in decodings])
-        self.top_p = torch.tensor([d.top_p for d in decodings])
-        self.penalty = torch.tensor([d.repetition_penalty for d in decodings])
-        self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+    def __init__(self, decoding: Decoding, seed: int) -> None:
+        self.decoding = decoding
+        self.written: list[int] = []
+        self._generator = torch.Generator().manual_seed(seed)
 
-    def __call__(self, input_ids: Int[Tensor, "row length"], scores: Float[Tensor, "row token"]) -> Tensor:
-        """Scores with every token but the chosen one at minus infinity."""
-        written = input_ids[:, self.prompt_length :]
-        logits = penalize(scores.float(), written, self.penalty.to(scores.device))
-        uniform = torch.stack([torch.rand((), generator=g) for g in self.generators])
-        token = sample(
-            logits,
-            self.temperature.to(scores.device),
-            self.top_p.to(scores.device),
-            uniform.to(scores.device),
-        )
-        return torch.full_like(scores, -torch.inf).scatter(1, token[:, None], 0.0)
+    def uniform(self) -> float:
+        """The next number of its stream, in [0, 1)."""
+        return float(torch.rand((), generator=self._generator))
+
+
+def draw(logits: Float[Tensor, "row token"], rows: Sequence[Row]) -> list[int]:
+    """The next token of every row, and write it down.
+
+    A row takes one uniform number a step and inverts its own truncated distribution with it, so the same seed and
+    the same logits give the same token beside any neighbours.
+    """
+    logits = logits.float()
+    decodings = [row.decoding for row in rows]
+    repeating = [i for i, row in enumerate(rows) if row.written and row.decoding.repetition_penalty != 1]
+    if repeating:
+        longest = max(len(rows[i].written) for i in repeating)
+        # A token named twice counts once, so a row is filled up with its own first token.
+        written = [rows[i].written + rows[i].written[:1] * (longest - len(rows[i].written)) for i in repeating]
+        penalty = logits.new_tensor([decodings[i].repetition_penalty for i in repeating])
+        logits = logits.clone()
+        logits[repeating] = penalize(logits[repeating], torch.tensor(written, device=logits.device), penalty)
+    tokens: list[int] = sample(
+        logits,
+        logits.new_tensor([d.temperature for d in decodings]),
+        logits.new_tensor([d.top_p for d in decodings]),
+        logits.new_tensor([row.uniform() for row in rows]),
+    ).tolist()
+    for row, token in zip(rows, tokens, strict=True):
+        row.written.append(token)
+    return tokens
 
 
 def penalize(
     logits: Float[Tensor, "row token"], written: Int[Tensor, "row length"], penalty: Float[Tensor, " row"]
 ) -> Float[Tensor, "row token"]:
     """Divide positive logits of tokens already written by the penalty and multiply negative ones by it."""
-    if written.shape[1] == 0 or bool((penalty == 1).all()):
-        return logits
     seen = logits.gather(1, written)
     factor = penalty[:, None]
     return logits.scatter(1, written, torch.where(seen > 0, seen / factor, seen * factor))
@@ -80,15 +87,16 @@ def sample(
     likeliest = logits.argmax(dim=-1)
     if bool(greedy.all()):
         return likeliest
-    # The largest logit moves to 0, so that no temperature above 0 overflows.
+    # The largest logit moves to 0, so that no temperature above 0 overflows. In place: this is a vocabulary a row.
     shifted = logits - logits.amax(dim=-1, keepdim=True)
-    probabilities = (shifted / torch.where(greedy, 1.0, temperature)[:, None]).softmax(dim=-1)
-    top, order = probabilities.topk(min(NUCLEUS_GUESS, logits.shape[1]), dim=-1)
-    drawn = invert(top, order, top_p, uniform)
+    mass = shifted.div_(torch.where(greedy, 1.0, temperature)[:, None]).exp_()
+    top, order = mass.topk(min(NUCLEUS_GUESS, logits.shape[1]), dim=-1)
+    whole = mass.sum(dim=-1, keepdim=True)
+    drawn = invert(top / whole, order, top_p, uniform)
     # The two ways may order equal tokens differently: a row takes the second because of itself, not of a neighbour.
-    short = (top.sum(dim=-1) < top_p) & ~greedy
+    short = ((top / whole).sum(dim=-1) < top_p) & ~greedy
     if bool(short.any()):
-        everything = probabilities[short].sort(dim=-1, descending=True)
+        everything = (mass[short] / whole[short]).sort(dim=-1, descending=True)
         drawn[short] = invert(everything.values, everything.indices, top_p[short], uniform[short])
     return torch.where(greedy, likeliest, drawn)
 
@@ -111,27 +119,3 @@ def invert(
     cumulative = kept.cumsum(dim=-1)
     rank = (cumulative > uniform[:, None] * cumulative[:, -1:]).int().argmax(dim=-1)
     return order.gather(1, rank[:, None])[:, 0]
-
-
-class RowStops:
-    """Stops each row at its own allowance, or where a plain-template model opens another turn.
-
-    Args:
-        allowances: tokens each row may write.
-        prompt_length: columns of the padded prompt.
-        chat: whose `stop`, if there is one, ends a row.
-    """
-
-    def __init__(self, allowances: Sequence[int], prompt_length: int, chat: Chat) -> None:
-        self.allowances = torch.tensor(allowances)
-        self.prompt_length = prompt_length
-        self.chat = chat
-
-    def __call__(self, input_ids: Int[Tensor, "row length"], scores: Any, **kwargs: Any) -> Tensor:
-        """Which rows are done."""
-        written = input_ids[:, self.prompt_length :]
-        done = written.shape[1] >= self.allowances.to(input_ids.device)
-        if self.chat.stop is None:
-            return done
-        tails = self.chat.tokenizer.batch_decode(written[:, -8:])
-        return done | torch.tensor([self.chat.stop in tail for tail in tails], device=input_ids.device)

@@ -2,15 +2,16 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from itertools import takewhile
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from nsed_torch.agents.chat import Chat
+from nsed_torch.agents.decode_loop import Job, decode
+from nsed_torch.agents.packing import PackedModel, common_prefix, passes
 from nsed_torch.agents.requests import (
     ContextWindowError,
     GenerateRequest,
@@ -20,20 +21,20 @@ from nsed_torch.agents.requests import (
     Rating,
     RatingScale,
 )
-from nsed_torch.agents.sampling import RowSampler, RowStops
+from nsed_torch.agents.sampling import Row
+
+R = TypeVar("R", Generation, Rating)
 
 MIN_ANSWER = 16
 """Tokens of answer below which a prompt counts as too long, unless less was asked for."""
-
-BASE = "__base__"
-"""peft's name for rows that use no adapter."""
 
 
 class TransformersEngine(nn.Module):
     """One backbone, its tokenizer and its LoRA adapters, answering whole batches.
 
-    All requests of a call go down in one padded batch, whatever their adapters; every row samples from its own
-    seed. Ratings are read from the logits over the scale's labels behind a prefix that is prefilled once a request.
+    Requests of any adapters share batches without padding: common prefixes are read once, an answer that ends makes
+    room for one that waits, and every answer samples from its own seed. Ratings are read from the logits over the
+    scale's labels.
 
     Args:
         model: a causal language model, or a `PeftModel` around one.
@@ -42,7 +43,12 @@ class TransformersEngine(nn.Module):
         adapters: name -> fingerprint of every adapter the model has loaded, or what computes it for one that learns.
         chat_template: None for the tokenizer's own, "plain", or Jinja text.
         context_window: positions the model may use; None takes the model's own limit.
-        max_batch: rows of one batch; callers split longer lists.
+        max_batch: answers written at the same time.
+        pass_tokens: prompt tokens read in one pass; a longer prompt is a pass of its own.
+        prefix_tokens: prompt tokens whose keys and values may stay from call to call, for prompts that begin alike.
+
+    Raises:
+        ValueError: for a tokenizer without an end-of-sequence token, or a model with layers other than attention.
     """
 
     def __init__(
@@ -55,22 +61,21 @@ class TransformersEngine(nn.Module):
         chat_template: str | None = None,
         context_window: int | None = None,
         max_batch: int = 32,
+        pass_tokens: int = 2048,
+        prefix_tokens: int = 2048,
     ) -> None:
-        from transformers import GenerationConfig  # noqa: PLC0415 - heavy, and loaded with the model anyway
-
         super().__init__()
-        self.model = model.eval()
+        self._packed = PackedModel(model.eval(), prefix_tokens)
+        self.model = model
         self.chat = Chat(tokenizer, chat_template)
         self.adapters = dict(adapters or {})
         limit = int(self.model.config.get_text_config().max_position_embeddings)
         self.context_window = min(context_window or limit, limit)
         self.max_batch = max_batch
+        self.pass_tokens = pass_tokens
         self._identity = dict(identity)
         self._labels: dict[tuple[str, ...], list[int]] = {}
         self._stop_ids = _stop_ids(self.model, tokenizer)
-        # Only a request's decoding shapes its answer. What the model's authors set would act beside it, and a
-        # repetition penalty of theirs would count the padding.
-        self.model.generation_config = GenerationConfig(eos_token_id=self._stop_ids, pad_token_id=self._stop_ids[0])
 
     @property
     def device(self) -> torch.device:
@@ -103,87 +108,68 @@ class TransformersEngine(nn.Module):
         """Bytes of parameters and buffers."""
         return int(self.model.get_memory_footprint())
 
-    @torch.no_grad()
     def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
-        """Answer all requests in one padded batch.
+        """Answer all requests, in order.
 
         Raises:
-            ContextWindowError: if a prompt leaves fewer than 16 tokens (or the fewer asked for) for the answer.
+            ContextWindowError: as `generations`.
         """
-        if not requests:
-            return []
-        start = time.perf_counter()
-        prompts = [self.chat.ids(r.messages) for r in requests]
-        allowances = [
-            self._allowance(len(p), r.decoding.max_new_tokens) for p, r in zip(prompts, requests, strict=True)
-        ]
-        ids, mask = pad(prompts, self._stop_ids[0], side="left")
-        stopping = RowStops(allowances, ids.shape[1], self.chat)
-        output = self.model.generate(
-            input_ids=ids.to(self.device),
-            attention_mask=mask.to(self.device),
-            max_new_tokens=max(allowances),
-            do_sample=False,
-            logits_processor=[RowSampler([r.decoding for r in requests], [r.seed for r in requests], ids.shape[1])],
-            stopping_criteria=[stopping],
-            **self._adapter_rows([r.adapter for r in requests]),
-        )
-        written = output[:, ids.shape[1] :].tolist()
-        seconds = (time.perf_counter() - start) / len(requests)
-        return [
-            self._generation(request, len(prompt), row[:allowance], allowance, seconds)
-            for request, prompt, row, allowance in zip(requests, prompts, written, allowances, strict=True)
-        ]
+        return _in_order(self.generations(requests))
 
-    @torch.no_grad()
     def rate(self, requests: Sequence[RateRequest]) -> list[Rating]:
         """Rate all requests' candidates: expected value of the scale under the judge's own logits.
 
         Raises:
             ContextWindowError: if a prompt exceeds the window.
         """
-        asked = [r for r in requests if r.candidates]
-        if not asked:
-            return [Rating(()) for _ in requests]
-        start = time.perf_counter()
-        logits, lengths = self.rating_logits(asked)
-        seconds = (time.perf_counter() - start) / len(asked)
-        results = iter(
-            self._rating(request, rows, length, seconds)
-            for request, rows, length in zip(
-                asked, logits.split([len(r.candidates) for r in asked]), lengths, strict=True
-            )
-        )
-        return [next(results) if r.candidates else Rating(()) for r in requests]
+        return _in_order(self.ratings(requests))
+
+    def forget(self) -> None:
+        """Free the keys and values kept from earlier calls."""
+        self._packed.prefixes.clear()
+
+    @torch.no_grad()
+    def generations(self, requests: Sequence[GenerateRequest]) -> Iterator[dict[int, Generation]]:
+        """Answer all requests and hand the answers out as they end, each under its request's index.
+
+        Raises:
+            ContextWindowError: if a prompt leaves fewer than 16 tokens (or the fewer asked for) for the answer.
+        """
+        jobs = [self._job(i, request) for i, request in enumerate(requests)]
+        with self._packed.opened() as model:
+            for done in decode(model, jobs, max_rows=self.max_batch, pass_tokens=self.pass_tokens, ended=self._ended):
+                yield {job.index: self._generation(requests[job.index], job) for job in done}
+
+    @torch.no_grad()
+    def ratings(self, requests: Sequence[RateRequest]) -> Iterator[dict[int, Rating]]:
+        """Rate all requests' candidates pass by pass, each rating under its request's index.
+
+        Raises:
+            ContextWindowError: if a prompt exceeds the window.
+        """
+        nothing = {i: Rating(()) for i, request in enumerate(requests) if not request.candidates}
+        if nothing:
+            yield nothing
+        asked = [i for i, request in enumerate(requests) if request.candidates]
+        prompts = {i: self._rating_prompts(requests[i]) for i in asked}
+        read = {i: tokens_read(rows) for i, rows in prompts.items()}
+        asked.sort(key=lambda i: (requests[i].adapter or "", prompts[i][0]))
+        for few in passes([read[i] for i in asked], self.pass_tokens):
+            start = time.perf_counter()
+            mine = asked[few.start : few.stop]
+            logits = self._read([prompts[i] for i in mine], [requests[i].adapter for i in mine])
+            seconds = (time.perf_counter() - start) / len(mine)
+            yield {i: self._rating(requests[i], own, read[i], seconds) for i, own in zip(mine, logits, strict=True)}
 
     def rating_logits(self, requests: Sequence[RateRequest]) -> tuple[Float[Tensor, "candidate token"], list[int]]:
         """Next-token logits behind every candidate of every request, and the tokens read for each request.
 
-        Each request's longest common token prefix is prefilled once, its cache repeated for the candidates, and the
-        rest of each prompt follows as a suffix. Differentiable: `rate` switches gradients off, this does not.
+        What candidates and requests have in common is read once. Differentiable: `rate` switches gradients off, this
+        does not.
         """
-        prompts = [[self.chat.ids(_with_candidate(r, c)) for c in r.candidates] for r in requests]
-        for request, rows in zip(requests, prompts, strict=True):
-            self._check_window(max(map(len, rows)), f"the rating prompt of agent {request.agent!r}")
-        shared = [common_prefix(rows) for rows in prompts]
-        owner = torch.tensor([i for i, rows in enumerate(prompts) for _ in rows])
-        suffixes = [row[n:] for rows, n in zip(prompts, shared, strict=True) for row in rows]
-        cache, prefix_mask = self._prefill([rows[0][:n] for rows, n in zip(prompts, shared, strict=True)], requests)
-        cache.batch_select_indices(owner.to(self.device))
-        ids, mask = pad(suffixes, self._stop_ids[0], side="right")
-        last = mask.sum(dim=1) - 1
-        steps, place = last.unique(return_inverse=True)
-        output = self.model(
-            input_ids=ids.to(self.device),
-            attention_mask=torch.cat([prefix_mask[owner], mask], dim=1).to(self.device),
-            position_ids=(torch.tensor(shared)[owner, None] + torch.arange(ids.shape[1])).to(self.device),
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=steps.to(self.device),
-            **self._adapter_rows([requests[int(i)].adapter for i in owner]),
-        )
-        read = [n + sum(len(row) - n for row in rows) for rows, n in zip(prompts, shared, strict=True)]
-        return output.logits[torch.arange(len(suffixes)), place.to(self.device)], read
+        prompts = [self._rating_prompts(request) for request in requests]
+        logits = self._read(prompts, [request.adapter for request in requests])
+        return torch.cat(logits), [tokens_read(rows) for rows in prompts]
 
     def expected_ratings(self, requests: Sequence[RateRequest]) -> Float[Tensor, "candidate"]:
         """Ratings of every candidate of every request, in order: `rate` for those who want gradients.
@@ -195,23 +181,19 @@ class TransformersEngine(nn.Module):
         rows = logits.split([len(r.candidates) for r in requests])
         return torch.cat([self._verdict(own, r.scale)[0] for own, r in zip(rows, requests, strict=True)])
 
-    def _prefill(
-        self, prefixes: list[list[int]], requests: Sequence[RateRequest]
-    ) -> tuple[Any, Int[Tensor, "row length"]]:
-        from transformers import DynamicCache  # noqa: PLC0415 - heavy, and loaded with the model anyway
+    def _read(
+        self, prompts: Sequence[list[list[int]]], adapters: Sequence[str | None]
+    ) -> list[Float[Tensor, "candidate token"]]:
+        """Logits behind every prompt of every request, in one pass."""
+        rows = [row for own in prompts for row in own]
+        owners = [adapter for own, adapter in zip(prompts, adapters, strict=True) for _ in own]
+        with self._packed.opened() as model:
+            return list(model.read(rows, owners).split([len(own) for own in prompts]))
 
-        ids, mask = pad(prefixes, self._stop_ids[0], side="left")
-        cache = DynamicCache(config=self.model.config.get_text_config())
-        self.model(
-            input_ids=ids.to(self.device),
-            attention_mask=mask.to(self.device),
-            position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0).to(self.device),
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-            **self._adapter_rows([r.adapter for r in requests]),
-        )
-        return cache, mask
+    def _rating_prompts(self, request: RateRequest) -> list[list[int]]:
+        rows = [self.chat.ids(_with_candidate(request, candidate)) for candidate in request.candidates]
+        self._check_window(max(map(len, rows), default=0), f"the rating prompt of agent {request.agent!r}")
+        return rows
 
     def _rating(
         self, request: RateRequest, logits: Float[Tensor, "candidate token"], read: int, seconds: float
@@ -236,24 +218,34 @@ class TransformersEngine(nn.Module):
         values = on_scale.softmax(dim=-1) @ torch.tensor(scale.values, device=logits.device)
         return values, (on_scale.logsumexp(dim=-1) - logits.float().logsumexp(dim=-1)).exp()
 
-    def _generation(
-        self, request: GenerateRequest, prompt_tokens: int, row: list[int], allowance: int, seconds: float
-    ) -> Generation:
-        body = list(takewhile(lambda token: token not in self._stop_ids, row))
-        text = self.chat.tokenizer.decode(body, skip_special_tokens=True)
+    def _job(self, index: int, request: GenerateRequest) -> Job:
+        prompt = self.chat.ids(request.messages)
+        allowance = self._allowance(len(prompt), request.decoding.max_new_tokens)
+        return Job(index, prompt, request.adapter, Row(request.decoding, request.seed), allowance)
+
+    def _ended(self, job: Job) -> bool:
+        """At a stop token, at the allowance, or where a plain-template model opens another turn."""
+        written = job.row.written
+        if written[-1] in self._stop_ids or len(written) >= job.allowance:
+            return True
+        return self.chat.stop is not None and self.chat.stop in self.chat.tokenizer.decode(written[-8:])
+
+    def _generation(self, request: GenerateRequest, job: Job) -> Generation:
+        written = job.row.written
+        stopped = written[-1] in self._stop_ids
+        text = self.chat.tokenizer.decode(written[:-1] if stopped else written, skip_special_tokens=True)
         cut = self.chat.stop is not None and self.chat.stop in text
         if cut:
             text = text.split(self.chat.stop)[0]
         asked = request.decoding.max_new_tokens
-        shrunk = f"answer allowance shrunk from {asked} to {allowance} tokens to fit the window"
+        shrunk = f"answer allowance shrunk from {asked} to {job.allowance} tokens to fit the window"
         return Generation(
             text=text.strip(),
-            prompt_tokens=prompt_tokens,
-            # A stop token counts; a row cut at a heading has none, only the padding of its batch.
-            completion_tokens=len(body) if cut else min(len(body) + 1, len(row)),
-            finish_reason="stop" if cut or len(body) < len(row) else "length",
-            notes=(shrunk,) if allowance < asked else (),
-            seconds=seconds,
+            prompt_tokens=len(job.prompt),
+            completion_tokens=len(written),
+            finish_reason="stop" if cut or stopped else "length",
+            notes=(shrunk,) if job.allowance < asked else (),
+            seconds=job.seconds,
         )
 
     def _allowance(self, prompt_tokens: int, asked: int) -> int:
@@ -267,28 +259,16 @@ class TransformersEngine(nn.Module):
                 f"is {self.context_window}: shorten the question, lower memory_tokens or raise context_window"
             )
 
-    def _adapter_rows(self, adapters: Sequence[str | None]) -> dict[str, Any]:
-        return {"adapter_names": [a or BASE for a in adapters]} if self.adapters else {}
+
+def tokens_read(rows: Sequence[list[int]]) -> int:
+    """Tokens of some sequences, their common prefix counted once; at least one of each counts as its own."""
+    shared = min(common_prefix(min(rows), max(rows)), min(map(len, rows)) - 1)
+    return shared + sum(len(row) - shared for row in rows)
 
 
-def pad(
-    rows: Sequence[Sequence[int]], fill: int, *, side: str
-) -> tuple[Int[Tensor, "row length"], Int[Tensor, "row length"]]:
-    """Rectangular ids and their 0/1 mask, padded on the "left" or "right"."""
-    width = max(map(len, rows))
-    ids = torch.full((len(rows), width), fill)
-    mask = torch.zeros((len(rows), width), dtype=torch.long)
-    for i, row in enumerate(rows):
-        where = slice(width - len(row), width) if side == "left" else slice(0, len(row))
-        ids[i, where] = torch.tensor(row)
-        mask[i, where] = 1
-    return ids, mask
-
-
-def common_prefix(rows: Sequence[Sequence[int]]) -> int:
-    """Length of the longest prefix all rows share that leaves each at least one token."""
-    shortest = min(map(len, rows)) - 1
-    return next((i for i in range(shortest) if len({row[i] for row in rows}) > 1), shortest)
+def _in_order(parts: Iterator[dict[int, R]]) -> list[R]:
+    found = {i: result for part in parts for i, result in part.items()}
+    return [found[i] for i in sorted(found)]
 
 
 def _with_candidate(request: RateRequest, candidate: str) -> list[Message]:

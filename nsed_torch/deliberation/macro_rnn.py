@@ -118,7 +118,10 @@ class MacroRNN(nn.Module):
         """
         if not tasks or len({task.id for task in tasks}) < len(tasks):
             raise ValueError(f"expected tasks with different ids, got {[task.id for task in tasks]}")
-        watch = observer or Observer()
+        with self.cell.ensemble.one_run():
+            return self._run(tasks, observer or Observer())
+
+    def _run(self, tasks: Sequence[Task], watch: Observer) -> Deliberation:
         progress = self._begin(tasks)
         active = list(range(len(tasks)))
         state = self.cell.start(tasks)

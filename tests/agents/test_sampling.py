@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from nsed_torch.agents import Decoding
-from nsed_torch.agents.sampling import NUCLEUS_GUESS, RowSampler, penalize, sample
+from nsed_torch.agents.sampling import NUCLEUS_GUESS, Row, draw, penalize, sample
 
 DRAWS = 20_000
 
 
-def draw(logits, temperature, top_p, uniforms):
+def drawn_at(logits, temperature, top_p, uniforms):
     """One token a uniform number, all from the same logits."""
     rows = len(uniforms)
     return sample(
@@ -37,9 +37,9 @@ def test_frequencies_follow_the_truncated_softmax(temperature, top_p):
     logits = torch.tensor([1.0, -0.5, 2.0, 0.3, -3.0, 1.9, 0.0])
     expected = nucleus(logits, temperature, top_p)
     # Evenly spread numbers integrate the inverse distribution: each share is off by at most one draw.
-    even = draw(logits, temperature, top_p, (torch.arange(DRAWS) + 0.5) / DRAWS)
+    even = drawn_at(logits, temperature, top_p, (torch.arange(DRAWS) + 0.5) / DRAWS)
     assert_close(torch.bincount(even, minlength=7) / DRAWS, expected, atol=2 / DRAWS, rtol=0)
-    random = draw(logits, temperature, top_p, torch.rand(DRAWS, generator=torch.Generator().manual_seed(0)))
+    random = drawn_at(logits, temperature, top_p, torch.rand(DRAWS, generator=torch.Generator().manual_seed(0)))
     seen = torch.bincount(random, minlength=7) / DRAWS
     assert not seen[expected == 0].any()
     assert (seen - expected).abs().sum() / 2 < 0.02
@@ -54,9 +54,9 @@ def test_frequencies_follow_the_truncated_softmax(temperature, top_p):
 @settings(max_examples=30)
 def test_larger_numbers_draw_less_likely_tokens(values, temperature, top_p, uniforms):
     logits = torch.tensor(values) / 8  # apart enough that unequal logits have unequal probabilities
-    drawn = draw(logits, temperature, top_p, sorted(uniforms))
+    drawn = drawn_at(logits, temperature, top_p, sorted(uniforms))
     assert (logits[drawn].diff() <= 0).all()
-    assert draw(logits, temperature, top_p, [0.0]).item() in logits.eq(logits.max()).nonzero()
+    assert drawn_at(logits, temperature, top_p, [0.0]).item() in logits.eq(logits.max()).nonzero()
 
 
 def test_a_nucleus_beyond_the_guess_is_cut_from_the_whole_vocabulary():
@@ -68,7 +68,7 @@ def test_a_nucleus_beyond_the_guess_is_cut_from_the_whole_vocabulary():
         # Logits rise with the index, so the mass above a token is its cumulative probability.
         mass = expected.double().flip(0).cumsum(0)
         right = len(logits) - 1 - torch.searchsorted(mass, uniforms.double(), right=True)
-        assert (draw(logits, 1.0, top_p, uniforms) - right).abs().max() <= 1
+        assert (drawn_at(logits, 1.0, top_p, uniforms) - right).abs().max() <= 1
 
 
 def test_a_row_that_needs_the_whole_vocabulary_leaves_its_neighbours_as_they_are():
@@ -108,12 +108,12 @@ def test_temperature_zero_takes_the_likeliest_in_mixed_batches_too():
 
 @pytest.mark.parametrize("temperature", [1e-6, 1e-30, 1e-44])
 def test_temperatures_near_zero_do_not_overflow(temperature):
-    assert draw(torch.tensor([80.0, 100.0, -100.0]), temperature, 0.9, [0.0, 0.5, 0.99]).tolist() == [1, 1, 1]
+    assert drawn_at(torch.tensor([80.0, 100.0, -100.0]), temperature, 0.9, [0.0, 0.5, 0.99]).tolist() == [1, 1, 1]
 
 
 def test_forbidden_tokens_are_never_drawn():
     logits = torch.tensor([-torch.inf, 0.0, -torch.inf, 0.0])
-    assert set(draw(logits, 1.0, 1.0, torch.arange(100) / 100).tolist()) == {1, 3}
+    assert set(drawn_at(logits, 1.0, 1.0, torch.arange(100) / 100).tolist()) == {1, 3}
 
 
 @given(
@@ -136,37 +136,40 @@ def test_a_penalty_of_one_leaves_its_row_exactly():
     assert not torch.equal(got[1], logits[1])
 
 
-def chosen(scores):
-    assert (scores == 0).sum(dim=-1).eq(1).all()
-    assert scores.isneginf().sum(dim=-1).eq(scores.shape[1] - 1).all()
-    return scores.argmax(dim=-1)
+def steps(rows, logits, count):
+    return torch.tensor([draw(logits, rows) for _ in range(count)])
 
 
-def test_the_sampler_chooses_one_token_and_ignores_the_prompt():
-    decodings = [Decoding(temperature=0, repetition_penalty=10.0)] * 2
-    scores = torch.tensor([[1.0, 3.0, 2.0], [1.0, 3.0, 2.0]])
-    prompt = torch.tensor([[0, 1], [1, 1]])
-    assert chosen(RowSampler(decodings, [0, 0], 2)(prompt, scores)).tolist() == [1, 1]
-    written = torch.tensor([[0, 1, 1], [1, 1, 0]])
-    assert chosen(RowSampler(decodings, [0, 0], 2)(written, scores)).tolist() == [2, 1]
+def test_a_row_remembers_what_it_wrote_and_nothing_else_is_penalized():
+    rows = [Row(Decoding(temperature=0, repetition_penalty=10.0), 0) for _ in range(2)]
+    logits = torch.tensor([[1.0, 3.0, 2.0], [3.0, 1.0, 2.0]])
+    before = logits.clone()
+    assert steps(rows, logits, 4).T.tolist() == [[1, 2, 0, 1], [0, 2, 1, 0]]
+    assert rows[0].written == [1, 2, 0, 1]
+    assert torch.equal(logits, before)
 
 
-def test_the_sampler_draws_a_new_number_each_step_from_its_rows_own_stream():
-    decodings = [Decoding(temperature=1.0, top_p=1.0)] * 3
-    scores = torch.zeros(3, 400)
+def test_rows_of_different_lengths_are_penalized_each_for_its_own_tokens():
+    old, new = (Row(Decoding(temperature=0, repetition_penalty=10.0), 0) for _ in range(2))
+    free = Row(Decoding(temperature=0), 0)
+    logits = torch.tensor([[1.0, 3.0, 2.0]])
+    for expected in (1, 2):
+        assert draw(logits, [old]) == [expected]
+    assert draw(logits.expand(3, -1), [old, new, free]) == [0, 1, 1]
+    assert draw(logits.expand(3, -1), [old, new, free]) == [1, 2, 1]
 
-    def run(seeds, rows):
-        sampler = RowSampler([decodings[i] for i in rows], seeds, 1)
-        ids = torch.zeros(len(rows), 1, dtype=torch.long)
-        return torch.stack([chosen(sampler(ids, scores[rows])) for _ in range(8)])
 
-    together = run([7, 8, 7], [0, 1, 2])
+def test_every_row_draws_a_new_number_each_step_from_its_own_stream():
+    def rows(*seeds):
+        return [Row(Decoding(temperature=1.0, top_p=1.0), seed) for seed in seeds]
+
+    together = steps(rows(7, 8, 7), torch.zeros(3, 400), 8)
     assert torch.equal(together[:, 0], together[:, 2])
     assert not torch.equal(together[:, 0], together[:, 1])
     assert len(together[:, 0].unique()) > 4
-    assert torch.equal(together[:, 1:2], run([8], [1]))
+    assert torch.equal(together[:, 1:2], steps(rows(8), torch.zeros(1, 400), 8))
 
 
-def test_the_sampler_takes_half_precision_and_large_seeds():
-    sampler = RowSampler([Decoding()], [2**63 - 1], 1)
-    assert chosen(sampler(torch.zeros(1, 1, dtype=torch.long), torch.randn(1, 30).bfloat16())).shape == (1,)
+def test_rows_take_half_precision_and_large_seeds():
+    (token,) = draw(torch.randn(1, 30).bfloat16(), [Row(Decoding(), 2**63 - 1)])
+    assert 0 <= token < 30

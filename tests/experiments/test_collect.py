@@ -47,7 +47,7 @@ def test_it_writes_traces_and_goes_on_without_a_model(nsed, questions, monkeypat
     assert about["counts"]["tasks"] == 2
     assert about["counts"]["usage"]["calls"] == 12
 
-    for name in ("generate", "rate"):
+    for name in ("generations", "ratings"):
         monkeypatch.setattr(TransformersEngine, name, lambda *_: pytest.fail("a model was asked again"))
     nsed.ok("collect", *words, "batch_tasks=1")
     assert {name: (nsed.folder / "run" / name).read_bytes() for name in FILES} == files

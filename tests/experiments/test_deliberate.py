@@ -2,6 +2,7 @@
 
 import io
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -41,7 +42,7 @@ def test_the_same_command_resumes_without_a_model_call(nsed, rows, monkeypatch):
     log = rows(nsed.folder / "run/calls.sqlite")
     assert len(log) == 12
     with monkeypatch.context() as patch:
-        for name in ("generate", "rate"):
+        for name in ("generations", "ratings"):
             patch.setattr(TransformersEngine, name, lambda *_: pytest.fail("a model was asked again"))
         assert nsed.deliberate(QUESTION, "rounds=2") == first
         assert rows(nsed.folder / "run/calls.sqlite") == log
@@ -99,15 +100,18 @@ def test_options_reach_the_network(nsed):
         assert record["critiques"]
 
 
-def test_control_characters_of_an_answer_do_not_reach_the_terminal(nsed, monkeypatch):
-    generate = TransformersEngine.generate
+def everyone_says(monkeypatch, text):
+    generations = TransformersEngine.generations
 
     def hostile(self, requests):
-        from dataclasses import replace
+        for done in generations(self, requests):
+            yield {i: replace(generation, text=text) for i, generation in done.items()}
 
-        return [replace(g, text="\x1b[31mred\x9b2J\r :key: [b]a[/b]\tb") for g in generate(self, requests)]
+    monkeypatch.setattr(TransformersEngine, "generations", hostile)
 
-    monkeypatch.setattr(TransformersEngine, "generate", hostile)
+
+def test_control_characters_of_an_answer_do_not_reach_the_terminal(nsed, monkeypatch):
+    everyone_says(monkeypatch, "\x1b[31mred\x9b2J\r :key: [b]a[/b]\tb")
     out, transcript = nsed.deliberate(QUESTION, "rounds=1")
     assert transcript["answer"] == "\x1b[31mred\x9b2J\r :key: [b]a[/b]\tb"
     assert out.endswith("\n\ufffd[31mred\ufffd2J\ufffd :key: [b]a[/b]\tb\n")
@@ -115,10 +119,7 @@ def test_control_characters_of_an_answer_do_not_reach_the_terminal(nsed, monkeyp
 
 
 def test_no_answer_is_said_in_words(nsed, monkeypatch):
-    from dataclasses import replace
-
-    generate = TransformersEngine.generate
-    monkeypatch.setattr(TransformersEngine, "generate", lambda *a: [replace(g, text="") for g in generate(*a)])
+    everyone_says(monkeypatch, "")
     out, transcript = nsed.deliberate(QUESTION, "rounds=1")
     assert (transcript["answer"], transcript["stop_reason"]) == ("", "no_answers")
     assert out.endswith("\n(no agent gave an answer)\n")

@@ -1,0 +1,214 @@
+"""Attention over packed tokens: every token of a pass stands in one row, and a plan says who sees whom."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from nsed_torch.agents.packing.forest import Forest, Node
+from nsed_torch.agents.packing.prefixes import PrefixCache
+from nsed_torch.agents.packing.slots import Slots
+
+NAME = "nsed_packed"
+"""By which transformers knows `packed_attention`."""
+
+
+class Shape(NamedTuple):
+    """What a layer asks of its attention."""
+
+    scale: float | None = None
+    window: int | None = None
+    softcap: float | None = None
+
+
+class Plan(Protocol):
+    """Who sees whom in one pass."""
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, shape: Shape) -> Tensor:
+        """Attention of one layer over `1 head token dim` tensors."""
+        ...
+
+
+def packed_attention(
+    module: nn.Module,
+    query: Float[Tensor, "1 head token dim"],
+    key: Float[Tensor, "1 head_kv token dim"],
+    value: Float[Tensor, "1 head_kv token dim_v"],
+    attention_mask: Tensor | None,
+    *,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    nsed_plan: Plan | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """The attention that transformers calls; without a plan it is PyTorch's usual one.
+
+    Returns:
+        The heads' outputs as `batch token head dim`, and no weights.
+    """
+    if nsed_plan is None:
+        from transformers.integrations.sdpa_attention import sdpa_attention_forward  # noqa: PLC0415 - heavy
+
+        result: tuple[Tensor, None] = sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, softcap=softcap, **kwargs
+        )
+        return result
+    layer: int = module.layer_idx  # type: ignore[assignment]
+    heads = nsed_plan.attend(layer, query, key, value, Shape(scaling, sliding_window, softcap))
+    return heads.transpose(1, 2), None
+
+
+class ForestPlan:
+    """Prefill: every node of a forest sees itself causally and what stands above it.
+
+    Args:
+        forest: the layout.
+        prefixes: where what the roots keep is read, and what this pass should keep is stored.
+        device: where it all happens.
+        kept: what to keep, from `PrefixCache.keep`; None for nothing.
+        slots: rows to fill with whole sequences, for decoding; None for none.
+        rows: the row of each sequence in `slots`.
+        dense: one product over all tokens with a mask, as an accelerator likes it, or one a node without the waste;
+            None is dense everywhere but on a CPU.
+    """
+
+    def __init__(
+        self,
+        forest: Forest,
+        prefixes: PrefixCache,
+        device: torch.device,
+        *,
+        kept: tuple[Tensor, Tensor] | None = None,
+        slots: Slots | None = None,
+        rows: Sequence[int] = (),
+        dense: bool | None = None,
+    ) -> None:
+        self.forest = forest
+        self.prefixes = prefixes
+        self.device = device
+        self.kept = kept
+        self.slots = slots
+        self.rows = rows
+        self.dense = device.type != "cpu" if dense is None else dense
+        # The columns of a pass are the kept tokens that its roots use, then its own tokens.
+        self._kept = sorted({place for node in forest.nodes for place in node.root.kept})
+        order = {place: i for i, place in enumerate(self._kept)}
+        self._seen = [
+            [order[place] for place in node.root.kept] + [len(order) + place for place in node.places]
+            for node in forest.nodes
+        ]
+        self._columns = [self._index(columns) for columns in self._seen]
+        self._masks: dict[tuple[int, int, int | None], Tensor] = {}
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, shape: Shape) -> Tensor:
+        """Attention of one layer; keys and values go where they are wanted later."""
+        keys, values = key, value
+        if self._kept:
+            old = self.prefixes.read(layer, torch.tensor(self._kept, device=self.device))
+            keys, values = (torch.cat([a[None], b], dim=2) for a, b in zip(old, (key, value), strict=True))
+        if self.slots is not None:
+            for node, columns in zip(self.forest.nodes, self._columns, strict=True):
+                for sequence in node.ending:
+                    self.slots.fill(layer, self.rows[sequence], keys[0][:, columns], values[0][:, columns])
+        if self.kept is not None:
+            self.prefixes.store(layer, self.kept, key[0], value[0])
+        if self.dense:
+            return attention(query, keys, values, self._whole(keys.shape[2], shape.window), shape)
+        parts = [
+            attention(
+                query[:, :, node.start : node.stop],
+                keys[:, :, columns],
+                values[:, :, columns],
+                self._mask(node, shape.window),
+                shape,
+            )
+            for node, columns in zip(self.forest.nodes, self._columns, strict=True)
+        ]
+        return torch.cat(parts, dim=2)
+
+    def _mask(self, node: Node, window: int | None) -> Tensor | None:
+        """What a node's tokens see of the columns it sees; None if that is all up to themselves."""
+        total = node.first + len(node)
+        if len(node) == total and (window is None or total <= window):
+            return None
+        known = len(node), total, window
+        if known not in self._masks:
+            self._masks[known] = visible(torch.arange(node.first, total, device=self.device), total, window)
+        return self._masks[known]
+
+    def _whole(self, width: int, window: int | None) -> Tensor:
+        """What every token sees of all columns."""
+        known = len(self.forest.tokens), width, window
+        if known not in self._masks:
+            mask = torch.zeros(len(self.forest.tokens), width, dtype=torch.bool)
+            for node, columns in zip(self.forest.nodes, self._seen, strict=True):
+                positions = torch.arange(node.first, node.first + len(node))
+                mask[node.start : node.stop, columns] = visible(positions, len(columns), window)
+            self._masks[known] = mask.to(self.device)
+        return self._masks[known]
+
+    def _index(self, columns: list[int]) -> slice | Tensor:
+        """Columns as what selects them fastest."""
+        if columns[-1] - columns[0] + 1 == len(columns) and columns == sorted(columns):
+            return slice(columns[0], columns[-1] + 1)
+        return torch.tensor(columns, device=self.device)
+
+
+@dataclass
+class StepPlan:
+    """Decoding: one token a row, which sees its row's columns.
+
+    Args:
+        slots: the rows' keys and values.
+        positions: of the new tokens.
+    """
+
+    slots: Slots
+    positions: Int[Tensor, " row"]
+
+    def __post_init__(self) -> None:
+        self._width = int(self.positions.max()) + 1
+        self._masks: dict[int | None, Tensor] = {}
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, shape: Shape) -> Tensor:
+        """All rows at once."""
+        keys, values = self.slots.append(
+            layer, self.positions, self._width, key[0].transpose(0, 1), value[0].transpose(0, 1)
+        )
+        if shape.window not in self._masks:
+            self._masks[shape.window] = visible(self.positions, self._width, shape.window)[:, None, None]
+        heads = query[0].transpose(0, 1).unflatten(1, (keys.shape[1], -1))
+        result = attention(heads, keys, values, self._masks[shape.window], shape)
+        return result.flatten(1, 2).transpose(0, 1)[None]
+
+
+def visible(positions: Int[Tensor, " token"], width: int, window: int | None) -> Bool[Tensor, "token column"]:
+    """Which columns tokens at some positions see: those up to their own, the window's last ones at most."""
+    columns = torch.arange(width, device=positions.device)
+    seen = columns <= positions[:, None]
+    return seen if window is None else seen & (columns > positions[:, None] - window)
+
+
+def attention(
+    query: Float[Tensor, "row head token dim"],
+    key: Float[Tensor, "row head_kv column dim"],
+    value: Float[Tensor, "row head_kv column dim_v"],
+    mask: Bool[Tensor, "..."] | None,
+    shape: Shape,
+) -> Float[Tensor, "row head token dim_v"]:
+    """Softmax attention; several query heads may share one head of keys; no mask means causal."""
+    groups = query.shape[1] // key.shape[1]
+    if shape.softcap is None:
+        return nn.functional.scaled_dot_product_attention(
+            query, key, value, mask, is_causal=mask is None, scale=shape.scale, enable_gqa=groups > 1
+        )
+    scale = shape.scale if shape.scale is not None else query.shape[-1] ** -0.5
+    scores = (query @ key.repeat_interleave(groups, dim=1).mT) * scale
+    scores = (scores / shape.softcap).tanh() * shape.softcap
+    seen = torch.ones_like(scores, dtype=torch.bool).tril() if mask is None else mask
+    weights = scores.masked_fill(~seen, -torch.inf).softmax(dim=-1, dtype=torch.float32).to(value.dtype)
+    return weights @ value.repeat_interleave(groups, dim=1)

@@ -1,0 +1,122 @@
+"""Token sequences with common prefixes, laid out so that one forward pass reads every shared token once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, pairwise
+
+
+@dataclass(frozen=True)
+class Root:
+    """What a sequence begins with before this pass: an adapter, and tokens whose keys and values are kept.
+
+    Args:
+        adapter: the LoRA adapter that reads; None for the bare backbone.
+        kept: places in the prefix cache, one a token, in order.
+    """
+
+    adapter: str | None = None
+    kept: tuple[int, ...] = ()
+
+
+@dataclass
+class Node:
+    """A run of tokens that sees its ancestors whole and itself causally.
+
+    Args:
+        start: place of its first token in the pass.
+        stop: place behind its last token.
+        first: position of its first token in its sequences.
+        root: what its sequences begin with.
+        ancestors: nodes above it, topmost first.
+        ending: which sequences end with it.
+    """
+
+    start: int
+    stop: int
+    first: int
+    root: Root
+    ancestors: tuple["Node", ...]
+    ending: list[int] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def places(self) -> list[int]:
+        """Places in the pass of all tokens it sees, its own included, in the order of their positions."""
+        return [place for node in (*self.ancestors, self) for place in range(node.start, node.stop)]
+
+
+@dataclass(frozen=True)
+class Forest:
+    """The layout of a pass.
+
+    Args:
+        nodes: in the order of their places.
+        tokens: every token that is read.
+        positions: of each token in its sequences.
+        adapters: the adapter that reads each token.
+        ends: place of every sequence's last token.
+    """
+
+    nodes: list[Node]
+    tokens: list[int]
+    positions: list[int]
+    adapters: list[str | None]
+    ends: list[int]
+
+
+def plant(sequences: Sequence[Sequence[int]], roots: Sequence[Root]) -> Forest:
+    """Lay sequences out as a forest: sequences with the same root share every token of a common prefix.
+
+    Args:
+        sequences: whole token ids, those that the root keeps included; each longer than what its root keeps.
+        roots: one a sequence.
+    """
+    forest = Forest([], [], [], [], [0] * len(sequences))
+    ranks = {root: i for i, root in enumerate(dict.fromkeys(roots))}
+    order = sorted(range(len(sequences)), key=lambda i: (ranks[roots[i]], sequences[i]))
+    pending: list[tuple[list[int], int, tuple[Node, ...]]] = [
+        (list(members), len(root.kept), ()) for root, members in groupby(order, key=roots.__getitem__)
+    ]
+    while pending:
+        members, depth, ancestors = pending.pop()
+        first = sequences[members[0]]
+        # In sorted order the outermost two share exactly what all share.
+        stop = common_prefix(first, sequences[members[-1]], depth)
+        if stop > depth:
+            node = _grow(forest, first[depth:stop], depth, roots[members[0]], ancestors)
+            ancestors = (*ancestors, node)
+            node.ending = [i for i in members if len(sequences[i]) == stop]
+            for i in node.ending:
+                forest.ends[i] = node.stop - 1
+        longer = [i for i in members if len(sequences[i]) > stop]
+        pending += [(list(group), stop, ancestors) for _, group in groupby(longer, key=lambda i: sequences[i][stop])]
+    return forest
+
+
+def common_prefix(first: Sequence[int], second: Sequence[int], known: int = 0) -> int:
+    """Length of the longest common prefix of two sequences that are known to share some tokens."""
+    shortest = min(len(first), len(second))
+    return next((i for i in range(known, shortest) if first[i] != second[i]), shortest)
+
+
+def _grow(forest: Forest, tokens: Sequence[int], depth: int, root: Root, ancestors: tuple[Node, ...]) -> Node:
+    start = len(forest.tokens)
+    node = Node(start, start + len(tokens), depth, root, ancestors)
+    forest.nodes.append(node)
+    forest.tokens.extend(tokens)
+    forest.positions.extend(range(depth, depth + len(tokens)))
+    forest.adapters.extend([root.adapter] * len(tokens))
+    return node
+
+
+def passes(lengths: Sequence[int], most: int) -> list[range]:
+    """Cut a list into runs of at most so many tokens together; one that is longer stands alone."""
+    starts, total = [0], 0
+    for i, length in enumerate(lengths):
+        if total and total + length > most:
+            starts.append(i)
+            total = 0
+        total += length
+    return [range(*pair) for pair in pairwise([*starts, len(lengths)]) if lengths]

@@ -1,0 +1,150 @@
+"""A causal language model that reads packed tokens."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nsed_torch.agents.packing.attention import NAME, ForestPlan, Plan, StepPlan, packed_attention
+from nsed_torch.agents.packing.forest import Root, plant
+from nsed_torch.agents.packing.lora import MixedLora
+from nsed_torch.agents.packing.prefixes import PrefixCache
+from nsed_torch.agents.packing.products import thin_products
+from nsed_torch.agents.packing.slots import Slots
+
+
+class PackedModel:
+    """Reads tokens of any sequences and adapters in one row, without padding.
+
+    Args:
+        model: a causal language model, or a `PeftModel` around one.
+        prefix_tokens: tokens whose keys and values may stay from call to call.
+
+    Raises:
+        ValueError: if some of the model's layers are no softmax attention over all or the last tokens.
+    """
+
+    def __init__(self, model: Any, prefix_tokens: int) -> None:
+        self.prefixes = PrefixCache(prefix_tokens)
+        self._weights: tuple[tuple[int, int], ...] = ()
+        self._opened: OpenedModel | None = None
+        self.model = model
+        base = self._base
+        kinds = set(getattr(base.config.get_text_config(), "layer_types", None) or ()) - {
+            "full_attention",
+            "sliding_attention",
+        }
+        if kinds or not base._supports_attention_backend:
+            found = ", ".join(sorted(kinds)) or "an attention of its own"
+            raise ValueError(
+                f"expected a model of full or sliding attention layers, {type(base).__name__} has {found}: "
+                "choose another model"
+            )
+        _register()
+        base.set_attn_implementation(NAME)
+
+    @property
+    def _base(self) -> Any:
+        """The model without peft's wrapper."""
+        return self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
+
+    @contextmanager
+    def opened(self) -> Iterator["OpenedModel"]:
+        """Ready to compute: adapters mixed, thin products the fast way round, prefixes of other weights gone.
+
+        May be opened again while it is open; until it is closed, the wrapped model must not be called otherwise.
+        """
+        if self._opened is not None:
+            yield self._opened
+            return
+        weights = tuple((p.data_ptr(), p._version) for p in self.model.parameters())
+        if weights != self._weights:
+            self.prefixes.clear()
+            self._weights = weights
+        with MixedLora(self.model).applied() as lora, thin_products(self.model):
+            self._opened = OpenedModel(self._base, lora, self.prefixes)
+            try:
+                yield self._opened
+            finally:
+                self._opened = None
+
+
+class OpenedModel:
+    """What computes while a `PackedModel` is open."""
+
+    def __init__(self, base: Any, lora: MixedLora, prefixes: PrefixCache) -> None:
+        self.base = base
+        self.lora = lora
+        self.prefixes = prefixes
+        # transformers passes a mask of four axes on as it is; the plan says who sees whom.
+        self._mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=base.device)
+
+    def read(
+        self,
+        sequences: Sequence[Sequence[int]],
+        adapters: Sequence[str | None],
+        slots: Slots | None = None,
+        rows: Sequence[int] = (),
+    ) -> Float[Tensor, "sequence token"]:
+        """Next-token logits behind every sequence.
+
+        Common prefixes of sequences with the same adapter are read once, kept ones not at all. Differentiable with
+        respect to weights that require gradients; then nothing kept is used.
+
+        Args:
+            sequences: token ids, at least one each.
+            adapters: one a sequence; None is the bare backbone.
+            slots: where to leave keys and values of whole sequences.
+            rows: the row of each sequence there.
+        """
+        learning = torch.is_grad_enabled()
+        roots = [Root(a) for a in adapters] if learning else self.prefixes.match(sequences, adapters)
+        forest = plant(sequences, roots)
+        try:
+            kept = None if learning else self.prefixes.keep(forest)
+            plan = ForestPlan(forest, self.prefixes, self.base.device, kept=kept, slots=slots, rows=rows)
+            return self._forward(plan, forest.tokens, forest.positions, forest.adapters, forest.ends)
+        except BaseException:
+            self.prefixes.clear()  # places may be taken that were never filled
+            raise
+
+    def step(
+        self, tokens: Sequence[int], positions: Sequence[int], adapters: Sequence[str | None], slots: Slots
+    ) -> Float[Tensor, "row token"]:
+        """Next-token logits of rows that each read one more token."""
+        plan = StepPlan(slots, torch.tensor(positions, device=self.base.device))
+        return self._forward(plan, tokens, positions, adapters, range(len(tokens)))
+
+    def _forward(
+        self,
+        plan: Plan,
+        tokens: Sequence[int],
+        positions: Sequence[int],
+        adapters: Sequence[str | None],
+        ends: Sequence[int],
+    ) -> Float[Tensor, "end token"]:
+        self.lora.select(adapters)
+        output = self.base(
+            input_ids=self._row(tokens),
+            position_ids=self._row(positions),
+            attention_mask=self._mask,
+            use_cache=False,
+            logits_to_keep=self._row(ends)[0],
+            nsed_plan=plan,
+        )
+        logits: Tensor = output.logits[0]
+        return logits
+
+    def _row(self, values: Sequence[int]) -> Int[Tensor, "1 token"]:
+        return torch.tensor([list(values)], device=self.base.device)
+
+
+def _register() -> None:
+    from transformers import AttentionInterface, AttentionMaskInterface  # noqa: PLC0415 - heavy
+    from transformers.masking_utils import sdpa_mask  # noqa: PLC0415
+
+    AttentionInterface.register(NAME, packed_attention)
+    AttentionMaskInterface.register(NAME, sdpa_mask)

@@ -1,0 +1,38 @@
+"""Products of a large matrix with few columns, the way round that a CPU does them faster."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+MOST_ROWS = 64
+"""Above this many rows the usual order is as fast or faster; measured with MKL on two AVX2 cores."""
+
+
+@contextmanager
+def thin_products(model: nn.Module) -> Iterator[None]:
+    """While open, the model's plain linear layers compute `(W x^T)^T` where that is faster.
+
+    For 2 to 64 rows in float32 on a CPU, it takes 0.4 to 0.9 of the time of `x W^T`, which is the same number.
+    """
+    layers = [module for module in model.modules() if type(module) is nn.Linear]
+    for layer in layers:
+        layer.forward = partial(thin_product, layer)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.forward
+
+
+def thin_product(layer: nn.Linear, x: Tensor) -> Tensor:
+    """What a linear layer gives, for x of any leading shape."""
+    rows = x.shape[:-1].numel()
+    if not 1 < rows <= MOST_ROWS or x.device.type != "cpu" or x.dtype != torch.float32 or torch.is_grad_enabled():
+        return nn.functional.linear(x, layer.weight, layer.bias)
+    product = (layer.weight @ x.reshape(rows, -1).t()).t()
+    if layer.bias is not None:
+        product = product + layer.bias
+    return product.contiguous().view(*x.shape[:-1], -1)

@@ -1,0 +1,76 @@
+"""Keys and values of the rows that are being written, in place: a token's column is its position."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+STEP = 64
+"""Columns by which the buffers grow."""
+
+
+class Slots:
+    """One row of keys and values for every sequence in the decoding batch.
+
+    Rows are dense: a batch of n sequences uses the first n rows. Whatever lies behind a row's last position is
+    left over from earlier rows and must be masked.
+
+    Args:
+        rows: sequences at once.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self._buffers: dict[tuple[int, int], Tensor] = {}
+
+    def fill(
+        self, layer: int, row: int, keys: Float[Tensor, "head column dim"], values: Float[Tensor, "head column dim"]
+    ) -> None:
+        """Set a row from its first column on."""
+        for which, new in enumerate((keys, values)):
+            heads, width, dim = new.shape
+            self._buffer(layer, which, heads, dim, width, new)[row, :, :width] = new
+
+    def append(
+        self,
+        layer: int,
+        positions: Int[Tensor, " row"],
+        width: int,
+        keys: Float[Tensor, "row head dim"],
+        values: Float[Tensor, "row head dim_v"],
+    ) -> list[Float[Tensor, "row head column _"]]:
+        """Set one column of each of the first rows, and give these rows back.
+
+        Args:
+            layer: of the model.
+            positions: where each row's new token goes.
+            width: columns to give back; above every position.
+            keys: the new tokens'.
+            values: the new tokens'.
+
+        Returns:
+            Keys and values of the rows, their first columns alone.
+        """
+        rows = torch.arange(len(positions), device=positions.device)
+        found = []
+        for which, new in enumerate((keys, values)):
+            _, heads, dim = new.shape
+            buffer = self._buffer(layer, which, heads, dim, width, new)
+            buffer[rows, :, positions] = new
+            found.append(buffer[: len(positions), :, :width])
+        return found
+
+    def move(self, source: int, target: int, width: int) -> None:
+        """Put a row's first columns in the place of another row."""
+        for buffer in self._buffers.values():
+            buffer[target, :, :width] = buffer[source, :, :width]
+
+    def _buffer(self, layer: int, which: int, heads: int, dim: int, width: int, like: Tensor) -> Tensor:
+        """The layer's keys or values with at least so many columns; what they held stays."""
+        old = self._buffers.get((layer, which))
+        if old is not None and old.shape[2] >= width:
+            return old
+        new = like.new_zeros(self.rows, heads, -(-width // STEP) * STEP, dim)
+        if old is not None:
+            new[:, :, : old.shape[2]] = old
+        self._buffers[layer, which] = new
+        return new
