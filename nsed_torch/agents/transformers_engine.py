@@ -75,7 +75,7 @@ class TransformersEngine(nn.Module):
         self.pass_tokens = pass_tokens
         self._identity = dict(identity)
         self._labels: dict[tuple[str, ...], list[int]] = {}
-        self._stop_ids = _stop_ids(self.model, tokenizer)
+        self.stop_ids = _stop_ids(self.model, tokenizer)
 
     @property
     def device(self) -> torch.device:
@@ -151,7 +151,7 @@ class TransformersEngine(nn.Module):
         if nothing:
             yield nothing
         asked = [i for i, request in enumerate(requests) if request.candidates]
-        prompts = {i: self._rating_prompts(requests[i]) for i in asked}
+        prompts = {i: self.rating_prompts(requests[i]) for i in asked}
         read = {i: tokens_read(rows) for i, rows in prompts.items()}
         asked.sort(key=lambda i: (requests[i].adapter or "", prompts[i][0]))
         for few in passes([read[i] for i in asked], self.pass_tokens):
@@ -159,7 +159,7 @@ class TransformersEngine(nn.Module):
             mine = asked[few.start : few.stop]
             logits = self._read([prompts[i] for i in mine], [requests[i].adapter for i in mine])
             seconds = (time.perf_counter() - start) / len(mine)
-            yield {i: self._rating(requests[i], own, read[i], seconds) for i, own in zip(mine, logits, strict=True)}
+            yield {i: self.rating_from(requests[i], own, read[i], seconds) for i, own in zip(mine, logits, strict=True)}
 
     def rating_logits(self, requests: Sequence[RateRequest]) -> tuple[Float[Tensor, "candidate token"], list[int]]:
         """Next-token logits behind every candidate of every request, and the tokens read for each request.
@@ -167,7 +167,7 @@ class TransformersEngine(nn.Module):
         What candidates and requests have in common is read once. Differentiable: `rate` switches gradients off, this
         does not.
         """
-        prompts = [self._rating_prompts(request) for request in requests]
+        prompts = [self.rating_prompts(request) for request in requests]
         logits = self._read(prompts, [request.adapter for request in requests])
         return torch.cat(logits), [tokens_read(rows) for rows in prompts]
 
@@ -190,14 +190,27 @@ class TransformersEngine(nn.Module):
         with self._packed.opened() as model:
             return list(model.read(rows, owners).split([len(own) for own in prompts]))
 
-    def _rating_prompts(self, request: RateRequest) -> list[list[int]]:
+    def rating_prompts(self, request: RateRequest) -> list[list[int]]:
+        """Token ids of the prompt of each candidate.
+
+        Raises:
+            ContextWindowError: if one exceeds the window.
+        """
         rows = [self.chat.ids(_with_candidate(request, candidate)) for candidate in request.candidates]
         self._check_window(max(map(len, rows), default=0), f"the rating prompt of agent {request.agent!r}")
         return rows
 
-    def _rating(
+    def rating_from(
         self, request: RateRequest, logits: Float[Tensor, "candidate token"], read: int, seconds: float
     ) -> Rating:
+        """The rating that logits behind each candidate's prompt stand for.
+
+        Args:
+            request: what was asked.
+            logits: of the next token.
+            read: tokens.
+            seconds: this call's share of the time.
+        """
         values, coverage = self._verdict(logits, request.scale)
         return Rating(
             # A model that overflows has given no rating.
@@ -226,13 +239,13 @@ class TransformersEngine(nn.Module):
     def _ended(self, job: Job) -> bool:
         """At a stop token, at the allowance, or where a plain-template model opens another turn."""
         written = job.row.written
-        if written[-1] in self._stop_ids or len(written) >= job.allowance:
+        if written[-1] in self.stop_ids or len(written) >= job.allowance:
             return True
         return self.chat.stop is not None and self.chat.stop in self.chat.tokenizer.decode(written[-8:])
 
     def _generation(self, request: GenerateRequest, job: Job) -> Generation:
         written = job.row.written
-        stopped = written[-1] in self._stop_ids
+        stopped = written[-1] in self.stop_ids
         text = self.chat.tokenizer.decode(written[:-1] if stopped else written, skip_special_tokens=True)
         cut = self.chat.stop is not None and self.chat.stop in text
         if cut:

@@ -71,6 +71,8 @@ class BenchConfig:
 
     target: str = "engine"
     repeats: int = 5
+    sample: int = 7
+    lines: list[str] = field(default_factory=list)
     output_dir: str = ""
     backbone: dict[str, Any] = field(default_factory=dict)
 

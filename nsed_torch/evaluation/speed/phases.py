@@ -1,0 +1,92 @@
+"""The two phases of a round, each against the loops that other projects use."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from nsed_torch.agents import Decoding, Prompts, TransformersEngine
+from nsed_torch.evaluation.measurement import Measurement, compare
+from nsed_torch.evaluation.speed.plain import PlainEngine, decode_bare, write_together
+from nsed_torch.evaluation.speed.requests import give_adapters, propose_requests, rate_requests, unstoppable
+
+AGENTS, TASKS, CANDIDATES, NEW_TOKENS = 4, 8, 4, 48
+
+
+def propose_lines(engine: TransformersEngine, repeats: int, sample: int) -> list[Measurement]:
+    """4 adapters x 8 tasks x 48 new tokens, every answer at full length.
+
+    Against one `generate` call an answer, one an agent, and the bare loop of the base model at the same batch: no
+    adapters, no sampling, likeliest tokens.
+
+    Args:
+        engine: what is measured; gets four adapters.
+        repeats: timed rounds.
+        sample: of the calls that are made one by one, every so-manieth is timed and counted so many times.
+    """
+    prompts, decoding = Prompts(), Decoding(max_new_tokens=NEW_TOKENS, temperature=0.7)
+    names = give_adapters(engine, AGENTS)
+    mixed = propose_requests(prompts, TASKS, names, decoding)
+    plain = propose_requests(prompts, TASKS, [None] * AGENTS, decoding)
+    by_agent = [mixed[i : i + TASKS] for i in range(0, len(mixed), TASKS)]
+    alone = PlainEngine(engine)
+    what = f"propose, {AGENTS} adapters x {TASKS} tasks x {NEW_TOKENS} tokens"
+    facts = {"answers": len(mixed), "new_tokens": len(mixed) * NEW_TOKENS}
+    with unstoppable(engine):
+        for warm_up in (engine.generate, alone.generate, partial(decode_bare, engine)):
+            warm_up(mixed[:1])
+        lines = compare(
+            what,
+            ours=("all in one batch", lambda: afresh(engine, engine.generate, mixed)),
+            others=[
+                ("a call an answer", lambda: alone.generate(mixed[::sample])),
+                ("a call an agent", lambda: [write_together(engine, own) for own in by_agent]),
+                ("bare loop, no adapters", lambda: decode_bare(engine, mixed)),
+            ],
+            scales=[len(mixed) / len(mixed[::sample]), 1.0, 1.0],
+            repeats=repeats,
+            facts=facts,
+        )
+        return lines + compare(
+            what.replace(f"{AGENTS} adapters", f"{AGENTS} agents without adapters"),
+            ours=("all in one batch", lambda: afresh(engine, engine.generate, plain)),
+            others=[("bare loop, no adapters", lambda: decode_bare(engine, plain))],
+            repeats=repeats,
+            facts=facts,
+        )
+
+
+def rate_lines(engine: TransformersEngine, repeats: int, sample: int) -> list[Measurement]:
+    """4 judges x 8 tasks x 4 candidates behind 600 tokens, against one forward pass a pair.
+
+    Once with judges that are personas of the bare backbone, who share each task's text, once with judges that are
+    adapters, who share nothing.
+
+    Args:
+        engine: what is measured; gets four adapters.
+        repeats: timed rounds.
+        sample: as in `propose_lines`.
+    """
+    prompts, alone = Prompts(), PlainEngine(engine)
+    lines = []
+    for what, adapters in (("personas", [None] * AGENTS), ("adapters", give_adapters(engine, AGENTS))):
+        requests = rate_requests(prompts, engine, TASKS, CANDIDATES, adapters)
+        few = requests[::sample]
+        apart = torch.tensor([rating.values for rating in alone.rate(few)])
+        together = torch.tensor([rating.values for rating in engine.rate(few)])
+        lines += compare(
+            f"rate, {AGENTS} judges ({what}) x {TASKS} tasks x {CANDIDATES} candidates",
+            ours=("packed passes", partial(afresh, engine, engine.rate, requests)),
+            others=[("a forward pass a pair", partial(alone.rate, few))],
+            scales=[len(requests) / len(few)],
+            repeats=repeats,
+            facts={"most_apart": float((apart - together).abs().max())},
+        )
+    return lines
+
+
+def afresh(engine: TransformersEngine, ask: Callable[[Sequence[Any]], object], requests: Sequence[Any]) -> None:
+    """Ask without what earlier calls left behind."""
+    engine.forget()
+    ask(requests)
