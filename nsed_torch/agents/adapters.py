@@ -162,7 +162,8 @@ def _wrapped(model: Any, name: str, rank: int, alpha: float, targets: Sequence[s
     """The model with one more adapter, whose A is drawn from the seed alone."""
     from peft import LoraConfig, PeftModel, get_peft_model  # noqa: PLC0415 - heavy
 
-    missing = [t for t in targets if not any(key.split(".")[-1] == t for key, _ in model.named_modules())]
+    layers = {key.split(".")[-1] for key, module in model.named_modules() if not isinstance(module, nn.Embedding)}
+    missing = [t for t in targets if t not in layers]
     if missing or not targets:
         raise ValueError(f"expected names of the model's linear layers as targets, got {missing or 'none'}")
     config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=list(targets), task_type="CAUSAL_LM")

@@ -75,13 +75,13 @@ def write_tiny(folder, family="llama"):
     return folder
 
 
-def save_adapter(model_folder, folder, seed):
+def save_adapter(model_folder, folder, seed, **options):
     """A LoRA adapter that changes what the model says."""
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(model_folder)
-    config = LoraConfig(r=4, target_modules=["q_proj", "v_proj", "down_proj"], task_type="CAUSAL_LM")
+    config = LoraConfig(r=4, target_modules=["q_proj", "v_proj", "down_proj"], task_type="CAUSAL_LM", **options)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         with peft_behind_transformers():
@@ -108,6 +108,12 @@ def tiny_folder(tmp_path_factory):
 def adapter_folders(tiny_folder, tmp_path_factory):
     parent = tmp_path_factory.mktemp("adapters")
     return {name: str(save_adapter(tiny_folder, parent / name, seed)) for seed, name in enumerate(("poet", "critic"))}
+
+
+@pytest.fixture(scope="session")
+def keep_adapter():
+    """Saves an adapter of a model's in a folder, with any of peft's options."""
+    return save_adapter
 
 
 @pytest.fixture(scope="session")

@@ -99,6 +99,23 @@ def test_one_can_be_added_beside_loaded_ones(load_tiny, adapter_folders, rated):
     )
 
 
+def test_the_layer_of_the_logits_can_learn_too(load_tiny, judge, rated):
+    engine = load_tiny()
+    bare = rated(engine)
+    add_adapter(engine, "judge", targets=["lm_head"])
+    shake(engine, "judge")
+    mixed = [r.values for r in engine.rate([judge(["good", "bad one"], adapter=name) for name in (None, "judge")])]
+    assert mixed[0] == pytest.approx(bare, abs=1e-6)
+    assert mixed[1] == pytest.approx(rated(engine, "judge"), abs=1e-6)
+    assert mixed[1] != pytest.approx(bare, abs=1e-4)
+
+
+def test_a_saved_adapter_that_is_not_plain_lora_is_refused(tiny_folder, load_tiny, keep_adapter, tmp_path, fails):
+    found = "DoraLinearVariant at model.layers.0.self_attn.q_proj (Linear)"
+    with fails(f"expected plain LoRA adapters of linear layers, got {found}: train the adapter without"):
+        load_tiny(adapters={"judge": str(keep_adapter(tiny_folder, tmp_path, 0, use_dora=True))})
+
+
 def test_faults_are_one_line(load_tiny, fails):
     engine = load_tiny()
     add_adapter(engine, "judge")
@@ -111,6 +128,8 @@ def test_faults_are_one_line(load_tiny, fails):
         add_adapter(engine, "x", rank=0)
     with fails("expected names of the model's linear layers as targets, got ['nothing_proj']"):
         add_adapter(engine, "x", targets=["q_proj", "nothing_proj"])
+    with fails("expected names of the model's linear layers as targets, got ['embed_tokens']"):
+        add_adapter(engine, "x", targets=["embed_tokens"])
     with fails("expected names of the model's linear layers as targets, got none"):
         add_adapter(engine, "x", targets=[])
     with fails("expected one of the backbone's adapters (judge), got 'x'"):

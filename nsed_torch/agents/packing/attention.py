@@ -1,7 +1,7 @@
 """Attention over packed tokens: every token of a pass stands in one row, and a plan says who sees whom."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -14,6 +14,9 @@ from nsed_torch.agents.packing.slots import Slots
 
 NAME = "nsed_packed"
 """By which transformers knows `packed_attention`."""
+
+FOREIGN = ("s_aux", "sinks", "position_bias", "indices", "block_indices")
+"""What some families pass to their attention and a plan knows nothing of."""
 
 
 class Shape(NamedTuple):
@@ -45,21 +48,31 @@ def packed_attention(
     nsed_plan: Plan | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """The attention that transformers calls; without a plan it is PyTorch's usual one.
+    """The attention that transformers calls while a `PackedModel` is open.
 
     Returns:
         The heads' outputs as `batch token head dim`, and no weights.
-    """
-    if nsed_plan is None:
-        from transformers.integrations.sdpa_attention import sdpa_attention_forward  # noqa: PLC0415 - heavy
 
-        result: tuple[Tensor, None] = sdpa_attention_forward(
-            module, query, key, value, attention_mask, scaling=scaling, softcap=softcap, **kwargs
-        )
-        return result
+    Raises:
+        ValueError: if the layer asks for more than a plan gives.
+    """
+    asked = sorted(name for name in FOREIGN if kwargs.get(name) is not None)
+    causal = kwargs.get("is_causal")
+    if not (getattr(module, "is_causal", True) if causal is None else causal):
+        asked.append("what comes later")
+    # Anything but the one entry that `OpenedModel` passes is a mask of the layer's own.
+    if attention_mask is None or attention_mask.numel() > 1:
+        asked.append("another mask")
+    if asked or nsed_plan is None:
+        raise unreadable(type(module).__name__, ", ".join(asked) or "an attention of its own")
     layer: int = module.layer_idx  # type: ignore[assignment]
     heads = nsed_plan.attend(layer, query, key, value, Shape(scaling, sliding_window, softcap))
-    return heads.transpose(1, 2), None
+    return heads.transpose(1, 2).contiguous(), None
+
+
+def unreadable(name: str, found: str) -> ValueError:
+    """The one line for a model whose tokens cannot be packed."""
+    return ValueError(f"expected a model of full or sliding attention layers, {name} has {found}: choose another model")
 
 
 class ForestPlan:
@@ -186,6 +199,18 @@ class StepPlan:
         return result.flatten(1, 2).transpose(0, 1)[None]
 
 
+@dataclass
+class Probe:
+    """One token that sees itself, to learn which layers attend."""
+
+    layers: list[int] = field(default_factory=list)
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, shape: Shape) -> Tensor:
+        """Attention of one layer."""
+        self.layers.append(layer)
+        return attention(query, key, value, None, shape)
+
+
 def visible(positions: Int[Tensor, " token"], width: int, window: int | None) -> Bool[Tensor, "token column"]:
     """Which columns tokens at some positions see: those up to their own, the window's last ones at most."""
     columns = torch.arange(width, device=positions.device)
@@ -210,5 +235,6 @@ def attention(
     scores = (query @ key.repeat_interleave(groups, dim=1).mT) * scale
     scores = (scores / shape.softcap).tanh() * shape.softcap
     seen = torch.ones_like(scores, dtype=torch.bool).tril() if mask is None else mask
-    weights = scores.masked_fill(~seen, -torch.inf).softmax(dim=-1, dtype=torch.float32).to(value.dtype)
+    precise = torch.promote_types(scores.dtype, torch.float32)
+    weights = scores.masked_fill(~seen, -torch.inf).softmax(dim=-1, dtype=precise).to(value.dtype)
     return weights @ value.repeat_interleave(groups, dim=1)

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+
+from nsed_torch.agents.packing.products import computing
 
 
 class MixedLora:
@@ -19,31 +20,38 @@ class MixedLora:
 
     Args:
         model: a `PeftModel`, or a model without adapters.
+
+    Raises:
+        ValueError: if an adapter is anything but plain LoRA of linear layers.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: Any) -> None:
+        for found in departures(model):
+            raise ValueError(f"expected plain LoRA adapters of linear layers, got {found}: train the adapter without")
         self._layers = [module for module in model.modules() if hasattr(module, "lora_A")]
+        self._head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
         self._stacks: dict[tuple[int, tuple[str, ...]], tuple[Tensor, Tensor]] = {}
-        self._gates: dict[tuple[tuple[str, int, float], ...], Tensor] = {}
+        self._gates: dict[tuple[bool, tuple[tuple[str, int, float], ...]], Tensor] = {}
         self.select(())
 
     @contextmanager
     def applied(self) -> Iterator["MixedLora"]:
         """While open, the model's LoRA layers compute this way; `select` says for which tokens."""
-        for layer in self._layers:
-            layer.forward = partial(self._forward, layer)
-        try:
+        with computing(self._layers, self._forward):
             yield self
-        finally:
-            for layer in self._layers:
-                del layer.forward
 
-    def select(self, adapters: Sequence[str | None]) -> None:
-        """Say which adapter reads each token of the next pass; None is the bare backbone."""
+    def select(self, adapters: Sequence[str | None], ends: Sequence[int] | None = None) -> None:
+        """Say which adapter reads each token of the next pass.
+
+        Args:
+            adapters: one a token; None is the bare backbone.
+            ends: places of the tokens that the layer of the logits sees; None for all.
+        """
         present = sorted({name for name in adapters if name is not None})
         index = {name: i for i, name in enumerate(present)}
         self._present = present
-        self._owner = torch.tensor([index.get(name, -1) if name else -1 for name in adapters])
+        owner = torch.tensor([-1 if name is None else index[name] for name in adapters], dtype=torch.long)
+        self._owners = owner, owner if ends is None else owner[list(ends)]
         self._gates = {}
 
     def _forward(self, layer: Any, x: Float[Tensor, "1 token dim"]) -> Float[Tensor, "1 token dim_out"]:
@@ -52,7 +60,8 @@ class MixedLora:
         if not names:
             return result
         down, up = self._stack(layer, names)
-        gate = self._gate(tuple((name, layer.r[name], layer.scaling[name]) for name in names), down)
+        blocks = tuple((name, layer.r[name], layer.scaling[name]) for name in names)
+        gate = self._gate(layer is self._head, blocks, down)
         return result + (((x.to(down.dtype) @ down.t()) * gate) @ up.t()).to(result.dtype)
 
     def _stack(self, layer: Any, names: tuple[str, ...]) -> tuple[Tensor, Tensor]:
@@ -66,13 +75,34 @@ class MixedLora:
             self._stacks[id(layer), names] = down, up
         return down, up
 
-    def _gate(self, blocks: tuple[tuple[str, int, float], ...], like: Tensor) -> Tensor:
+    def _gate(self, head: bool, blocks: tuple[tuple[str, int, float], ...], like: Tensor) -> Tensor:
         """The scale of a token's own adapter in the columns of that adapter, zero elsewhere."""
-        gate = self._gates.get(blocks)
+        gate = self._gates.get((head, blocks))
         if gate is None:
             columns = [
-                ((self._owner == self._present.index(name)) * scale)[:, None].expand(-1, rank)
+                ((self._owners[head] == self._present.index(name)) * scale)[:, None].expand(-1, rank)
                 for name, rank, scale in blocks
             ]
-            gate = self._gates[blocks] = torch.cat(columns, dim=1).to(like)
+            gate = self._gates[head, blocks] = torch.cat(columns, dim=1).to(like)
         return gate
+
+
+def departures(model: nn.Module) -> Iterator[str]:
+    """What peft would compute beside plain LoRA of linear layers, and this would leave out in silence."""
+    for name, config in getattr(model, "peft_config", {}).items():
+        if config.peft_type != "LORA":
+            yield f"adapter {name!r} of type {config.peft_type.value}"
+    for path, module in model.named_modules():
+        if not hasattr(module, "adapter_layer_names"):  # by which peft's layers say what they hold
+            continue
+        place = f"{path.removeprefix('base_model.model.')} ({type(module).__name__})"
+        if not hasattr(module, "lora_A"):
+            yield f"weights of its own at {place}"
+        elif module.merged:
+            yield f"a merged adapter at {place}"
+        elif module.lora_variant:
+            yield f"{', '.join(sorted(type(v).__name__ for v in module.lora_variant.values()))} at {place}"
+        elif any(module.lora_bias.values()):
+            yield f"a bias of the adapter at {place}"
+        elif not {"in_features", "nf"} & vars(module.get_base_layer()).keys():
+            yield f"an adapter of another kind of layer at {place}"

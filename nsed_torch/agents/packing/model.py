@@ -1,14 +1,22 @@
 """A causal language model that reads packed tokens."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nsed_torch.agents.packing.attention import NAME, ForestPlan, Plan, StepPlan, packed_attention
+from nsed_torch.agents.packing.attention import (
+    NAME,
+    ForestPlan,
+    Plan,
+    Probe,
+    StepPlan,
+    packed_attention,
+    unreadable,
+)
 from nsed_torch.agents.packing.forest import Root, plant
 from nsed_torch.agents.packing.lora import MixedLora
 from nsed_torch.agents.packing.prefixes import PrefixCache
@@ -24,27 +32,32 @@ class PackedModel:
         prefix_tokens: tokens whose keys and values may stay from call to call.
 
     Raises:
-        ValueError: if some of the model's layers are no softmax attention over all or the last tokens.
+        ValueError: if some of the model's layers are no softmax attention over all or the last tokens, or if its
+            adapters are not plain LoRA.
     """
 
     def __init__(self, model: Any, prefix_tokens: int) -> None:
         self.prefixes = PrefixCache(prefix_tokens)
         self._weights: tuple[tuple[int, int], ...] = ()
         self._opened: OpenedModel | None = None
+        self._users = 0
+        self._closing = ExitStack()
         self.model = model
         base = self._base
+        name = type(base).__name__
         kinds = set(getattr(base.config.get_text_config(), "layer_types", None) or ()) - {
             "full_attention",
             "sliding_attention",
         }
-        if kinds or not base._supports_attention_backend:
-            found = ", ".join(sorted(kinds)) or "an attention of its own"
-            raise ValueError(
-                f"expected a model of full or sliding attention layers, {type(base).__name__} has {found}: "
-                "choose another model"
-            )
+        if kinds or base._is_stateful:
+            raise unreadable(name, ", ".join(sorted(kinds)) or "a state of its own")
+        if not (base._supports_attention_backend and base._can_set_attn_implementation()):
+            raise unreadable(name, "an attention of its own")
         _register()
-        base.set_attn_implementation(NAME)
+        with torch.no_grad(), self.opened() as opened:
+            layers = opened.attending()
+        if layers != list(range(base.config.get_text_config().num_hidden_layers)):
+            raise unreadable(name, f"other layers beside its attention in {layers}")
 
     @property
     def _base(self) -> Any:
@@ -55,21 +68,33 @@ class PackedModel:
     def opened(self) -> Iterator["OpenedModel"]:
         """Ready to compute: adapters mixed, thin products the fast way round, prefixes of other weights gone.
 
-        May be opened again while it is open; until it is closed, the wrapped model must not be called otherwise.
+        May be opened again while it is open, and closes when the last user is done. Until then the wrapped model must
+        not be called otherwise; then it is as it was before.
         """
-        if self._opened is not None:
-            yield self._opened
-            return
+        opened = self._opened or self._open()
+        self._users += 1
+        try:
+            yield opened
+        finally:
+            self._users -= 1
+            if not self._users:
+                self._opened = None
+                self._closing.close()
+
+    def _open(self) -> "OpenedModel":
         weights = tuple((p.data_ptr(), p._version) for p in self.model.parameters())
         if weights != self._weights:
             self.prefixes.clear()
             self._weights = weights
-        with MixedLora(self.model).applied() as lora, thin_products(self.model):
-            self._opened = OpenedModel(self._base, lora, self.prefixes)
-            try:
-                yield self._opened
-            finally:
-                self._opened = None
+        base = self._base
+        with ExitStack() as parts:
+            lora = parts.enter_context(MixedLora(self.model).applied())
+            parts.enter_context(thin_products(self.model))
+            parts.callback(base.set_attn_implementation, base.config._attn_implementation)
+            base.set_attn_implementation(NAME)
+            self._closing = parts.pop_all()
+        self._opened = OpenedModel(base, lora, self.prefixes)
+        return self._opened
 
 
 class OpenedModel:
@@ -118,6 +143,12 @@ class OpenedModel:
         plan = StepPlan(slots, torch.tensor(positions, device=self.base.device))
         return self._forward(plan, tokens, positions, adapters, range(len(tokens)))
 
+    def attending(self) -> list[int]:
+        """The layers that one token's way through the model leads through the plan."""
+        probe = Probe()
+        self._forward(probe, [0], [0], [None], [0])
+        return probe.layers
+
     def _forward(
         self,
         plan: Plan,
@@ -126,7 +157,7 @@ class OpenedModel:
         adapters: Sequence[str | None],
         ends: Sequence[int],
     ) -> Float[Tensor, "end token"]:
-        self.lora.select(adapters)
+        self.lora.select(adapters, ends)
         output = self.base(
             input_ids=self._row(tokens),
             position_ids=self._row(positions),

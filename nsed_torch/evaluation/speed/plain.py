@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from nsed_torch.agents import GenerateRequest, Generation, RateRequest, Rating, TransformersEngine
 
@@ -96,7 +96,8 @@ def decode_bare(engine: TransformersEngine, requests: Sequence[GenerateRequest])
     model = engine.model.get_base_model() if hasattr(engine.model, "get_base_model") else engine.model
     ids, mask = (t.to(engine.device) for t in left_padded([engine.chat.ids(r.messages) for r in requests]))
     cache = DynamicCache(config=model.config.get_text_config())
-    with _without_lora(model):
+    lora = [module for module in model.modules() if hasattr(module, "lora_A")]
+    with computing(lora, lambda layer, x: layer.base_layer(x)):
         for _ in range(requests[0].decoding.max_new_tokens):
             positions = (mask.cumsum(dim=1) - 1).clamp(min=0)[:, -ids.shape[1] :]
             logits = model(
@@ -132,15 +133,3 @@ def speaking(model: Any, adapter: str | None) -> Iterator[None]:
         # peft decides anew what learns whenever it switches.
         for parameter, flag in learns:
             parameter.requires_grad_(flag)
-
-
-@contextmanager
-def _without_lora(model: nn.Module) -> Iterator[None]:
-    layers: list[Any] = [module for module in model.modules() if hasattr(module, "lora_A")]
-    for layer in layers:
-        layer.forward = layer.base_layer.forward
-    try:
-        yield
-    finally:
-        for layer in layers:
-            del layer.forward

@@ -1,0 +1,145 @@
+"""Attention through a forest against a softmax written out, one sequence at a time."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from nsed_torch.agents.packing import Slots
+from nsed_torch.agents.packing.attention import ForestPlan, Shape, StepPlan, attention, packed_attention, visible
+from nsed_torch.agents.packing.forest import Root, plant
+from nsed_torch.agents.packing.prefixes import PrefixCache
+
+CPU = torch.device("cpu")
+shapes = st.builds(
+    Shape,
+    scale=st.sampled_from([None, 0.7]),
+    window=st.sampled_from([None, 1, 3, 6]),
+    softcap=st.sampled_from([None, 1.5]),
+)
+prompts = st.lists(
+    st.tuples(st.sampled_from([None, "a"]), st.lists(st.integers(0, 2), min_size=1, max_size=9)), min_size=1, max_size=5
+)
+
+
+class Vectors:
+    """Queries, keys and values that depend on a token's prefix and adapter alone."""
+
+    def __init__(self, heads, heads_kv):
+        self.sizes = (heads, 4), (heads_kv, 4), (heads_kv, 3)
+        self.known, self.generator = {}, torch.Generator().manual_seed(0)
+
+    def of(self, adapter, prefix):
+        key = adapter, tuple(prefix)
+        if key not in self.known:
+            self.known[key] = [torch.randn(s, generator=self.generator, dtype=torch.float64) for s in self.sizes]
+        return self.known[key]
+
+    def rows(self, pairs):
+        return [torch.stack(part, dim=1)[None] for part in zip(*(self.of(*pair) for pair in pairs), strict=True)]
+
+    def reference(self, adapter, tokens, shape):
+        """What the last token of a sequence gets."""
+        query, keys, values = self.rows([(adapter, tokens[: n + 1]) for n in range(len(tokens))])
+        groups = query.shape[1] // keys.shape[1]
+        seen = slice(max(0, len(tokens) - shape.window) if shape.window else 0, len(tokens))
+        heads = []
+        for head in range(query.shape[1]):
+            scores = keys[0, head // groups, seen] @ query[0, head, -1] * (shape.scale or query.shape[-1] ** -0.5)
+            scores = shape.softcap * (scores / shape.softcap).tanh() if shape.softcap else scores
+            weights = scores.exp() / scores.exp().sum()
+            heads.append(weights @ values[0, head // groups, seen])
+        return torch.stack(heads)
+
+
+def owners(forest, sequences, adapters):
+    """Adapter and prefix of every token of a pass."""
+    found = {}
+    for node in forest.nodes:
+        for i in node.ending:
+            found.update({p: (adapters[i], sequences[i][: forest.positions[p] + 1]) for p in node.places})
+    return [found[p] for p in range(len(forest.tokens))]
+
+
+@settings(max_examples=12)
+@given(
+    st.lists(prompts, min_size=1, max_size=3),
+    shapes,
+    st.sampled_from([(4, 2), (2, 2), (3, 1)]),
+    st.sampled_from([0, 6, 99]),
+)
+def test_a_token_sees_its_own_sequence_alone(series, shape, heads, capacity):
+    vectors = Vectors(*heads)
+    caches = {dense: PrefixCache(capacity) for dense in (False, True)}
+    for prompts in series:
+        adapters, sequences = zip(*prompts, strict=True)
+        for dense, cache in caches.items():
+            forest = plant(sequences, cache.match(sequences, adapters))
+            pairs = owners(forest, sequences, adapters)
+            slots = Slots(len(sequences))
+            plan = ForestPlan(
+                forest, cache, CPU, kept=cache.keep(forest), slots=slots, rows=range(len(sequences)), dense=dense
+            )
+            got = plan.attend(0, *vectors.rows(pairs), shape)[0]
+            for place, pair in enumerate(pairs):
+                assert_close(got[:, place], vectors.reference(*pair, shape))
+            # The rows go on where the prompts end, whether their beginnings were kept or read.
+            longer = [(a, [*s, 1]) for a, s in prompts]
+            step = StepPlan(slots, torch.tensor([len(s) for s in sequences]))
+            got = step.attend(0, *vectors.rows(longer), shape)[0]
+            for row, pair in enumerate(longer):
+                assert_close(got[:, row], vectors.reference(*pair, shape))
+
+
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("shape", [Shape(), Shape(0.5, 2), Shape(softcap=2.0), Shape(window=3, softcap=1.0)])
+def test_gradients_through_a_forest_are_right(dense, shape):
+    sequences = [[1, 2, 3], [1, 2, 4, 5], [1, 2], [6]]
+    forest = plant(sequences, [Root()] * 4)
+    generator = torch.Generator().manual_seed(0)
+    inputs = [
+        torch.randn(1, heads, len(forest.tokens), 2, dtype=torch.float64, generator=generator, requires_grad=True)
+        for heads in (2, 1, 1)
+    ]
+    plan = ForestPlan(forest, PrefixCache(0), CPU, dense=dense)
+    assert torch.autograd.gradcheck(lambda *parts: plan.attend(0, *parts, shape), inputs)
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=4), st.sampled_from([None, 1, 4]))
+def test_a_window_counts_the_token_itself(positions, window):
+    seen = visible(torch.tensor(positions), 10, window)
+    for row, position in zip(seen.tolist(), positions, strict=True):
+        assert [c for c in range(10) if row[c]] == list(range(max(0, position + 1 - (window or 99)), position + 1))
+
+
+def test_without_a_mask_it_is_causal_with_a_softcap_as_without():
+    query, key, value = torch.randn(3, 1, 2, 5, 4, generator=torch.Generator().manual_seed(0))
+    mask = torch.ones(5, 5, dtype=torch.bool).tril()
+    for softcap in (None, 1e6):
+        assert_close(
+            attention(query, key, value, None, Shape(softcap=softcap)),
+            attention(query, key, value, mask, Shape()),
+            atol=1e-5,
+            rtol=1e-4,
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({"s_aux": torch.zeros(2)}, "s_aux"),
+        ({"position_bias": torch.zeros(1)}, "position_bias"),
+        ({"is_causal": False}, "what comes later"),
+        ({"attention_mask": torch.ones(1, 1, 2, 2)}, "another mask"),
+        ({"nsed_plan": None}, "an attention of its own"),
+    ],
+)
+def test_what_a_plan_cannot_give_is_refused(options, found, fails):
+    class Greedy(torch.nn.Module):
+        layer_idx = 0
+
+    whole = torch.zeros(1, 1, 2, 2)
+    given = {"attention_mask": torch.ones(1, 1, 1, 1), "nsed_plan": object(), **options}
+    with fails(f"expected a model of full or sliding attention layers, Greedy has {found}: choose another model"):
+        packed_attention(Greedy(), whole, whole, whole, **given)

@@ -1,0 +1,69 @@
+"""The layout against its definition: every beginning once, and every sequence found again."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsed_torch.agents.packing import common_prefix, passes
+from nsed_torch.agents.packing.forest import Root, plant
+
+tokens = st.lists(st.integers(0, 2), min_size=1, max_size=7)
+roots = st.sampled_from([Root(), Root("a"), Root("a", (4,)), Root("a", (4, 9)), Root("b", (1, 2, 0))])
+
+
+@st.composite
+def plantings(draw):
+    """Sequences that agree in what their root keeps and are longer than it."""
+    kept = {root: [ord(c) % 3 for c in repr(root)] for root in (Root(), Root("a"), Root("b"))}
+    chosen = draw(st.lists(roots, max_size=8))
+    sequences = [kept[Root(root.adapter)][: len(root.kept)] + draw(tokens) for root in chosen]
+    return sequences, chosen
+
+
+@given(plantings())
+def test_every_sequence_is_found_again_and_every_beginning_is_read_once(planting):
+    sequences, chosen = planting
+    forest = plant(sequences, chosen)
+    ended = {i: node for node in forest.nodes for i in node.ending}
+    assert sum(len(node.ending) for node in forest.nodes) == len(ended) == len(sequences)
+    for i, (sequence, root) in enumerate(zip(sequences, chosen, strict=True)):
+        places = ended[i].places
+        assert ended[i].root == root
+        assert [forest.tokens[p] for p in places] == sequence[len(root.kept) :]
+        assert [forest.positions[p] for p in places] == list(range(len(root.kept), len(sequence)))
+        assert {forest.adapters[p] for p in places} == {root.adapter}
+        assert forest.ends[i] == places[-1]
+    beginnings = {
+        (root, tuple(sequence[:n]))
+        for sequence, root in zip(sequences, chosen, strict=True)
+        for n in range(len(root.kept) + 1, len(sequence) + 1)
+    }
+    assert len(forest.tokens) == len(forest.positions) == len(forest.adapters) == len(beginnings)
+
+
+@given(plantings())
+def test_nodes_lie_behind_each_other_and_below_their_ancestors(planting):
+    forest = plant(*planting)
+    assert [p for node in forest.nodes for p in range(node.start, node.stop)] == list(range(len(forest.tokens)))
+    for node in forest.nodes:
+        assert len(node) > 0
+        assert all(above in forest.nodes and above.stop <= node.start for above in node.ancestors)
+        assert node.first == len(node.root.kept) + sum(map(len, node.ancestors))
+
+
+@given(tokens, tokens)
+def test_a_common_prefix_is_the_longest(first, second):
+    length = common_prefix(first, second)
+    assert first[:length] == second[:length]
+    assert first[: length + 1] != second[: length + 1] or length == len(first) == len(second)
+    assert all(common_prefix(first, second, known) == length for known in range(length + 1))
+
+
+@given(st.lists(st.integers(1, 9), max_size=12), st.integers(1, 20))
+def test_passes_are_full_and_none_holds_too_much(lengths, most):
+    cut = passes(lengths, most)
+    assert [i for few in cut for i in few] == list(range(len(lengths)))
+    totals = [sum(lengths[i] for i in few) for few in cut]
+    assert all(total <= most or len(few) == 1 for total, few in zip(totals, cut, strict=True))
+    # What comes next would not have fitted.
+    follows = zip(totals, cut[1:], strict=False)
+    assert all(total + lengths[few.start] > most for total, few in follows)
