@@ -10,6 +10,9 @@ from nsed_torch.agents.sampling import Row, draw
 REFILL = 8
 """New rows enter when one row in so many is free: a prefill of few tokens costs more a token."""
 
+SPARE = 128
+"""Columns for an answer that are taken at once; a longer answer takes more when it gets there."""
+
 
 @dataclass
 class Job:
@@ -50,7 +53,8 @@ def decode(
         ended: whether the token just written was an answer's last.
     """
     waiting = sorted(jobs, key=lambda job: (-job.allowance, job.adapter or "", job.prompt))
-    slots = Slots(min(max_rows, len(jobs)))
+    width = max((len(job.prompt) + min(job.allowance, SPARE) for job in jobs), default=0)
+    slots = Slots(min(max_rows, len(jobs)), width)
     running: list[Job] = []
     while waiting or running:
         room = slots.rows - len(running)

@@ -1,23 +1,31 @@
 """`nsed bench`: measure the engine or the tensor core, each line as a ratio of medians taken in one run."""
 
+import importlib.util
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import hydra
 import torch
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.table import Table
 
-from nsed_torch.agents import TransformersEngine
+from nsed_torch.agents import Decoding, Prompts, TransformersEngine
+from nsed_torch.agents.weights import resolve
+from nsed_torch.agents.wheels import DownloadError
 from nsed_torch.config import conf_dir, instantiate, register
 from nsed_torch.evaluation.measurement import Measurement, compare, hardware
+from nsed_torch.evaluation.speed import phases
+from nsed_torch.evaluation.speed.llama_cpp import find_gguf, llama_lines
+from nsed_torch.evaluation.speed.memory import memory_lines
 from nsed_torch.evaluation.speed.phases import propose_lines, rate_lines
+from nsed_torch.evaluation.speed.requests import propose_requests
 from nsed_torch.evaluation.speed.whole import whole_lines
 from nsed_torch.nn import ConsensusCell
 from nsed_torch.records import write_json
@@ -74,11 +82,39 @@ def engine_lines(cfg: DictConfig, engine: TransformersEngine) -> Iterator[Measur
         "propose": lambda: propose_lines(engine, cfg.repeats, cfg.sample),
         "rate": lambda: rate_lines(engine, cfg.repeats, cfg.sample),
         "whole": lambda: whole_lines(engine, cfg.repeats, cfg.sample),
+        "memory": lambda: memory_lines(_backbone(cfg), report=print),
+        "llama_cpp": lambda: _llama_lines(cfg, engine),
         "import": lambda: [import_line(cfg.repeats)],
     }
     for name in LINES:
         if name in cfg.lines:
             yield from ways[name]()
+
+
+def _backbone(cfg: DictConfig) -> dict[str, Any]:
+    """The backbone's settings as another process can read them, its weights as the folder they were found in."""
+    settings: Any = OmegaConf.to_container(cfg.backbone)
+    settings.pop("_target_")
+    weights = instantiate(cfg.backbone.weights)
+    return {**settings, "weights": {"name": weights.name, "path": str(resolve(weights).folder)}}
+
+
+def _llama_lines(cfg: DictConfig, engine: TransformersEngine) -> list[Measurement]:
+    """Against llama.cpp with the GGUF that the backbone's weights came from, where both are here."""
+    if importlib.util.find_spec("llama_cpp") is None:
+        print("llama.cpp: left out: llama-cpp-python is not installed")  # noqa: T201 - what the table lacks
+        return []
+    with TemporaryDirectory() as folder:
+        try:
+            gguf = find_gguf(instantiate(cfg.backbone.weights), Path(folder))
+        except (OSError, DownloadError) as error:
+            print(f"llama.cpp: left out: {error}")  # noqa: T201
+            return []
+        if gguf is None:
+            print("llama.cpp: left out: the backbone's weights come without a GGUF")  # noqa: T201
+            return []
+        requests = propose_requests(Prompts(), phases.TASKS, [None] * phases.AGENTS, Decoding(phases.NEW_TOKENS))
+        return llama_lines(engine, requests, gguf, repeats=cfg.repeats, sample=cfg.sample)
 
 
 def import_line(repeats: int) -> Measurement:

@@ -22,7 +22,7 @@ def greedy(engine, request):
         names = {"adapter_names": [request.adapter or "__base__"]} if engine.adapters else {}
         ids = torch.tensor([prompt + written])
         written.append(int(engine.model(input_ids=ids, use_cache=False, **names).logits[0, -1].argmax()))
-        if written[-1] in engine._stop_ids:
+        if written[-1] in engine.stop_ids:
             break
     return written
 
@@ -64,7 +64,7 @@ def same(engine, answers, expected):
     """Assert that answers are the expected tokens, and count how they ended."""
     reasons = Counter()
     for answer, tokens in zip(answers, expected, strict=True):
-        stopped = tokens[-1] in engine._stop_ids
+        stopped = tokens[-1] in engine.stop_ids
         said = tokens[: len(tokens) - stopped]
         assert answer.text == engine.chat.tokenizer.decode(said, skip_special_tokens=True).strip()
         assert answer.completion_tokens == len(tokens)

@@ -5,7 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 STEP = 64
-"""Columns by which the buffers grow."""
+"""Columns to spare whenever the buffers grow."""
 
 
 class Slots:
@@ -16,10 +16,12 @@ class Slots:
 
     Args:
         rows: sequences at once.
+        width: columns to begin with; more come as they are needed.
     """
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, width: int = STEP) -> None:
         self.rows = rows
+        self.width = width
         self._buffers: dict[tuple[int, int], Tensor] = {}
 
     def fill(
@@ -69,7 +71,8 @@ class Slots:
         old = self._buffers.get((layer, which))
         if old is not None and old.shape[2] >= width:
             return old
-        new = like.new_zeros(self.rows, heads, -(-width // STEP) * STEP, dim)
+        self.width = max(self.width, width if old is None else width + STEP)
+        new = like.new_zeros(self.rows, heads, self.width, dim)
         if old is not None:
             new[:, :, : old.shape[2]] = old
         self._buffers[layer, which] = new

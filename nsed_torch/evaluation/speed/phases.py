@@ -60,8 +60,8 @@ def propose_lines(engine: TransformersEngine, repeats: int, sample: int) -> list
 def rate_lines(engine: TransformersEngine, repeats: int, sample: int) -> list[Measurement]:
     """4 judges x 8 tasks x 4 candidates behind 600 tokens, against one forward pass a pair.
 
-    Once with judges that are personas of the bare backbone, who share each task's text, once with judges that are
-    adapters, who share nothing.
+    Once with judges that are personas of the bare backbone, who share each task's text; once, on 2 tasks, with judges
+    that are adapters, who share nothing.
 
     Args:
         engine: what is measured; gets four adapters.
@@ -70,13 +70,14 @@ def rate_lines(engine: TransformersEngine, repeats: int, sample: int) -> list[Me
     """
     prompts, alone = Prompts(), PlainEngine(engine)
     lines = []
-    for what, adapters in (("personas", [None] * AGENTS), ("adapters", give_adapters(engine, AGENTS))):
-        requests = rate_requests(prompts, engine, TASKS, CANDIDATES, adapters)
+    personas: list[str | None] = [None] * AGENTS
+    for what, tasks, judges in (("personas", TASKS, personas), ("adapters", 2, give_adapters(engine, AGENTS))):
+        requests = rate_requests(prompts, engine, tasks, CANDIDATES, judges)
         few = requests[::sample]
         apart = torch.tensor([rating.values for rating in alone.rate(few)])
         together = torch.tensor([rating.values for rating in engine.rate(few)])
         lines += compare(
-            f"rate, {AGENTS} judges ({what}) x {TASKS} tasks x {CANDIDATES} candidates",
+            f"rate, {AGENTS} judges ({what}) x {tasks} tasks x {CANDIDATES} candidates",
             ours=("packed passes", partial(afresh, engine, engine.rate, requests)),
             others=[("a forward pass a pair", partial(alone.rate, few))],
             scales=[len(requests) / len(few)],

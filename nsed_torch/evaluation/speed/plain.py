@@ -10,6 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from nsed_torch.agents import GenerateRequest, Generation, RateRequest, Rating, TransformersEngine
+from nsed_torch.agents.packing.products import computing
 
 
 class PlainEngine:

@@ -14,11 +14,11 @@ from nsed_torch.evaluation.speed.requests import PERSONAS, questions, unstoppabl
 from nsed_torch.nn import ConsensusCell, FixedHalting
 from nsed_torch.records import Task, Transcript, Usage
 
-AGENTS, ROUNDS, TASKS, NEW_TOKENS = 3, 3, 16, 48
+AGENTS, ROUNDS, TASKS, NEW_TOKENS = 3, 3, 16, 24
 
 
 def whole_lines(engine: TransformersEngine, repeats: int, sample: int) -> list[Measurement]:
-    """3 agents, 3 rounds, 16 tasks, greedy, every answer of 48 tokens.
+    """3 agents, 3 rounds, 16 tasks, greedy, every answer of 24 tokens.
 
     The plain way goes task by task, agent by agent, candidate by candidate. `facts` tell how many of its proposals
     are ours to the letter, our tokens a second, and our share of the time outside the model's passes.
