@@ -6,12 +6,14 @@ from typing import Any
 
 import torch
 
-from nsed_torch.agents import Decoding, Prompts, TransformersEngine
+from nsed_torch.agents import Decoding, Prompts, RatingScale, TransformersEngine
 from nsed_torch.evaluation.measurement import Measurement, compare
 from nsed_torch.evaluation.speed.plain import PlainEngine, decode_bare, write_together
 from nsed_torch.evaluation.speed.requests import give_adapters, propose_requests, rate_requests, unstoppable
 
 AGENTS, TASKS, CANDIDATES, NEW_TOKENS = 4, 8, 4, 48
+
+SCALE = RatingScale(("No", "Yes"), (-1.0, 1.0))
 
 
 def propose_lines(engine: TransformersEngine, repeats: int, sample: int) -> list[Measurement]:
@@ -72,7 +74,7 @@ def rate_lines(engine: TransformersEngine, repeats: int, sample: int) -> list[Me
     lines = []
     personas: list[str | None] = [None] * AGENTS
     for what, tasks, judges in (("personas", TASKS, personas), ("adapters", 2, give_adapters(engine, AGENTS))):
-        requests = rate_requests(prompts, engine, tasks, CANDIDATES, judges)
+        requests = rate_requests(prompts, engine, tasks, CANDIDATES, judges, SCALE)
         few = requests[::sample]
         apart = torch.tensor([rating.values for rating in alone.rate(few)])
         together = torch.tensor([rating.values for rating in engine.rate(few)])

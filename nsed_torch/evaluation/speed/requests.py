@@ -66,10 +66,14 @@ def propose_requests(
 
 
 def rate_requests(
-    prompts: Prompts, engine: TransformersEngine, tasks: int, candidates: int, adapters: Sequence[str | None]
+    prompts: Prompts,
+    engine: TransformersEngine,
+    tasks: int,
+    candidates: int,
+    adapters: Sequence[str | None],
+    scale: RatingScale,
 ) -> list[RateRequest]:
     """One request for every judge and task; each judge is an adapter, or a persona where adapters are None."""
-    scale = RatingScale(("No", "Yes"), (-1.0, 1.0))
     requests = []
     for i, adapter in enumerate(adapters):
         for task, question in enumerate(questions(tasks)):
