@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from nsed_torch.agents.packing import OpenedModel, Slots, passes
+from nsed_torch.agents.packing import OpenedModel, Slots, passes, shared_with_last
 from nsed_torch.agents.sampling import Row, draw
 
 REFILL = 8
@@ -61,7 +61,8 @@ def decode(
         if waiting and room * REFILL >= slots.rows:
             fresh = waiting[:room]
             del waiting[:room]
-            for few in passes([len(job.prompt) for job in fresh], pass_tokens):
+            shared = shared_with_last([job.prompt for job in fresh], [job.adapter for job in fresh])
+            for few in passes([len(job.prompt) for job in fresh], pass_tokens, shared):
                 entering = [fresh[i] for i in few]
                 _prefill(model, entering, slots, len(running))
                 running += entering

@@ -25,7 +25,7 @@ def load_backbone(
     chat_template: str | None = None,
     context_window: int | None = None,
     max_batch: int = 32,
-    pass_tokens: int = 2048,
+    pass_tokens: int = 1024,
     prefix_tokens: int = 2048,
 ) -> TransformersEngine:
     """Load a causal language model, quantize it, put it on its devices and add its adapters.

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from nsed_torch.agents.chat import Chat
 from nsed_torch.agents.decode_loop import Job, decode
-from nsed_torch.agents.packing import PackedModel, common_prefix, passes
+from nsed_torch.agents.packing import PackedModel, common_prefix, passes, shared_with_last
 from nsed_torch.agents.requests import (
     ContextWindowError,
     GenerateRequest,
@@ -61,7 +61,7 @@ class TransformersEngine(nn.Module):
         chat_template: str | None = None,
         context_window: int | None = None,
         max_batch: int = 32,
-        pass_tokens: int = 2048,
+        pass_tokens: int = 1024,
         prefix_tokens: int = 2048,
     ) -> None:
         super().__init__()
@@ -154,7 +154,8 @@ class TransformersEngine(nn.Module):
         prompts = {i: self.rating_prompts(requests[i]) for i in asked}
         read = {i: tokens_read(rows) for i, rows in prompts.items()}
         asked.sort(key=lambda i: (requests[i].adapter or "", prompts[i][0]))
-        for few in passes([read[i] for i in asked], self.pass_tokens):
+        shared = shared_with_last([prompts[i][0] for i in asked], [requests[i].adapter for i in asked])
+        for few in passes([read[i] for i in asked], self.pass_tokens, shared):
             start = time.perf_counter()
             mine = asked[few.start : few.stop]
             logits = self._read([prompts[i] for i in mine], [requests[i].adapter for i in mine])

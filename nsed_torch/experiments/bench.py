@@ -88,6 +88,7 @@ def engine_lines(cfg: DictConfig, engine: TransformersEngine) -> Iterator[Measur
     }
     for name in LINES:
         if name in cfg.lines:
+            print(f"measuring {name}", flush=True)  # noqa: T201 - some take minutes
             yield from ways[name]()
 
 

@@ -111,12 +111,27 @@ def _grow(forest: Forest, tokens: Sequence[int], depth: int, root: Root, ancesto
     return node
 
 
-def passes(lengths: Sequence[int], most: int) -> list[range]:
-    """Cut a list into runs of at most so many tokens together; one that is longer stands alone."""
+def passes(lengths: Sequence[int], most: int, shared: Sequence[int] | None = None) -> list[range]:
+    """Cut a list into runs of at most so many tokens together; an item that is longer stands alone.
+
+    Args:
+        lengths: tokens of each item.
+        most: tokens of a run.
+        shared: tokens that each item has in common with the one before it, which a run holds once; None is nothing.
+    """
     starts, total = [0], 0
     for i, length in enumerate(lengths):
-        if total and total + length > most:
+        own = length - (shared[i] if shared and i > starts[-1] else 0)
+        if total and total + own > most:
             starts.append(i)
-            total = 0
-        total += length
+            own, total = length, 0
+        total += own
     return [range(*pair) for pair in pairwise([*starts, len(lengths)]) if lengths]
+
+
+def shared_with_last(sequences: Sequence[Sequence[int]], adapters: Sequence[str | None]) -> list[int]:
+    """How many tokens each sequence has in common with the one before it; none if another adapter reads it."""
+    return [
+        common_prefix(sequences[i - 1], sequences[i]) if i and adapters[i - 1] == adapters[i] else 0
+        for i in range(len(sequences))
+    ]

@@ -37,7 +37,7 @@ def memory_lines(
 
     Returns:
         Three lines on agents and three on rounds for each quantization, in MiB; ours is the larger number of agents
-        or rounds, and the fact `loaded` is the peak once the model was there, before any work.
+        or rounds, and the fact `loaded` is the peak of loading, which is not counted where the system can tell.
 
     Raises:
         ValueError: if `repeats` is below 1.

@@ -32,7 +32,7 @@ CANDIDATES = ("Add the tens, then the ones, then carry. Answer: 46", "It is abou
 AGENTS = 3
 """Who deliberates where rounds are counted."""
 
-STATUS = Path("/proc/self/status")
+STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def main(arguments: str) -> str:
@@ -42,12 +42,14 @@ def main(arguments: str) -> str:
         arguments: JSON of `backbone`, and `agents` or `rounds`.
 
     Returns:
-        JSON of `loaded`, the peak after loading, and `peaks`, one after all agents' work or one a round; in MiB.
+        JSON of `loaded`, the peak of loading, and `peaks` since then where the system can tell, one after all agents'
+        work or one a round; in MiB.
     """
     asked = json.loads(arguments)
     backbone = dict(asked["backbone"])
     engine = load_backbone(Weights(**backbone.pop("weights")), **backbone)
     loaded = peak()
+    forget_peak()
     with unstoppable(engine):
         peaks = of_agents(engine, asked["agents"]) if "agents" in asked else of_rounds(engine, asked["rounds"])
     return json.dumps({"loaded": loaded, "peaks": peaks})
@@ -103,6 +105,14 @@ def peak() -> float:
 
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def forget_peak() -> None:
+    """Let the peak be that from now on, where the system can: loading reads weights twice and would hide the rest."""
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    elif CLEAR.exists():
+        CLEAR.write_text("5")  # what it is for: see proc(5)
 
 
 def resident_peak(status: str) -> float:

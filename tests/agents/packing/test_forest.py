@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsed_torch.agents.packing import common_prefix, passes
+from nsed_torch.agents.packing import common_prefix, passes, shared_with_last
 from nsed_torch.agents.packing.forest import Root, plant
 
 tokens = st.lists(st.integers(0, 2), min_size=1, max_size=7)
@@ -67,3 +67,27 @@ def test_passes_are_full_and_none_holds_too_much(lengths, most):
     # What comes next would not have fitted.
     follows = zip(totals, cut[1:], strict=False)
     assert all(total + lengths[few.start] > most for total, few in follows)
+
+
+@given(st.lists(st.tuples(st.text("ab", max_size=6), st.sampled_from([None, "x"])), max_size=8), st.integers(1, 20))
+def test_runs_hold_what_their_items_share_once(items, most):
+    items = sorted(items, key=lambda item: (item[1] or "", item[0]))
+    texts, adapters = [text for text, _ in items], [adapter for _, adapter in items]
+    shared = shared_with_last(texts, adapters)
+    for i, count in enumerate(shared):
+        if i and adapters[i] == adapters[i - 1]:
+            assert texts[i][:count] == texts[i - 1][:count]
+            assert texts[i][count : count + 1] != texts[i - 1][count : count + 1] or count == len(texts[i])
+        else:
+            assert count == 0
+    runs = passes([len(text) for text in texts], most, shared)
+    assert [i for run in runs for i in run] == list(range(len(items)))
+    for run in runs:
+        distinct = {(adapters[i], texts[i][:n]) for i in run for n in range(1, len(texts[i]) + 1)}
+        assert len(distinct) <= most or len([i for i in run if texts[i]]) == 1
+
+
+def test_what_items_share_lets_more_of_them_in():
+    assert passes([5, 5, 5], 8) == [range(1), range(1, 2), range(2, 3)]
+    assert passes([5, 5, 5], 8, [0, 4, 3]) == [range(3)]
+    assert passes([5, 5, 5], 7, [0, 4, 3]) == [range(2), range(2, 3)]

@@ -1,6 +1,7 @@
 """Memory is measured in processes of their own."""
 
 import pytest
+import torch
 
 from nsed_torch.agents import Weights, load_backbone
 from nsed_torch.evaluation.speed import memory, memory_worker
@@ -94,3 +95,12 @@ def test_the_peak_is_read_from_the_process_or_the_system(monkeypatch, tmp_path):
     monkeypatch.setattr(memory_worker, "STATUS", tmp_path / "status")
     # What the system accounts for may be inherited from the process that started this one: never less.
     assert memory_worker.peak() > 0.9 * here
+
+
+@pytest.mark.skipif(not memory_worker.CLEAR.exists(), reason="this system does not forget a process's peak")
+def test_loading_is_forgotten():
+    large = torch.ones(64 * 2**20)  # 256 MiB
+    most = memory_worker.peak()
+    del large
+    memory_worker.forget_peak()
+    assert memory_worker.peak() < most - 128
