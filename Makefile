@@ -37,7 +37,7 @@ lint: $(VENV)/.dev ## check format, style and types
 	@$(BIN)/mypy
 
 bench: $(VENV)/.core ## measure the engine on this machine
-	@echo "bench: measures the engine, a few minutes on two cores"
+	@echo "bench: measures the engine, about an hour on two cores; needs them idle"
 	@$(BIN)/nsed bench output_dir=runs/bench
 
 clean: ## remove .venv, builds and caches; run folders stay
