@@ -51,11 +51,11 @@ def give_adapters(engine: TransformersEngine, count: int) -> list[str]:
 def propose_requests(
     prompts: Prompts, tasks: int, adapters: Sequence[str | None], decoding: Decoding
 ) -> list[GenerateRequest]:
-    """One request for every adapter and task, adapter by adapter."""
+    """One request for every agent and task, agent by agent; each agent is an adapter, or none, and a persona."""
     return [
         GenerateRequest(
             agent=f"agent{i}",
-            messages=prompts.propose(question, memory=(), critiques=(), persona=PERSONAS[0], seed=task),
+            messages=prompts.propose(question, memory=(), critiques=(), persona=PERSONAS[i % len(PERSONAS)], seed=task),
             decoding=decoding,
             seed=call_seed(0, i, task),
             adapter=adapter,

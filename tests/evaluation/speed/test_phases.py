@@ -61,7 +61,7 @@ def test_requests_differ_where_they_should(engine):
     asked = propose_requests(Prompts(), 3, ["x", "y"], GREEDY)
     assert [request.adapter for request in asked] == ["x"] * 3 + ["y"] * 3
     assert len({request.seed for request in asked}) == 6
-    assert len({request.messages for request in asked}) == 3
+    assert len({request.messages for request in asked}) == 6
     judged = rate_requests(Prompts(), engine, 2, 3, [None, None], RatingScale())
     assert {len(set(request.candidates)) for request in judged} == {3}
     prompts = [engine.rating_prompts(request) for request in judged]
