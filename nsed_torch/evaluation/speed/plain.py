@@ -70,18 +70,21 @@ def write_together(engine: TransformersEngine, requests: Sequence[GenerateReques
     decoding = requests[0].decoding
     draws = {"temperature": decoding.temperature, "top_p": decoding.top_p, "top_k": 0} if decoding.temperature else {}
     ids, mask = left_padded([engine.chat.ids(request.messages) for request in requests])
-    with speaking(engine.model, requests[0].adapter):
-        output = engine.model.generate(
-            input_ids=ids.to(engine.device),
-            attention_mask=mask.to(engine.device),
-            generation_config=GenerationConfig(
+    # What a call leaves open, transformers takes from the model's own settings: its stop tokens above all.
+    authors, engine.model.generation_config = engine.model.generation_config, GenerationConfig()
+    try:
+        with speaking(engine.model, requests[0].adapter):
+            output = engine.model.generate(
+                input_ids=ids.to(engine.device),
+                attention_mask=mask.to(engine.device),
                 max_new_tokens=decoding.max_new_tokens,
                 do_sample=bool(decoding.temperature),
                 eos_token_id=engine.stop_ids or None,
                 pad_token_id=0,
                 **draws,
-            ),
-        )
+            )
+    finally:
+        engine.model.generation_config = authors
     rows: list[list[int]] = output[:, ids.shape[1] :].tolist()
     return rows
 

@@ -44,6 +44,15 @@ def test_plain_answers_and_ratings_are_the_engines(engine):
     assert not any(p.requires_grad for p in engine.parameters())
 
 
+def test_no_stop_token_of_the_authors_cuts_a_plain_answer(engine):
+    every_token = list(range(engine.model.get_input_embeddings().num_embeddings))
+    engine.model.generation_config.eos_token_id = every_token
+    asked = propose_requests(Prompts(), 2, [None, *give_adapters(engine, 1)], GREEDY)
+    with unstoppable(engine):
+        assert {g.completion_tokens for g in PlainEngine(engine).generate(asked)} == {GREEDY.max_new_tokens}
+    assert engine.model.generation_config.eos_token_id == every_token
+
+
 def test_the_bare_loop_is_the_base_model(engine):
     asked = propose_requests(Prompts(), 3, [None], GREEDY)
     steps = []
