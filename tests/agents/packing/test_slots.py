@@ -47,8 +47,14 @@ def test_rows_hold_what_was_put_into_them(lengths, steps, data):
                 assert_close(got[i, :, part.shape[1]], new[i], rtol=0, atol=0)
 
 
-def test_buffers_grow_in_steps():
-    slots = Slots(2)
-    for width in (1, STEP, STEP + 1):
-        slots.fill(0, 1, draw(HEADS, width, DIM), draw(HEADS, width, DIM))
-        assert {b.shape for b in slots._buffers.values()} == {(2, HEADS, -(-width // STEP) * STEP, DIM)}
+def test_buffers_begin_with_what_is_asked_and_grow_with_some_to_spare():
+    for begin in (STEP, 5):
+        slots = Slots(2, begin)
+        for width, columns in (
+            (1, begin),
+            (begin, begin),
+            (begin + 1, begin + 1 + STEP),
+            (begin + 2, begin + 1 + STEP),
+        ):
+            slots.fill(0, 1, draw(HEADS, width, DIM), draw(HEADS, width, DIM))
+            assert {b.shape for b in slots._buffers.values()} == {(2, HEADS, columns, DIM)}
