@@ -32,7 +32,7 @@ def memory_lines(
         backbone: keyword arguments of `load_backbone` as JSON has them; `weights` holds those of `Weights`: a local
             folder as `{"name": ..., "path": ...}`. The quantization is set here.
         quantizations: names that `load_backbone` knows.
-        repeats: processes a point; one is enough, for the peak hardly varies.
+        repeats: processes a point; the allocator moves a peak by a few percent.
         report: told, one line each, of quantizations that this machine cannot do; their lines are left out.
 
     Returns:

@@ -3,6 +3,7 @@
 import statistics
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -49,7 +50,6 @@ def whole_lines(engine: TransformersEngine, repeats: int, sample: int) -> list[M
             others=[("one call after the other", plainly)],
             scales=[len(tasks) / len(few)],
             repeats=repeats,
-            facts={},
         )
     usage = Usage.sum(record.usage for transcript in runs[-1][1] for record in transcript.rounds)
     seconds = statistics.median(taken for taken, _ in runs)
@@ -59,7 +59,7 @@ def whole_lines(engine: TransformersEngine, repeats: int, sample: int) -> list[M
         "tokens_per_second": (usage.prompt_tokens + usage.completion_tokens) / seconds,
         "outside_models": statistics.median(outside(taken, transcripts) for taken, transcripts in runs),
     }
-    return [Measurement(**{**vars(line), "facts": facts}) for line in lines]
+    return [replace(line, facts=facts) for line in lines]
 
 
 def deliberate(engine: Engine, tasks: Sequence[Task]) -> list[Transcript]:
