@@ -19,6 +19,7 @@ VERBS = {
     "evaluate": "compare deliberation with its baselines on a benchmark, at equal cost",
     "collect": "record what a team said to many questions, graded, to study it many times",
     "tune": "fit vote, gate, trust, broker or judges to what was recorded, and say whether it helped",
+    "specialize": "train a LoRA specialist on a family of tasks, or a judge on graded answers",
     "fetch": "get the weights of an ensemble ahead of time",
     "report": "turn a run folder into a page one can read",
     "bench": "measure the engine on this machine",

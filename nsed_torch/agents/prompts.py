@@ -26,9 +26,10 @@ NUMBER = re.compile(r"[\s*_\"]*([+-]?[0-9]{1,3})[\s*_.\"]*")
 
 STYLES = {
     "short": "Answer in one or two short sentences.",
+    "direct": "Give the answer alone.",
     "worked": "Work through it briefly, then answer in the form that the question asks for.",
 }
-"""What `{{ style }}` says in a template: how to answer. The second is for mathematics and programs."""
+"""What `{{ style }}` says in a template: how to answer. The last is for mathematics and programs."""
 
 
 def nonce(seed: int) -> str:

@@ -1,6 +1,6 @@
 """Tasks with targets: recorded answers, when answers are equal and right, and how tasks are divided."""
 
-from nsed_torch.benchmarks.candidates import write_candidates
+from nsed_torch.benchmarks.candidates import Candidate, read_candidates, write_candidates
 from nsed_torch.benchmarks.canonical import canonical
 from nsed_torch.benchmarks.choice_tasks import gpqa, hellaswag, mmlu
 from nsed_torch.benchmarks.choices import ChoiceGrader
@@ -16,12 +16,13 @@ from nsed_torch.benchmarks.patterns import PatternGrader, darkbench
 from nsed_torch.benchmarks.programs import Case, ProgramGrader
 from nsed_torch.benchmarks.recorded import RecordedAnswers, load_recorded, read_tasks
 from nsed_torch.benchmarks.sandbox import Sandbox
-from nsed_torch.benchmarks.splits import Split, split
+from nsed_torch.benchmarks.splits import Split, place, split
 from nsed_torch.benchmarks.traces import load_traces
 
 __all__ = [
     "AnswerGrader",
     "AskingGrader",
+    "Candidate",
     "Case",
     "ChoiceGrader",
     "Episodes",
@@ -53,7 +54,9 @@ __all__ = [
     "mbpp",
     "mixed_tasks",
     "mmlu",
+    "place",
     "plurality",
+    "read_candidates",
     "read_tasks",
     "recorded_episodes",
     "recorded_tasks",

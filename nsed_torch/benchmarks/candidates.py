@@ -1,11 +1,50 @@
-"""Candidates for judges: a right answer among wrong ones, as a folder of recorded answers."""
+"""Candidates for judges: right answers and wrong ones, written by models or by nobody."""
 
 import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from nsed_torch.records import Task, write_text
+from nsed_torch.benchmarks.recorded import load_recorded
+from nsed_torch.records import Task, read_traces, write_text
+
+
+class Candidate(NamedTuple):
+    """One answer to a task, and whether it is right."""
+
+    task: Task
+    text: str
+    right: bool
+
+
+def read_candidates(folder: str | Path) -> list[Candidate]:
+    """What agents answered, as recorded: every text once a task, whoever wrote it, in every round.
+
+    Args:
+        folder: traces of `nsed collect` or `nsed evaluate`, or a folder of recorded answers.
+
+    Raises:
+        ValueError: as `read_traces` and `load_recorded`.
+    """
+    root = Path(folder).expanduser()
+    found: dict[tuple[str, str], Candidate] = {}
+    if (root / "traces.jsonl").is_file():
+        for trace in read_traces(root):
+            task = trace.transcript.task
+            for record, grades in zip(trace.transcript.rounds, trace.grades, strict=True):
+                for proposal, right in zip(record.proposals, grades, strict=True):
+                    if proposal.text:
+                        found.setdefault((task.id, proposal.text), Candidate(task, proposal.text, right))
+        return list(found.values())
+    table = load_recorded(root)
+    for task, texts, answered, correct in zip(
+        table.tasks, table.outputs, table.answered.tolist(), table.correct.tolist(), strict=True
+    ):
+        for text, there, right in zip(texts, answered, correct, strict=True):
+            if there and text:
+                found.setdefault((task.id, text), Candidate(task, text, right))
+    return list(found.values())
 
 
 def write_candidates(folder: str | Path, tasks: Sequence[Task], *, count: int = 3, seed: int = 0) -> int:

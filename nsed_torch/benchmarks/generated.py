@@ -17,6 +17,10 @@ from nsed_torch.records import Task, Verdict
 _HARMLESS = re.compile(r"(?!.*\*\s*\*)[0-9\s+\-*/(),.\[\]]{1,200}", re.DOTALL)
 
 
+APART = 1_000_000
+"""Tasks between two seeds: reasoning-gym draws item i from `seed + i`, so near seeds would share their items."""
+
+
 def generated_tasks(
     family: str, size: int = 100, seed: int = 0, *, options: Mapping[str, Any] | None = None
 ) -> GradedTasks:
@@ -28,7 +32,7 @@ def generated_tasks(
 
     Args:
         family: its name, such as `chain_sum`.
-        size: how many tasks.
+        size: how many tasks, at most `APART`.
         seed: another seed, other tasks.
         options: the family's own settings, such as `{"max_terms": 3}`.
 
@@ -42,11 +46,13 @@ def generated_tasks(
         raise ValueError(
             f"expected reasoning-gym for generated tasks, got {error}: pip install nsed_torch[bench]"
         ) from error
+    if not 1 <= size <= APART:
+        raise ValueError(f"expected a size from 1 to {APART}, got {size}: use several seeds for more tasks")
     if family not in DATASETS:
         near = ", ".join(difflib.get_close_matches(family, DATASETS, n=1)) or ", ".join(sorted(DATASETS)[:3])
         raise ValueError(f"expected one of reasoning-gym's {len(DATASETS)} families, such as {near}, got {family!r}")
     try:
-        dataset = reasoning_gym.create_dataset(family, size=size, seed=seed, **(options or {}))
+        dataset = reasoning_gym.create_dataset(family, size=size, seed=seed * APART, **(options or {}))
     except (AssertionError, TypeError, ValueError) as error:
         raise ValueError(f"reasoning-gym family {family!r}: {error}; correct size, seed or options") from error
     entries = {f"{family}-{seed}-{i}": dataset[i] for i in range(size)}

@@ -131,6 +131,36 @@ class TuneConfig:
     logger: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass
+class SpecialistSeeds:
+    """Seeds of generated tasks."""
+
+    train: int = 0
+    held_out: int = 1
+
+
+@dataclass
+class SpecializeConfig:
+    """Settings of `nsed specialize`; conf/specialize.yaml explains them."""
+
+    name: str = ""
+    persona: str = ""
+    questions: str = ""
+    candidates: str = ""
+    memory_share: float = 0.125
+    max_new_tokens: int = 24
+    backbone: dict[str, Any] = field(default_factory=dict)
+    rating: dict[str, Any] = field(default_factory=dict)
+    prompts: dict[str, Any] = field(default_factory=dict)
+    families: dict[str, Any] = field(default_factory=dict)
+    held_out: int = 200
+    seeds: SpecialistSeeds = field(default_factory=SpecialistSeeds)
+    avoid: dict[int, int] = field(default_factory=dict)
+    adapter: dict[str, Any] = field(default_factory=dict)
+    training: dict[str, Any] = field(default_factory=dict)
+    output_dir: str = ""
+
+
 def register() -> None:
     """Make the schemas known to Hydra as `<verb>_schema`, and `${config_hash:}` a name for a composed config."""
     OmegaConf.register_new_resolver("config_hash", _root_hash, replace=True)
@@ -143,6 +173,7 @@ def register() -> None:
         ("report", ReportConfig),
         ("bench", BenchConfig),
         ("tune", TuneConfig),
+        ("specialize", SpecializeConfig),
     ):
         store.store(name=f"{verb}_schema", node=schema)
 

@@ -1,0 +1,182 @@
+"""`nsed specialize`: train a LoRA specialist on a family of verifiable tasks, or a judge on graded answers."""
+
+import json
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.table import Table
+
+from nsed_torch.agents import TransformersEngine, add_adapter, save_adapter
+from nsed_torch.benchmarks import GradedTasks, file_tasks, mixed_tasks, place, read_candidates, split
+from nsed_torch.config import conf_dir, instantiate, register
+from nsed_torch.deliberation import VerdictRating
+from nsed_torch.evaluation.statistics import clopper_pearson
+from nsed_torch.records import read_json, write_json, write_text
+from nsed_torch.training.adapter_card import adapter_card
+from nsed_torch.training.fine_tuning import FineTuning, fine_tune
+from nsed_torch.training.lessons import AnswerLesson, Lesson, Scores, VerdictLesson
+from nsed_torch.training.logs import FileLog
+
+register()
+
+ADAPTER = "learner"
+"""What the adapter is called while it learns; a saved one has no name."""
+
+
+@hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="specialize")
+def main(cfg: DictConfig) -> None:
+    """Compose, load, train, test before and after, write the adapter and its card."""
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    console = Console(highlight=False)
+    report = partial(console.print, style="dim", markup=False, emoji=False, soft_wrap=True)
+    command = ["nsed", "specialize", *map(shlex.quote, HydraConfig.get().overrides.task)]
+    metrics = specialize(cfg, folder, command=command, report=report)
+    console.print(table(metrics))
+    print(folder / "adapter")  # noqa: T201 - the result
+
+
+def specialize(
+    cfg: DictConfig,
+    folder: Path,
+    *,
+    command: list[str],
+    report: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Train one adapter and measure it on what was held out.
+
+    Writes `adapter/` (with its card), `metrics.json`, `log.jsonl` (a line a step) and `checkpoints/`. The same call
+    goes on from the last checkpoint.
+
+    Args:
+        cfg: a composed config of `nsed specialize`.
+        folder: where to write.
+        command: for the card.
+        report: hears of progress.
+
+    Returns:
+        What `metrics.json` holds.
+
+    Raises:
+        ValueError: for a backbone that is no model in this process, and as the parts.
+    """
+    settings: FineTuning = instantiate(cfg.training)
+    learned = lesson(cfg, settings)
+    examples = learned.examples()
+    report("loading models")
+    engine = instantiate(cfg.backbone)
+    if not isinstance(engine, TransformersEngine):
+        raise ValueError(f"expected a backbone in this process, got {type(engine).__name__}: choose another backbone")
+    before = _before(learned, engine, folder, report)
+    lora = cfg.adapter
+    add_adapter(engine, ADAPTER, rank=lora.rank, alpha=lora.alpha, targets=list(lora.targets), seed=lora.seed)
+    report(f"learning from {len(examples)} examples, {settings.steps} steps of {settings.batch}")
+    log = FileLog(folder / "log.jsonl")
+    fine_tune(engine, examples, folder / "checkpoints", settings=settings, logs=[log])
+    steps = [json.loads(line) for line in log.path.read_text(encoding="utf-8").splitlines()]
+    save_adapter(engine, ADAPTER, folder / "adapter")
+    report("testing the adapter")
+    after = learned.scores(engine, ADAPTER)
+    metrics = {
+        "name": cfg.name,
+        "data": learned.identity(),
+        "examples": len(examples),
+        "backbone": dict(engine.identity(None)),
+        "adapter": {"rank": lora.rank, "alpha": lora.alpha, "targets": list(lora.targets), "dtype": lora.dtype},
+        "training": {key: value for key, value in cfg.training.items() if key != "_target_"},
+        "seconds": round(sum(step["seconds"] for step in steps), 1),
+        "loss": fmean(step["loss"] for step in steps[-20:]),
+        "held_out": {
+            name: {"n": len(after[name]), "before": _share(before[name]), "after": _share(after[name])}
+            for name in after
+            if after[name]
+        },
+    }
+    write_json(folder / "metrics.json", metrics)
+    write_text(folder / "adapter" / "README.md", adapter_card(metrics, command=command))
+    return metrics
+
+
+def lesson(cfg: DictConfig, settings: FineTuning) -> Lesson:
+    """What is to be learned: from candidates if there are any, else from tasks.
+
+    Raises:
+        ValueError: for a rating that is no verdict, and as the parts.
+    """
+    prompts = instantiate(cfg.prompts)
+    if cfg.candidates:
+        rating = instantiate(cfg.rating)
+        if not isinstance(rating, VerdictRating):
+            raise ValueError(f"expected a verdict that a judge can learn, got {type(rating).__name__}: rating=verdict")
+        found = read_candidates(cfg.candidates)
+        # By task, so that no question is in both parts.
+        train = [c for c in found if place(c.task.id) < 0.8]
+        held_out = [c for c in found if place(c.task.id) >= 0.8]
+        data = {"candidates": len(found), "right": sum(c.right for c in found)}
+        return VerdictLesson(train, held_out, prompts, rating, data, persona=cfg.persona, seed=settings.seed)
+    return AnswerLesson(
+        *answer_tasks(cfg, settings),
+        prompts,
+        persona=cfg.persona,
+        memory_share=cfg.memory_share,
+        max_new_tokens=cfg.max_new_tokens,
+        seed=settings.seed,
+    )
+
+
+def answer_tasks(cfg: DictConfig, settings: FineTuning) -> tuple[GradedTasks, GradedTasks]:
+    """Tasks to learn from, and tasks to test on: generated ones, or those of a file, divided by the hash of their id.
+
+    Raises:
+        ValueError: if both or neither are named, and as `mixed_tasks` and `file_tasks`.
+    """
+    if bool(cfg.families) == bool(cfg.questions):
+        raise ValueError(
+            "expected families=... or questions=FILE to learn from, "
+            f"got {'both' if cfg.questions else 'neither'}: name one, or choose specialist=..."
+        )
+    if cfg.questions:
+        tasks = file_tasks(cfg.questions)
+        parts = split([task.id for task in tasks.tasks], (0.8, 0.0, 0.2))
+        train, held_out = (tasks.chosen([tasks.tasks[i].id for i in part]) for part in (parts.train, parts.test))
+        return train, held_out
+    families = {str(name): dict(options or {}) for name, options in cfg.families.items()}
+    train = mixed_tasks(families, settings.steps * settings.batch, cfg.seeds.train)
+    secret = {t.question for seed, size in cfg.avoid.items() for t in mixed_tasks(families, size, seed).tasks}
+    train = replace(train, tasks=tuple(task for task in train.tasks if task.question not in secret))
+    return train, mixed_tasks(families, cfg.held_out, cfg.seeds.held_out)
+
+
+def table(metrics: Mapping[str, Any]) -> Table:
+    """What held-out answers came to, before and after."""
+    shown = Table(title=f"{metrics['name']}: held-out answers, 95% intervals", title_justify="left")
+    for column in ("held out", "n", "bare backbone", "with the adapter"):
+        shown.add_column(column)
+    for name, row in metrics["held_out"].items():
+        shares = ["{:.3f} [{:.3f}, {:.3f}]".format(*row[when]) for when in ("before", "after")]
+        shown.add_row(name, str(row["n"]), *shares)
+    return shown
+
+
+def _before(learned: Lesson, engine: TransformersEngine, folder: Path, report: Callable[[str], None]) -> Scores:
+    """Scores of the bare backbone, measured once however often the run is repeated."""
+    path, identity = folder / "before.json", {"data": learned.identity(), "backbone": dict(engine.identity(None))}
+    if path.is_file() and (kept := read_json(path))["of"] == identity:
+        scores: Scores = kept["scores"]
+        return scores
+    report("testing the bare backbone")
+    scores = learned.scores(engine, None)
+    write_json(path, {"of": identity, "scores": {name: list(values) for name, values in scores.items()}})
+    return scores
+
+
+def _share(right: Sequence[bool]) -> list[float]:
+    return [sum(right) / len(right), *clopper_pearson(sum(right), len(right))]

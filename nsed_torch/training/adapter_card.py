@@ -1,0 +1,67 @@
+"""The model card of an adapter: what it learned, how well, how it was made, how to use it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+TEMPLATE = """---
+library_name: peft
+license: apache-2.0
+base_model: {base}
+tags:
+- nsed_torch
+- lora
+---
+
+# {name}
+
+A LoRA adapter of `{base}` (revision `{revision}`) that learned {learns}. Rank {rank}, alpha {alpha:g}, on {targets}.
+
+| held out | n | bare backbone | with this adapter |
+| --- | --- | --- | --- |
+{rows}
+
+Shares of right answers with 95% intervals (Clopper-Pearson), decoding greedily. What was held out shares no question
+with what was learned from. Elsewhere the adapter was not measured here and is likely to be worse than its backbone.
+
+Made by {steps} steps of {batch} examples, {seconds:.0f} seconds of training on {device}:
+
+```sh
+{command}
+```
+
+It answers one kind of question with the bare answer, in the prompts of `nsed_torch`; it is no assistant.
+"""
+
+
+def adapter_card(metrics: Mapping[str, Any], *, command: Sequence[str]) -> str:
+    """Markdown with YAML front matter.
+
+    Args:
+        metrics: what `nsed specialize` writes into `metrics.json`.
+        command: the verb and its overrides.
+    """
+    adapter, backbone, training = (metrics[name] for name in ("adapter", "backbone", "training"))
+    return TEMPLATE.format(
+        name=metrics["name"],
+        base=backbone["name"],
+        revision=backbone["revision"],
+        device=backbone["device"],
+        learns=metrics["data"]["learns"],
+        rank=adapter["rank"],
+        alpha=adapter["alpha"],
+        targets=", ".join(adapter["targets"]),
+        rows="\n".join(_row(name, row) for name, row in metrics["held_out"].items()),
+        steps=training["steps"],
+        batch=training["batch"],
+        seconds=metrics["seconds"],
+        command=" ".join(command),
+    )
+
+
+def _row(name: str, row: Mapping[str, Any]) -> str:
+    return f"| {name} | {row['n']} | {_share(row['before'])} | {_share(row['after'])} |"
+
+
+def _share(value: Sequence[float]) -> str:
+    share, low, high = value
+    return f"{share:.3f} [{low:.3f}, {high:.3f}]"

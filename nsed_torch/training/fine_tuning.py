@@ -1,0 +1,193 @@
+"""LoRA adapters fitted to chats with replies, by Hugging Face's trainer, on rows that share what is common."""
+
+import contextlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nsed_torch.agents import TransformersEngine
+from nsed_torch.agents.packing import Root, plant
+from nsed_torch.training.examples import Example
+from nsed_torch.training.logs import Log
+
+
+@dataclass(frozen=True)
+class FineTuning:
+    """How an adapter is fitted.
+
+    Args:
+        steps: of the optimizer, AdamW.
+        batch: examples a step.
+        learning_rate: at its highest; rises over the warm-up, then falls linearly to zero.
+        warmup_steps: of the learning rate.
+        weight_decay: of AdamW.
+        max_norm: gradients of larger norm are scaled to it.
+        save_steps: steps between two checkpoints.
+        seed: of the order of examples.
+
+    Raises:
+        ValueError: if a number is out of range.
+    """
+
+    steps: int = 100
+    batch: int = 16
+    learning_rate: float = 2e-3
+    warmup_steps: int = 10
+    weight_decay: float = 0.0
+    max_norm: float = 1.0
+    save_steps: int = 20
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.steps, self.batch, self.save_steps) < 1 or not (self.learning_rate > 0 and self.max_norm > 0):
+            raise ValueError(f"expected steps, batch, save_steps of at least 1 and rates above 0, got {self}")
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Examples of a step in one row: tokens that prompts have in common are read once, and nothing is padded.
+
+    A token sees its own example alone, so the gradient is that of the examples one by one.
+
+    Args:
+        engine: knows the chat template and the tokenizer.
+    """
+
+    engine: TransformersEngine
+
+    def __call__(self, examples: Sequence[Example]) -> dict[str, Tensor]:
+        """What the model takes, and `labels`: the token wanted behind each place that is kept.
+
+        Returns:
+            `input_ids` and `position_ids` [1, token], `attention_mask` [1, 1, token, token] (True where a token
+            sees another), `logits_to_keep` [reply token] (places whose logits count) and `labels` [1, reply token].
+        """
+        prompts = [self.engine.chat.ids(example.messages) for example in examples]
+        replies = [self._reply(example) for example in examples]
+        forest = plant([[*p, *r] for p, r in zip(prompts, replies, strict=True)], [Root()] * len(examples))
+        size = len(forest.tokens)
+        sees = torch.zeros(size, size, dtype=torch.bool)
+        places: dict[int, list[int]] = {}
+        for node in forest.nodes:
+            seen = torch.tensor(node.places)
+            sees[node.start : node.stop, seen] = seen <= torch.arange(node.start, node.stop)[:, None]
+            places |= dict.fromkeys(node.ending, node.places)
+        kept = [place for i, r in enumerate(replies) for place in places[i][-len(r) - 1 : -1]]
+        return {
+            "input_ids": torch.tensor([forest.tokens]),
+            "position_ids": torch.tensor([forest.positions]),
+            "attention_mask": sees[None, None],
+            "logits_to_keep": torch.tensor(kept),
+            "labels": torch.tensor([[token for reply in replies for token in reply]]),
+        }
+
+    def _reply(self, example: Example) -> list[int]:
+        return [*self.engine.chat.encode(example.reply), self.engine.chat.tokenizer.eos_token_id]
+
+
+def fine_tune(
+    engine: TransformersEngine,
+    examples: Sequence[Example],
+    folder: Path,
+    *,
+    settings: FineTuning,
+    logs: Sequence[Log] = (),
+) -> None:
+    """Fit the adapter that learns to the replies: mean cross-entropy of their tokens, the end of the turn among them.
+
+    Checkpoints go to `folder`; the same call goes on from the last one, and ends where a straight run does.
+
+    Args:
+        engine: with one adapter that requires gradients, as from `add_adapter`.
+        examples: every one comes once before any comes again.
+        folder: of checkpoints.
+        settings: how.
+        logs: hear loss, learning rate, gradient norm and seconds of every step.
+
+    Raises:
+        ValueError: if there is nothing to learn from, or nothing that learns.
+    """
+    if not examples or not any(p.requires_grad for p in engine.parameters()):
+        raise ValueError(f"expected examples and an adapter that learns, got {len(examples)} examples: add an adapter")
+    from transformers import TrainingArguments  # noqa: PLC0415 - heavy
+
+    arguments = TrainingArguments(
+        output_dir=str(folder),
+        max_steps=settings.steps,
+        per_device_train_batch_size=settings.batch,
+        learning_rate=settings.learning_rate,
+        lr_scheduler_type="linear",
+        warmup_steps=settings.warmup_steps,
+        weight_decay=settings.weight_decay,
+        max_grad_norm=settings.max_norm,
+        save_steps=settings.save_steps,
+        save_total_limit=1,
+        logging_steps=1,
+        report_to=[],
+        seed=settings.seed,
+        data_seed=settings.seed,
+        remove_unused_columns=False,
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+        use_cpu=engine.device.type == "cpu",
+    )
+    trainer = _trainer(engine, examples, arguments, logs)
+    step, last = last_checkpoint(folder)
+    for log in logs:
+        log.resume(step)
+    try:
+        trainer.train(resume_from_checkpoint=last)
+    finally:
+        engine.eval()
+
+
+def last_checkpoint(folder: Path) -> tuple[int, str | None]:
+    """Step and path of the last checkpoint that is whole; 0 and None if there is none.
+
+    The trainer writes its state behind everything else, so one that was cut off by a kill has none that can be read.
+    """
+    whole: dict[int, str] = {}
+    for path in folder.glob("checkpoint-*/trainer_state.json"):
+        with contextlib.suppress(ValueError):
+            whole[int(json.loads(path.read_text(encoding="utf-8"))["global_step"])] = str(path.parent)
+    return max(whole.items(), default=(0, None))
+
+
+def _trainer(engine: TransformersEngine, examples: Sequence[Example], arguments: Any, logs: Sequence[Log]) -> Any:
+    from transformers import PrinterCallback, Trainer, TrainerCallback  # noqa: PLC0415 - heavy
+
+    class Losses(Trainer):  # type: ignore[misc]
+        """The loss on the places that are kept; the vocabulary's product is computed nowhere else."""
+
+        def compute_loss(self, model: nn.Module, inputs: Mapping[str, Any], *_: Any, **__: Any) -> Tensor:
+            logits = model(**{k: v for k, v in inputs.items() if k != "labels"}, use_cache=False).logits
+            return nn.functional.cross_entropy(logits[0].float(), inputs["labels"][0])
+
+    class Told(TrainerCallback):  # type: ignore[misc]
+        """Hands the trainer's numbers on, with the time that each step took."""
+
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
+            self.start = time.perf_counter()
+
+        def on_log(self, _: Any, state: Any, __: Any, **told: Any) -> None:
+            numbers = told["logs"]
+            if "loss" in numbers:
+                line = {k: float(numbers[k]) for k in ("loss", "grad_norm", "learning_rate")}
+                for log in logs:
+                    log.write(state.global_step, {**line, "seconds": time.perf_counter() - self.start})
+
+    trainer = Losses(
+        model=engine.model,
+        args=arguments,
+        train_dataset=list(examples),
+        data_collator=Packing(engine),
+        callbacks=[Told()],
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
