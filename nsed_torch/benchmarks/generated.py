@@ -20,6 +20,9 @@ _HARMLESS = re.compile(r"(?!.*\*\s*\*)[0-9\s+\-*/(),.\[\]]{1,200}", re.DOTALL)
 APART = 1_000_000
 """Tasks between two seeds: reasoning-gym draws item i from `seed + i`, so near seeds would share their items."""
 
+TRIES = 20
+"""Items looked at for each task at most, while questions repeat."""
+
 
 def generated_tasks(
     family: str, size: int = 100, seed: int = 0, *, options: Mapping[str, Any] | None = None
@@ -28,16 +31,17 @@ def generated_tasks(
 
     An answer is right if it equals the family's recorded one, or if it is made of numbers, signs and brackets alone and
     the family's own scorer, which knows other solutions, gives it full marks. A task depends on family, seed, options
-    and its place alone, so a larger size only adds tasks.
+    and its place alone, so a larger size only adds tasks. A question that came before is left out.
 
     Args:
         family: its name, such as `chain_sum`.
-        size: how many tasks, at most `APART`.
+        size: how many tasks.
         seed: another seed, other tasks.
         options: the family's own settings, such as `{"max_terms": 3}`.
 
     Raises:
-        ValueError: if reasoning-gym is not installed, the family does not exist or does not take the settings.
+        ValueError: if reasoning-gym is not installed, the family does not exist, does not take the settings or has not
+            as many different questions.
     """
     try:
         import reasoning_gym  # noqa: PLC0415 - an extra; costs seconds
@@ -46,16 +50,25 @@ def generated_tasks(
         raise ValueError(
             f"expected reasoning-gym for generated tasks, got {error}: pip install nsed_torch[bench]"
         ) from error
-    if not 1 <= size <= APART:
-        raise ValueError(f"expected a size from 1 to {APART}, got {size}: use several seeds for more tasks")
     if family not in DATASETS:
         near = ", ".join(difflib.get_close_matches(family, DATASETS, n=1)) or ", ".join(sorted(DATASETS)[:3])
         raise ValueError(f"expected one of reasoning-gym's {len(DATASETS)} families, such as {near}, got {family!r}")
+    tries = min(TRIES * size, APART)
     try:
-        dataset = reasoning_gym.create_dataset(family, size=size, seed=seed * APART, **(options or {}))
+        dataset = reasoning_gym.create_dataset(family, size=tries, seed=seed * APART, **(options or {}))
     except (AssertionError, TypeError, ValueError) as error:
         raise ValueError(f"reasoning-gym family {family!r}: {error}; correct size, seed or options") from error
-    entries = {f"{family}-{seed}-{i}": dataset[i] for i in range(size)}
+    firsts: dict[str, tuple[int, Any]] = {}
+    for i in range(tries):
+        if len(firsts) == size:
+            break
+        firsts.setdefault((entry := dataset[i])["question"], (i, entry))
+    if len(firsts) < size:
+        raise ValueError(
+            f"expected {size} different questions of reasoning-gym's {family!r}, got {len(firsts)} in {tries} tries: "
+            "lower the size or widen its options"
+        )
+    entries = {f"{family}-{seed}-{i}": entry for i, entry in firsts.values()}
     tasks = tuple(Task(entry["question"], name, str(entry["answer"])) for name, entry in entries.items())
     grader = GymGrader(dataset=dataset, entries=entries)
     about = {"name": f"reasoning_gym {family}", "seed": seed, "options": dict(options or {})}
