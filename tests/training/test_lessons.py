@@ -1,0 +1,126 @@
+"""What adapters learn from, and what they are tested on."""
+
+import json
+
+import pytest
+
+from nsed_torch.agents import Message, Prompts, RatingScale
+from nsed_torch.benchmarks import AnswerGrader, Candidate, Equality, GradedTasks, read_candidates
+from nsed_torch.deliberation import VerdictRating
+from nsed_torch.records import Task
+from nsed_torch.training.examples import answer_examples, verdict_examples
+from nsed_torch.training.lessons import AnswerLesson, VerdictLesson
+
+YES_NO = VerdictRating(listed=False, scale=RatingScale(("Y", "N"), (1.0, -1.0)))
+
+
+def tasks(*numbers):
+    return [Task(f"How much is {n} + {n}?", f"t{n}", str(2 * n)) for n in numbers]
+
+
+def graded(*numbers, strata=False):
+    found = tuple(tasks(*numbers))
+    kinds = {task.id: "odd" if int(task.id[1:]) % 2 else "even" for task in found} if strata else {}
+    return GradedTasks(found, AnswerGrader(Equality(False)), {"name": "toy"}, kinds)
+
+
+def text(example):
+    return "\n".join(message.content for message in example.messages)
+
+
+def test_without_memory_an_example_is_the_prompt_of_round_1_and_its_target():
+    prompts = Prompts(style="direct")
+    (example,) = answer_examples(tasks(4), prompts, persona="Be calm.", memory_share=0)
+    assert example.reply == "8"
+    assert example.messages == prompts.propose(
+        "How much is 4 + 4?", memory=(), critiques=(), persona="Be calm.", seed=0
+    )
+    assert all(isinstance(message, Message) for message in example.messages)
+    assert "8" not in text(example)
+
+
+def test_a_share_of_examples_shows_a_memory_that_is_right_or_wrong():
+    examples = answer_examples(tasks(*range(400)), Prompts(), memory_share=0.25)
+    shown = [e for e in examples if "experts answered so far" in text(e)]
+    assert 70 <= len(shown) <= 130
+    fenced = [{line for line in text(e).splitlines() if line.isdigit()} for e in shown]
+    right = sum(e.reply in lines for e, lines in zip(shown, fenced, strict=True))
+    assert 0.35 * len(shown) < right < 0.75 * len(shown)
+    assert all(1 <= len(lines) <= 3 for lines in fenced)
+    assert answer_examples(tasks(*range(400)), Prompts(), memory_share=0.25) == examples
+
+
+def test_tasks_without_a_target_are_refused():
+    with pytest.raises(ValueError, match="expected tasks with targets to learn from, got 'x'"):
+        answer_examples([Task("?", "x")], Prompts())
+    with pytest.raises(ValueError, match="no task at all"):
+        answer_examples([], Prompts())
+    with pytest.raises(ValueError, match="memory_share in"):
+        answer_examples(tasks(1), Prompts(), memory_share=2)
+
+
+def test_no_held_out_question_is_learned_from():
+    lesson = AnswerLesson(graded(1, 2, 3), graded(2, 9), Prompts(), memory_share=0)
+    assert [example.reply for example in lesson.examples()] == ["2", "6"]
+    with pytest.raises(ValueError, match="expected tasks to learn from and others to test on, got 0 and 2"):
+        AnswerLesson(graded(1, 2), graded(1, 2), Prompts())
+
+
+def test_judges_learn_from_as_many_right_as_wrong_answers():
+    task = tasks(1)[0]
+    found = [Candidate(task, str(n), n == 2) for n in range(9)] + [Candidate(tasks(2)[0], "4", True)]
+    examples = verdict_examples(found, Prompts(), YES_NO)
+    assert sorted(example.reply for example in examples) == ["N", "N", "Y", "Y"]
+    for example in examples:
+        assert example.messages[-1].content.endswith("Is Candidate_A correct? Reply Y or N.") or "Y or N" in text(example)
+    right = next(e for e in examples if e.reply == "Y")
+    assert any(line in {"2", "4"} for line in text(right).splitlines())
+    with pytest.raises(ValueError, match="got 1 right and 0 wrong"):
+        verdict_examples(found[-1:], Prompts(), YES_NO)
+    with pytest.raises(ValueError, match="listed=true"):
+        verdict_examples(found, Prompts(), VerdictRating())
+
+
+def test_scores_of_answers_are_by_stratum(toy):
+    engine = toy.engine()
+    lesson = AnswerLesson(graded(1), graded(2, 3, 4, strata=True), Prompts(), max_new_tokens=2)
+    scores = lesson.scores(engine, None)
+    assert {name: len(values) for name, values in scores.items()} == {"even": 2, "odd": 1}
+
+    def oracle(requests):
+        from nsed_torch.agents import Generation
+
+        numbers = [int(r.messages[-1].content.split()[4]) for r in requests]
+        return [Generation(f"{2 * n if n != 4 else 0}", 1, 1) for n in numbers]
+
+    engine.generate = oracle
+    assert lesson.scores(engine, None) == {"even": [True, False], "odd": [True]}
+
+
+def test_scores_of_verdicts_count_signs_and_pairs(toy):
+    from nsed_torch.agents import Rating
+
+    engine = toy.engine()
+    one, two = tasks(1, 2)
+    held = [Candidate(one, "2", True), Candidate(one, "3", False), Candidate(two, "4", True), Candidate(two, "5", False)]
+    lesson = VerdictLesson(held, held, Prompts(), YES_NO, {"candidates": 4})
+    assert lesson.identity() == {"learns": "to judge", "candidates": 4}
+    values = {"2": 0.5, "3": 0.6, "4": 0.9, "5": -0.9}
+    engine.rate = lambda requests: [
+        Rating((next(v for k, v in values.items() if f"\n{k}\n" in r.candidates[0]),)) for r in requests
+    ]
+    assert lesson.scores(engine, None) == {
+        "right answers": [True, True],
+        "wrong answers": [False, True],
+        "pairs of a task": [False, True],
+    }
+
+
+def test_candidates_of_recorded_answers_come_once_each(tmp_path):
+    (tmp_path / "answers").mkdir()
+    (tmp_path / "questions.jsonl").write_text(json.dumps({"id": "a", "question": "1 + 1?", "gold": "2"}) + "\n")
+    for name, output, right in (("x", "2", True), ("y", "3", False), ("z", "2", True)):
+        line = {"id": "a", "output": output, "answer": output, "correct": right}
+        (tmp_path / "answers" / f"{name}.jsonl").write_text(json.dumps(line) + "\n")
+    found = read_candidates(tmp_path)
+    assert [(c.task.id, c.text, c.right) for c in found] == [("a", "2", True), ("a", "3", False)]
