@@ -26,6 +26,7 @@ class TeamConfig:
     seed: int = 0
     memory_tokens: int = 256
     cell: str = ""
+    calls: str | None = None
     output_dir: str = ""
     ensemble: dict[str, Any] = field(default_factory=dict)
     encoder: dict[str, Any] = field(default_factory=dict)
@@ -152,7 +153,7 @@ class SpecializeConfig:
     backbone: dict[str, Any] = field(default_factory=dict)
     rating: dict[str, Any] = field(default_factory=dict)
     prompts: dict[str, Any] = field(default_factory=dict)
-    families: dict[str, Any] = field(default_factory=dict)
+    families: Any = None
     held_out: int = 200
     seeds: SpecialistSeeds = field(default_factory=SpecialistSeeds)
     avoid: dict[int, int] = field(default_factory=dict)

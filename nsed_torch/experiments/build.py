@@ -17,6 +17,19 @@ from nsed_torch.nn.gate import GateMode
 from nsed_torch.records import CallLog
 
 
+def call_log(cfg: DictConfig, folder: Path) -> CallLog:
+    """Where a run keeps its finished calls: in its folder, or in the file `calls` that it shares with other runs.
+
+    Args:
+        cfg: of any verb that asks a team.
+        folder: the run's.
+
+    Raises:
+        CallLogError: if the file is no call log.
+    """
+    return CallLog(folder / "calls.sqlite" if cfg.calls is None else Path(cfg.calls).expanduser())
+
+
 def build_rnn(cfg: DictConfig, call_log: CallLog, report: Callable[[str], None] = lambda text: None) -> MacroRNN:
     """The whole recurrent network of a run.
 

@@ -15,9 +15,9 @@ from nsed_torch.benchmarks import GradedTasks
 from nsed_torch.config import conf_dir, instantiate, register
 from nsed_torch.deliberation import MacroRNN, Observer
 from nsed_torch.evaluation.collection import Summary, summarize
-from nsed_torch.experiments.build import build_rnn
+from nsed_torch.experiments.build import build_rnn, call_log
 from nsed_torch.experiments.view import summary_table, view
-from nsed_torch.records import CallLog, TraceWriter, read_traces
+from nsed_torch.records import TraceWriter, read_traces
 
 register()
 
@@ -31,7 +31,7 @@ def main(cfg: DictConfig) -> None:
         raise ValueError(f"expected batch_tasks of at least 1, got {cfg.batch_tasks}")
     console = Console(highlight=False)
     report = partial(console.print, style="dim", markup=False, emoji=False, soft_wrap=True)
-    with CallLog(folder / "calls.sqlite") as log:
+    with call_log(cfg, folder) as log:
         rnn = build_rnn(cfg, log, report)
         with view(console, rounds=False) as watch:
             summary = collect(rnn, graded, folder, batch_tasks=cfg.batch_tasks, report=report, observer=watch)

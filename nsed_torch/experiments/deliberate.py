@@ -10,9 +10,9 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from nsed_torch.config import conf_dir, register
-from nsed_torch.experiments.build import build_rnn
+from nsed_torch.experiments.build import build_rnn, call_log
 from nsed_torch.experiments.view import view, visible
-from nsed_torch.records import CallLog, Task
+from nsed_torch.records import Task
 
 register()
 
@@ -23,7 +23,7 @@ def main(cfg: DictConfig) -> None:
     folder = Path(HydraConfig.get().runtime.output_dir)
     task = Task(cfg.question)
     console = Console(highlight=False)
-    with CallLog(folder / "calls.sqlite") as log:
+    with call_log(cfg, folder) as log:
         report = partial(console.print, style="dim", markup=False, emoji=False, soft_wrap=True)
         rnn = build_rnn(cfg, log, report)
         with view(console) as watch, torch.no_grad():

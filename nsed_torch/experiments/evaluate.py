@@ -23,10 +23,10 @@ from nsed_torch.evaluation.contest import BEST_SINGLE, DELIBERATION, SINGLE, Con
 from nsed_torch.evaluation.methods import Method, Panel, Single
 from nsed_torch.evaluation.methods.estimate import expected_deliberation, expected_usage
 from nsed_torch.evaluation.withholding import withheld_trace
-from nsed_torch.experiments.build import build_rnn
+from nsed_torch.experiments.build import build_rnn, call_log
 from nsed_torch.experiments.evaluated import is_complete, show, write_run
 from nsed_torch.experiments.view import view
-from nsed_torch.records import CallLog, TraceWriter, Usage
+from nsed_torch.records import TraceWriter, Usage
 
 register()
 
@@ -51,7 +51,7 @@ def main(cfg: DictConfig) -> None:
         own_device(cfg.ensemble)
     loud = partial(console.print, style="dim", markup=False, emoji=False, soft_wrap=True)
     report: Callable[[str], None] = loud if shard.rank == 0 else lambda text: None
-    with CallLog(folder / "calls.sqlite") as log:
+    with call_log(cfg, folder) as log:
         rnn = build_rnn(cfg, log, report)
         if cfg.dry_run:
             costs = expected_costs(rnn, graded, methods, list(cfg.methods), equal_tokens=cfg.budget == "equal_tokens")

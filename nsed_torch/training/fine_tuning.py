@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from nsed_torch.agents import TransformersEngine
+from nsed_torch.agents.adapters import WEIGHTS
 from nsed_torch.agents.packing import Root, plant
 from nsed_torch.training.examples import Example
 from nsed_torch.training.logs import Log
@@ -137,10 +138,13 @@ def fine_tune(
         dataloader_pin_memory=False,
         use_cpu=engine.device.type == "cpu",
     )
-    trainer = _trainer(engine, examples, arguments, logs)
     step, last = last_checkpoint(folder)
     for log in logs:
         log.resume(step)
+    if last is not None and step >= settings.steps:
+        _restore(engine, Path(last))  # the trainer itself would take one more step
+        return
+    trainer = _trainer(engine, examples, arguments, logs)
     try:
         trainer.train(resume_from_checkpoint=last)
     finally:
@@ -157,6 +161,14 @@ def last_checkpoint(folder: Path) -> tuple[int, str | None]:
         with contextlib.suppress(ValueError):
             whole[int(json.loads(path.read_text(encoding="utf-8"))["global_step"])] = str(path.parent)
     return max(whole.items(), default=(0, None))
+
+
+def _restore(engine: TransformersEngine, folder: Path) -> None:
+    from peft import set_peft_model_state_dict  # noqa: PLC0415 - heavy
+    from safetensors.torch import load_file  # noqa: PLC0415
+
+    name = engine.model.active_adapter
+    set_peft_model_state_dict(engine.model, load_file(folder / name / WEIGHTS), adapter_name=name)
 
 
 def _trainer(engine: TransformersEngine, examples: Sequence[Example], arguments: Any, logs: Sequence[Log]) -> Any:

@@ -179,3 +179,15 @@ def test_a_killed_run_goes_on_and_ends_as_a_straight_one(tmp_path):
     for name in FILES:
         assert without_seconds(broken, name) == without_seconds(straight, name)
     assert len(list(read_traces(broken))) == 6
+
+
+def test_runs_that_share_a_file_of_calls_make_none_twice(nsed, tmp_path):
+    shared = f"calls={tmp_path / 'shared' / 'calls.sqlite'}"
+    questions = tmp_path / "q.jsonl"
+    questions.write_text('{"id": "a", "question": "1 + 1?", "gold": "2"}\n')
+    for folder in ("one", "two"):
+        nsed.ok("collect", *nsed.tiny, f"questions={questions}", "rounds=1", shared, f"output_dir={folder}")
+        assert not (tmp_path / folder / "calls.sqlite").exists()
+    made = [trace.transcript.rounds[0].usage for f in ("one", "two") for trace in read_traces(tmp_path / f)]
+    # Seconds are those of the call that was made, so a call made again would differ.
+    assert made[0].seconds == made[1].seconds > 0

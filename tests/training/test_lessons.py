@@ -72,7 +72,9 @@ def test_judges_learn_from_as_many_right_as_wrong_answers():
     examples = verdict_examples(found, Prompts(), YES_NO)
     assert sorted(example.reply for example in examples) == ["N", "N", "Y", "Y"]
     for example in examples:
-        assert example.messages[-1].content.endswith("Is Candidate_A correct? Reply Y or N.") or "Y or N" in text(example)
+        assert example.messages[-1].content.endswith("Is Candidate_A correct? Reply Y or N.") or "Y or N" in text(
+            example
+        )
     right = next(e for e in examples if e.reply == "Y")
     assert any(line in {"2", "4"} for line in text(right).splitlines())
     with pytest.raises(ValueError, match="got 1 right and 0 wrong"):
@@ -102,7 +104,12 @@ def test_scores_of_verdicts_count_signs_and_pairs(toy):
 
     engine = toy.engine()
     one, two = tasks(1, 2)
-    held = [Candidate(one, "2", True), Candidate(one, "3", False), Candidate(two, "4", True), Candidate(two, "5", False)]
+    held = [
+        Candidate(one, "2", True),
+        Candidate(one, "3", False),
+        Candidate(two, "4", True),
+        Candidate(two, "5", False),
+    ]
     lesson = VerdictLesson(held, held, Prompts(), YES_NO, {"candidates": 4})
     assert lesson.identity() == {"learns": "to judge", "candidates": 4}
     values = {"2": 0.5, "3": 0.6, "4": 0.9, "5": -0.9}

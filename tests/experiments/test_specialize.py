@@ -1,0 +1,88 @@
+"""`nsed specialize` from the command line: adapters that agents load, with cards and numbers."""
+
+import importlib.util
+import json
+
+import pytest
+
+from nsed_torch.agents import Weights, load_backbone
+from nsed_torch.records import read_json
+
+SMALL = ("training.steps=3", "training.batch=4", "training.save_steps=1", "adapter.rank=2", "max_new_tokens=2")
+
+
+@pytest.fixture
+def backbone(tiny_model):
+    return [f"backbone.weights.path={tiny_model}", "backbone.device=cpu", "backbone.dtype=float32"]
+
+
+@pytest.fixture
+def questions(tmp_path):
+    path = tmp_path / "questions.jsonl"
+    lines = [{"id": str(i), "question": f"How much is {i} + {i}?", "gold": str(2 * i)} for i in range(20)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_a_specialist_of_a_file_is_trained_tested_and_saved(nsed, backbone, questions, tiny_model, tmp_path):
+    arguments = ["specialist=none", "name=doubles", f"questions={questions}", *backbone, *SMALL, "output_dir=out"]
+    out = nsed.ok("specialize", *arguments)
+    assert out.splitlines()[-1].endswith("out/adapter")
+    assert "doubles: held-out answers" in out
+    metrics = read_json(tmp_path / "out" / "metrics.json")
+    assert metrics["name"] == "doubles"
+    assert metrics["examples"] + metrics["held_out"]["all"]["n"] == 20
+    assert metrics["training"]["steps"] == 3
+    assert metrics["seconds"] > 0
+    for when in ("before", "after"):
+        share, low, high = metrics["held_out"]["all"][when]
+        assert 0 <= low <= share <= high <= 1
+    card = (tmp_path / "out" / "adapter" / "README.md").read_text()
+    assert "# doubles" in card
+    assert "nsed specialize specialist=none name=doubles" in card
+    folder = tmp_path / "out" / "adapter"
+    engine = load_backbone(Weights(name="tiny", path=str(tiny_model)), adapters={"doubles": str(folder)}, device="cpu")
+    assert engine.identity("doubles")["adapter"]
+    # Repeated, nothing is trained or tested on the bare backbone again, and the numbers stay.
+    again = nsed.ok("specialize", *arguments)
+    assert "testing the bare backbone" not in again
+    assert read_json(tmp_path / "out" / "metrics.json") == metrics
+
+
+def test_a_judge_learns_from_recorded_answers(nsed, backbone, questions, tmp_path):
+    data = tmp_path / "recorded"
+    (data / "answers").mkdir(parents=True)
+    (data / "questions.jsonl").write_text(questions.read_text())
+    for name, off in (("right", 0), ("wrong", 1)):
+        lines = [
+            {"id": str(i), "output": str(2 * i + off), "answer": str(2 * i + off), "correct": not off}
+            for i in range(20)
+        ]
+        (data / "answers" / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    nsed.ok("specialize", "specialist=none", "name=judge", f"candidates={data}", *backbone, *SMALL, "output_dir=out")
+    metrics = read_json(tmp_path / "out" / "metrics.json")
+    assert metrics["data"] == {"learns": "to judge", "candidates": 40, "right": 20}
+    assert set(metrics["held_out"]) == {"right answers", "wrong answers", "pairs of a task"}
+
+
+def test_faults_are_one_line(nsed, backbone, questions):
+    assert "name one, or choose specialist=" in nsed.fault("specialize", "specialist=none", *backbone)
+    both = nsed.fault("specialize", "specialist=none", f"questions={questions}", "families={gcd:{}}", *backbone)
+    assert "got both" in both
+    assert "steps" in nsed.fault(
+        "specialize", "specialist=none", f"questions={questions}", "training.steps=0", *backbone
+    )
+    assert "rating=verdict" in nsed.fault(
+        "specialize", "specialist=none", "candidates=x", "rating=critique", f"questions={questions}", *backbone
+    )
+
+
+@pytest.mark.skipif(importlib.util.find_spec("reasoning_gym") is None, reason="needs reasoning-gym")
+def test_families_leave_out_what_is_held_out_or_avoided(nsed, backbone, tmp_path):
+    families = "families={chain_sum:{min_terms:2,max_terms:2,min_digits:1,max_digits:1}}"
+    small = ["training.steps=2", "training.batch=20", "held_out=20", "avoid={2:20,3:20}", "adapter.rank=2"]
+    nsed.ok("specialize", "specialist=none", families, *backbone, *small, "max_new_tokens=2", "output_dir=out")
+    metrics = read_json(tmp_path / "out" / "metrics.json")
+    assert metrics["held_out"]["chain_sum"]["n"] == 20
+    # Of some 200 questions, 20 are held out and 40 avoided.
+    assert 10 <= metrics["examples"] < 40
