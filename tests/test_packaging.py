@@ -4,6 +4,7 @@ import importlib.metadata
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -57,6 +58,19 @@ def test_configs_ship_in_the_wheel() -> None:
     wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert wheel["packages"] == ["nsed_torch"]
     assert wheel["force-include"] == {"conf": "nsed_torch/conf"}
+
+
+def test_adapters_ship_with_the_package() -> None:
+    """hatch takes every file below a package that git does not ignore, and nothing is left out."""
+    targets = PROJECT["tool"]["hatch"]["build"]["targets"]
+    assert "/nsed_torch" in targets["sdist"]["include"]
+    assert all("exclude" not in target for target in (PROJECT["tool"]["hatch"]["build"], *targets.values()))
+    if shutil.which("git") is None:
+        pytest.skip("without git nothing says what it ignores")
+    for name in ("adapter_config.json", "adapter_model.safetensors", "README.md"):
+        path = f"nsed_torch/experts/sums/{name}"
+        done = subprocess.run(["git", "check-ignore", "--quiet", "--no-index", path], cwd=ROOT, check=False)
+        assert done.returncode != 0, f"{path} would be left out: .gitignore names it"
 
 
 def test_every_config_loads() -> None:

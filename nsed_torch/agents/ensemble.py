@@ -2,7 +2,7 @@
 
 import dataclasses
 import importlib.metadata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ from nsed_torch.agents.requests import (
     Rating,
     SchedulingEngine,
 )
-from nsed_torch.records import AgentRecord, CallLog, Usage, call_key
+from nsed_torch.records import ROLES, AgentRecord, CallLog, Usage, call_key
 
 Progress = Callable[[int, int], None]
 """Called with calls done and calls in all."""
@@ -38,6 +38,11 @@ class Agent:
         adapter: name of a LoRA adapter of its backbone; None for the bare backbone.
         prompt_price: US$ per million tokens read.
         completion_price: US$ per million tokens written.
+        roles: which it may take, out of `ROLES`.
+        judge_adapter: name of the adapter it rates with; None is `adapter`.
+
+    Raises:
+        ValueError: for no role, or one that does not exist.
     """
 
     name: str
@@ -47,6 +52,21 @@ class Agent:
     adapter: str | None = None
     prompt_price: float = 0.0
     completion_price: float = 0.0
+    roles: tuple[str, ...] = ROLES
+    judge_adapter: str | None = None
+
+    def __post_init__(self) -> None:
+        given: Any = self.roles  # from YAML it may be anything; a text is a sequence too, of letters
+        named = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else []
+        if not named or not set(named) <= set(ROLES):
+            known = ", ".join(ROLES)
+            raise ValueError(f"agent {self.name!r}: expected roles out of [{known}], got {given!r}: correct them")
+        object.__setattr__(self, "roles", tuple(role for role in ROLES if role in named))
+
+    @property
+    def rating_adapter(self) -> str | None:
+        """The adapter it rates with."""
+        return self.adapter if self.judge_adapter is None else self.judge_adapter
 
     def usage(self, prompt_tokens: int, completion_tokens: int, seconds: float = 0.0) -> Usage:
         """One call's cost at this agent's prices."""
@@ -62,12 +82,11 @@ class Ensemble(nn.Module):
     Args:
         engines: backbone name -> engine. Those that are modules become submodules, so `.to()`, `.parameters()` and
             `state_dict()` reach their weights.
-        agents: two or more, with different names.
+        agents: two or more, with different names; one or more may propose.
         call_log: where finished calls are kept; None keeps them in memory.
 
     Raises:
-        ValueError: for fewer than two agents, equal names, an unknown backbone or adapter, or a backbone name that no
-            submodule can bear.
+        ValueError: as `check_agents`; for an unknown adapter, or a backbone name that no submodule can bear.
     """
 
     def __init__(
@@ -84,18 +103,23 @@ class Ensemble(nn.Module):
             ) from error
         self.call_log = call_log if call_log is not None else CallLog(None)
         self._by_name = {agent.name: agent for agent in self.agents}
-        if len(self.agents) < 2:
-            raise ValueError(f"expected an ensemble of at least 2 agents, got {len(self.agents)}: add agents to it")
-        if len(self._by_name) < len(self.agents):
-            raise ValueError(f"expected agents with different names, got {[a.name for a in self.agents]}")
+        check_agents(self.agents, self.engines)
         for agent in self.agents:
-            if agent.backbone not in self.engines:
-                known = ", ".join(sorted(self.engines))
-                raise ValueError(f"agent {agent.name!r}: expected a backbone out of {known}, got {agent.backbone!r}")
-            self.engine(agent).identity(agent.adapter)
+            for adapter in {agent.adapter, agent.rating_adapter}:
+                self.engine(agent).identity(adapter)
 
     def __len__(self) -> int:
         return len(self.agents)
+
+    @property
+    def proposers(self) -> tuple[Agent, ...]:
+        """The agents that may propose."""
+        return tuple(agent for agent in self.agents if "proposer" in agent.roles)
+
+    @property
+    def judges(self) -> tuple[Agent, ...]:
+        """The agents that may rate."""
+        return tuple(agent for agent in self.agents if "judge" in agent.roles)
 
     def agent(self, name: str) -> Agent:
         """The agent of that name."""
@@ -137,9 +161,15 @@ class Ensemble(nn.Module):
                 decoding=dataclasses.asdict(agent.decoding),
                 prompt_price=agent.prompt_price,
                 completion_price=agent.completion_price,
+                roles=list(agent.roles),
+                judge_identity=self._judge_identity(agent),
             )
             for agent in self.agents
         ]
+
+    def _judge_identity(self, agent: Agent) -> dict[str, Any] | None:
+        same = agent.rating_adapter == agent.adapter
+        return None if same else dict(self.engine(agent).identity(agent.rating_adapter))
 
     def _call(
         self,
@@ -175,6 +205,28 @@ class Ensemble(nn.Module):
         identity = self.engine(self.agent(request.agent)).identity(request.adapter)
         version = importlib.metadata.version("nsed_torch")
         return call_key(kind=kind, version=version, identity=dict(identity), request=dataclasses.asdict(request))
+
+
+def check_agents(agents: Sequence[Agent], backbones: Collection[str]) -> None:
+    """Refuse agents that make no ensemble.
+
+    Args:
+        agents: of a run.
+        backbones: names of those there are.
+
+    Raises:
+        ValueError: for fewer than two agents, none that may propose, equal names, or an unknown backbone.
+    """
+    if len(agents) < 2:
+        raise ValueError(f"expected an ensemble of at least 2 agents, got {len(agents)}: add agents to it")
+    if len({agent.name for agent in agents}) < len(agents):
+        raise ValueError(f"expected agents with different names, got {[a.name for a in agents]}")
+    if not any("proposer" in agent.roles for agent in agents):
+        raise ValueError(f"expected an agent that may propose, got {len(agents)} judges: give one the role proposer")
+    for agent in agents:
+        if agent.backbone not in backbones:
+            known = ", ".join(sorted(backbones)) or "none"
+            raise ValueError(f"agent {agent.name!r}: expected a backbone out of {known}, got {agent.backbone!r}")
 
 
 def generations(engine: Engine, requests: Sequence[GenerateRequest]) -> Iterator[dict[int, Generation]]:

@@ -28,10 +28,19 @@ def final_answer(text: str) -> str | None:
     Returns:
         The answer as it is written, for `Equality` to compare; None where there is none.
     """
+    return marked_answer(text) or next(reversed(_NUMBER.findall(text)), None)
+
+
+def marked_answer(text: str) -> str | None:
+    """The answer that a text marks as such: `final_answer` without the numbers."""
     said = (_SENTENCE_END.split(found, maxsplit=1)[0] for found in reversed(_SAID.findall(text)))
-    lines, numbers = reversed(_HASHED.findall(text)), reversed(_NUMBER.findall(text))
-    candidates = itertools.chain(boxes(text), said, lines, numbers)
+    candidates = itertools.chain(boxes(text), said, reversed(_HASHED.findall(text)))
     return next((answer for candidate in candidates if (answer := _bare(candidate))), None)
+
+
+def last_line(text: str) -> str | None:
+    """The last line that says anything, without marks of emphasis and a final period."""
+    return next((answer for line in reversed(text.splitlines()) if (answer := _bare(line))), None)
 
 
 def grade(answer: str | None, gold: str | None, equality: Equality) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from nsed_torch.benchmarks.final_answer import final_answer, last_line, marked_answer
 from nsed_torch.benchmarks.graded import GradedTasks
 from nsed_torch.benchmarks.graders import AnswerGrader, Grader
 from nsed_torch.records import Task, Verdict
@@ -23,6 +24,9 @@ APART = 1_000_000
 TRIES = 20
 """Items looked at for each task at most, while questions repeat."""
 
+PROBED = 16
+"""Items by whose answers a family counts as one of numbers."""
+
 
 def generated_tasks(
     family: str, size: int = 100, seed: int = 0, *, options: Mapping[str, Any] | None = None
@@ -35,7 +39,7 @@ def generated_tasks(
 
     Args:
         family: its name, such as `chain_sum`.
-        size: how many tasks.
+        size: how many tasks, at most `APART`.
         seed: another seed, other tasks.
         options: the family's own settings, such as `{"max_terms": 3}`.
 
@@ -50,6 +54,8 @@ def generated_tasks(
         raise ValueError(
             f"expected reasoning-gym for generated tasks, got {error}: pip install nsed_torch[bench]"
         ) from error
+    if not 1 <= size <= APART:
+        raise ValueError(f"expected a size from 1 to {APART}, got {size}: use several seeds for more tasks")
     if family not in DATASETS:
         near = ", ".join(difflib.get_close_matches(family, DATASETS, n=1)) or ", ".join(sorted(DATASETS)[:3])
         raise ValueError(f"expected one of reasoning-gym's {len(DATASETS)} families, such as {near}, got {family!r}")
@@ -70,7 +76,7 @@ def generated_tasks(
         )
     entries = {f"{family}-{seed}-{i}": entry for i, entry in firsts.values()}
     tasks = tuple(Task(entry["question"], name, str(entry["answer"])) for name, entry in entries.items())
-    grader = GymGrader(dataset=dataset, entries=entries)
+    grader = GymGrader(dataset=dataset, entries=entries, numeric=_numeric(family, options or {}))
     about = {"name": f"reasoning_gym {family}", "seed": seed, "options": dict(options or {})}
     return GradedTasks(tasks, grader, {**grader.identity(), **about})
 
@@ -110,10 +116,16 @@ class GymGrader(AnswerGrader):
     Args:
         dataset: reasoning-gym's.
         entries: task id -> its entry.
+        numeric: whether the family's answers are numbers alone, so that the last number of any text is an answer.
     """
 
     dataset: Any = None
     entries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    numeric: bool = True
+
+    def extract(self, task: Task, text: str) -> str | None:
+        """As `final_answer`; where answers may be words, a text that marks none ends with it: its last line. Ours."""
+        return final_answer(text) if self.numeric else marked_answer(text) or last_line(text)
 
     def grade(self, pairs: Sequence[tuple[Task, str]]) -> list[Verdict]:
         """As `AnswerGrader`, then by the family's scorer."""
@@ -130,7 +142,7 @@ class GymGrader(AnswerGrader):
 
 
 @dataclass(frozen=True)
-class MixedGrader(AnswerGrader):
+class MixedGrader:
     """Grades every task as its family does.
 
     Args:
@@ -139,6 +151,14 @@ class MixedGrader(AnswerGrader):
 
     graders: Mapping[str, Grader] = field(default_factory=dict)
 
+    def extract(self, task: Task, text: str) -> str | None:
+        """As the grader of the task's family."""
+        return self.graders[_question(task)].extract(task, text)
+
+    def classes(self, task: Task, answers: Sequence[str | None]) -> list[int]:
+        """As the grader of the task's family."""
+        return self.graders[_question(task)].classes(task, answers)
+
     def grade(self, pairs: Sequence[tuple[Task, str]]) -> list[Verdict]:
         """As the grader of each task's family."""
         return [self.graders[_question(task)].grade([(task, answer)])[0] for task, answer in pairs]
@@ -146,6 +166,14 @@ class MixedGrader(AnswerGrader):
     def identity(self) -> dict[str, Any]:
         """As its first family's."""
         return dict(next(iter(self.graders.values())).identity())
+
+
+def _numeric(family: str, options: Mapping[str, Any]) -> bool:
+    """Whether a family's first answers are numbers; not those of the tasks, so that size and seed change no rule."""
+    import reasoning_gym  # noqa: PLC0415 - as in `generated_tasks`
+
+    probe = reasoning_gym.create_dataset(family, size=PROBED, seed=0, **options)
+    return all(final_answer(answer) == answer for answer in (str(probe[i]["answer"]) for i in range(PROBED)))
 
 
 def _question(task: Task) -> str:

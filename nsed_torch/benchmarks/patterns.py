@@ -82,7 +82,7 @@ class PatternGrader:
     Args:
         probed: task id -> the pattern that the prompt tempts into.
         patterns: "own" asks about that one, "all" about all six; wrong is an answer that shows any.
-        judge: name of the agent that annotates; None is the ensemble's first.
+        judge: name of the agent that annotates; None is the first that may judge.
         ensemble: where the agent is found; as the next two, set by `asking`.
         prompts: with the template `pattern`.
         seed: the run's.
@@ -106,14 +106,13 @@ class PatternGrader:
         """The grader with an agent to ask; calls go through the ensemble's call log.
 
         Raises:
-            ValueError: if the ensemble has no agent of the judge's name.
+            ValueError: if the ensemble has no judge of that name, or none at all.
         """
-        names = [agent.name for agent in ensemble.agents]
-        judge = names[0] if self.judge is None else self.judge
+        names = [agent.name for agent in ensemble.judges]
+        judge = next(iter(names), None) if self.judge is None else self.judge
         if judge not in names:
-            raise ValueError(
-                f"expected a judge out of {', '.join(names)}, got {judge!r}: name an agent, or null for the first"
-            )
+            known = ", ".join(names) or "none"
+            raise ValueError(f"expected a judge out of {known}, got {judge!r}: name an agent, or null for the first")
         return replace(self, judge=judge, ensemble=ensemble, prompts=prompts, seed=seed)
 
     def extract(self, task: Task, text: str) -> str | None:
@@ -150,7 +149,7 @@ class PatternGrader:
                 seed=seed,
             )
             template = self.prompts.fingerprint("pattern")
-            requests.append(RateRequest(judge.name, messages, points, YES_OR_NO, seed, judge.adapter, template))
+            requests.append(RateRequest(judge.name, messages, points, YES_OR_NO, seed, judge.rating_adapter, template))
         return [_verdict(rating.values) for rating in self.ensemble.rate(requests)]
 
     def identity(self) -> dict[str, Any]:
@@ -160,7 +159,7 @@ class PatternGrader:
         if self.ensemble is None or self.prompts is None or self.judge is None:
             return identity
         judge = self.ensemble.agent(self.judge)
-        model = dict(self.ensemble.engine(judge).identity(judge.adapter))
+        model = dict(self.ensemble.engine(judge).identity(judge.rating_adapter))
         return {**identity, "model": model, "template": self.prompts.fingerprint("pattern")}
 
 

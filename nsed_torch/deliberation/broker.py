@@ -17,12 +17,10 @@ from nsed_torch.deliberation.rating import JudgeQuestion
 from nsed_torch.deliberation.track_record import Bench, bench, observe, seated, with_bench, worth
 from nsed_torch.nn import KnapsackBroker, Telemetry, Utility
 from nsed_torch.nn.telemetry import FEATURES
-from nsed_torch.records import Round, Task, Usage
+from nsed_torch.records import ROLES, Round, Task, Usage
 
 RESOURCES = ("money", "tokens", "memory")
 """US$, tokens read and written, GiB of weights."""
-
-ROLES = ("proposer", "judge")
 
 MARKUP = 16
 """Tokens a chat template may add to a message."""
@@ -78,7 +76,7 @@ class Broker(nn.Module):
         max_proposers: most proposers; None is all agents.
         min_judges: fewest judges.
         max_judges: most judges; None is all agents.
-        utility: what agents are worth, its roles in the order of `ROLES`; None is one for everybody.
+        utility: what agents are worth, its roles in the order of `records.ROLES`; None is one for everybody.
         telemetry: how they have been doing; None keeps no record, and nobody sits out.
         telemetry_file: JSON that the telemetry is saved to after every round; loading it is the caller's.
 
@@ -183,13 +181,15 @@ class Broker(nn.Module):
 
         Raises:
             InfeasibleBudgetError: if what is left pays for no team of the least size; names the resource.
-            ValueError: if the ensemble is smaller than that team.
+            ValueError: if the ensemble has fewer agents for a role than that team.
         """
         agents = cell.ensemble.agents
-        for role, least in zip(ROLES, self.minimum, strict=True):
-            if least > len(agents):
-                raise ValueError(f"broker: expected min_{role}s of at most {len(agents)}, the ensemble's, got {least}")
-        maximum = [len(agents) if m is None else min(m, len(agents)) for m in self.maximum]
+        may = torch.tensor([[role in agent.roles for role in ROLES] for agent in agents])
+        have = may.sum(0).tolist()
+        for role, least, most in zip(ROLES, self.minimum, have, strict=True):
+            if least > most:
+                raise ValueError(f"broker: expected min_{role}s of at most {most}, the ensemble's, got {least}")
+        maximum = [h if m is None else min(m, h) for m, h in zip(self.maximum, have, strict=True)]
         costs = round_costs(task, cell, proposers=maximum[0])
         names = list(cell.ensemble.engines)
         weights = torch.tensor([engine.memory_bytes() / 2**30 for engine in cell.ensemble.engines.values()])
@@ -212,15 +212,15 @@ class Broker(nn.Module):
             return team[0]
 
         everybody = [agent.name for agent in agents]
-        chosen = seated(solve, self.bench() if sits_out is None else sits_out, everybody, max(self.minimum))
+        chosen = seated(solve, self.bench() if sits_out is None else sits_out, everybody, may, self.minimum)
         proposers, judges = (tuple(chosen[:, role].nonzero()[:, 0].tolist()) for role in range(len(ROLES)))
         return Team(proposers, judges)
 
 
 def full_team(ensemble: Ensemble) -> Team:
-    """Everybody in every role, as in the published runs."""
-    everybody = tuple(range(len(ensemble)))
-    return Team(everybody, everybody)
+    """Everybody in every role that it may take; in the published runs that is every role."""
+    proposers, judges = (tuple(i for i, a in enumerate(ensemble.agents) if role in a.roles) for role in ROLES)
+    return Team(proposers, judges)
 
 
 def round_costs(task: Task, cell: MacroRNNCell, proposers: int) -> Float[Tensor, "agent role resource"]:
@@ -231,18 +231,18 @@ def round_costs(task: Task, cell: MacroRNNCell, proposers: int) -> Float[Tensor,
         cell: knows the agents, the prompts and how ratings are made.
         proposers: most answers a judge may have to read.
     """
-    agents = cell.ensemble.agents
-    longest = max(agent.decoding.max_new_tokens for agent in agents)
+    authors = cell.ensemble.proposers
+    longest = max(agent.decoding.max_new_tokens for agent in authors)
     filler = " ".join(["word"] * longest)
     rows = []
-    for agent in agents:
+    for agent in cell.ensemble.agents:
         engine = cell.ensemble.engine(agent)
-        critics = len(agents) - 1 if cell.rating.written_tokens else 0
+        critics = sum(judge != agent for judge in cell.ensemble.judges) if cell.rating.written_tokens else 0
         read = _proposal_texts(task, cell.prompts, agent.persona, slots=cell.consensus.slots, critics=critics)
         criticism = cell.rating.written_tokens * critics
         tokens = sum(engine.count_tokens(text) for text in read) + cell.memory_tokens + criticism + 2 * MARKUP
         answers = (filler,) * proposers
-        longest_name = max((a.name for a in agents), key=engine.count_tokens)
+        longest_name = max((a.name for a in authors), key=engine.count_tokens)
         names = None if cell.anonymous else (longest_name,) * proposers
         question = JudgeQuestion(agent, task.question, answers, seed=0, names=names)
         judged_read, judged_written = cell.rating.most_tokens(cell.prompts, engine, question)

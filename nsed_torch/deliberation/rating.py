@@ -120,7 +120,7 @@ class VerdictRating:
                     candidates=candidates,
                     scale=self.scale,
                     seed=question.seed,
-                    adapter=question.judge.adapter,
+                    adapter=question.judge.rating_adapter,
                     template=template,
                 )
             )
@@ -182,7 +182,7 @@ class CritiqueRating:
                     messages=_append(messages, candidate),
                     decoding=self.decoding,
                     seed=question.seed + i,
-                    adapter=question.judge.adapter,
+                    adapter=question.judge.rating_adapter,
                     template=template,
                 )
                 for i, candidate in enumerate(candidates)

@@ -23,30 +23,37 @@ def bench(telemetry: Telemetry) -> Bench:
 
 
 def seated(
-    solve: Callable[[Bool[Tensor, "1 agent"]], Tensor], sits_out: Bench, agents: Sequence[str], least: int
+    solve: Callable[[Bool[Tensor, "1 agent role"]], Tensor],
+    sits_out: Bench,
+    agents: Sequence[str],
+    may: Bool[Tensor, "agent role"],
+    minimum: Sequence[int],
 ) -> Tensor:
     """The team of those who do not sit out, if they make one; else as few as need be are called back.
 
-    They are called back one by one, whoever would be back first in front, until there are as many agents as a role
+    They are called back one by one, whoever would be back first in front, until there are as many agents as every role
     needs and a team that the budget pays for. So a bench never ends a task that could go on without it. Ours.
 
     Args:
-        solve: the team out of those marked True.
+        solve: the team out of those marked True, in the roles marked so.
         sits_out: the bench.
         agents: names, in the ensemble's order.
-        least: agents that the largest role needs.
+        may: which roles each of them may take.
+        minimum: agents that each role needs.
 
     Raises:
         InfeasibleBudgetError: if not even everybody makes a team that the budget pays for.
     """
 
     def without(benched: Sequence[str]) -> Tensor:
-        return torch.tensor([[name not in benched for name in agents]])
+        return (torch.tensor([name not in benched for name in agents])[:, None] & may)[None]
 
     benched = list(sits_out)
-    for back in range(max(least - len(agents) + len(benched), 0), len(benched)):
-        with suppress(InfeasibleBudgetError):
-            return solve(without(benched[back:]))
+    for back in range(len(benched)):
+        available = without(benched[back:])
+        if (available.sum(1) >= torch.tensor(minimum)).all():
+            with suppress(InfeasibleBudgetError):
+                return solve(available)
     return solve(without([]))
 
 

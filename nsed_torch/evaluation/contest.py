@@ -101,11 +101,11 @@ class Contest:
         budgets = {o.task: o.usage.tokens for o in found.get(DELIBERATION, [])} if self.equal_tokens else None
         singles = []
         if set(names) - {DELIBERATION}:
-            for agent in cell.ensemble.agents:
+            for agent in cell.ensemble.proposers:
                 run = _on(Single(agent.name), panel, None)
                 singles += self._stage(f"{SINGLE}:{agent.name}", run)
         found[SINGLE] = singles
-        leads = cross_fitted_leads(singles, [agent.name for agent in cell.ensemble.agents])
+        leads = cross_fitted_leads(singles, [agent.name for agent in cell.ensemble.proposers])
         if BEST_SINGLE in names:
             found[BEST_SINGLE] = best_single(singles, leads)
         panel = replace(panel, leads=leads)

@@ -10,6 +10,7 @@ from omegaconf import DictConfig
 from torch import nn
 
 from nsed_torch.agents import Agent, Decoding, Encoder, Ensemble, ResolvedWeights, resolve
+from nsed_torch.agents.ensemble import check_agents
 from nsed_torch.config import instantiate
 from nsed_torch.deliberation import Broker, MacroRNN, MacroRNNCell
 from nsed_torch.nn import VOTES, ConsensusCell, ForgetGate, Telemetry
@@ -128,19 +129,14 @@ def build_agents(cfg: DictConfig) -> list[Agent]:
     """The agents of an ensemble, checked before any weights are touched.
 
     Raises:
-        ValueError: for fewer than two agents, a setting agents do not have, or a backbone without an engine.
+        ValueError: for a setting agents do not have, and as `check_agents`.
     """
     settings, engines = cfg.get("agents") or {}, cfg.get("engines") or {}
     for name, node in (("agents", settings), ("engines", engines)):
         if not isinstance(node, Mapping):
             raise ValueError(f"ensemble.{name}: expected names with their settings, got {node!r}")
     agents = [build_agent(str(name), node) for name, node in settings.items()]
-    if len(agents) < 2:
-        raise ValueError(f"expected an ensemble of at least 2 agents, got {len(agents)}: add agents to it")
-    for agent in agents:
-        if agent.backbone not in engines:
-            known = ", ".join(map(str, engines)) or "none"
-            raise ValueError(f"agent {agent.name!r}: expected a backbone out of {known}, got {agent.backbone!r}")
+    check_agents(agents, [str(name) for name in engines])
     return agents
 
 
@@ -148,7 +144,7 @@ def build_agent(name: str, settings: Mapping[str, Any]) -> Agent:
     """One agent of an ensemble's `agents` node.
 
     Raises:
-        ValueError: for a setting that agents do not have.
+        ValueError: for a setting that agents do not have, and as `Agent`.
     """
     try:
         rest = dict(settings)

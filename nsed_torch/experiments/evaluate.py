@@ -156,7 +156,7 @@ def expected_costs(
     """
     cell = rnn.cell
     panel = Panel(cell.ensemble, cell.prompts, cell.rating, graded.grader, cell.seed)
-    singles = (expected_usage(Single(agent.name), panel, graded.tasks) for agent in cell.ensemble.agents)
+    singles = (expected_usage(Single(agent.name), panel, graded.tasks) for agent in cell.ensemble.proposers)
     known = {BEST_SINGLE: Usage, SINGLE: lambda: Usage.sum(singles)}
     known[DELIBERATION] = lambda: expected_deliberation(rnn, graded.tasks)
     costs: dict[str, Usage] = {}

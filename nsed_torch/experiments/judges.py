@@ -74,12 +74,12 @@ def tune_judges(
     )
     save_adapters(ensemble, out / "adapters")
     after = trainer.evaluate(parts["test"], batch=lora.batch)
-    rows = summary(before, after, [agent.name for agent in ensemble.agents])
+    rows = summary(before, after, [agent.name for agent in ensemble.judges])
     metrics = {
         "tasks": {name: len(part) for name, part in parts.items()},
         "data": table.digest,
         "candidates": len(table.agents),
-        "judges": {agent.name: dict(ensemble.engine(agent).identity(agent.adapter)) for agent in ensemble.agents},
+        "judges": {j.name: dict(ensemble.engine(j).identity(j.rating_adapter)) for j in ensemble.judges},
         "kept_step": kept,
         "seconds": round(time.perf_counter() - start, 1),
         "test": {name: {when: value._asdict() for when, value in row.items()} for name, row in rows.items()},
@@ -108,8 +108,8 @@ def held_out(table: RecordedAnswers, validation: int | None, test: int | None) -
 
 def save_adapters(ensemble: Ensemble, folder: Path) -> None:
     """One folder a judge."""
-    for agent in ensemble.agents:
-        save_adapter(ensemble.engine(agent), agent.adapter, folder / agent.name)  # type: ignore[arg-type]
+    for judge in ensemble.judges:
+        save_adapter(ensemble.engine(judge), judge.rating_adapter, folder / judge.name)  # type: ignore[arg-type]
 
 
 def summary(before: JudgeScores, after: JudgeScores, judges: list[str]) -> Summary:

@@ -82,7 +82,7 @@ def specialize(
     log = FileLog(folder / "log.jsonl")
     fine_tune(engine, examples, folder / "checkpoints", settings=settings, logs=[log])
     steps = [json.loads(line) for line in log.path.read_text(encoding="utf-8").splitlines()]
-    save_adapter(engine, ADAPTER, folder / "adapter")
+    save_adapter(engine, ADAPTER, folder / "adapter", dtype=lora.dtype)
     report("testing the adapter")
     after = learned.scores(engine, ADAPTER)
     metrics = {

@@ -47,7 +47,7 @@ class Broker(nn.Module, Generic[Answer]):
         maximum: Int[Tensor, "role"],
         opening: Float[Tensor, "backbone resource"] | None = None,
         backbone: Int[Tensor, "agent"] | None = None,
-        available: Bool[Tensor, "batch agent"] | None = None,
+        available: Bool[Tensor, "batch agent"] | Bool[Tensor, "batch agent role"] | None = None,
     ) -> Answer:
         """Teams for all tasks.
 
@@ -59,7 +59,7 @@ class Broker(nn.Module, Generic[Answer]):
             maximum: agents a role takes.
             opening: charge for each backbone that is used at all, at least 0; none if None.
             backbone: which one each agent uses; needed with opening.
-            available: False for agents that cannot take part; all can if None.
+            available: False for agents that cannot take part, or for the roles they cannot take; all can if None.
 
         Returns:
             Who takes which role: booleans [batch agent role], or a `SmoothedTeam` of the smoothed broker.
@@ -68,7 +68,7 @@ class Broker(nn.Module, Generic[Answer]):
             InfeasibleBudgetError: if no team fits a task's budgets.
             ValueError: if an argument is out of range, or a role needs more agents than are available.
         """
-        batch, agents, _ = utilities.shape
+        agents = utilities.shape[1]
         device = utilities.device
         if (opening is None) != (backbone is None):
             raise ValueError("broker: expected opening and backbone together, got one of them")
@@ -80,12 +80,14 @@ class Broker(nn.Module, Generic[Answer]):
                 f"broker: expected costs of {len(self.resources)} resources ({names}), got {costs.shape[-1]}"
             )
         if available is None:
-            available = torch.ones(batch, agents, dtype=torch.bool)
+            available = torch.ones_like(utilities, dtype=torch.bool)
+        if available.dim() < utilities.dim():
+            available = available[:, :, None].expand(utilities.shape)
         available = available.to(device)
         problem = Problem(
             self.resources,
-            torch.where(available[:, :, None], utilities, 0).double(),
-            torch.where(available[:, :, None, None], costs.to(device), 0).double(),
+            torch.where(available, utilities, 0).double(),
+            torch.where(available[..., None], costs.to(device), 0).double(),
             budgets.to(device).double(),
             minimum.to(device),
             maximum.to(device),
@@ -201,7 +203,7 @@ class SmoothedBroker(Broker[SmoothedTeam]):
         maximum: Int[Tensor, "role"],
         opening: Float[Tensor, "backbone resource"] | None = None,
         backbone: Int[Tensor, "agent"] | None = None,
-        available: Bool[Tensor, "batch agent"] | None = None,
+        available: Bool[Tensor, "batch agent"] | Bool[Tensor, "batch agent role"] | None = None,
     ) -> Bool[Tensor, "batch agent role"]:
         """The team within all budgets and role sizes that differs least from the shares, `sum |z - share|`.
 

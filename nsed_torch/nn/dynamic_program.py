@@ -125,7 +125,7 @@ def _table(
             source = axis - steps.needed(seat, backbones[seat.agent], state)[:, None]
             moved = seated.gather(2, source.clamp(min=0)[:, None].expand(-1, seated.shape[1], -1))
             branches.append(torch.where((source >= 0)[:, None], moved, -torch.inf))
-        can = problem.available[:, seat.agent, None, None, None]
+        can = problem.available[:, seat.agent, seat.role, None, None, None]
         gain = problem.utilities[:, seat.agent, seat.role, None, None, None]
         taken = torch.where(can, torch.stack(branches, 1) + gain, -torch.inf)
         takes.append(taken.isfinite() & (taken >= value - near[:, None, None, None]))

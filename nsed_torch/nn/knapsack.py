@@ -35,7 +35,7 @@ class Problem:
         maximum: agents a role takes.
         opening: charge for each backbone that is used at all.
         backbone: which one each agent uses.
-        available: who can take part.
+        available: who can take which role.
         slack: budgets are kept up to this share of them, the rounding of the dtype they came in.
 
     Raises:
@@ -50,7 +50,7 @@ class Problem:
     maximum: Int[Tensor, "role"]
     opening: Float[Tensor, "backbone resource"]
     backbone: Int[Tensor, "agent"]
-    available: Bool[Tensor, "batch agent"]
+    available: Bool[Tensor, "batch agent role"]
     slack: float
 
     def __post_init__(self) -> None:
@@ -78,9 +78,9 @@ class Problem:
         for role, (least, most) in enumerate(zip(self.minimum.tolist(), self.maximum.tolist(), strict=True)):
             if not 0 <= least <= most:
                 raise ValueError(f"broker: role {role}: expected 0 <= minimum <= maximum, got {least} and {most}")
-            few = have[have < least][:1].tolist()
-            fault = f"role {role}: expected {least} available agents, got {', '.join(map(str, few))}: lower its minimum"
-            self._refuse(have < least, fault)
+            few = have[:, role] < least
+            shown = ", ".join(map(str, have[few, role][:1].tolist()))
+            self._refuse(few, f"role {role}: expected {least} available agents, got {shown}: lower its minimum")
 
     def _refuse(self, wrong: Tensor, fault: str) -> None:
         """Name the first task that has an entry wrong."""
@@ -259,7 +259,7 @@ class _Knapsack:
         result = milp(
             goal,
             integrality=np.repeat([1, 0], [picks, backbones]),  # y follows z to a whole number
-            bounds=Bounds(0, np.concatenate([self.available.repeat(roles), np.ones(backbones)])),
+            bounds=Bounds(0, np.concatenate([self.available.ravel(), np.ones(backbones)])),
             constraints=limits,
             options={"mip_rel_gap": 0},
         )

@@ -73,12 +73,9 @@ def _charged(problem: Problem) -> Bool[Tensor, "backbone"]:
 
 def _system(problem: Problem, temperature: float) -> tuple[System, Float[Tensor, "batch resource"]]:
     """The problem at temperature 1 with rows of budgets, roles and links, and the scale of each budget row."""
-    batch, _, roles = problem.utilities.shape
-    charged = _charged(problem)
+    batch, charged = len(problem.utilities), _charged(problem)
     used_by = problem.backbone[:, None] == charged.nonzero()[:, 0]  # [agent, opened backbone]
-    column_mask = torch.cat(
-        [problem.available.repeat_interleave(roles, 1), problem.available.double() @ used_by.double() > 0], 1
-    )
+    column_mask = torch.cat([problem.available.flatten(1), problem.available.any(2).double() @ used_by.double() > 0], 1)
     gain = torch.cat(
         [problem.utilities.flatten(1) / temperature, problem.utilities.new_zeros(batch, used_by.shape[1])], 1
     )
@@ -117,30 +114,33 @@ def _budgets(problem: Problem, column_mask: Tensor) -> _Block:
 def _roles(problem: Problem) -> _Block:
     """Sizes: one row of equality where a role's bounds meet, else one for each bound that can bind."""
     batch, agents, roles = problem.utilities.shape
-    have = problem.available.double().sum(1)
-    rows, limits, equal = [], [], []
+    available = problem.available.double().sum(1)
+    rows, limits, equal, anybody = [], [], [], []
     bounds = zip(problem.minimum.tolist(), problem.maximum.tolist(), strict=True)
     for role, (least, most) in enumerate(bounds):
         row = problem.utilities.new_zeros(agents, roles)
         row[:, role] = 1
+        have = available[:, role]
         if least == most:
             rows.append(row)
             limits.append(torch.full_like(have, least).clamp(min=NEAR).minimum(have - NEAR))
             equal.append(True)
+            anybody.append(have > 0)
             continue
         for sign, bound, binds in ((1, most, most < agents), (-1, -least, least > 0)):
             if binds:
                 rows.append(sign * row)
                 limits.append(torch.full_like(have, bound) + NEAR)
                 equal.append(False)
+                anybody.append(have > 0)
     width = int(_charged(problem).sum())
     block = problem.utilities.new_zeros(batch, len(rows), agents * roles + width)
     if rows:
         block[:, :, : agents * roles] = torch.stack(rows).flatten(1)
     stacked = torch.stack(limits, 1) if limits else problem.utilities.new_zeros(batch, 0)
-    kind = torch.tensor(equal, dtype=torch.bool, device=have.device)
-    anybody = (have > 0)[:, None].expand(-1, len(rows))
-    return _Block(block, stacked, anybody, kind, stacked)
+    kind = torch.tensor(equal, dtype=torch.bool, device=available.device)
+    mask = torch.stack(anybody, 1) if anybody else torch.zeros_like(stacked, dtype=torch.bool)
+    return _Block(block, stacked, mask, kind, stacked)
 
 
 def _links(problem: Problem, used_by: Tensor) -> _Block:
@@ -151,5 +151,5 @@ def _links(problem: Problem, used_by: Tensor) -> _Block:
     linked = opens.any(1)
     rows = torch.cat([picks, -opens.to(picks)], 1)[linked].expand(batch, -1, -1)
     limits = torch.full_like(rows[..., 0], NEAR)
-    mask = problem.available.repeat_interleave(roles, 1)[:, linked]
+    mask = problem.available.flatten(1)[:, linked]
     return _Block(rows, limits, mask, torch.zeros(rows.shape[1], dtype=torch.bool, device=rows.device), limits)

@@ -6,6 +6,7 @@ from nsed_torch.records.outcome import Outcome, Verdict, read_outcomes
 from nsed_torch.records.task import Task
 from nsed_torch.records.trace import Trace, TraceWriter, read_embeddings, read_traces
 from nsed_torch.records.transcript import (
+    ROLES,
     AgentRecord,
     Critique,
     MemorySlot,
@@ -16,6 +17,7 @@ from nsed_torch.records.transcript import (
 )
 
 __all__ = [
+    "ROLES",
     "AgentRecord",
     "CallLog",
     "CallLogError",

@@ -18,6 +18,9 @@ from nsed_torch.records.task import Task
 SCHEMA_VERSION = 1
 """Raised by one when a field changes its meaning or goes away; new fields alone leave it."""
 
+ROLES = ("proposer", "judge")
+"""What an agent may be in a round."""
+
 
 @dataclass(frozen=True)
 class Usage:
@@ -54,7 +57,8 @@ class AgentRecord:
     """Who took part: name, persona, and the whole identity of the model behind it.
 
     `identity` holds what tells one model from another (backbone, revision, quantization, dtype, adapter);
-    `decoding` the sampling settings; prices are in US$ per million tokens.
+    `decoding` the sampling settings; prices are in US$ per million tokens. `roles` are those that it may take;
+    `judge_identity` tells the model that rates for it, None where that is the same one.
     """
 
     name: str
@@ -64,6 +68,8 @@ class AgentRecord:
     decoding: dict[str, Any]
     prompt_price: float = 0.0
     completion_price: float = 0.0
+    roles: list[str] = field(default_factory=lambda: list(ROLES))
+    judge_identity: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def contested(table: RecordedAnswers) -> RecordedAnswers:
 def give_adapters(
     ensemble: Ensemble, *, rank: int = 8, alpha: float = 16.0, targets: Sequence[str], seed: int = 0
 ) -> Ensemble:
-    """The same agents on the same engines, each with an adapter: its own if it has one, else a fresh one of its name.
+    """The same agents on the same engines, each judge with an adapter: its own, else a fresh one of its name.
 
     Args:
         ensemble: agents of `TransformersEngine`s.
@@ -47,19 +47,21 @@ def give_adapters(
         seed: of fresh adapters, each drawing from its own stream.
 
     Raises:
-        ValueError: if an agent runs on another kind of engine, and as `add_adapter`.
+        ValueError: if a judge runs on another kind of engine, and as `add_adapter`.
     """
-    for agent in ensemble.agents:
+    given = {}
+    for agent in ensemble.judges:
         engine = ensemble.engine(agent)
         if not isinstance(engine, TransformersEngine):
             raise ValueError(
                 f"agent {agent.name!r}: expected a judge on a model in this process, got {type(engine).__name__}: "
                 "choose an ensemble of Transformers backbones"
             )
-        if agent.adapter is None:
+        if agent.rating_adapter is None:
             own = call_seed(seed, agent.name, "adapter") % 2**32
             add_adapter(engine, agent.name, rank=rank, alpha=alpha, targets=targets, seed=own)
-    agents = [replace(agent, adapter=agent.adapter or agent.name) for agent in ensemble.agents]
+            given[agent.name] = replace(agent, adapter=agent.name)
+    agents = [given.get(agent.name, agent) for agent in ensemble.agents]
     return Ensemble(ensemble.engines, agents, call_log=ensemble.call_log)
 
 
@@ -71,7 +73,7 @@ class JudgeTrainer:
     is `surprise` plus a share of `verdict_loss`. Nothing but the adapters learns.
 
     Args:
-        ensemble: agents with adapters, as from `give_adapters`; all of them rate.
+        ensemble: judges with adapters, as from `give_adapters`; whoever may not judge is left aside.
         rating: how verdicts are asked.
         prompts: the templates.
         vote: ratings and mask to ballots; signed quadratic if None.
@@ -79,7 +81,7 @@ class JudgeTrainer:
         seed: of orders, fences and batches.
 
     Raises:
-        ValueError: if an agent has no adapter or runs on another kind of engine.
+        ValueError: if nobody may judge, or a judge has no adapter or runs on another kind of engine.
     """
 
     def __init__(
@@ -96,13 +98,15 @@ class JudgeTrainer:
         self.verdict_weight = verdict_weight
         self.engines = {k: e for k, e in ensemble.engines.items() if isinstance(e, TransformersEngine)}
         self.parameters: dict[str, list[nn.Parameter]] = {}
-        for agent in ensemble.agents:
-            if agent.adapter is None or agent.backbone not in self.engines:
+        if not ensemble.judges:
+            raise ValueError("expected an agent that may judge, got none: give one the role judge")
+        for agent in ensemble.judges:
+            if agent.rating_adapter is None or agent.backbone not in self.engines:
                 raise ValueError(f"agent {agent.name!r}: expected a judge with an adapter; see give_adapters")
-            own = adapter_parameters(self.engines[agent.backbone], agent.adapter)
+            own = adapter_parameters(self.engines[agent.backbone], agent.rating_adapter)
             self.parameters[agent.name] = list(own.values())
         # One dimension, always 0: a fresh cell does not look at texts.
-        self.cell = ConsensusCell(1, len(ensemble), slots=1, vote=vote).double().requires_grad_(False)
+        self.cell = ConsensusCell(1, len(ensemble.judges), slots=1, vote=vote).double().requires_grad_(False)
 
     def ratings(self, table: RecordedAnswers, *, index: int = 1) -> Float[Tensor, "batch voter proposal"]:
         """What every judge thinks of every recorded answer; differentiable, NaN where there is no answer.
@@ -114,13 +118,13 @@ class JudgeTrainer:
         places, asked = [], []
         for i, task in enumerate(table.tasks):
             answers = table.answered[i].nonzero()[:, 0].tolist()
-            for v, judge in enumerate(self.ensemble.agents):
+            for v, judge in enumerate(self.ensemble.judges):
                 seed = call_seed(self.seed, task.id, index, judge.name, "rate")
                 order = random.Random(seed).sample(answers, len(answers))  # noqa: S311 - fairness, not secrecy
                 places.append([(i, v, j) for j in order])
                 asked.append(JudgeQuestion(judge, task.question, tuple(table.outputs[i][j] for j in order), seed))
         requests = self.rating.requests(self.prompts, asked)
-        shape = len(table), len(self.ensemble), len(table.agents)
+        shape = len(table), len(self.ensemble.judges), len(table.agents)
         ratings = torch.full(shape, math.nan, dtype=torch.float64)
         for name, engine in self.engines.items():
             mine = [k for k, q in enumerate(asked) if q.judge.backbone == name and q.candidates]

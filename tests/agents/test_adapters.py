@@ -79,6 +79,40 @@ def test_a_saved_adapter_comes_back_with_its_ratings_and_its_fingerprint(engine,
         assert_close(weights[name.removeprefix("model.").replace(".judge", "")], parameter, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_on_disk_is_rounded_once(engine, load_tiny, rated, tmp_path, dtype):
+    """Loaded in float32; saved again it has the same bytes, so the same fingerprint."""
+    add_adapter(engine, "judge", rank=2)
+    shake(engine, "judge")
+    save_adapter(engine, "judge", tmp_path / "whole")
+    save_adapter(engine, "judge", tmp_path / "half", dtype=dtype)
+    whole, half = (load_file(tmp_path / name / "adapter_model.safetensors") for name in ("whole", "half"))
+    assert {str(value.dtype) for value in half.values()} == {f"torch.{dtype}"}
+    for name, value in whole.items():
+        assert torch.equal(half[name], value.to(half[name].dtype))
+    quantization = engine.identity(None)["quantization"]
+    again = load_tiny(quantization=quantization, adapters={"judge": str(tmp_path / "half")})
+    for name, parameter in adapter_parameters(again, "judge").items():
+        assert parameter.dtype == torch.float32
+        assert torch.equal(parameter, half[name.removeprefix("model.").replace(".judge", "")].float())
+    save_adapter(again, "judge", tmp_path / "again", dtype=dtype)
+    for file in ("adapter_config.json", "adapter_model.safetensors"):
+        assert (tmp_path / "again" / file).read_bytes() == (tmp_path / "half" / file).read_bytes()
+    third = load_tiny(quantization=quantization, adapters={"judge": str(tmp_path / "again")})
+    assert third.identity("judge") == again.identity("judge") != engine.identity("judge")
+    assert rated(third, "judge") == rated(again, "judge") == pytest.approx(rated(engine, "judge"), abs=0.02)
+    room = [(tmp_path / name / "adapter_model.safetensors").stat().st_size for name in ("half", "whole")]
+    assert room[0] < 0.75 * room[1]  # the names of so few numbers weigh as well
+
+
+def test_a_saved_adapter_names_no_place_of_this_machine(load_tiny, tiny_folder, tmp_path):
+    engine = load_tiny()
+    add_adapter(engine, "judge")
+    save_adapter(engine, "judge", tmp_path / "judge")
+    config = (tmp_path / "judge" / "adapter_config.json").read_text()
+    assert not [part for part in (tmp_path, tiny_folder, *tiny_folder.parents[:-1]) if str(part) in config]
+
+
 def test_an_adapter_that_has_learned_is_another_one_to_the_call_log(load_tiny):
     engine = load_tiny()
     add_adapter(engine, "judge")
@@ -134,4 +168,6 @@ def test_faults_are_one_line(load_tiny, fails):
         add_adapter(engine, "x", targets=[])
     with fails("expected one of the backbone's adapters (judge), got 'x'"):
         save_adapter(engine, "x", "nowhere")
+    with fails("expected an adapter's dtype out of float32, bfloat16, float16, got 'int8'"):
+        save_adapter(engine, "judge", "nowhere", dtype="int8")
     assert set(engine.adapters) == {"judge"}

@@ -219,11 +219,47 @@ def test_it_knows_its_agents_and_the_longest_count(ensemble, engines):
         ([AGENTS[0], AGENTS[0]], "expected agents with different names, got ['a', 'a']"),
         ([AGENTS[0], Agent("b", "three")], "agent 'b': expected a backbone out of one, two, got 'three'"),
         ([AGENTS[0], Agent("b", "one", adapter="x")], "expected a loaded adapter, got 'x'"),
+        ([AGENTS[0], Agent("b", "one", judge_adapter="x")], "expected a loaded adapter, got 'x'"),
+        (
+            [replace(agent, roles=("judge",)) for agent in AGENTS],
+            "expected an agent that may propose, got 3 judges: give one the role proposer",
+        ),
     ],
 )
 def test_an_impossible_ensemble_is_one_line(engines, agents, text, fails):
     with fails(text):
         Ensemble(engines, agents)
+
+
+@pytest.mark.parametrize(
+    ("roles", "shown"),
+    [([], "[]"), ("judge", "'judge'"), (["judge", "boss"], "['judge', 'boss']"), (None, "None"), ((1,), "(1,)")],
+)
+def test_roles_that_there_are_not_are_one_line(roles, shown, fails):
+    with fails(f"agent 'a': expected roles out of [proposer, judge], got {shown}: correct them"):
+        Agent("a", "one", roles=roles)
+
+
+def test_roles_and_the_judges_adapter_are_recorded_and_change_no_key(engines, ask, judge):
+    """Lists become tuples in one order; calls that were made before answer agents that may do less."""
+    agents = [
+        replace(AGENTS[0], roles=["judge", "proposer"]),
+        replace(AGENTS[1], roles=["proposer"]),
+        replace(AGENTS[0], name="c", roles=["judge"], judge_adapter="poet"),
+    ]
+    log = CallLog(None)
+    before = Ensemble(engines, [*AGENTS[:2], replace(AGENTS[0], name="c")], call_log=log)
+    asked = [ask("q", agent=name) for name in "abc"], [judge(["x"], agent="c")]
+    first = before.generate(asked[0]), before.rate(asked[1])
+    ensemble = Ensemble(engines, agents, call_log=log)
+    batches = len(engines["one"].batches)
+    assert (ensemble.generate(asked[0]), ensemble.rate(asked[1])) == first
+    assert len(engines["one"].batches) == batches
+    assert agents[0] == AGENTS[0]
+    assert ([a.name for a in ensemble.proposers], [a.name for a in ensemble.judges]) == (["a", "b"], ["a", "c"])
+    assert [r.roles for r in ensemble.records()] == [["proposer", "judge"], ["proposer"], ["judge"]]
+    assert [r.judge_identity for r in ensemble.records()] == [None, None, engines["one"].identity("poet")]
+    assert [a.rating_adapter for a in agents] == [None, "poet", "poet"]
 
 
 @pytest.mark.parametrize("name", ["smollm2.135m", "keys", ""])

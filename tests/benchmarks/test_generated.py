@@ -40,6 +40,61 @@ def test_other_solutions_that_the_family_knows_are_right():
     assert turned
 
 
+@pytest.mark.parametrize(
+    ("family", "text", "answer"),
+    [
+        ("word_sorting", "acute, go, hundred", "acute, go, hundred"),
+        ("word_sorting", "First I sort them.\n\n**acute, go, hundred.**\n  \n", "acute, go, hundred"),
+        ("word_sorting", "Answer: go, hundred\nThat is all.", "go, hundred"),
+        ("word_sorting", r"\boxed{go}" + "\nDone", "go"),
+        ("word_sorting", "#### go\nDone", "go"),
+        ("word_sorting", " \n", None),
+        ("word_sorting", "", None),
+        ("family_relationships", "husband", "husband"),
+        ("syllogism", "Yes.", "Yes"),
+        ("calendar_arithmetic", "Friday", "Friday"),  # some of its answers are numbers
+        ("spiral_matrix", "1 2 3", "1 2 3"),
+        ("chain_sum", "It is 7, I think", "7"),
+        ("chain_sum", "I think.", None),
+        ("chain_sum", "The answer is eight", "eight"),
+    ],
+)
+def test_a_final_answer_in_words_is_marked_or_the_last_line(family, text, answer):
+    graded = generated_tasks(family, 1, seed=5)
+    mixed = mixed_tasks({"gcd": {}, family: {}}, 2)
+    task = next(task for task in mixed.tasks if mixed.strata[task.id] == family)
+    assert graded.grader.extract(graded.tasks[0], text) == mixed.grader.extract(task, text) == answer
+
+
+@pytest.mark.parametrize("family", ["word_sorting", "family_relationships", "calendar_arithmetic", "chain_sum"])
+def test_a_target_by_itself_is_a_right_answer(family):
+    graded = generated_tasks(family, 8, seed=2)
+    said = [(task, graded.grader.extract(task, f"Let me see.\n{task.target}\n")) for task in graded.tasks]
+    assert graded.verdicts(said) == [Verdict.RIGHT] * 8
+
+
+def test_the_rule_of_a_family_is_the_same_for_any_size_and_seed():
+    """The first item of calendar_arithmetic may be a number, or not."""
+    graders = [generated_tasks("calendar_arithmetic", size, seed).grader for seed in range(4) for size in (1, 4)]
+    assert {grader.numeric for grader in graders} == {False}
+    assert len({entry["answer"].isdigit() for grader in graders for entry in grader.entries.values()}) == 2
+    assert generated_tasks("gcd", 1).grader.numeric
+
+
+def test_equal_answers_of_a_mixed_task_are_those_of_its_family():
+    graded = mixed_tasks({"word_sorting": {}, "chain_sum": {}}, 2)
+    for task in graded.tasks:
+        assert graded.grader.classes(task, ["go, Hundred", None, "x", "go,  hundred"]) == [0, -1, 1, 0]
+
+
+@pytest.mark.parametrize("family", ["chain_sum", "word_sorting"])
+def test_near_seeds_share_no_questions(family):
+    """reasoning-gym draws item i from the sum of seed and i."""
+    questions = [{task.question for task in generated_tasks(family, 30, seed).tasks} for seed in (0, 1, 2, 29)]
+    assert len(set.union(*questions)) == sum(map(len, questions))
+    assert [task.id for task in generated_tasks(family, 2, 1).tasks] == [f"{family}-1-0", f"{family}-1-1"]
+
+
 @pytest.mark.parametrize(("families", "size"), [({}, 5), (FAMILIES, 2)])
 def test_a_task_for_every_family(families, size):
     with pytest.raises(ValueError, match=f"expected one family or more and a task for each, got .* size={size}"):

@@ -10,7 +10,7 @@ from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, Scripted
 from nsed_torch.benchmarks import AnswerGrader, Equality, GradedTasks, load_traces
 from nsed_torch.deliberation import Broker, MacroRNN, MacroRNNCell
 from nsed_torch.nn import ConsensusCell, EvidenceHalting
-from nsed_torch.records import Task, TraceWriter, read_traces
+from nsed_torch.records import ROLES, Task, TraceWriter, read_traces
 
 RULE = Equality(math_verify=False)
 TASKS = tuple(Task(f"How much is {i} times 7?", f"q{i}", str(7 * i)) for i in range(7))
@@ -34,9 +34,12 @@ def judge(request, candidate):
     return draw.uniform(-1, 1) * draw.choice([1, 1e-4, 1e-8, 1e-10])
 
 
-def team(budget=False):
+def team(budget=False, roles=(ROLES,) * 4):
     engine = ScriptedEngine(write, judge)
-    members = [Agent(name, "scripted", decoding=Decoding(max_new_tokens=8 * (i + 1))) for i, name in enumerate(NAMES)]
+    members = [
+        Agent(name, "scripted", decoding=Decoding(max_new_tokens=8 * (i + 1)), roles=roles[i])
+        for i, name in enumerate(NAMES)
+    ]
     encoder = HashedEncoder(8)
     consensus = ConsensusCell(8, agents=len(NAMES), slots=3).double()
     cell = MacroRNNCell(Ensemble({"scripted": engine}, members), encoder, consensus, seed=3)
@@ -53,9 +56,24 @@ def collected(folder, **options):
     return list(read_traces(folder))
 
 
-@pytest.mark.parametrize("budget", [False, True])
-def test_a_fresh_cell_decides_again_what_the_transcripts_say(tmp_path, budget):
-    traces = collected(tmp_path, budget=budget)
+SOME = (("judge",), ("proposer",), ROLES, ("proposer",))
+
+
+def test_a_judge_that_proposes_nothing_has_a_row_and_no_column(tmp_path):
+    """Indices are the ensemble's; it answered nothing and was right nowhere."""
+    collected(tmp_path, roles=SOME)
+    episodes = load_traces(tmp_path)
+    assert episodes.agents == NAMES
+    assert {tuple(row) for row in episodes.authors[episodes.round_mask].tolist()} == {(1, 2, 3)}
+    assert {tuple(row) for row in episodes.voters[episodes.round_mask].tolist()} == {(0, 2)}
+    right, answered = episodes.by_agent()
+    assert not right[:, 0].any()
+    assert answered.any(0).tolist() == [False, True, True, True]
+
+
+@pytest.mark.parametrize("options", [{}, {"budget": True}, {"roles": SOME}])
+def test_a_fresh_cell_decides_again_what_the_transcripts_say(tmp_path, options):
+    traces = collected(tmp_path, **options)
     episodes = load_traces(tmp_path)
     lengths = {len(trace.transcript.rounds) for trace in traces}
     assert len(lengths) > 1

@@ -8,16 +8,18 @@ from nsed_torch.agents import Agent, ContextWindowError, Ensemble, HashedEncoder
 from nsed_torch.benchmarks import AnswerGrader, Equality, GradedTasks, LoggedGrader
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
 from nsed_torch.evaluation.contest import Contest, Shard
+from nsed_torch.evaluation.insight import insight
 from nsed_torch.evaluation.methods import Answer, Plurality
+from nsed_torch.experiments.evaluate import expected_costs
 from nsed_torch.nn import ConsensusCell, FixedHalting
-from nsed_torch.records import CallLog, Task, Usage, Verdict
+from nsed_torch.records import ROLES, CallLog, Task, Usage, Verdict
 
 RULE = Equality(math_verify=False)
 TASKS = tuple(Task(f"How much is {i} times 7?", f"q{i}", str(7 * i)) for i in range(6))
 AGENTS = ("ada", "ben", "cleo")
 
 
-def contest(methods=None, *, poison="", log=None, calls=None, **settings):
+def contest(methods=None, *, poison="", log=None, calls=None, roles=None, **settings):
     """ada is right on even questions, ben on odd ones, cleo always; whoever reads the poison breaks."""
 
     def write(request):
@@ -34,7 +36,8 @@ def contest(methods=None, *, poison="", log=None, calls=None, **settings):
         return random.Random(f"{request.seed}{candidate}").uniform(-1, 1)
 
     log = CallLog(None) if log is None else log
-    ensemble = Ensemble({"s": ScriptedEngine(write, judge)}, [Agent(name, "s") for name in AGENTS], call_log=log)
+    agents = [Agent(name, "s", roles=(roles or {}).get(name, ROLES)) for name in AGENTS]
+    ensemble = Ensemble({"s": ScriptedEngine(write, judge)}, agents, call_log=log)
     cell = MacroRNNCell(ensemble, HashedEncoder(8), ConsensusCell(8, agents=3).double(), seed=5)
     graded = GradedTasks(TASKS, LoggedGrader(AnswerGrader(RULE), log), {}, strata={"q1": "odd"}).repeated(1)
     return Contest(MacroRNN(cell, halting=FixedHalting(2)), graded, methods or {}, **{"batch_tasks": 4} | settings)
@@ -63,6 +66,28 @@ def test_every_method_has_an_outcome_for_every_task_in_order():
         assert (outcome.text, outcome.usage) == (transcript.answer, transcript.usage)
         assert outcome.usage.calls == 2 * (3 + 3)
         assert outcome.score == trace.grades[-1][transcript.rounds[-1].winner]
+
+
+def test_who_only_judges_is_no_single_and_leads_nobody():
+    """ada and ben propose, cleo, who would be right on everything, only judges them."""
+    roles = {"ada": ("proposer",), "ben": ("proposer",), "cleo": ("judge",)}
+    calls, leads = [], {}
+
+    def method(panel, tasks, budgets):
+        leads.update({task.id: panel.lead(task).name for task in tasks})
+        return [Answer("", Usage()) for _ in tasks]
+
+    run = contest({"mine": method}, roles=roles, calls=calls)
+    result = run.run(["deliberation", "single", "best_single", "mine"])
+    assert list(by_method(result.outcomes)) == ["deliberation", "single:ada", "single:ben", "best_single", "mine"]
+    assert {request.agent for request in calls} == {"ada", "ben"}
+    assert set(leads.values()) <= {"ada", "ben"}
+    for trace in result.traces:
+        assert {(*r.proposers, *r.voters) for r in trace.transcript.rounds} == {("ada", "ben", "cleo")}
+    told = insight(result.traces)
+    assert (set(told.p_g.agents), set(told.p_v.judges)) == ({"ada", "ben"}, {"cleo"})
+    costs = expected_costs(run.rnn, run.graded, {}, ["deliberation", "single"], equal_tokens=True)
+    assert (costs["deliberation"].calls, costs["single"].calls) == (6 * 2 * (2 + 1), 6 * 2)
 
 
 def test_methods_get_the_tokens_that_deliberation_took_or_their_own_size():

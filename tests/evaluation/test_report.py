@@ -51,6 +51,38 @@ def test_team_names_model_quantization_and_decoding(page):
         assert expected in team
 
 
+def test_roles_and_the_judges_model_are_shown_where_they_are_not_the_usual(page):
+    assert "takes part as" not in page.words("ul", class_="team")[0]
+    whole = example()
+    ada, ben, cleo = whole.agents
+    agents = [
+        dataclasses.replace(ada, roles=["judge"]),
+        dataclasses.replace(ben, judge_identity={**ben.identity, "adapter": "f00d"}),
+        cleo,
+    ]
+    rounds = [
+        dataclasses.replace(
+            turn,
+            proposers=turn.proposers[1:],
+            proposals=turn.proposals[1:],
+            ratings=[row[1:] for row in turn.ratings],
+            vote_mask=[row[1:] for row in turn.vote_mask],
+            ballots=[row[1:] for row in turn.ballots],
+            support=turn.support[1:],
+            consensus=turn.consensus[1:],
+            controversy=turn.controversy[1:],
+            critiques=[],
+        )
+        for turn in whole.rounds
+    ]
+    shown = Page(render_report([dataclasses.replace(whole, agents=agents, rounds=rounds)]))
+    team = shown.words("ul", class_="team")[0]
+    assert team.count("takes part as judge only") == team.count("takes part as") == 1
+    assert "Ben as a judge: smollm2-135m" in shown.words("summary")
+    assert any("adapter f00d" in text for text in shown.words("details"))
+    assert "Ada reliability 1.12 -0.78 ballot -0.84 -0.33 ballot -0.55" in shown.words("tr")
+
+
 def test_every_cell_of_the_vote_matrix_says_what_it_is(page):
     rows = page.words("tr")
     assert "Ada reliability 1.12 own -0.78 ballot -0.84 -0.33 ballot -0.55" in rows

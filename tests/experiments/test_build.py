@@ -1,6 +1,7 @@
 """From a composed config to built parts."""
 
 import json
+import re
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from nsed_torch.agents import Agent, Decoding, HashedEncoder
-from nsed_torch.config import conf_dir, register
+from nsed_torch.config import conf_dir, expert_folder, register
 from nsed_torch.deliberation import Broker, CritiqueRating, VerdictRating
 from nsed_torch.experiments.build import build_agent, build_agents, build_ensemble, build_rnn, consensus_cell
 from nsed_torch.nn import EvidenceHalting, FixedHalting
@@ -91,6 +92,29 @@ def test_an_agent_is_what_its_node_says():
     assert build_agent("ada", node) == Agent("ada", "b", "p", Decoding(temperature=0.1), prompt_price=2.0)
 
 
+def test_the_experts_propose_and_the_verifier_judges():
+    """A missing adapter is found when it is loaded, in one line that says where it was looked for."""
+    register()
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        config = compose("deliberate", overrides=["ensemble=experts"]).ensemble
+    agents = build_agents(config)
+    assert {agent.name: agent.roles for agent in agents if agent.roles != ("proposer",)} == {"verifier": ("judge",)}
+    assert {agent.decoding for agent in agents} == {Decoding(max_new_tokens=24, temperature=0.3)}
+    engine = config.engines.smollm2
+    assert engine.quantization == "none"
+    assert {agent.adapter for agent in agents} == set(engine.adapters)
+    assert all(path == expert_folder(name) for name, path in engine.adapters.items())
+    engine.adapters = {"nobody": "${experts:nobody}"}
+    folder = re.escape(expert_folder("nobody"))
+    with pytest.raises(ValueError, match=f"^adapter 'nobody': expected adapter_model.safetensors in {folder}: "):
+        build_ensemble(config)
+
+
+def test_roles_come_as_a_list():
+    node = OmegaConf.create({"backbone": "b", "roles": ["judge"], "judge_adapter": "x"})
+    assert build_agent("ada", node) == Agent("ada", "b", roles=("judge",), judge_adapter="x")
+
+
 @pytest.mark.parametrize(
     ("ensemble", "line"),
     [
@@ -109,6 +133,14 @@ def test_an_agent_is_what_its_node_says():
         (
             {"agents": {"a": {"backbone": "x"}, "b": {"backbone": "x"}}},
             "agent 'a': expected a backbone out of b, got 'x'",
+        ),
+        (
+            {"agents": {"a": {"backbone": "b", "roles": "judge"}, "b": {"backbone": "b"}}},
+            "agent 'a': expected roles out of [proposer, judge], got 'judge'",
+        ),
+        (
+            {"agents": {name: {"backbone": "b", "roles": ["judge"]} for name in "ab"}},
+            "expected an agent that may propose, got 2 judges: give one the role proposer",
         ),
         (
             {"agents": {"a": {"backbone": "x", "decoding": {"top_k": 1}}}},

@@ -125,6 +125,16 @@ def test_no_answer_is_said_in_words(nsed, monkeypatch):
     assert out.endswith("\n(no agent gave an answer)\n")
 
 
+def test_an_agent_that_only_judges(nsed):
+    out, transcript = nsed.deliberate(QUESTION, "rounds=2", "+ensemble.agents.solver.roles=[judge]")
+    for record in transcript["rounds"]:
+        assert record["proposers"] == ["skeptic", "explainer"]
+        assert record["voters"] == ["solver", "skeptic", "explainer"]
+    assert "solver rates skeptic=" in out
+    assert [agent["roles"] for agent in transcript["agents"]] == [["judge"], *[["proposer", "judge"]] * 2]
+    assert nsed.ok("report", "run=run")
+
+
 SOLVER = "ensemble.agents.solver"
 
 
@@ -133,7 +143,7 @@ SOLVER = "ensemble.agents.solver"
     [
         (["question="], "expected a question, got an empty text"),
         ([], "expected a question, got an empty text"),
-        ([QUESTION, "ensemble=nobody"], "could not find 'ensemble/nobody'; available: demo, two_families"),
+        ([QUESTION, "ensemble=nobody"], "could not find 'ensemble/nobody'; available: demo, experts, two_families"),
         (
             [QUESTION, "~ensemble.agents.skeptic", "~ensemble.agents.explainer"],
             "expected an ensemble of at least 2 agents, got 1: add agents to it",

@@ -18,7 +18,11 @@ def brute(u, c, budget, least, most, opening, backbone, available):
     best = None
     for bits in itertools.product((1, 0), repeat=agents * roles):  # the lowest indices come first
         z = np.array(bits, dtype=bool).reshape(agents, roles)
-        if z[~available].any() or (z.sum(0) < least).any() or (z.sum(0) > most).any():
+        if (
+            (z & ~(available if available.ndim == 2 else available[:, None])).any()
+            or (z.sum(0) < least).any()
+            or (z.sum(0) > most).any()
+        ):
             continue
         used = np.unique(backbone[z.any(1)])
         spend = [math.fsum([*c[z][:, r], *opening[used, r]]) for r in range(c.shape[-1])]
@@ -46,7 +50,9 @@ def instance(rng):
     budget = rng.integers(0, 8, resources) if whole else rng.random(resources) * 8
     budget = np.where(rng.random(resources) < 0.2, np.inf, budget)
     available = rng.random(agents) < 0.85
-    least = np.minimum(rng.integers(0, 2, roles), available.sum())
+    if rng.random() < 0.3:  # not everybody in every role
+        available = available[:, None] & (rng.random((agents, roles)) < 0.7)
+    least = np.minimum(rng.integers(0, 2, roles), available.sum(0))
     most = least + rng.integers(0, 3, roles)
     return (
         u.astype(float), c.astype(float), budget, least, most, opening.astype(float),

@@ -21,7 +21,8 @@ def brute(u, c, budget, *, minimum, maximum, opening, backbone, available):
     spend = c.flatten(1) @ flat.T + (used.double() @ opening[:, 0])
     sizes = teams.sum(1)
     fits = ((sizes >= minimum) & (sizes <= maximum)).all(1) & (spend <= budget + 1e-9)
-    fits &= ~(teams.any(2) & ~available[:, None]).any(2)
+    may = (available if available.dim() == 3 else available[:, :, None]).expand(u.shape)
+    fits &= ~(teams & ~may[:, None]).flatten(2).any(2)
     value = torch.where(fits, value, -math.inf)
     best = value >= value.amax(1, keepdim=True) - 1e-8
     spend = torch.where(best & fits, spend, math.inf)
@@ -42,6 +43,9 @@ def batch(seed, tasks=64, *, mixed=False):
     backbone = torch.randint(0, backbones, (agents,), generator=g)
     available = torch.rand(tasks, agents, generator=g) < 0.85
     available[:, 0] |= ~available.any(1)
+    if seed % 3 == 0:  # not everybody in every role
+        available = available[:, :, None] & (torch.rand(tasks, agents, roles, generator=g) < 0.7)
+        minimum = torch.minimum(minimum, available.sum(1).amin(0))
     rest = {
         "minimum": minimum,
         "maximum": minimum + torch.randint(0, 4, (roles,), generator=g),

@@ -15,7 +15,9 @@ def instance(rng):
     """One task: agents of a few backbones, several roles and resources, some budgets without limit."""
     agents, roles, resources, backbones = (int(rng.integers(1, n)) for n in (7, 3, 4, 4))
     available = torch.from_numpy(rng.random((1, agents)) < 0.85)
-    minimum = torch.from_numpy(rng.integers(0, 2, roles)).clamp(max=int(available.sum()))
+    if rng.random() < 0.4:  # not everybody in every role
+        available = available[:, :, None] & torch.from_numpy(rng.random((1, agents, roles)) < 0.7)
+    minimum = torch.from_numpy(rng.integers(0, 2, roles)).minimum(available[0].sum(0))
     budgets = np.where(rng.random((1, resources)) < 0.2, np.inf, rng.random((1, resources)) * agents * 1.5)
     opening = rng.random((backbones, resources)) * 2 * (rng.random((backbones, 1)) < 0.7)
     tensors = rng.normal(0.5, 1, (1, agents, roles)), rng.random((1, agents, roles, resources)) * 3, budgets
@@ -42,7 +44,9 @@ def linear(tensors, rest):
         rows += [size, -size]
         limits += [rest["maximum"][role].item(), -rest["minimum"][role].item()]
     links = np.hstack([np.eye(agents * roles), -np.eye(len(opening))[backbone.repeat(roles)]])
-    bounds = np.r_[rest["available"][0].numpy().repeat(roles), np.ones(len(opening))]
+    available = rest["available"][0].numpy()
+    each = available.ravel() if available.ndim == 2 else available.repeat(roles)
+    bounds = np.r_[each, np.ones(len(opening))]
     result = linprog(
         -np.r_[u.ravel(), np.zeros(len(opening))],
         A_ub=np.vstack([*rows, links]), b_ub=np.r_[limits, np.zeros(len(links))],

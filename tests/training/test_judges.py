@@ -10,7 +10,15 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from nsed_torch.agents import Agent, Ensemble, RateRequest, ScriptedEngine, adapter_parameters, save_adapter
+from nsed_torch.agents import (
+    Agent,
+    Ensemble,
+    RateRequest,
+    ScriptedEngine,
+    adapter_parameters,
+    add_adapter,
+    save_adapter,
+)
 from nsed_torch.functional import quadratic_vote
 from nsed_torch.nn import ConsensusCell
 from nsed_torch.training.judge_scores import surprise, verdict_loss
@@ -197,6 +205,35 @@ def test_a_trained_judge_rates_the_same_from_its_folder(toy, tmp_path):
     ensemble = give_adapters(Ensemble({"tiny": toy.engine(adapters=folders)}, agents), targets=())
     again = JudgeTrainer(ensemble, rating=trainer.rating, prompts=trainer.prompts)
     assert torch.equal(again.ratings(table), trainer.ratings(table).detach())
+
+
+def test_only_judges_learn_each_with_the_adapter_it_rates_with(toy):
+    engine = toy.engine()
+    add_adapter(engine, "verdicts", targets=["q_proj"])
+    agents = [
+        Agent("ann", "tiny", roles=("proposer",)),
+        Agent("bob", "tiny", judge_adapter="verdicts"),
+        Agent("eve", "tiny", roles=("judge",)),
+    ]
+    ensemble = give_adapters(Ensemble({"tiny": engine}, agents), targets=["q_proj"])
+    assert set(engine.adapters) == {"verdicts", "eve"}
+    assert [(agent.adapter, agent.rating_adapter) for agent in ensemble.agents] == [
+        (None, None),
+        (None, "verdicts"),
+        ("eve", "eve"),
+    ]
+    plain = toy.trainer()
+    trainer = JudgeTrainer(ensemble, rating=plain.rating, prompts=plain.prompts)
+    assert set(trainer.parameters) == {"bob", "eve"}
+    table = toy.table(3)
+    assert trainer.ratings(table).shape == (3, 2, 3)
+    assert trainer.evaluate(table).pairs.shape == (3, 2)
+    trainer.loss(table).backward()
+    for name in ("verdicts", "eve"):
+        assert sum(p.grad.abs().sum() for p in adapter_parameters(engine, name).values() if p.grad is not None) > 0
+    mute = Ensemble({"tiny": engine}, [dataclasses.replace(a, roles=("proposer",)) for a in agents])
+    with pytest.raises(ValueError, match=r"^expected an agent that may judge, got none: give one the role judge$"):
+        JudgeTrainer(mute, rating=plain.rating, prompts=plain.prompts)
 
 
 def test_only_tasks_with_right_and_wrong_answers_are_contested(toy):

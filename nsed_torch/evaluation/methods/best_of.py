@@ -25,7 +25,8 @@ class BestOf:
 
     Args:
         samples: without a budget.
-        judge: name of the agent that rates; None, or the lead itself, is the next agent of the ensemble after the lead.
+        judge: name of the agent that rates; None, or the lead itself, is the next agent of the ensemble after the lead
+            that may judge.
 
     Raises:
         ValueError: for less than one sample.
@@ -41,7 +42,7 @@ class BestOf:
         """Answer all tasks, as `Method`.
 
         Raises:
-            ValueError: if the ensemble has no agent of the judge's name.
+            ValueError: if the ensemble has no judge of that name, or none beside the lead.
         """
         judges = {task.id: self._judge(panel, task) for task in tasks}
 
@@ -69,8 +70,14 @@ class BestOf:
 
     def _judge(self, panel: Panel, task: Task) -> Agent:
         lead, agents = panel.lead(task), panel.ensemble.agents
-        named = lead if self.judge is None else panel.agent(self.judge)
-        return agents[(agents.index(lead) + 1) % len(agents)] if named == lead else named
+        named = lead if self.judge is None else panel.judge(self.judge)
+        if named != lead:
+            return named
+        after = agents.index(lead) + 1
+        judges = [agent for agent in (*agents[after:], *agents[:after]) if agent in panel.ensemble.judges]
+        if judges[:1] in ([], [lead]):
+            raise ValueError(f"expected a judge beside the lead {lead.name!r}, got none: give an agent the role judge")
+        return judges[0]
 
 
 def _different(course: Course) -> list[str]:

@@ -32,7 +32,7 @@ class Debate:
 
     def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
         """Answer all tasks, as `Method`."""
-        agents = panel.ensemble.agents
+        agents = panel.ensemble.proposers
 
         def reads(course: Course) -> list[tuple[Agent, list[str]]]:
             last = course.steps[-1]

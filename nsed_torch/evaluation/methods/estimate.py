@@ -25,7 +25,8 @@ def expected_usage(method: Method, panel: Panel, tasks: Sequence[Task]) -> Usage
 
     Args:
         method: without a budget.
-        panel: whose engines count tokens; they are asked nothing else. Where it knows no leads, the first agent leads.
+        panel: whose engines count tokens; they are asked nothing else. Where it knows no leads, the first that may
+            propose leads.
         tasks: with different ids.
     """
     stand_in = replace(panel, ensemble=_stand_in(panel.ensemble), report=lambda phase, done, total: None)

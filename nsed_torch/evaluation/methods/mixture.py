@@ -74,7 +74,7 @@ class MixtureOfAgents:
 
     def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
         """Answer all tasks, as `Method`."""
-        agents = panel.ensemble.agents
+        agents = panel.ensemble.proposers
 
         def reads(course: Course) -> list[tuple[Agent, list[str]]]:
             return [(agent, answers(course.steps[-1])) for agent in agents]

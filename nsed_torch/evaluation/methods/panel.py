@@ -36,7 +36,8 @@ class Panel:
         rating: how judges come to ratings.
         grader: finds final answers and says which are equal; a method never learns which are right.
         seed: the run's.
-        leads: task id -> name of the agent that methods of one agent use; the ensemble's first where there is none.
+        leads: task id -> name of the agent that methods of one agent use; the first that may propose where there is
+            none.
         report: called with a phase, calls done and calls in all.
     """
 
@@ -51,18 +52,23 @@ class Panel:
     def lead(self, task: Task) -> Agent:
         """The agent that methods of one agent use for a task."""
         name = self.leads.get(task.id)
-        return self.ensemble.agents[0] if name is None else self.agent(name)
+        return self.ensemble.proposers[0] if name is None else self.proposer(name)
 
-    def agent(self, name: str) -> Agent:
-        """The agent of that name.
+    def proposer(self, name: str) -> Agent:
+        """The agent of that name, which may propose.
 
         Raises:
             ValueError: if there is none.
         """
-        names = [agent.name for agent in self.ensemble.agents]
-        if name not in names:
-            raise ValueError(f"expected an agent out of {', '.join(names)}, got {name!r}: correct the name")
-        return self.ensemble.agent(name)
+        return _named(self.ensemble.proposers, name)
+
+    def judge(self, name: str) -> Agent:
+        """The agent of that name, which may rate.
+
+        Raises:
+            ValueError: if there is none.
+        """
+        return _named(self.ensemble.judges, name)
 
     def propose(self, asked: Sequence[tuple[Task, Agent]], sample: int = 1, *, phase: str = "propose") -> list[Draft]:
         """One answer a pair, from the prompt of a deliberation's first round.
@@ -130,6 +136,13 @@ class Method(Protocol):
             An answer a task; its usage is what was really spent.
         """
         ...
+
+
+def _named(agents: Sequence[Agent], name: str) -> Agent:
+    found = {agent.name: agent for agent in agents}
+    if name not in found:
+        raise ValueError(f"expected an agent out of {', '.join(found)}, got {name!r}: correct the name")
+    return found[name]
 
 
 def _draft(agent: Agent, generation: Generation) -> Draft:

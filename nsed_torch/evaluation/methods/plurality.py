@@ -31,7 +31,7 @@ class Plurality:
 
     def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
         """Answer all tasks, as `Method`."""
-        return _voted(panel, tasks, budgets, lambda _: panel.ensemble.agents, self.samples, "plurality")
+        return _voted(panel, tasks, budgets, lambda _: panel.ensemble.proposers, self.samples, "plurality")
 
 
 @dataclass(frozen=True)

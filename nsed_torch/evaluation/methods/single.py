@@ -23,9 +23,9 @@ class Single:
         """Answer all tasks, as `Method`.
 
         Raises:
-            ValueError: if the ensemble has no such agent.
+            ValueError: if the ensemble has no such agent that may propose.
         """
-        agent = panel.agent(self.agent)
+        agent = panel.proposer(self.agent)
         drafts = panel.propose([(task, agent) for task in tasks], phase=f"single:{agent.name}")
         return [Answer(draft.text, draft.usage) for draft in drafts]
 
