@@ -20,6 +20,9 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 DTYPES = ("float32", "bfloat16", "float16")
 """What the weights of a saved adapter may be kept in."""
 
+EXPERTS = Path(__file__).parents[1] / "experts"
+"""Adapters that ship with the package, a folder each."""
+
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 """The attention's linear layers, as most families name them."""
 
@@ -138,10 +141,15 @@ def load_adapters(model: nn.Module, folders: Mapping[str, Path]) -> nn.Module:
 def adapter_folder(name: str, path: str) -> Path:
     """A folder that holds a saved adapter.
 
+    Args:
+        name: the adapter's, for the error.
+        path: of the folder, or `experts:NAME` for one that ships with the package.
+
     Raises:
         ValueError: if it has no safetensors.
     """
-    folder = Path(path).expanduser()
+    shipped = path.removeprefix("experts:")
+    folder = Path(path).expanduser() if shipped == path else EXPERTS / shipped
     if not (folder / WEIGHTS).is_file():
         raise ValueError(f"adapter {name!r}: expected {WEIGHTS} in {folder}: save it with safetensors")
     return folder

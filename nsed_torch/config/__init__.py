@@ -3,14 +3,13 @@
 from nsed_torch.config.hashing import config_hash, plain_config
 from nsed_torch.config.instantiate import instantiate
 from nsed_torch.config.overrides import escape, quote, setting_names, with_question
-from nsed_torch.config.paths import conf_dir, expert_folder
+from nsed_torch.config.paths import conf_dir
 from nsed_torch.config.schema import register
 
 __all__ = [
     "conf_dir",
     "config_hash",
     "escape",
-    "expert_folder",
     "instantiate",
     "plain_config",
     "quote",

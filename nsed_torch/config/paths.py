@@ -1,4 +1,4 @@
-"""Where the YAML files lie, and the adapters that the package ships."""
+"""Where the YAML files lie."""
 
 from pathlib import Path
 
@@ -18,11 +18,3 @@ def conf_dir() -> Path:
     if checkout.is_dir() and (_PACKAGE.parent / "pyproject.toml").is_file():
         return checkout
     raise FileNotFoundError(f"expected config files in {installed} or {checkout}; reinstall nsed_torch")
-
-
-def expert_folder(name: str) -> str:
-    """The folder of an adapter that ships with the package, as `${experts:name}` in a config gives it.
-
-    Whether it is there is found out when it is loaded.
-    """
-    return str(_PACKAGE / "experts" / name)

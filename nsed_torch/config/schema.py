@@ -7,7 +7,6 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
 from nsed_torch.config.hashing import config_hash
-from nsed_torch.config.paths import expert_folder
 
 
 @dataclass
@@ -164,12 +163,8 @@ class SpecializeConfig:
 
 
 def register() -> None:
-    """Make the schemas known to Hydra as `<verb>_schema`, and what configs may interpolate.
-
-    `${config_hash:}` is a name for the composed config, `${experts:NAME}` the folder of an adapter in the package.
-    """
+    """Make the schemas known to Hydra as `<verb>_schema`, and `${config_hash:}` a name for a composed config."""
     OmegaConf.register_new_resolver("config_hash", _root_hash, replace=True)
-    OmegaConf.register_new_resolver("experts", expert_folder, replace=True)
     store = ConfigStore.instance()
     for verb, schema in (
         ("deliberate", DeliberateConfig),
