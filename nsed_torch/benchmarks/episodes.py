@@ -33,6 +33,7 @@ class Episodes:
         correct: which proposals are right; False where masked.
         classes: equal answers of a round, equal numbers; -1 where masked.
         cost: of each round, in whatever the source counts; NaN where unknown.
+        proposal_cost: what of it each proposal took, 0 where there is none; None where nobody knows.
     """
 
     ids: tuple[str, ...]
@@ -49,6 +50,7 @@ class Episodes:
     correct: Bool[Tensor, "batch round proposal"]
     classes: Int[Tensor, "batch round proposal"]
     cost: Float[Tensor, "batch round"]
+    proposal_cost: Float[Tensor, "batch round proposal"] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -100,6 +102,7 @@ class Episodes:
             proposal_mask=proposals(self.proposal_mask),
             correct=proposals(self.correct),
             classes=proposals(self.classes),
+            proposal_cost=None if self.proposal_cost is None else proposals(self.proposal_cost),
         )
 
     def by_agent(self) -> tuple[Bool[Tensor, "batch agent"], Bool[Tensor, "batch agent"]]:

@@ -17,7 +17,7 @@ def load_traces(folder: str | Path, *, equality: Equality | None = None) -> Epis
 
     Unrolled over them, a cell like the one that deliberated decides again what the transcripts say. An empty proposal
     is masked. Classes come from the final answers; a proposal without one has class -1. Costs are tokens read and
-    written in the round.
+    written.
 
     Args:
         folder: with `traces.jsonl` and `embeddings.safetensors`.
@@ -81,6 +81,7 @@ def _blank(traces: Sequence[Trace], task: Float[Tensor, "batch dim"]) -> dict[st
         "round_mask": torch.zeros(held, dtype=torch.bool),
         "correct": torch.zeros(proposal, dtype=torch.bool),
         "cost": task.new_full(held, torch.nan),
+        "proposal_cost": task.new_zeros(proposal),
     }
 
 
@@ -103,6 +104,7 @@ def _fill(tensors: Mapping[str, Tensor], trace: Trace, embeddings: Tensor, agent
         row["round_mask"].fill_(True)
         row["correct"][:p] = torch.tensor(grades)
         row["cost"].fill_(record.usage.tokens)
+        row["proposal_cost"][:p] = torch.tensor([float(proposal.usage.tokens) for proposal in record.proposals])
 
 
 def _classes(traces: Sequence[Trace], proposal_mask: Tensor, equality: Equality) -> Int[Tensor, "batch round proposal"]:

@@ -119,6 +119,8 @@ class TuneConfig:
     resume: bool = False
     cost_curve: bool = False
     budgeting: dict[str, Any] = field(default_factory=dict)
+    utility: bool = False
+    teams: dict[str, Any] = field(default_factory=dict)
     judges: bool = False
     ensemble: dict[str, Any] = field(default_factory=dict)
     rating: dict[str, Any] = field(default_factory=dict)

@@ -112,7 +112,7 @@ class Broker(nn.Module):
         self.utility, self.telemetry, self.telemetry_file = utility, telemetry, telemetry_file
 
     def check(self, cell: MacroRNNCell) -> None:
-        """Refuse a utility or telemetry that was built for another team than the cell's.
+        """Refuse a utility or telemetry of another team than the cell's, or a utility of another encoder.
 
         Raises:
             ValueError: says what to build them with.
@@ -125,6 +125,7 @@ class Broker(nn.Module):
             fitting = Utility(len(names), len(ROLES), cell.consensus.dim, features=width)
             if repr(self.utility) != repr(fitting):
                 raise ValueError(f"broker: expected {fitting}, got {self.utility}: build it so")
+            self.utility.check(names, cell.encoder.identity())
 
     def bench(self) -> Bench:
         """Who sits out now; asked once a round, so that all its tasks see the same bench."""

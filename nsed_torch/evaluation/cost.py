@@ -110,7 +110,14 @@ def cost_json(curves: Sequence[Curve], budgets: Sequence[float], full: Estimate)
     return {"full_team": full._asdict(), "curves": points, f"{first.name}_minus": paired}
 
 
-def cost_plot(curves: Sequence[Curve], path: Path, *, full: Estimate, title: str = "") -> None:
+def cost_plot(
+    curves: Sequence[Curve],
+    path: Path,
+    *,
+    full: Estimate,
+    title: str = "",
+    unit: str = "parameters x answer length",
+) -> None:
     """Draw the curves with bands of 95%; the file's suffix says whether as PNG or SVG.
 
     Args:
@@ -118,6 +125,7 @@ def cost_plot(curves: Sequence[Curve], path: Path, *, full: Estimate, title: str
         path: where to.
         full: the full team's accuracy.
         title: above the axes.
+        unit: what costs are counted in.
 
     Raises:
         ValueError: if matplotlib is not installed.
@@ -141,7 +149,7 @@ def cost_plot(curves: Sequence[Curve], path: Path, *, full: Estimate, title: str
             markersize=4.5, label=curve.name, zorder=5 - min(index, 4),
         )  # fmt: skip
         axes.fill_between(x, [p.low for p in points], [p.high for p in points], color=line.get_color(), alpha=0.13)
-    axes.set_xlabel("mean cost, share of the full team's (parameters x answer length)")
+    axes.set_xlabel(f"mean cost, share of the full team's ({unit})")
     axes.set_ylabel("accuracy, with 95% intervals by question")
     axes.set_title(title, loc="left")
     axes.grid(alpha=0.25)

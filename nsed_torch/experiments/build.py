@@ -13,7 +13,7 @@ from nsed_torch.agents import Agent, Decoding, Encoder, Ensemble, ResolvedWeight
 from nsed_torch.agents.ensemble import check_agents
 from nsed_torch.config import instantiate
 from nsed_torch.deliberation import Broker, MacroRNN, MacroRNNCell
-from nsed_torch.nn import VOTES, ConsensusCell, ForgetGate, Telemetry
+from nsed_torch.nn import VOTES, ConsensusCell, ForgetGate, Telemetry, Utility
 from nsed_torch.nn.gate import GateMode
 from nsed_torch.records import CallLog
 
@@ -69,19 +69,26 @@ def build_rnn(cfg: DictConfig, call_log: CallLog, report: Callable[[str], None] 
 def build_broker(cfg: DictConfig, ensemble: DictConfig) -> Broker:
     """The broker of a config; `telemetry` names a file, made by the first round and taken over by later runs.
 
+    `utility` names one that `nsed tune utility=true` wrote, for a team that holds these agents.
+
     Args:
         cfg: a node of the group `broker`.
         ensemble: names the agents.
 
     Raises:
-        ValueError: if the file is there and is no telemetry.
+        ValueError: if the file is there and is no telemetry, or a utility is wanted and none is there.
     """
     record: dict[str, Any] = {}
+    names = [agent.name for agent in build_agents(ensemble)]
     if cfg.get("telemetry") is not None:
         path = Path(str(cfg.telemetry)).expanduser()
-        record = {"telemetry": Telemetry([agent.name for agent in build_agents(ensemble)]), "telemetry_file": path}
+        record = {"telemetry": Telemetry(names), "telemetry_file": path}
         if path.exists():
             record["telemetry"].load(path)
+    if cfg.get("utility") is not None:
+        if not cfg.utility:
+            raise ValueError("broker: expected a utility of nsed tune utility=true, got none: pass broker.utility=FILE")
+        record["utility"] = Utility.from_pretrained(str(cfg.utility), agents=names)
     broker: Broker = instantiate(cfg, **record)
     return broker
 

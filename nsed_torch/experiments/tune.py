@@ -19,6 +19,7 @@ from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.experiments.broker import BrokerSettings, priced_pool, tune_broker
 from nsed_torch.experiments.build import consensus_cell
 from nsed_torch.experiments.judges import tune_judges
+from nsed_torch.experiments.utility import UtilitySettings, check_traces, tune_utility
 from nsed_torch.nn import ConsensusCell, LearnedHalting
 from nsed_torch.nn.pretrained import HALTING
 from nsed_torch.records import read_json, write_json
@@ -28,7 +29,10 @@ from nsed_torch.training.trainer import CellTrainer, winners_correct
 
 register()
 
-OWN = ("output_dir", "resume", "seeds", "cost_curve", "budgeting", "judges", "ensemble", "rating", "prompts", "lora")
+OWN = (
+    *("output_dir", "resume", "seeds", "cost_curve", "budgeting", "utility", "teams"),
+    *("judges", "ensemble", "rating", "prompts", "lora"),
+)
 """Settings that leave a seed's result as it is."""
 
 
@@ -47,6 +51,7 @@ def main(cfg: DictConfig) -> None:
     if cfg.seeds < 1:
         raise ValueError(f"expected seeds of at least 1, got {cfg.seeds}")
     budgeting: BrokerSettings = instantiate(cfg.budgeting)
+    teams: UtilitySettings = instantiate(cfg.teams)
     began = perf_counter()
     recorded = (
         None
@@ -55,7 +60,12 @@ def main(cfg: DictConfig) -> None:
     )
     # What the cost curve lacks is told before anything is trained.
     pool = priced_pool(recorded) if cfg.cost_curve else None
+    if cfg.utility:
+        check_traces(traces=recorded is None)
     episodes = load_traces(cfg.data_dir) if recorded is None else _replayed(cfg, recorded)
+    cell_of = partial(_electing_cell, cfg, teams.cell, episodes, folder)
+    if cfg.utility and teams.cell != "tuned":
+        cell_of(0)  # so that a folder without a cell is told before anything is trained
     splits = [split(episodes.ids, cfg.fractions, turn=seed * cfg.fractions[2]) for seed in range(cfg.seeds)]
     report(f"{len(episodes)} tasks, {len(episodes.agents)} agents, {episodes.round_mask.shape[1]} rounds")
     results = [
@@ -75,6 +85,11 @@ def main(cfg: DictConfig) -> None:
     if pool is not None:
         tune_broker(pool, folder, splits, settings=budgeting, report=report)
         report(f"plot: {folder / 'cost.png'}")
+    if cfg.utility:
+        tune_utility(episodes, cfg.data_dir, folder, splits, settings=teams, cell_of=cell_of, report=report)
+        report(
+            f"plot: {folder / 'teams.png'}; live: broker=learned broker.utility={folder / 'broker'}/SHARE.safetensors"
+        )
     if cfg.halting_price is not None:
         costs, rounds = ([float(r[key]) for r in results] for key in ("halted_cost", "halted_rounds"))
         report(f"halted after {fmean(rounds):.2f} rounds on average, at {fmean(costs):.1%} of the cost of all rounds")
@@ -145,9 +160,7 @@ def tune_seed(
     accuracy = episodes.by_agent()[0][parts.train].float().mean(0)
     episodes = episodes.sorted_by(accuracy)
     train, validation, test = (episodes.select(rows) for rows in parts)
-    cell = consensus_cell(
-        dim=episodes.dim, agents=len(episodes.agents), slots=cfg.slots, vote=cfg.voting, gate=cfg.gate
-    ).to(episodes.task.dtype)
+    cell = _fresh_cell(cfg, episodes)
     single, name = best_single(train, test)
     scores = {
         "oracle": oracle(test),
@@ -200,6 +213,20 @@ def tune_seed(
         f"best {fit.best_epoch}, validation loss {fit.validation_loss:.4f}"
     )
     return result
+
+
+def _electing_cell(cfg: DictConfig, which: str, episodes: Episodes, folder: Path, seed: int) -> ConsensusCell:
+    """What elects the winners of sub-teams: the seed's own cell, a fresh one, or one from a folder."""
+    if which == "fresh":
+        return _fresh_cell(cfg, episodes)
+    source = folder / f"seed_{seed}" / "cell" if which == "tuned" else which
+    return ConsensusCell.from_pretrained(source, agents=episodes.agents).to(episodes.task.dtype)
+
+
+def _fresh_cell(cfg: DictConfig, episodes: Episodes) -> ConsensusCell:
+    agents = len(episodes.agents)
+    cell = consensus_cell(dim=episodes.dim, agents=agents, slots=cfg.slots, vote=cfg.voting, gate=cfg.gate)
+    return cell.to(episodes.task.dtype)
 
 
 def _logs(cfg: DictConfig, folder: Path) -> list[Log]:

@@ -156,6 +156,9 @@ def test_a_cost_curve_comes_on_demand(nsed, data):
     assert (nsed.folder / "out/cost.png").stat().st_size > 10_000
     traces(nsed.folder / "traces", tasks=3)
     assert "got traces: set cost_curve=false" in nsed.fault("tune", "data_dir=traces", "cost_curve=true")
+    assert "expected traces for utility=true, got recorded answers" in nsed.fault(
+        "tune", f"data_dir={data}", "utility=true"
+    )
     assert "expected a pool of 1 to 10 agents, got 0" in nsed.fault(
         "tune", f"data_dir={data}", "cost_curve=true", "budgeting.pool=0"
     )

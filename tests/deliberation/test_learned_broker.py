@@ -1,0 +1,126 @@
+"""A broker with a learned utility, live: whom the question is worth asking, down to one who answers alone."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsed_torch.agents import HashedEncoder
+from nsed_torch.deliberation import Broker, Budget
+from nsed_torch.evaluation.report import write_report
+from nsed_torch.nn import InfeasibleBudgetError, Utility
+from nsed_torch.records import Task, Transcript
+
+KINDS = ("sums", "letters", "words")
+TASKS = [Task(f"{kind} {i}", f"{kind}-{i}") for i in range(2) for kind in KINDS]
+
+
+def utility(scripted, *, proposing=0.0, judging=-1.0):
+    """Agent a is worth asking where the question's word is the a-th kind; agents judge at the same worth everywhere."""
+    found = Utility(4, 2, 16).double()
+    with torch.no_grad():
+        found.weight[:3, 0, :16] = 4 * HashedEncoder(16).embed(KINDS).double()
+        found.bias[:, 0] = proposing - 2
+        found.bias[:, 1] = judging - 1
+    found.agent_names, found.encoder = scripted.NAMES[:4], HashedEncoder(16).identity()
+    return found
+
+
+def build(scripted, broker, **options):
+    return scripted.build(agents=4, broker=broker, write=lambda request: f"#{request.seed} yes", **options)
+
+
+def test_each_question_goes_to_whom_it_is_worth_asking_and_nobody_else(scripted):
+    rnn, engine = build(scripted, Broker(utility=utility(scripted), min_proposers=1, min_judges=0), rounds=2)
+    transcripts = rnn(TASKS).transcripts
+    for transcript in transcripts:
+        expert = scripted.NAMES[KINDS.index(transcript.task.question.split()[0])]
+        for record in transcript.rounds:
+            assert (record.proposers, record.voters, record.ratings) == ([expert], [], [])
+            assert (record.winner, record.consensus) == (0, [1.0])
+        assert transcript.answer == transcript.rounds[-1].proposals[0].text
+        assert transcript.stop_reason == "rounds"
+        assert transcript.usage.calls == 2
+    assert engine.rated == []
+    # Alone or in a batch with larger teams: a task's team and transcript are its own.
+    assert build(scripted, rnn.broker, rounds=2)[0](TASKS[3:4]).transcripts[0] == transcripts[3]
+
+
+def test_where_nobody_is_worth_it_the_best_answers_alone(scripted):
+    broker = Broker(utility=utility(scripted, proposing=-9), min_proposers=1, min_judges=0)
+    rnn, _ = build(scripted, broker, rounds=1)
+    for transcript in rnn(TASKS).transcripts:
+        expert = scripted.NAMES[KINDS.index(transcript.task.question.split()[0])]
+        assert transcript.rounds[0].proposers == [expert]
+
+
+def test_teams_of_all_sizes_share_a_batch(scripted):
+    uneven = utility(scripted, judging=1.0)
+    with torch.no_grad():
+        uneven.bias[3, 0] = 1.0  # always proposes too
+        uneven.weight[:, 1, :16] = -9 * HashedEncoder(16).embed(["sums"])[0]
+    rnn, _ = build(scripted, Broker(utility=uneven, min_proposers=1, min_judges=0), rounds=1)
+    together = rnn(TASKS).transcripts
+    sizes = {(len(t.rounds[0].proposers), len(t.rounds[0].voters)) for t in together}
+    assert sizes == {(2, 0), (2, 4)}
+    assert [build(scripted, rnn.broker, rounds=1)[0]([task]).transcripts[0] for task in TASKS] == list(together)
+
+
+def test_an_answer_of_one_alone_has_a_transcript_and_a_page(scripted, tmp_path):
+    rnn, _ = build(scripted, Broker(utility=utility(scripted), min_proposers=1, min_judges=0), rounds=1)
+    (transcript,) = rnn(TASKS[:1]).transcripts
+    transcript.save(tmp_path / "transcript.json")
+    assert Transcript.load(tmp_path / "transcript.json") == transcript
+    assert len(transcript.settings["utility"]) == 12
+    page = write_report(tmp_path).read_text()
+    assert transcript.answer in page
+
+
+@settings(max_examples=8)
+@given(st.floats(0.1, 4), st.floats(-3, 3), st.floats(-3, 3), st.integers(0, 2**32))
+def test_no_budget_is_ever_exceeded(scripted, share, proposing, judging, seed):
+    broker = Broker(
+        Budget(tokens=share * 400),
+        utility=utility(scripted, proposing=proposing, judging=judging),
+        min_proposers=1,
+        min_judges=0,
+    )
+    rnn, _ = build(scripted, broker, seed=seed, max_new_tokens=16, memory_tokens=20)
+    for task in TASKS[:3]:
+        try:
+            (transcript,) = rnn([task]).transcripts
+        except InfeasibleBudgetError:
+            assert share < 1
+            continue
+        assert transcript.usage.tokens <= broker.budget.tokens
+        assert transcript.rounds
+
+
+def test_a_utility_of_others_or_of_another_encoder_is_refused(scripted):
+    other = utility(scripted)
+    other.agent_names = tuple(reversed(other.agent_names))
+    with pytest.raises(
+        ValueError, match=r"^utility: expected the agents Mirabel, .*, got Zebulon, .*: load it for them$"
+    ):
+        build(scripted, Broker(utility=other))
+    foreign = utility(scripted)
+    foreign.encoder = {"name": "hashed", "dim": 32}
+    with pytest.raises(
+        ValueError, match=r'^utility: expected the encoder {"name": "hashed", "dim": 32}, got .*"dim": 16}'
+    ):
+        build(scripted, Broker(utility=foreign))
+
+
+def test_a_saved_utility_seats_the_same_agents(scripted, tmp_path):
+    path = tmp_path / "utility.safetensors"
+    utility(scripted, proposing=0.7).save_pretrained(path)
+    again = Utility.from_pretrained(path, agents=scripted.NAMES[:4])
+    runs = [
+        build(scripted, Broker(utility=found, min_proposers=1, min_judges=0), rounds=2)[0](TASKS).transcripts
+        for found in (utility(scripted, proposing=0.7), again)
+    ]
+    assert runs[0] == runs[1]
+    assert math.isfinite(dataclasses.asdict(runs[0][0])["usage"]["price"])
