@@ -20,6 +20,7 @@ VERBS = {
     "collect": "record what a team said to many questions, graded, to study it many times",
     "tune": "fit vote, gate, trust, broker or judges to what was recorded, and say whether it helped",
     "specialize": "train a LoRA specialist on a family of tasks, or a judge on graded answers",
+    "members": "vote again on recorded rounds with smaller, weaker and simulated faulty teams",
     "fetch": "get the weights of an ensemble ahead of time",
     "report": "turn a run folder into a page one can read",
     "bench": "measure the engine on this machine",

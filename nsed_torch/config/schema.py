@@ -164,6 +164,21 @@ class SpecializeConfig:
     output_dir: str = ""
 
 
+@dataclass
+class MembersConfig:
+    """Settings of `nsed members`; conf/members.yaml explains them."""
+
+    data_dir: str = ""
+    cell: str = ""
+    round: int = 1
+    votes: list[str] = field(default_factory=list)
+    core: int = 2
+    most_teams: int = 60
+    draws: int = 5
+    seed: int = 0
+    output_dir: str = ""
+
+
 def register() -> None:
     """Make the schemas known to Hydra as `<verb>_schema`, and `${config_hash:}` a name for a composed config."""
     OmegaConf.register_new_resolver("config_hash", _root_hash, replace=True)
@@ -177,6 +192,7 @@ def register() -> None:
         ("bench", BenchConfig),
         ("tune", TuneConfig),
         ("specialize", SpecializeConfig),
+        ("members", MembersConfig),
     ):
         store.store(name=f"{verb}_schema", node=schema)
 

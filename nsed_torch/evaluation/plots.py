@@ -1,6 +1,5 @@
 """Plots of an evaluation as PNG files: light, told apart without colour, each written whole or not at all."""
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,14 +8,23 @@ import numpy as np
 import torch
 
 from nsed_torch import functional
+from nsed_torch.evaluation.canvas import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    RED,
+    SKY,
+    clean,
+    draw_points,
+    new_axes,
+    new_figure,
+    short_name,
+    write_png,
+)
 from nsed_torch.evaluation.insight import Insight, Value
 from nsed_torch.evaluation.insight.rounds import Law
-from nsed_torch.records import write_files
-
-# Okabe and Ito's colours, which the colour-blind tell apart.
-BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
-PURPLE, SKY, GREY = "#CC79A7", "#56B4E9", "#8A8A8A"
-_WHISKERS = {"capsize": 3, "elinewidth": 1.2, "linestyle": "none"}
 
 
 class MethodPoint(NamedTuple):
@@ -63,9 +71,9 @@ def plot_insight(insight: Insight, folder: Path) -> list[Path]:
 def plot_rounds(insight: Insight, path: Path) -> None:
     """Accuracy after each round with its interval, the tokens it took, and the fitted law with its best round."""
     rounds, law = insight.course.rounds, insight.course.law
-    axes = _axes(max(6.5, 2.5 + 0.8 * len(rounds)), 4.4)
+    axes = new_axes(max(6.5, 2.5 + 0.8 * len(rounds)), 4.4)
     at = [r.round for r in rounds]
-    _points(axes, at, [r.accuracy for r in rounds], color=BLUE, label="measured, 95% interval")
+    draw_points(axes, at, [r.accuracy for r in rounds], color=BLUE, label="measured, 95% interval")
     if law.fit is not None:
         _curve(axes, law, len(rounds))
     axes.set_xticks(at, [f"{r.round}\n{_short(r.tokens)}" for r in rounds])
@@ -76,13 +84,13 @@ def plot_rounds(insight: Insight, path: Path) -> None:
     if law.fit is None:
         axes.text(0, -0.24, f"No law fitted: {law.notes[0]}.", transform=axes.transAxes, color=GREY, fontsize=8)
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    _write(axes, path)
+    write_png(axes, path)
 
 
 def plot_flips(insight: Insight, path: Path) -> None:
     """What became of the standing answer from round to round, as stacked bars; above them what was won and lost."""
     flips = insight.course.flips
-    axes = _axes(max(6.5, 2.5 + 0.8 * len(flips)), 4.2)
+    axes = new_axes(max(6.5, 2.5 + 0.8 * len(flips)), 4.2)
     base = [0] * len(flips)
     places = range(len(flips))
     for label, color, counts in (
@@ -102,17 +110,19 @@ def plot_flips(insight: Insight, path: Path) -> None:
     axes.set_ylabel("tasks that held both")
     axes.set_title("What became of the standing answer", loc="left")
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, reverse=True)
-    _write(axes, path)
+    write_png(axes, path)
 
 
 def plot_calibration(insight: Insight, path: Path) -> None:
     """Share of right proposals by rating, and how many ratings there are."""
     bins = [b for b in insight.calibration.bins if b.rating is not None]
-    axes, below = _figure(6.2, 5.4).subplots(2, 1, sharex=True, height_ratios=[4, 1])
-    _clean(axes)
-    _clean(below)
+    axes, below = new_figure(6.2, 5.4).subplots(2, 1, sharex=True, height_ratios=[4, 1])
+    clean(axes)
+    clean(below)
     axes.plot([-1, 1], [0, 1], color=GREY, linewidth=1, linestyle="--", label="calibrated")
-    _points(axes, [b.rating or 0.0 for b in bins], [b.right for b in bins], color=BLUE, label="measured, 95% interval")
+    draw_points(
+        axes, [b.rating or 0.0 for b in bins], [b.right for b in bins], color=BLUE, label="measured, 95% interval"
+    )
     axes.set_xlim(-1.05, 1.05)
     axes.set_ylim(-0.03, 1.03)
     axes.set_ylabel("share of right proposals")
@@ -122,22 +132,22 @@ def plot_calibration(insight: Insight, path: Path) -> None:
     below.bar([(b.low + b.high) / 2 for b in bins], [b.right.n for b in bins], 0.17, color=SKY)
     below.set_ylabel("ratings")
     below.set_xlabel("rating")
-    _write(axes, path)
+    write_png(axes, path)
 
 
 def plot_biases(insight: Insight, path: Path) -> None:
     """Correlation of ratings with what should not matter."""
     rows = _biases(insight)
-    axes = _axes(7.5, 1.3 + 0.36 * len(rows))
+    axes = new_axes(7.5, 1.3 + 0.36 * len(rows))
     axes.axvline(0, color="0.4", linewidth=1)
     places = list(range(len(rows)))
-    _points(axes, places, [value for _, value in rows], color=BLUE, across=True)
-    axes.set_yticks(places, [_label(name) for name, _ in rows])
+    draw_points(axes, places, [value for _, value in rows], color=BLUE, across=True)
+    axes.set_yticks(places, [short_name(name) for name, _ in rows])
     axes.invert_yaxis()
     axes.set_xlim(-1.05, 1.05)
     axes.set_xlabel("Pearson's correlation with the rating, 95% interval")
     axes.set_title("What ratings follow besides the truth", loc="left")
-    _write(axes, path)
+    write_png(axes, path)
 
 
 def plot_methods(methods: Sequence[MethodPoint], path: Path) -> None:
@@ -150,21 +160,21 @@ def plot_methods(methods: Sequence[MethodPoint], path: Path) -> None:
     Raises:
         ValueError: if matplotlib is not installed.
     """
-    axes = _axes(7.5, 1.3 + 0.38 * len(methods))
+    axes = new_axes(7.5, 1.3 + 0.38 * len(methods))
     places = list(range(len(methods)))
     axes.barh(places, [m.accuracy for m in methods], 0.62, color=SKY)
-    _points(axes, places, [_value(m) for m in methods], color="0.25", across=True)
+    draw_points(axes, places, [_value(m) for m in methods], color="0.25", across=True)
     for place, method in enumerate(methods):
         end = method.accuracy if method.high is None else method.high
         axes.annotate(
             f"{method.accuracy:.1%}", (end, place), (6, 0), textcoords="offset points", va="center", fontsize=8
         )
-    axes.set_yticks(places, [_label(m.name) for m in methods])
+    axes.set_yticks(places, [short_name(m.name) for m in methods])
     axes.invert_yaxis()
     axes.set_xlim(0, 1.1)
     axes.grid(visible=False, axis="y")
     axes.set_xlabel("accuracy, 95% interval")
-    _write(axes, path)
+    write_png(axes, path)
 
 
 def plot_cost(methods: Sequence[MethodPoint], path: Path) -> None:
@@ -177,12 +187,12 @@ def plot_cost(methods: Sequence[MethodPoint], path: Path) -> None:
     Raises:
         ValueError: if matplotlib is not installed.
     """
-    axes = _axes(8.5, max(4.4, 1.2 + 0.24 * len(methods)))
+    axes = new_axes(8.5, max(4.4, 1.2 + 0.24 * len(methods)))
     colors, markers = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, "0.2"), "osD^v"
     ranked = sorted(methods, key=lambda method: -method.accuracy)
     for number, (method, at) in enumerate(zip(ranked, _aside([m.tokens for m in ranked]), strict=True)):
         style: dict[str, Any] = {"color": colors[number % len(colors)], "fmt": markers[number % len(markers)]}
-        _points(axes, [at], [_value(method)], label=_label(method.name), **style)
+        draw_points(axes, [at], [_value(method)], label=short_name(method.name), **style)
     if _wide(tokens := [method.tokens for method in methods]):
         axes.set_xscale("log", subs=range(2, 10))
         axes.set_xlim(min(tokens) / 1.25, max(tokens) * 1.25)
@@ -195,7 +205,7 @@ def plot_cost(methods: Sequence[MethodPoint], path: Path) -> None:
     axes.set_xlabel("tokens a task, read and written; about equal ones stand side by side")
     axes.set_ylabel("accuracy, 95% interval")
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    _write(axes, path)
+    write_png(axes, path)
 
 
 def _biases(insight: Insight) -> list[tuple[str, Value]]:
@@ -224,21 +234,6 @@ def _curve(axes: Any, law: Law, rounds: int) -> None:
         axes.axvline(fit.t_opt, color=RED, linewidth=1.2, linestyle=":", label=label)
 
 
-def _points(
-    axes: Any, at: Sequence[float], values: Sequence[Value], *, across: bool = False, fmt: str = "o", **style: Any
-) -> None:
-    """Means with whiskers, upright or across; without an interval, without whiskers."""
-    means = [value.mean or 0.0 for value in values]
-    ends = [(v.mean if v.low is None else v.low, v.mean if v.high is None else v.high) for v in values]
-    # An interval of resamples need not hold the mean.
-    reach = [
-        [max(0.0, m - (low or 0.0)) for m, (low, _) in zip(means, ends, strict=True)],
-        [max(0.0, (high or 0.0) - m) for m, (_, high) in zip(means, ends, strict=True)],
-    ]
-    x, y, error = (means, at, {"xerr": reach}) if across else (at, means, {"yerr": reach})
-    axes.errorbar(x, y, **error, fmt=fmt, markersize=5, **_WHISKERS, **style)
-
-
 def _wide(tokens: Sequence[float]) -> bool:
     """Whether costs differ so much that their logarithms are drawn."""
     return bool(tokens) and 0 < 8 * min(tokens) < max(tokens)
@@ -258,41 +253,6 @@ def _aside(tokens: Sequence[float]) -> list[float]:
 
 def _value(method: MethodPoint) -> Value:
     return Value(method.accuracy, method.low, method.high, 0)
-
-
-def _axes(width: float, height: float) -> Any:
-    axes = _figure(width, height).add_subplot()
-    _clean(axes)
-    return axes
-
-
-def _figure(width: float, height: float) -> Any:
-    try:
-        from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise ValueError(
-            "expected matplotlib for plots, got no such package: pip install nsed_torch[report]"
-        ) from error
-    return Figure(figsize=(width, height), dpi=150, layout="constrained")
-
-
-def _clean(axes: Any) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(color="0.92", linewidth=0.8)
-    axes.set_axisbelow(True)
-
-
-def _write(axes: Any, path: Path) -> None:
-    data = io.BytesIO()
-    axes.figure.savefig(data, format="png", metadata={"Software": None}, facecolor="white")
-    write_files({path: data.getvalue()})
-
-
-def _label(name: str) -> str:
-    """A name as a plot shows it: short, in one line, no formula, and never hidden from a legend."""
-    text = " ".join(name.split())
-    text = text if len(text) <= 40 else text[:39] + "\N{HORIZONTAL ELLIPSIS}"
-    return (" " if text.startswith("_") else "") + text.replace("$", r"\$")
 
 
 def _short(tokens: float) -> str:

@@ -50,7 +50,7 @@ def markdown(results: Results) -> str:
     """A table of methods, one by stratum where there are strata, and what to know about the numbers."""
     lines = []
     for rows in _tables(results):
-        head, *body = [[_markdown_cell(cell) for cell in row] for row in rows]
+        head, *body = [[markdown_cell(cell) for cell in row] for row in rows]
         rule = ["---" if column in _LEFT else "---:" for column in rows[0]]
         lines += [f"| {' | '.join(row)} |" for row in (head, rule, *body)] + [""]
     return "\n".join([*lines, *map(markdown_text, notes(results))]) + "\n"
@@ -58,7 +58,7 @@ def markdown(results: Results) -> str:
 
 def latex(results: Results) -> str:
     r"""The same tables as `tabular`s that need `\usepackage{booktabs}`; the notes are comments."""
-    lines = [f"% {_line(note)}" for note in notes(results)]
+    lines = [f"% {one_line(note)}" for note in notes(results)]
     for rows in _tables(results):
         head, *body = [" & ".join(map(_latex_cell, row)) + r" \\" for row in rows]
         columns = "".join("l" if column in _LEFT else "r" for column in rows[0])
@@ -92,11 +92,13 @@ def terminal(results: Results) -> RenderableType:
         for column in head[:_COLUMNS]:
             left = column in _LEFT
             width = min(12, max(len(row[head.index(column)]) for row in body)) if left else None
-            table.add_column(Text(_line(column)), justify="left" if left else "right", overflow="fold", min_width=width)
+            table.add_column(
+                Text(one_line(column)), justify="left" if left else "right", overflow="fold", min_width=width
+            )
         for row in body:
-            table.add_row(*(Text(_line(cell)) for cell in row[:_COLUMNS]))
+            table.add_row(*(Text(one_line(cell)) for cell in row[:_COLUMNS]))
         tables.append(table)
-    return Group(*tables, *(Text(_line(note)) for note in notes(results)))
+    return Group(*tables, *(Text(one_line(note)) for note in notes(results)))
 
 
 def notes(results: Results) -> list[str]:
@@ -125,12 +127,12 @@ def notes(results: Results) -> list[str]:
 
 def markdown_text(text: str) -> str:
     """Any text as Markdown within a line or a cell, shown as it is but for white space."""
-    return _MARKDOWN.sub(r"\\\g<0>", _line(text))
+    return _MARKDOWN.sub(r"\\\g<0>", one_line(text))
 
 
 def latex_text(text: str) -> str:
     """Any text as LaTeX, shown as it is but for white space."""
-    return "".join(_LATEX.get(c, c) for c in _line(text))
+    return "".join(_LATEX.get(c, c) for c in one_line(text))
 
 
 def _tables(results: Results) -> list[_Rows]:
@@ -140,7 +142,7 @@ def _tables(results: Results) -> list[_Rows]:
     ]
     tables = [[head, *([name, *_cells(results, name, method)] for name, method in results.methods.items())]]
     strata = [
-        [stratum or UNNAMED, name, str(mean.n), _shown(mean)]
+        [stratum or UNNAMED, name, str(mean.n), shown(mean)]
         for stratum in sorted({stratum for method in results.methods.values() for stratum in method.strata})
         for name, method in results.methods.items()
         if (mean := method.strata.get(stratum))
@@ -152,8 +154,8 @@ def _cells(results: Results, name: str, method: MethodResult) -> list[str]:
     pair, relative = results.paired.get(name), results.relative_tokens(name)
     return [
         str(method.accuracy.n),
-        _shown(method.accuracy),
-        _shown(pair.difference, "+") if pair else "",
+        shown(method.accuracy),
+        shown(pair.difference, "+") if pair else "",
         _p(pair.p_holm) if pair else "",
         f"{method.tokens_per_task:.0f}",
         "" if relative is None else f"{relative:.2f}",
@@ -162,11 +164,12 @@ def _cells(results: Results, name: str, method: MethodResult) -> list[str]:
     ]
 
 
-def _shown(mean: Mean, sign: str = "") -> str:
+def shown(mean: Mean, sign: str = "") -> str:
+    """A mean with its interval, as cells of tables have it; `sign="+"` for differences."""
     if mean.mean is None:
         return "no score"
-    shown = f"{mean.mean:{sign}.3f}"
-    return shown if mean.low is None else f"{shown} [{mean.low:{sign}.3f}, {mean.high:{sign}.3f}]"
+    text = f"{mean.mean:{sign}.3f}"
+    return text if mean.low is None else f"{text} [{mean.low:{sign}.3f}, {mean.high:{sign}.3f}]"
 
 
 def _p(p: float | None) -> str:
@@ -201,7 +204,8 @@ def _csv_cell(value: str | float | None) -> str | float:
     return "" if value is None else round(value, DIGITS)
 
 
-def _markdown_cell(text: str) -> str:
+def markdown_cell(text: str) -> str:
+    """A cell of a Markdown table: numbers as they are, any other text as `markdown_text`."""
     return text if _NUMBERS.fullmatch(text) else markdown_text(text)
 
 
@@ -209,6 +213,6 @@ def _latex_cell(text: str) -> str:
     return text.translate(_SIGNS) if _NUMBERS.fullmatch(text) else latex_text(text)
 
 
-def _line(text: str) -> str:
-    """In one line, without what a terminal would obey."""
+def one_line(text: str) -> str:
+    """Any text in one line, without what a terminal would obey."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())

@@ -1,0 +1,85 @@
+"""`nsed members`: what size, weak members and simulated faulty ones do to a vote that was recorded."""
+
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+from rich.console import Console
+
+from nsed_torch.benchmarks import load_traces
+from nsed_torch.config import conf_dir, plain_config, register
+from nsed_torch.evaluation.members.faulty import most_faulty
+from nsed_torch.evaluation.members.plots import plot_study
+from nsed_torch.evaluation.members.poll import Poll, rules
+from nsed_torch.evaluation.members.sheets import sheets
+from nsed_torch.evaluation.members.study import study
+from nsed_torch.evaluation.overview import OUTCOMES
+from nsed_torch.evaluation.provenance import provenance
+from nsed_torch.nn import ConsensusCell
+from nsed_torch.nn.strangers import with_strangers
+from nsed_torch.records import read_outcomes, to_json, write_files
+
+register()
+
+SCHEMA_VERSION = 1
+"""Of members.json; raised by one when a field changes its meaning or goes away."""
+
+WIDTH = 130
+"""Characters of a line in a file or a pipe."""
+
+
+@hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="members")
+def main(cfg: DictConfig) -> None:
+    """Load, vote again, write `members.json`, tables and plots, print the tables."""
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    console = Console(highlight=False)
+    report = partial(console.print, style="dim", markup=False, emoji=False, soft_wrap=True)
+    if not cfg.data_dir:
+        raise ValueError("expected traces, got no folder: pass data_dir=<folder of nsed collect or nsed evaluate>")
+    data, began = Path(cfg.data_dir).expanduser(), perf_counter()
+    poll = Poll.of(load_traces(data), cfg.round)
+    extra = most_faulty(len(poll.agents))
+    cell = ConsensusCell.from_pretrained(cfg.cell, agents=poll.agents) if cfg.cell else None
+    tuned = None if cell is None else with_strangers(cell, extra)
+    report(f"{len(poll)} tasks, {len(poll.agents)} agents, round {cfg.round}")
+    found = study(
+        poll,
+        rules(poll, len(poll.agents) + extra, list(cfg.votes), tuned),
+        strata=strata(data),
+        core=cfg.core,
+        most_teams=cfg.most_teams,
+        draws=cfg.draws,
+        seed=cfg.seed,
+    )
+    made = provenance(plain_config(cfg), {"seed": cfg.seed})
+    facts = {
+        "schema_version": SCHEMA_VERSION,
+        "round": cfg.round,
+        "cell": None if cell is None else cell.fingerprint(),
+        "seconds": round(perf_counter() - began, 1),
+    }
+    tables = sheets(found)
+    write_files(
+        {
+            **{folder / "tables" / f"{sheet.name}.md": sheet.markdown().encode() for sheet in tables},
+            folder / "members.json": (to_json({**facts, **found.to_json(), "provenance": made}) + "\n").encode(),
+        }
+    )
+    try:
+        plot_study(found, folder / "plots")
+    except ValueError as error:  # matplotlib is an extra
+        report(f"no plots: {error}")
+    shown = console if console.is_terminal else Console(highlight=False, width=WIDTH)
+    for sheet in tables:
+        shown.print(sheet.terminal())
+    print(folder / "members.json")  # noqa: T201 - the result
+
+
+def strata(folder: Path) -> dict[str, str] | None:
+    """Task id -> stratum, as a run of `nsed evaluate` knows them; None where nothing does."""
+    if not (folder / OUTCOMES).is_file():
+        return None
+    return {outcome.task: outcome.stratum for outcome in read_outcomes(folder / OUTCOMES) if outcome.stratum} or None
