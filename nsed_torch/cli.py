@@ -21,6 +21,7 @@ VERBS = {
     "tune": "fit vote, gate, trust, broker or judges to what was recorded, and say whether it helped",
     "specialize": "train a LoRA specialist on a family of tasks, or a judge on graded answers",
     "members": "vote again on recorded rounds with smaller, weaker and simulated faulty teams",
+    "study": "run a list of commands and write the page that tells what they showed",
     "fetch": "get the weights of an ensemble ahead of time",
     "report": "turn a run folder into a page one can read",
     "bench": "measure the engine on this machine",
@@ -146,10 +147,11 @@ def _explain(error: Exception, verb: str) -> str | None:
     """What the user can fix; None for an error that is ours."""
     from hydra.errors import HydraException  # noqa: PLC0415 - Hydra is slow to import
     from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException  # noqa: PLC0415
+    from yaml import YAMLError  # type: ignore[import-untyped]  # noqa: PLC0415 - OmegaConf reads files with it
 
     if isinstance(error, MissingMandatoryValue):
         return f"setting {error.full_key!r} has no value; pass {error.full_key}=..."
-    if isinstance(error, HydraException | OmegaConfBaseException | ValueError):
+    if isinstance(error, HydraException | OmegaConfBaseException | YAMLError | ValueError):
         return _explain_setting(str(error), verb) or _trim(error)
     if isinstance(error, OSError):  # comes second: some of Hydra's errors are OSErrors as well
         return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
@@ -192,3 +194,7 @@ def _say(text: str) -> int:
 def _complain(who: str, message: str) -> int:
     sys.stderr.write(f"{who}: {' '.join(message.split())}\n")
     return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

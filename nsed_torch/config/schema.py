@@ -179,6 +179,17 @@ class MembersConfig:
     output_dir: str = ""
 
 
+@dataclass
+class StudyConfig:
+    """Settings of `nsed study`; conf/study.yaml explains them."""
+
+    study: dict[str, Any] = field(default_factory=dict)
+    steps: list[str] | None = None
+    page_only: bool = False
+    dry_run: bool = False
+    output_dir: str = ""
+
+
 def register() -> None:
     """Make the schemas known to Hydra as `<verb>_schema`, and `${config_hash:}` a name for a composed config."""
     OmegaConf.register_new_resolver("config_hash", _root_hash, replace=True)
@@ -193,6 +204,7 @@ def register() -> None:
         ("tune", TuneConfig),
         ("specialize", SpecializeConfig),
         ("members", MembersConfig),
+        ("study", StudyConfig),
     ):
         store.store(name=f"{verb}_schema", node=schema)
 

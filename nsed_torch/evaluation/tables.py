@@ -2,6 +2,7 @@
 
 import io
 import re
+from collections.abc import Container, Sequence
 from csv import QUOTE_NONNUMERIC, writer
 
 from rich.console import Group, RenderableType
@@ -48,12 +49,20 @@ _Rows = list[list[str]]
 
 def markdown(results: Results) -> str:
     """A table of methods, one by stratum where there are strata, and what to know about the numbers."""
-    lines = []
-    for rows in _tables(results):
-        head, *body = [[markdown_cell(cell) for cell in row] for row in rows]
-        rule = ["---" if column in _LEFT else "---:" for column in rows[0]]
-        lines += [f"| {' | '.join(row)} |" for row in (head, rule, *body)] + [""]
-    return "\n".join([*lines, *map(markdown_text, notes(results))]) + "\n"
+    tables = [markdown_table(rows) + "\n" for rows in _tables(results)]
+    return "\n".join([*tables, *map(markdown_text, notes(results))]) + "\n"
+
+
+def markdown_table(rows: Sequence[Sequence[str]], left: Container[str] = _LEFT) -> str:
+    """Any texts as a table; numbers stay as they are, the rest is escaped.
+
+    Args:
+        rows: the headings, then a row each.
+        left: headings of the columns that are set to the left.
+    """
+    head, *body = [[markdown_cell(cell) for cell in row] for row in rows]
+    rule = ["---" if column in left else "---:" for column in rows[0]]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *body))
 
 
 def latex(results: Results) -> str:
@@ -156,7 +165,7 @@ def _cells(results: Results, name: str, method: MethodResult) -> list[str]:
         str(method.accuracy.n),
         shown(method.accuracy),
         shown(pair.difference, "+") if pair else "",
-        _p(pair.p_holm) if pair else "",
+        shown_p(pair.p_holm) if pair else "",
         f"{method.tokens_per_task:.0f}",
         "" if relative is None else f"{relative:.2f}",
         f"{method.usage.price:.4f}",
@@ -165,14 +174,15 @@ def _cells(results: Results, name: str, method: MethodResult) -> list[str]:
 
 
 def shown(mean: Mean, sign: str = "") -> str:
-    """A mean with its interval, as cells of tables have it; `sign="+"` for differences."""
+    """A mean with its interval, as `0.873 [0.842, 0.901]`; `sign="+"` for differences."""
     if mean.mean is None:
         return "no score"
     text = f"{mean.mean:{sign}.3f}"
     return text if mean.low is None else f"{text} [{mean.low:{sign}.3f}, {mean.high:{sign}.3f}]"
 
 
-def _p(p: float | None) -> str:
+def shown_p(p: float | None) -> str:
+    """A p value with three digits; nothing where there is none."""
     return "" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
 
 

@@ -56,7 +56,7 @@ def test_it_composes_and_every_target_exists_and_takes_its_arguments(verb, choic
         built = instantiate({**node, "_partial_": True})
         assert isinstance(built, functools.partial)
         assert f"{built.func.__module__}.{built.func.__qualname__}".startswith(("nsed_torch.", "torch.optim."))
-    assert nodes or verb in {"members", "report"}
+    assert nodes or verb in {"members", "report", "study"}
 
 
 @pytest.mark.parametrize("verb", VERBS)
