@@ -3,8 +3,9 @@
 import hashlib
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from nsed_torch.agents.packing import common_prefix
 from nsed_torch.agents.requests import Message
 
 PLAIN_TEMPLATE = (
@@ -16,6 +17,13 @@ PLAIN_TEMPLATE = (
 
 PLAIN_STOP = "\n###"
 """What a base model writes when it opens another turn of the plain template."""
+
+
+class Turn(NamedTuple):
+    """A chat and what the assistant says next: all token ids, of which the first `start` are the chat's."""
+
+    ids: list[int]
+    start: int
 
 
 class Chat:
@@ -42,6 +50,7 @@ class Chat:
         control = sorted({token.strip() for token in spelled})  # a space in front of one would undo the break
         self.control = re.compile("|".join(re.escape(token) for token in control if len(token) > 1) or r"(?!)")
         self.takes_system = self._takes_system()
+        self._labels: dict[tuple[str, ...], list[int]] = {}
 
     @property
     def fingerprint(self) -> str:
@@ -62,6 +71,16 @@ class Chat:
         """Token ids of the rendered chat."""
         return self.encode(self.text(messages))
 
+    def turns(self, messages: Sequence[Message], texts: Sequence[str]) -> list[Turn]:
+        """Token ids of the rendered chat with each text as the assistant's next words; its turn is left open.
+
+        Where a tokenizer merges across the seam, a text begins with the first token that the bare chat has not.
+        """
+        opening = self.text(messages)
+        before = self.encode(opening)
+        rows = [self.encode(opening + self.neutralize(text)) for text in texts]
+        return [Turn(ids, common_prefix(before, ids)) for ids in rows]
+
     def encode(self, text: str) -> list[int]:
         """Token ids of a text as it stands."""
         ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -79,9 +98,11 @@ class Chat:
         Raises:
             ValueError: if a label is more than one token there.
         """
+        if (known := self._labels.get(tuple(labels))) is not None:
+            return known
         opening = self.text([Message("user", "?")])
         before = self.encode(opening)
-        ids = []
+        ids: list[int] = []
         for label in labels:
             after = self.encode(opening + label)
             if after[:-1] != before:
@@ -90,6 +111,7 @@ class Chat:
                     "choose other labels"
                 )
             ids.append(after[-1])
+        self._labels[tuple(labels)] = ids
         return ids
 
     def _takes_system(self) -> bool:

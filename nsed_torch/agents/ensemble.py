@@ -14,6 +14,8 @@ from nsed_torch.agents.requests import (
     Engine,
     GenerateRequest,
     Generation,
+    Likelihood,
+    LikelihoodRequest,
     RateRequest,
     Rating,
     SchedulingEngine,
@@ -23,7 +25,7 @@ from nsed_torch.records import ROLES, AgentRecord, CallLog, Usage, call_key
 Progress = Callable[[int, int], None]
 """Called with calls done and calls in all."""
 
-R = TypeVar("R", Generation, Rating)
+R = TypeVar("R", Generation, Rating, Likelihood)
 
 
 @dataclass(frozen=True)
@@ -135,11 +137,15 @@ class Ensemble(nn.Module):
 
     def generate(self, requests: Sequence[GenerateRequest], progress: Progress | None = None) -> list[Generation]:
         """Answer requests of any agents, one backbone after the other."""
-        return self._call("generate", requests, generations, _load_generation, progress)
+        return self._call("generate", requests, generations, Generation, progress)
 
     def rate(self, requests: Sequence[RateRequest], progress: Progress | None = None) -> list[Rating]:
         """Rate candidates for any agents, one backbone after the other."""
-        return self._call("rate", requests, ratings, _load_rating, progress)
+        return self._call("rate", requests, ratings, Rating, progress)
+
+    def measure(self, requests: Sequence[LikelihoodRequest], progress: Progress | None = None) -> list[Likelihood]:
+        """Measure how likely texts are for any agents, one backbone after the other."""
+        return self._call("likelihood", requests, likelihoods, Likelihood, progress)
 
     @contextmanager
     def one_run(self) -> Iterator[None]:
@@ -176,12 +182,12 @@ class Ensemble(nn.Module):
         kind: str,
         requests: Sequence[Any],
         ask: Callable[[Engine, Sequence[Any]], Iterator[dict[int, R]]],
-        load: Callable[[Any], R],
+        result: type[R],
         progress: Progress | None,
     ) -> list[R]:
         """Look every request up, ask the engines for what is missing, and commit what is done as soon as it is."""
         keys = [self._key(kind, request) for request in requests]
-        found = {key: load(value) for key, value in self.call_log.get(keys).items()}
+        found = {key: _loaded(result, value) for key, value in self.call_log.get(keys).items()}
         # Equal requests have equal keys and are asked once.
         missing = {key: request for key, request in zip(keys, requests, strict=True) if key not in found}
         report = progress or (lambda done, total: None)
@@ -190,9 +196,9 @@ class Ensemble(nn.Module):
         for name, engine in self.engines.items():
             mine = [key for key, request in missing.items() if self.agent(request.agent).backbone == name]
             for done in ask(engine, [missing[key] for key in mine]) if mine else ():
-                results = {mine[i]: result for i, result in done.items()}
-                self.call_log.put({key: dataclasses.asdict(result) for key, result in results.items()})
-                found.update(results)
+                ended = {mine[i]: value for i, value in done.items()}
+                self.call_log.put({key: dataclasses.asdict(value) for key, value in ended.items()})
+                found.update(ended)
                 report(len(found), total)
         return [found[key] for key in keys]
 
@@ -201,7 +207,7 @@ class Ensemble(nn.Module):
             if isinstance(engine, SchedulingEngine):
                 engine.forget()
 
-    def _key(self, kind: str, request: GenerateRequest | RateRequest) -> str:
+    def _key(self, kind: str, request: GenerateRequest | RateRequest | LikelihoodRequest) -> str:
         identity = self.engine(self.agent(request.agent)).identity(request.adapter)
         version = importlib.metadata.version("nsed_torch")
         return call_key(kind=kind, version=version, identity=dict(identity), request=dataclasses.asdict(request))
@@ -243,14 +249,19 @@ def ratings(engine: Engine, requests: Sequence[RateRequest]) -> Iterator[dict[in
     return _in_batches(engine.rate, requests, engine.max_batch)
 
 
+def likelihoods(engine: Engine, requests: Sequence[LikelihoodRequest]) -> Iterator[dict[int, Likelihood]]:
+    """What an engine measures, as it comes: batch by batch where the engine does not schedule by itself."""
+    if isinstance(engine, SchedulingEngine):
+        return engine.likelihoods(requests)
+    return _in_batches(engine.measure, requests, engine.max_batch)
+
+
 def _in_batches(ask: Callable[[Sequence[Any]], list[R]], requests: Sequence[Any], size: int) -> Iterator[dict[int, R]]:
     for start in range(0, len(requests), size):
         yield dict(enumerate(ask(requests[start : start + size]), start))
 
 
-def _load_generation(value: Any) -> Generation:
-    return Generation(**{**value, "notes": tuple(value["notes"])})
-
-
-def _load_rating(value: Any) -> Rating:
-    return Rating(**{**value, **{key: tuple(value[key]) for key in ("values", "coverage", "notes")}})
+def _loaded(result: type[R], value: Mapping[str, Any]) -> R:
+    """A result from the log, where tuples are lists."""
+    fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in value.items()}
+    return result(**fields)

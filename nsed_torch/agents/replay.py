@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from nsed_torch.agents.prompts import FENCE, Prompts, unfence
-from nsed_torch.agents.requests import GenerateRequest, Generation, Message, RateRequest, Rating
+from nsed_torch.agents.requests import (
+    GenerateRequest,
+    Generation,
+    Likelihood,
+    LikelihoodRequest,
+    Message,
+    RateRequest,
+    Rating,
+)
 
 CHARACTERS_PER_TOKEN = 4.0
 """A rule of thumb for English under byte-pair vocabularies; recordings rarely say how many tokens they took."""
@@ -37,7 +45,8 @@ class ReplayEngine:
     A proposal request is answered with the recorded text, whole, whatever its decoding says, round after round; an
     agent without an answer to the task says "". A rating is +1 where the candidate's answer is in the class of the
     judge's own recorded answer, -1 where it is in another one, None where the judge gave none or nobody recorded that
-    text (our reading of ratings by `agreement`). The task is known by its question, found in the prompt.
+    text (our reading of ratings by `agreement`); the likelihood of a text is 1, 0 or None in the same cases. The task
+    is known by its question, found in the prompt.
 
     Args:
         questions: task id -> question, all different.
@@ -110,6 +119,14 @@ class ReplayEngine:
         """
         return [self._rate(request) for request in requests]
 
+    def measure(self, requests: Sequence[LikelihoodRequest]) -> list[Likelihood]:
+        """Whether the judge's own answer is that of each text.
+
+        Raises:
+            ValueError: for an agent or a question without recordings.
+        """
+        return [self._measure(request) for request in requests]
+
     def _generate(self, request: GenerateRequest) -> Generation:
         if request.template == self._critique:
             raise ValueError(
@@ -122,19 +139,22 @@ class ReplayEngine:
     def _rate(self, request: RateRequest) -> Rating:
         task = self.task(request.messages)
         own = self._recording(request.agent, task)
-        values: list[float | None] = []
-        unknown = 0
+        answers = []
         listed = _texts(request.messages[-1].content)[-len(request.candidates) :]
         for place, candidate in enumerate(request.candidates):
             label, text = next(iter(_texts(candidate) or listed[place:]), ("", ""))
-            answer = self._answers[task].get(text, -1) if text and label in candidate else -1
-            unknown += answer < 0
-            values.append(
-                None if answer < 0 or own is None or own.answer < 0 else 1.0 if answer == own.answer else -1.0
-            )
-        notes = (f"{unknown} of {len(values)} candidates are no recorded answers",) if unknown else ()
+            answers.append(self._answers[task].get(text, -1) if text and label in candidate else -1)
         read = self._read(request.messages) + sum(map(self.count_tokens, request.candidates))
-        return Rating(tuple(values), prompt_tokens=read, notes=notes)
+        values = tuple(None if same is None else 1.0 if same else -1.0 for same in _agreement(own, answers))
+        return Rating(values, prompt_tokens=read, notes=_unknown(answers))
+
+    def _measure(self, request: LikelihoodRequest) -> Likelihood:
+        task = self.task(request.messages)
+        own = self._recording(request.agent, task)
+        answers = [self._answers[task].get(_shown(text), -1) for text in request.texts]
+        read = self._read(request.messages) + sum(map(self.count_tokens, request.texts))
+        values = tuple(None if same is None else float(same) for same in _agreement(own, answers))
+        return Likelihood(values, read, _unknown(answers))
 
     def task(self, messages: Sequence[Message]) -> str:
         """The id of the task a prompt is about: the first recorded question in it, the longest that starts there.
@@ -158,6 +178,19 @@ class ReplayEngine:
 
     def _read(self, messages: Sequence[Message]) -> int:
         return sum(self.count_tokens(message.content) for message in messages)
+
+
+def _agreement(own: Recording | None, answers: Sequence[int]) -> list[bool | None]:
+    """Whether answers are the own one; None where either is no answer."""
+    if own is None or own.answer < 0:
+        return [None] * len(answers)
+    return [None if answer < 0 else answer == own.answer for answer in answers]
+
+
+def _unknown(answers: Sequence[int]) -> tuple[str, ...]:
+    """What to note of candidates that nobody recorded."""
+    unknown = sum(answer < 0 for answer in answers)
+    return (f"{unknown} of {len(answers)} candidates are no recorded answers",) if unknown else ()
 
 
 def _texts(prompt: str) -> list[tuple[str, str]]:

@@ -151,6 +151,43 @@ class Rating:
     seconds: float = field(default=0.0, compare=False)
 
 
+@dataclass(frozen=True)
+class LikelihoodRequest:
+    """Ask how likely an agent would have written some texts itself.
+
+    Args:
+        agent: who would have written them.
+        messages: the chat that they answer.
+        texts: each a whole assistant turn, which ends behind it.
+        adapter: as in `GenerateRequest`.
+        template: as in `GenerateRequest`.
+    """
+
+    agent: str
+    messages: tuple[Message, ...]
+    texts: tuple[str, ...]
+    adapter: str | None = None
+    template: str = ""
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """How likely an agent would have written some texts.
+
+    Args:
+        values: one number in [0, 1] a text: the geometric mean of the probabilities of its tokens and of its end; None
+            where the model gave none.
+        prompt_tokens: tokens read, what the texts share counted once.
+        notes: events worth knowing.
+        seconds: this call's share of its batch.
+    """
+
+    values: tuple[float | None, ...]
+    prompt_tokens: int = 0
+    notes: tuple[str, ...] = ()
+    seconds: float = field(default=0.0, compare=False)
+
+
 @runtime_checkable
 class Engine(Protocol):
     """One language model, however it is reached. Engines that own parameters are `nn.Module`s as well.
@@ -180,6 +217,10 @@ class Engine(Protocol):
         """Rate all requests' candidates, in order, as if each were alone."""
         ...
 
+    def measure(self, requests: Sequence[LikelihoodRequest]) -> list[Likelihood]:
+        """Measure how likely all requests' texts are, in order, as if each were alone."""
+        ...
+
 
 @runtime_checkable
 class SchedulingEngine(Engine, Protocol):
@@ -191,6 +232,10 @@ class SchedulingEngine(Engine, Protocol):
 
     def ratings(self, requests: Sequence[RateRequest]) -> Iterator[dict[int, Rating]]:
         """Rate all requests' candidates."""
+        ...
+
+    def likelihoods(self, requests: Sequence[LikelihoodRequest]) -> Iterator[dict[int, Likelihood]]:
+        """Measure how likely all requests' texts are."""
         ...
 
     def forget(self) -> None:

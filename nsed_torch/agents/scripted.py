@@ -9,7 +9,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nsed_torch.agents.requests import GenerateRequest, Generation, RateRequest, Rating
+from nsed_torch.agents.requests import (
+    GenerateRequest,
+    Generation,
+    Likelihood,
+    LikelihoodRequest,
+    RateRequest,
+    Rating,
+)
 
 
 class ScriptedEngine:
@@ -17,7 +24,7 @@ class ScriptedEngine:
 
     Args:
         write: the text for a request.
-        judge: the rating, in [-1, 1] or None, of one candidate of a request.
+        judge: the rating, in [-1, 1] or None, of one candidate of a request, or of one text whose likelihood is asked.
         name: part of its identity.
         max_batch: rows of one batch; callers split longer lists.
     """
@@ -25,7 +32,7 @@ class ScriptedEngine:
     def __init__(
         self,
         write: Callable[[GenerateRequest], str],
-        judge: Callable[[RateRequest, str], float | None],
+        judge: Callable[[RateRequest | LikelihoodRequest, str], float | None],
         *,
         name: str = "scripted",
         max_batch: int = 32,
@@ -63,11 +70,22 @@ class ScriptedEngine:
         return [
             Rating(
                 tuple(self.judge(request, candidate) for candidate in request.candidates),
-                prompt_tokens=sum(self.count_tokens(m.content) for m in request.messages)
-                + sum(map(self.count_tokens, request.candidates)),
+                prompt_tokens=self._read(request, request.candidates),
             )
             for request in requests
         ]
+
+    def measure(self, requests: Sequence[LikelihoodRequest]) -> list[Likelihood]:
+        """Call `judge` on each text of each request: a rating r is the likelihood (1 + r) / 2."""
+        results = []
+        for request in requests:
+            ratings = [self.judge(request, text) for text in request.texts]
+            values = tuple(None if rating is None else (1 + rating) / 2 for rating in ratings)
+            results.append(Likelihood(values, self._read(request, request.texts)))
+        return results
+
+    def _read(self, request: RateRequest | LikelihoodRequest, texts: Sequence[str]) -> int:
+        return sum(self.count_tokens(text) for text in (*(m.content for m in request.messages), *texts))
 
 
 class HashedEncoder:

@@ -1,29 +1,32 @@
 """A Hugging Face causal language model in this process, held once for all agents that use it."""
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nsed_torch.agents.chat import Chat
+from nsed_torch.agents.answers import answer, has_ended
+from nsed_torch.agents.chat import Chat, Turn
 from nsed_torch.agents.decode_loop import Job, decode
-from nsed_torch.agents.packing import PackedModel, common_prefix, passes, shared_with_last
+from nsed_torch.agents.packing import PackedModel, grouped
+from nsed_torch.agents.readings import log_likelihoods, measured, rating, tokens_read, verdicts
 from nsed_torch.agents.requests import (
     ContextWindowError,
     GenerateRequest,
     Generation,
+    Likelihood,
+    LikelihoodRequest,
     Message,
     RateRequest,
     Rating,
-    RatingScale,
 )
 from nsed_torch.agents.sampling import Row
 
-R = TypeVar("R", Generation, Rating)
+R = TypeVar("R", Generation, Rating, Likelihood)
 
 MIN_ANSWER = 16
 """Tokens of answer below which a prompt counts as too long, unless less was asked for."""
@@ -74,7 +77,6 @@ class TransformersEngine(nn.Module):
         self.max_batch = max_batch
         self.pass_tokens = pass_tokens
         self._identity = dict(identity)
-        self._labels: dict[tuple[str, ...], list[int]] = {}
         self.stop_ids = _stop_ids(self.model, tokenizer)
 
     @property
@@ -124,6 +126,14 @@ class TransformersEngine(nn.Module):
         """
         return _in_order(self.ratings(requests))
 
+    def measure(self, requests: Sequence[LikelihoodRequest]) -> list[Likelihood]:
+        """Measure how likely the agents would have written all requests' texts.
+
+        Raises:
+            ContextWindowError: if a chat with its text exceeds the window.
+        """
+        return _in_order(self.likelihoods(requests))
+
     def forget(self) -> None:
         """Free the keys and values kept from earlier calls."""
         self._packed.prefixes.clear()
@@ -136,9 +146,10 @@ class TransformersEngine(nn.Module):
             ContextWindowError: if a prompt leaves fewer than 16 tokens (or the fewer asked for) for the answer.
         """
         jobs = [self._job(i, request) for i, request in enumerate(requests)]
+        ended = partial(has_ended, chat=self.chat, stop_ids=self.stop_ids)
         with self._packed.opened() as model:
-            for done in decode(model, jobs, max_rows=self.max_batch, pass_tokens=self.pass_tokens, ended=self._ended):
-                yield {job.index: self._generation(requests[job.index], job) for job in done}
+            for done in decode(model, jobs, max_rows=self.max_batch, pass_tokens=self.pass_tokens, ended=ended):
+                yield {job.index: answer(requests[job.index], job, self.chat, self.stop_ids) for job in done}
 
     @torch.no_grad()
     def ratings(self, requests: Sequence[RateRequest]) -> Iterator[dict[int, Rating]]:
@@ -153,14 +164,48 @@ class TransformersEngine(nn.Module):
         asked = [i for i, request in enumerate(requests) if request.candidates]
         prompts = {i: self.rating_prompts(requests[i]) for i in asked}
         read = {i: tokens_read(rows) for i, rows in prompts.items()}
-        asked.sort(key=lambda i: (requests[i].adapter or "", prompts[i][0]))
-        shared = shared_with_last([prompts[i][0] for i in asked], [requests[i].adapter for i in asked])
-        for few in passes([read[i] for i in asked], self.pass_tokens, shared):
+        firsts, adapters = [prompts[i][0] for i in asked], [requests[i].adapter for i in asked]
+        for few in grouped(firsts, adapters, self.pass_tokens, list(read.values())):
             start = time.perf_counter()
-            mine = asked[few.start : few.stop]
+            mine = [asked[k] for k in few]
             logits = self._read([prompts[i] for i in mine], [requests[i].adapter for i in mine])
             seconds = (time.perf_counter() - start) / len(mine)
             yield {i: self.rating_from(requests[i], own, read[i], seconds) for i, own in zip(mine, logits, strict=True)}
+
+    @torch.no_grad()
+    def likelihoods(self, requests: Sequence[LikelihoodRequest]) -> Iterator[dict[int, Likelihood]]:
+        """Read all requests' texts pass by pass; a request is done, under its index, with the last of its texts.
+
+        Raises:
+            ContextWindowError: if a chat with its text exceeds the window.
+        """
+        turns = [self.turns(request) for request in requests]
+        yield from measured(turns, [request.adapter for request in requests], self._follow, self.pass_tokens)
+
+    def log_likelihoods(self, requests: Sequence[LikelihoodRequest]) -> Float[Tensor, "text"]:
+        """Logarithms of the likelihoods of all texts of all requests, in order: `measure` for those who want gradients.
+
+        Raises:
+            ContextWindowError: if a chat with its text exceeds the window.
+        """
+        turns = [(turn, request.adapter) for request in requests for turn in self.turns(request)]
+        return self._follow([turn for turn, _ in turns], [adapter for _, adapter in turns])
+
+    def turns(self, request: LikelihoodRequest) -> list[Turn]:
+        """Token ids of the chat with each text.
+
+        Raises:
+            ContextWindowError: if one exceeds the window.
+        """
+        turns = self.chat.turns(request.messages, request.texts)
+        longest = max((len(turn.ids) for turn in turns), default=0)
+        self._check_window(longest, f"an answer as agent {request.agent!r} would have given it")
+        return turns
+
+    def _follow(self, turns: Sequence[Turn], adapters: Sequence[str | None]) -> Float[Tensor, "text"]:
+        with self._packed.opened() as model:
+            logits, rows = model.follow([turn.ids for turn in turns], adapters, [turn.start - 1 for turn in turns])
+        return log_likelihoods(logits, rows, turns, self.stop_ids)
 
     def rating_logits(self, requests: Sequence[RateRequest]) -> tuple[Float[Tensor, "candidate token"], list[int]]:
         """Next-token logits behind every candidate of every request, and the tokens read for each request.
@@ -180,7 +225,8 @@ class TransformersEngine(nn.Module):
         """
         logits, _ = self.rating_logits(requests)
         rows = logits.split([len(r.candidates) for r in requests])
-        return torch.cat([self._verdict(own, r.scale)[0] for own, r in zip(rows, requests, strict=True)])
+        scales = [(r.scale, self.chat.label_ids(r.scale.labels)) for r in requests]
+        return torch.cat([verdicts(own, *scale)[0] for own, scale in zip(rows, scales, strict=True)])
 
     def _read(
         self, prompts: Sequence[list[list[int]]], adapters: Sequence[str | None]
@@ -212,55 +258,12 @@ class TransformersEngine(nn.Module):
             read: tokens.
             seconds: this call's share of the time.
         """
-        values, coverage = self._verdict(logits, request.scale)
-        return Rating(
-            # A model that overflows has given no rating.
-            values=tuple(None if math.isnan(v) else v for v in values.clamp(-1, 1).tolist()),
-            coverage=tuple(coverage.nan_to_num().clamp(max=1).tolist()),
-            prompt_tokens=read,
-            seconds=seconds,
-        )
-
-    def _verdict(
-        self, logits: Float[Tensor, "candidate token"], scale: RatingScale
-    ) -> tuple[Float[Tensor, "candidate"], Float[Tensor, "candidate"]]:
-        """Expected value of the scale under the labels' probabilities, and their share of the whole vocabulary's."""
-        labels = self._labels.setdefault(scale.labels, [])
-        if not labels:
-            labels.extend(self.chat.label_ids(scale.labels))
-        on_scale = logits.float()[:, labels]
-        values = on_scale.softmax(dim=-1) @ torch.tensor(scale.values, device=logits.device)
-        return values, (on_scale.logsumexp(dim=-1) - logits.float().logsumexp(dim=-1)).exp()
+        return rating(*verdicts(logits, request.scale, self.chat.label_ids(request.scale.labels)), read, seconds)
 
     def _job(self, index: int, request: GenerateRequest) -> Job:
         prompt = self.chat.ids(request.messages)
         allowance = self._allowance(len(prompt), request.decoding.max_new_tokens)
         return Job(index, prompt, request.adapter, Row(request.decoding, request.seed), allowance)
-
-    def _ended(self, job: Job) -> bool:
-        """At a stop token, at the allowance, or where a plain-template model opens another turn."""
-        written = job.row.written
-        if written[-1] in self.stop_ids or len(written) >= job.allowance:
-            return True
-        return self.chat.stop is not None and self.chat.stop in self.chat.tokenizer.decode(written[-8:])
-
-    def _generation(self, request: GenerateRequest, job: Job) -> Generation:
-        written = job.row.written
-        stopped = written[-1] in self.stop_ids
-        text = self.chat.tokenizer.decode(written[:-1] if stopped else written, skip_special_tokens=True)
-        cut = self.chat.stop is not None and self.chat.stop in text
-        if cut:
-            text = text.split(self.chat.stop)[0]
-        asked = request.decoding.max_new_tokens
-        shrunk = f"answer allowance shrunk from {asked} to {job.allowance} tokens to fit the window"
-        return Generation(
-            text=text.strip(),
-            prompt_tokens=len(job.prompt),
-            completion_tokens=len(written),
-            finish_reason="stop" if cut or stopped else "length",
-            notes=(shrunk,) if job.allowance < asked else (),
-            seconds=job.seconds,
-        )
 
     def _allowance(self, prompt_tokens: int, asked: int) -> int:
         self._check_window(prompt_tokens + min(asked, MIN_ANSWER), f"a prompt of {prompt_tokens} tokens plus an answer")
@@ -272,12 +275,6 @@ class TransformersEngine(nn.Module):
                 f"{what} needs at least {needed} tokens, the window of {self._identity.get('name', 'the model')} "
                 f"is {self.context_window}: shorten the question, lower memory_tokens or raise context_window"
             )
-
-
-def tokens_read(rows: Sequence[list[int]]) -> int:
-    """Tokens of some sequences, their common prefix counted once; at least one of each counts as its own."""
-    shared = min(common_prefix(min(rows), max(rows)), min(map(len, rows)) - 1)
-    return shared + sum(len(row) - shared for row in rows)
 
 
 def _in_order(parts: Iterator[dict[int, R]]) -> list[R]:

@@ -2,6 +2,7 @@
 
 from nsed_torch.deliberation.broker import Broker, Budget, full_team
 from nsed_torch.deliberation.cell import MacroRNNCell, Team
+from nsed_torch.deliberation.likelihood import LikelihoodRating
 from nsed_torch.deliberation.macro_rnn import Deliberation, MacroRNN
 from nsed_torch.deliberation.observer import Observer
 from nsed_torch.deliberation.order import judging_order
@@ -22,6 +23,7 @@ __all__ = [
     "DeliberationState",
     "JudgeQuestion",
     "JudgeReply",
+    "LikelihoodRating",
     "MacroRNN",
     "MacroRNNCell",
     "Observer",

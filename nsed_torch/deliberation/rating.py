@@ -102,7 +102,7 @@ class VerdictRating:
                 rating.values,
                 ("",) * len(rating.values),
                 question.judge.usage(rating.prompt_tokens, 0, rating.seconds),
-                _named(question, rating.notes),
+                named(question, rating.notes),
             )
             for question, rating in zip(questions, ensemble.rate(requests, progress), strict=True)
         ]
@@ -205,7 +205,7 @@ class CritiqueRating:
             else ()
         )
         usages = (question.judge.usage(g.prompt_tokens, g.completion_tokens, g.seconds) for g in written)
-        shrunk = _named(question, [note for generation in written for note in generation.notes])
+        shrunk = named(question, [note for generation in written for note in generation.notes])
         return JudgeReply(ratings, tuple(g.text for g in written), Usage.sum(usages), notes + shrunk)
 
     def _prompt(self, prompts: Prompts, question: JudgeQuestion) -> tuple[tuple[Message, ...], tuple[str, ...]]:
@@ -225,7 +225,8 @@ def count(engine: Engine, messages: Sequence[Message]) -> int:
     return sum(engine.count_tokens(message.content) for message in messages)
 
 
-def _named(question: JudgeQuestion, notes: Sequence[str]) -> tuple[str, ...]:
+def named(question: JudgeQuestion, notes: Sequence[str]) -> tuple[str, ...]:
+    """Notes that begin with the judge's name."""
     return tuple(f"{question.judge.name}: {note}" for note in notes)
 
 

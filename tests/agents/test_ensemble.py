@@ -1,3 +1,4 @@
+import importlib.metadata
 from dataclasses import replace
 
 import pytest
@@ -5,8 +6,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsed_torch.agents import Agent, Decoding, Ensemble, Generation, Message, Rating, RatingScale, ScriptedEngine
-from nsed_torch.records import CallLog, Usage
+from nsed_torch.agents import (
+    Agent,
+    Decoding,
+    Ensemble,
+    Generation,
+    Likelihood,
+    LikelihoodRequest,
+    Message,
+    Rating,
+    RatingScale,
+    ScriptedEngine,
+)
+from nsed_torch.records import CallLog, Usage, call_key
 
 
 class Recording(ScriptedEngine):
@@ -29,6 +41,10 @@ class Recording(ScriptedEngine):
         self._record(requests)
         return super().rate(requests)
 
+    def measure(self, requests):
+        self._record(requests)
+        return super().measure(requests)
+
     def _record(self, requests):
         asked = [request.messages[-1].content for request in requests]
         if self.fatal in asked:
@@ -41,6 +57,12 @@ def rate_by_length(request, candidate):
 
 
 AGENTS = [Agent("a", "one"), Agent("b", "one", adapter="poet"), Agent("c", "two")]
+
+
+def weigh(*texts, agent="a", **rest):
+    """A request for likelihoods, of the chat that `judge` rates."""
+    chat = Message("system", "Be fair."), Message("user", "Rate.")
+    return LikelihoodRequest(agent, chat, texts, **rest)
 
 
 @pytest.fixture
@@ -84,6 +106,20 @@ def test_a_file_gives_another_process_equal_results(tmp_path, ask, judge):
     assert isinstance(second[0][0], Generation)
     assert isinstance(second[0][0].notes, tuple)
     assert isinstance(second[1][0].values, tuple)
+
+
+def test_likelihoods_are_calls_of_their_own_kept_in_the_file(tmp_path, ask, judge):
+    batch = [weigh("x", "?", agent="a"), weigh("yy", agent="c"), weigh(agent="b", adapter="poet")]
+    expected = [Likelihood((0.55, None), 5), Likelihood((0.6,), 4), Likelihood((), 3)]
+    for asked in ([["Rate."] * 2], []):
+        engines = {"one": Recording("one"), "two": Recording("two")}
+        with CallLog(tmp_path / "calls.sqlite") as log:
+            ensemble = Ensemble(engines, AGENTS, call_log=log)
+            assert ensemble.measure(batch) == expected
+            assert engines["one"].batches == asked
+            ensemble.rate([judge(["x", "?"])])
+            ensemble.generate([ask("Rate.", system="Be fair.")])
+            assert len(log) == 5
 
 
 def test_notes_and_coverage_survive_the_log(judge):
@@ -177,6 +213,39 @@ def test_any_change_of_a_request_to_rate_is_another_call(ensemble, judge):
     variants.append(replace(base, scale=RatingScale(("N", "Y"), (-1, 0.5))))
     ensemble.rate([base, *variants])
     assert calls(ensemble) == 1 + len(variants)
+
+
+def test_any_change_of_a_request_to_measure_is_another_call(ensemble):
+    base = weigh("x", "y")
+    system, user = base.messages
+    variants = [replace(base, **{name: value}) for name, value in (("template", "abcd"), ("agent", "b"))]
+    variants += [replace(base, adapter="poet"), replace(base, texts=("y", "x")), replace(base, texts=("x",))]
+    variants += [replace(base, messages=(user,)), replace(base, messages=(system, Message("user", "Rate. ")))]
+    ensemble.measure([base, *variants])
+    assert calls(ensemble) == 1 + len(variants)
+
+
+def test_calls_have_the_keys_that_logs_of_other_versions_know(ensemble, ask, judge):
+    """Kind, package version, identity and the request's own fields, by name, and nothing else."""
+    version = importlib.metadata.version("nsed_torch")
+    identity = {"name": "one", "adapter": None, "revision": 1}
+    chat = [["system", "Be fair."], ["user", "Rate."]]
+    rest = {"agent": "a", "messages": chat, "adapter": None, "template": ""}
+    decoding = {"max_new_tokens": 12, "temperature": 0.7, "top_p": 0.95, "repetition_penalty": 1.0}
+    scale = {"labels": list("0123456789"), "values": list(RatingScale().values)}
+    ensemble.generate([ask("Rate.", system="Be fair.")])
+    ensemble.rate([judge(["x"])])
+    ensemble.measure([weigh("x")])
+    keys = [
+        call_key(kind=kind, version=version, identity=identity, request={**rest, **fields})
+        for kind, fields in (
+            ("generate", {"decoding": decoding, "seed": 0}),
+            ("rate", {"candidates": ["x"], "scale": scale, "seed": 0}),
+            ("likelihood", {"texts": ["x"]}),
+        )
+    ]
+    assert list(ensemble.call_log.get(keys)) == keys
+    assert calls(ensemble) == 3
 
 
 def test_a_change_of_the_model_or_the_package_is_another_call(ensemble, engines, ask, monkeypatch):

@@ -5,10 +5,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsed_torch.agents import Agent, Decoding, Ensemble, GenerateRequest, HashedEncoder, Prompts, RateRequest, unfence
+from nsed_torch.agents import (
+    Agent,
+    Decoding,
+    Ensemble,
+    GenerateRequest,
+    HashedEncoder,
+    LikelihoodRequest,
+    Prompts,
+    RateRequest,
+    unfence,
+)
 from nsed_torch.agents.replay import Recording, ReplayEngine
 from nsed_torch.benchmarks import agreement, plurality
-from nsed_torch.deliberation import CritiqueRating, MacroRNN, MacroRNNCell, VerdictRating
+from nsed_torch.deliberation import CritiqueRating, LikelihoodRating, MacroRNN, MacroRNNCell, VerdictRating
 from nsed_torch.nn import ConsensusCell, FixedHalting
 from nsed_torch.records import Task
 
@@ -64,6 +74,19 @@ def test_ratings_are_agreement_with_the_own_answer(engine, listed, names):
     # Without an answer of its own a judge has no opinion.
     (silent,) = engine.rate([rating_request("bee", QUESTIONS["q2"], ("it is 2", "3"), listed)])
     assert silent.values == (None, None)
+
+
+def test_likelihoods_are_agreement_with_the_own_answer(engine):
+    def measure(agent, question, *texts):
+        (found,) = engine.measure([LikelihoodRequest(agent, proposal_request(agent, question).messages, texts)])
+        return found
+
+    texts = ("three <text-00>", "three", "two", "never recorded")
+    found = [measure(agent, QUESTIONS["q1"], *texts, "2") for agent in ("ant", "bee", "cat")]
+    assert [f.values for f in found] == [(0.0, 0.0, 1.0, None, 1.0)] * 2 + [(1.0, 1.0, 0.0, None, 0.0)]
+    assert found[0].notes == ("1 of 5 candidates are no recorded answers",)
+    assert measure("bee", QUESTIONS["q2"], "it is 2", "3").values == (None, None)
+    assert measure("ant", "1+1?").prompt_tokens < measure("ant", "1+1?", "2").prompt_tokens
 
 
 OUTPUT = st.text(alphabet="ab<>/-text0 \n{}%Candidate_A:", min_size=1, max_size=40).filter(str.strip) | st.just(
@@ -136,11 +159,11 @@ def build(classes, rating=None, seed=0):
 @settings(max_examples=12)
 @given(
     st.lists(st.lists(st.integers(-1, 2), min_size=5, max_size=5), min_size=1, max_size=3),
-    st.booleans(),
+    st.sampled_from([VerdictRating(listed=True), VerdictRating(listed=False), LikelihoodRating()]),
     st.integers(0, 3),
 )
-def test_deliberating_on_recorded_agents_finds_the_plurality(classes, listed, seed):
-    rnn, tasks = build(classes, VerdictRating(listed=listed), seed)
+def test_deliberating_on_recorded_agents_finds_the_plurality(classes, rating, seed):
+    rnn, tasks = build(classes, rating, seed)
     table = torch.tensor(classes)
     ratings, mask = agreement(table)
     for i, transcript in enumerate(rnn(tasks).transcripts):

@@ -3,7 +3,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsed_torch.agents import Encoder, HashedEncoder, Message, RateRequest, Rating, ScriptedEngine
+from nsed_torch.agents import (
+    Encoder,
+    HashedEncoder,
+    Likelihood,
+    LikelihoodRequest,
+    Message,
+    RateRequest,
+    Rating,
+    ScriptedEngine,
+)
 
 
 @pytest.fixture
@@ -31,6 +40,12 @@ def test_it_rates_each_candidate_and_may_give_none(engine):
     request = RateRequest("a", (Message("user", "rate this"),), ("abc", "?", ""))
     assert engine.rate([request]) == [Rating((0.3, None, 0.0), prompt_tokens=4)]
     assert engine.generate([]) == engine.rate([]) == []
+
+
+def test_a_likelihood_is_the_rating_between_0_and_1(engine):
+    request = LikelihoodRequest("a", (Message("user", "answer this"),), ("abc", "?", "", "and so on"))
+    assert engine.measure([request]) == [Likelihood((0.65, None, 0.5, 0.95), prompt_tokens=7)]
+    assert engine.measure([]) == []
 
 
 def test_its_identity_holds_name_and_adapter(engine):

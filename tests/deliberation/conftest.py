@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, ScriptedEngine
+from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, LikelihoodRequest, ScriptedEngine
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
 from nsed_torch.experiments.build import consensus_cell
 from nsed_torch.nn import FixedHalting
@@ -23,7 +23,7 @@ class Recorder(ScriptedEngine):
 
     def __init__(self, write, judge, **options):
         super().__init__(write, judge, **options)
-        self.generated, self.rated = [], []
+        self.generated, self.rated, self.measured = [], [], []
 
     def generate(self, requests):
         assert len(requests) <= self.max_batch
@@ -35,6 +35,11 @@ class Recorder(ScriptedEngine):
         self.rated += requests
         return [dataclasses.replace(r, seconds=time.perf_counter()) for r in super().rate(requests)]
 
+    def measure(self, requests):
+        assert len(requests) <= self.max_batch
+        self.measured += requests
+        return [dataclasses.replace(r, seconds=time.perf_counter()) for r in super().measure(requests)]
+
 
 def fenced(text):
     """The model-written texts in a prompt, in their order."""
@@ -42,7 +47,9 @@ def fenced(text):
 
 
 def judged(request, candidate=""):
-    """The text that a rating or critique request asks about, whether it is listed above or stands alone."""
+    """The text that a judge is asked about, whether it is listed above, stands alone or is its own answer."""
+    if isinstance(request, LikelihoodRequest):
+        return candidate
     whole = request.messages[-1].content + candidate
     label = re.findall(r"Candidate_[A-Z]+", whole)[-1]
     return re.search(rf"{label}\b[^<]*<text-([0-9a-f]+)>\n(.*?)\n</text-\1>", whole, re.DOTALL)[2]

@@ -7,11 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsed_torch.agents import Decoding, Prompts, Rating, RatingScale
-from nsed_torch.deliberation import CritiqueRating, JudgeQuestion, VerdictRating
+from nsed_torch.deliberation import CritiqueRating, JudgeQuestion, LikelihoodRating, VerdictRating
 from nsed_torch.records import Task
 
 TASK = Task("Which is larger, 17 or 71?")
-MODES = [VerdictRating(), VerdictRating(listed=False), CritiqueRating(), CritiqueRating(listed=False)]
+MODES = [
+    VerdictRating(),
+    VerdictRating(listed=False),
+    CritiqueRating(),
+    CritiqueRating(listed=False),
+    LikelihoodRating(),
+]
 
 
 def is_critique(request):
@@ -105,7 +111,7 @@ def test_no_question_costs_more_than_the_most(scripted, mode, lengths, seed):
     """The most is for answers at their allowance; shorter ones cost less, and a critique writes up to its own."""
     rnn, engine = scripted.build(2, write=lambda r: "word " * 200)
     judge = rnn.cell.ensemble.agents[0]
-    longest = JudgeQuestion(judge, TASK.question, ("word " * 30,) * len(lengths), seed)
+    longest = JudgeQuestion(judge, TASK.question, tuple(f"word{i} " * 30 for i in range(len(lengths))), seed)
     actual = longest._replace(candidates=tuple("other " * n for n in lengths))
     read, written = mode.most_tokens(rnn.cell.prompts, engine, longest)
     (reply,) = mode.rate(rnn.cell.ensemble, rnn.cell.prompts, [actual])

@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 
 from nsed_torch.agents import Agent, Decoding, HashedEncoder
 from nsed_torch.config import conf_dir, register
-from nsed_torch.deliberation import Broker, CritiqueRating, VerdictRating
+from nsed_torch.deliberation import Broker, CritiqueRating, LikelihoodRating, VerdictRating
 from nsed_torch.experiments.build import build_agent, build_agents, build_ensemble, build_rnn, consensus_cell
 from nsed_torch.nn import EvidenceHalting, FixedHalting
 from nsed_torch.records import CallLog, Task, read_json
@@ -50,6 +50,9 @@ def test_every_option_has_its_class(nsed):
     assert rnn.halting.rounds == 6
     assert isinstance(rnn.broker, Broker)
     assert rnn.broker.budget.tokens == 5000
+    with CallLog(None) as log:
+        rnn = build_rnn(composed(nsed, "rating=likelihood", "rating.temperature=4"), log)
+    assert rnn.cell.rating == LikelihoodRating(temperature=4)
 
 
 def test_the_protocols_switches_and_the_style_reach_the_cell(nsed):

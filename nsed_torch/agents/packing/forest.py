@@ -65,6 +65,14 @@ class Forest:
     adapters: list[str | None]
     ends: list[int]
 
+    def places(self, starts: Sequence[int]) -> list[list[int]]:
+        """Places of every sequence's tokens, from a position of each on that lies behind what its root keeps."""
+        found: list[list[int]] = [[] for _ in self.ends]
+        for node in self.nodes:
+            for i in node.ending:
+                found[i] = node.places[starts[i] - len(node.root.kept) :]
+        return found
+
 
 def plant(sequences: Sequence[Sequence[int]], roots: Sequence[Root]) -> Forest:
     """Lay sequences out as a forest: sequences with the same root share every token of a common prefix.
@@ -127,6 +135,26 @@ def passes(lengths: Sequence[int], most: int, shared: Sequence[int] | None = Non
             own, total = length, 0
         total += own
     return [range(*pair) for pair in pairwise([*starts, len(lengths)]) if lengths]
+
+
+def grouped(
+    sequences: Sequence[Sequence[int]],
+    adapters: Sequence[str | None],
+    most: int,
+    lengths: Sequence[int] | None = None,
+) -> list[list[int]]:
+    """Indices of sequences, pass by pass; those that have most in common stand beside each other.
+
+    Args:
+        sequences: token ids.
+        adapters: one a sequence.
+        most: tokens of a pass.
+        lengths: tokens that each stands for; None is its own.
+    """
+    order = sorted(range(len(sequences)), key=lambda i: (adapters[i] or "", sequences[i]))
+    shared = shared_with_last([sequences[i] for i in order], [adapters[i] for i in order])
+    stands = lengths or [len(sequence) for sequence in sequences]
+    return [[order[k] for k in few] for few in passes([stands[i] for i in order], most, shared)]
 
 
 def shared_with_last(sequences: Sequence[Sequence[int]], adapters: Sequence[str | None]) -> list[int]:

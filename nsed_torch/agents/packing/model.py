@@ -17,7 +17,7 @@ from nsed_torch.agents.packing.attention import (
     packed_attention,
     unreadable,
 )
-from nsed_torch.agents.packing.forest import Root, plant
+from nsed_torch.agents.packing.forest import Forest, Root, plant
 from nsed_torch.agents.packing.lora import MixedLora
 from nsed_torch.agents.packing.prefixes import PrefixCache
 from nsed_torch.agents.packing.products import thin_products
@@ -125,16 +125,29 @@ class OpenedModel:
             slots: where to leave keys and values of whole sequences.
             rows: the row of each sequence there.
         """
-        learning = torch.is_grad_enabled()
-        roots = [Root(a) for a in adapters] if learning else self.prefixes.match(sequences, adapters)
+        forest = plant(sequences, self._roots(sequences, adapters))
+        return self._read(forest, forest.ends, slots, rows)
+
+    def follow(
+        self, sequences: Sequence[Sequence[int]], adapters: Sequence[str | None], starts: Sequence[int]
+    ) -> tuple[Float[Tensor, "place token"], list[list[int]]]:
+        """Next-token logits behind every token of sequences, from a position of each on; otherwise as `read`.
+
+        Args:
+            sequences: token ids.
+            adapters: one a sequence.
+            starts: one a sequence.
+
+        Returns:
+            Logits, once for tokens that sequences share; and for each sequence which rows are its tokens'.
+        """
+        # What is kept has no logits, so it may reach no further than to the start.
+        roots = self._roots([s[: start + 1] for s, start in zip(sequences, starts, strict=True)], adapters)
         forest = plant(sequences, roots)
-        try:
-            kept = None if learning else self.prefixes.keep(forest)
-            plan = ForestPlan(forest, self.prefixes, self.base.device, kept=kept, slots=slots, rows=rows)
-            return self._forward(plan, forest.tokens, forest.positions, forest.adapters, forest.ends)
-        except BaseException:
-            self.prefixes.clear()  # places may be taken that were never filled
-            raise
+        places = forest.places(starts)
+        wanted = sorted({place for own in places for place in own})
+        order = {place: row for row, place in enumerate(wanted)}
+        return self._read(forest, wanted), [[order[place] for place in own] for own in places]
 
     def step(
         self, tokens: Sequence[int], positions: Sequence[int], adapters: Sequence[str | None], slots: Slots
@@ -148,6 +161,21 @@ class OpenedModel:
         probe = Probe()
         self._forward(probe, [0], [0], [None], [0])
         return probe.layers
+
+    def _roots(self, sequences: Sequence[Sequence[int]], adapters: Sequence[str | None]) -> list[Root]:
+        learning = torch.is_grad_enabled()
+        return [Root(a) for a in adapters] if learning else self.prefixes.match(sequences, adapters)
+
+    def _read(
+        self, forest: Forest, ends: Sequence[int], slots: Slots | None = None, rows: Sequence[int] = ()
+    ) -> Float[Tensor, "end token"]:
+        try:
+            kept = None if torch.is_grad_enabled() else self.prefixes.keep(forest)
+            plan = ForestPlan(forest, self.prefixes, self.base.device, kept=kept, slots=slots, rows=rows)
+            return self._forward(plan, forest.tokens, forest.positions, forest.adapters, ends)
+        except BaseException:
+            self.prefixes.clear()  # places may be taken that were never filled
+            raise
 
     def _forward(
         self,

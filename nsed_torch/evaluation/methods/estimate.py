@@ -7,7 +7,17 @@ from typing import Any
 
 import torch
 
-from nsed_torch.agents import Engine, Ensemble, GenerateRequest, Generation, HashedEncoder, RateRequest, Rating
+from nsed_torch.agents import (
+    Engine,
+    Ensemble,
+    GenerateRequest,
+    Generation,
+    HashedEncoder,
+    Likelihood,
+    LikelihoodRequest,
+    RateRequest,
+    Rating,
+)
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
 from nsed_torch.deliberation.broker import MARKUP
 from nsed_torch.deliberation.rating import count
@@ -91,14 +101,16 @@ class _Longest:
 
     def rate(self, requests: Sequence[RateRequest]) -> list[Rating]:
         return [
-            Rating(
-                (1.0,) * len(request.candidates),
-                prompt_tokens=count(self.engine, request.messages)
-                + sum(map(self.engine.count_tokens, request.candidates))
-                + MARKUP * (len(request.messages) + len(request.candidates)),
-            )
+            Rating((1.0,) * len(request.candidates), prompt_tokens=self._read(request, request.candidates))
             for request in requests
         ]
+
+    def measure(self, requests: Sequence[LikelihoodRequest]) -> list[Likelihood]:
+        return [Likelihood((1.0,) * len(request.texts), self._read(request, request.texts)) for request in requests]
+
+    def _read(self, request: RateRequest | LikelihoodRequest, texts: Sequence[str]) -> int:
+        read = count(self.engine, request.messages) + sum(map(self.engine.count_tokens, texts))
+        return read + MARKUP * (len(request.messages) + len(texts))
 
 
 def _stand_in(ensemble: Ensemble) -> Ensemble:

@@ -9,8 +9,17 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from nsed_torch.agents import GenerateRequest, Generation, RateRequest, Rating, TransformersEngine
+from nsed_torch.agents import (
+    GenerateRequest,
+    Generation,
+    Likelihood,
+    LikelihoodRequest,
+    RateRequest,
+    Rating,
+    TransformersEngine,
+)
 from nsed_torch.agents.packing.products import computing
+from nsed_torch.agents.readings import likelihood, log_likelihoods
 
 
 class PlainEngine:
@@ -47,6 +56,10 @@ class PlainEngine:
         """Rate candidates one after the other."""
         return [self._rating(request) for request in requests]
 
+    def measure(self, requests: Sequence[LikelihoodRequest]) -> list[Likelihood]:
+        """Measure texts one after the other."""
+        return [self._likelihood(request) for request in requests]
+
     def _answer(self, request: GenerateRequest) -> Generation:
         start = time.perf_counter()
         prompt = self.engine.chat.ids(request.messages)
@@ -61,6 +74,18 @@ class PlainEngine:
         with speaking(self.engine.model, request.adapter):
             rows = [self.engine.model(input_ids=torch.tensor([ids]), logits_to_keep=1).logits[0] for ids in prompts]
         return self.engine.rating_from(request, torch.cat(rows), sum(map(len, prompts)), time.perf_counter() - start)
+
+    @torch.no_grad()
+    def _likelihood(self, request: LikelihoodRequest) -> Likelihood:
+        start = time.perf_counter()
+        logs: list[float] = []
+        turns = self.engine.turns(request)
+        with speaking(self.engine.model, request.adapter):
+            for turn in turns:
+                logits = self.engine.model(input_ids=torch.tensor([turn.ids])).logits[0, turn.start - 1 :]
+                logs += log_likelihoods(logits, [range(len(logits))], [turn], self.engine.stop_ids).tolist()
+        read = sum(len(turn.ids) for turn in turns)
+        return likelihood(logs, read, time.perf_counter() - start)
 
 
 def write_together(engine: TransformersEngine, requests: Sequence[GenerateRequest]) -> list[list[int]]:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsed_torch.agents.packing import common_prefix, passes, shared_with_last
+from nsed_torch.agents.packing import common_prefix, grouped, passes, shared_with_last
 from nsed_torch.agents.packing.forest import Root, plant
 
 tokens = st.lists(st.integers(0, 2), min_size=1, max_size=7)
@@ -32,6 +32,8 @@ def test_every_sequence_is_found_again_and_every_beginning_is_read_once(planting
         assert [forest.positions[p] for p in places] == list(range(len(root.kept), len(sequence)))
         assert {forest.adapters[p] for p in places} == {root.adapter}
         assert forest.ends[i] == places[-1]
+        start = (len(root.kept) + len(sequence)) // 2
+        assert forest.places([start] * len(sequences))[i] == places[start - len(root.kept) :]
     beginnings = {
         (root, tuple(sequence[:n]))
         for sequence, root in zip(sequences, chosen, strict=True)
@@ -91,3 +93,19 @@ def test_what_items_share_lets_more_of_them_in():
     assert passes([5, 5, 5], 8) == [range(1), range(1, 2), range(2, 3)]
     assert passes([5, 5, 5], 8, [0, 4, 3]) == [range(3)]
     assert passes([5, 5, 5], 7, [0, 4, 3]) == [range(2), range(2, 3)]
+
+
+@given(
+    st.lists(st.tuples(st.text("ab", min_size=1, max_size=6), st.sampled_from([None, "x"])), max_size=8),
+    st.integers(1, 20),
+    st.booleans(),
+)
+def test_every_sequence_is_in_one_pass_beside_those_most_like_it(items, most, own):
+    texts, adapters = [text for text, _ in items], [adapter for _, adapter in items]
+    found = grouped(texts, adapters, most, None if own else [2 * len(text) for text in texts])
+    order = [i for few in found for i in few]
+    assert sorted(order) == list(range(len(items)))
+    assert [(adapters[i] or "", texts[i]) for i in order] == sorted((adapter or "", text) for text, adapter in items)
+    for few in found:
+        beginnings = {(adapters[i], texts[i][:n]) for i in few for n in range(1, len(texts[i]) + 1)}
+        assert len(few) == 1 or len(beginnings) + (0 if own else sum(len(texts[i]) for i in few)) <= most

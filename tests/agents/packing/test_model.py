@@ -54,6 +54,23 @@ def test_reading_and_writing_equal_full_passes(grow, family):
     assert_close(plain(packed.model, SEQUENCES), plain(reference, SEQUENCES), atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("family", ["llama", "gemma2", "mistral", "gpt2"])
+@pytest.mark.parametrize("places", [0, 8, 100])
+def test_tokens_within_sequences_have_the_logits_of_full_passes(grow, family, places):
+    reference = grow(family, **FAMILIES[family])
+    packed = PackedModel(grow(family, attention=None, **FAMILIES[family]), places)
+    packed.model.load_state_dict(reference.state_dict())
+    starts = [5, 2, 0, 1, 5]
+    with torch.no_grad(), packed.opened() as model:
+        for _ in range(3):
+            logits, rows = model.follow(SEQUENCES, [None] * len(SEQUENCES), starts)
+            assert places or len(logits) == 13  # for 17 tokens, some of which sequences share
+            for sequence, start, own in zip(SEQUENCES, starts, rows, strict=True):
+                expected = reference(input_ids=torch.tensor([sequence]), use_cache=False).logits[0, start:]
+                assert_close(logits[own], expected, atol=1e-4, rtol=1e-4)
+            assert_close(model.read(SEQUENCES, [None] * 5), plain(reference, SEQUENCES), atol=1e-4, rtol=1e-4)
+
+
 @pytest.fixture(scope="module")
 def exact(grow):
     """A model in float64, and what keeps a few of its prefixes."""

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nsed_torch.agents import Agent, Decoding, Ensemble, GenerateRequest, Prompts, ScriptedEngine
+from nsed_torch.agents import Agent, Decoding, Ensemble, GenerateRequest, LikelihoodRequest, Prompts, ScriptedEngine
 from nsed_torch.benchmarks import AnswerGrader, Equality
 from nsed_torch.deliberation import VerdictRating
 from nsed_torch.evaluation.methods import Panel
@@ -36,6 +36,11 @@ class Recorder(ScriptedEngine):
         self.rated += zip(requests, results, strict=True)
         return results
 
+    def measure(self, requests):
+        results = super().measure(requests)
+        self.rated += zip(requests, results, strict=True)
+        return results
+
     @property
     def requests(self):
         """All requests, those that write first."""
@@ -59,7 +64,9 @@ def fenced(request):
 
 
 def judged(request, candidate):
-    """The text that a rating question asks about, whether it is listed above or stands alone."""
+    """The text that a judge is asked about, whether it is listed above, stands alone or is its own answer."""
+    if isinstance(request, LikelihoodRequest):
+        return candidate
     whole = request.messages[-1].content + candidate
     label = re.findall(r"Candidate_[A-Z]+", whole)[-1]
     return re.search(rf"{label}\b[^<]*<text-([0-9a-f]+)>\n(.*?)\n</text-\1>", whole, re.DOTALL)[2]

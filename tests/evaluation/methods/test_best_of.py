@@ -2,7 +2,7 @@
 
 import pytest
 
-from nsed_torch.deliberation import CritiqueRating, VerdictRating
+from nsed_torch.deliberation import CritiqueRating, LikelihoodRating, VerdictRating
 from nsed_torch.evaluation.methods import BestOf
 
 RATINGS = {"is 1": -0.5, "is 2": 0.25, "is 3": 0.25, "is 4": None}
@@ -22,9 +22,9 @@ def judging(team):
         (["", "", ""], "", "samples: 3; unjudged"),
     ],
 )
-@pytest.mark.parametrize("listed", [True, False])
-def test_the_highest_rating_wins(team, texts, text, note, listed):
-    panel, _ = team.build(team.says(Z=texts), judging(team), rating=VerdictRating(listed=listed))
+@pytest.mark.parametrize("rating", [VerdictRating(listed=True), VerdictRating(listed=False), LikelihoodRating()])
+def test_the_highest_rating_wins(team, texts, text, note, rating):
+    panel, _ = team.build(team.says(Z=texts), judging(team), rating=rating)
     (answer,) = BestOf(samples=3)(panel, team.tasks[:1], None)
     assert (answer.text, answer.note) == (text, note)
 

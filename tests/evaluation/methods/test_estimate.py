@@ -6,12 +6,13 @@ import pytest
 from baselines import METHODS
 
 from nsed_torch.agents import HashedEncoder
-from nsed_torch.deliberation import CritiqueRating, MacroRNN, MacroRNNCell, VerdictRating
+from nsed_torch.deliberation import CritiqueRating, LikelihoodRating, MacroRNN, MacroRNNCell, VerdictRating
 from nsed_torch.evaluation.methods import Single, expected_deliberation, expected_usage
 from nsed_torch.nn import ConsensusCell, FixedHalting
 from nsed_torch.records import Usage
 
-RATINGS = pytest.mark.parametrize("rating", [VerdictRating(), CritiqueRating()], ids=["verdict", "critique"])
+MODES = {"verdict": VerdictRating(), "critique": CritiqueRating(), "likelihood": LikelihoodRating()}
+RATINGS = pytest.mark.parametrize("rating", MODES.values(), ids=MODES)
 
 
 def full(request):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from nsed_torch.agents import Decoding, Prompts, RatingScale, Weights, load_backbone
+from nsed_torch.agents import Decoding, LikelihoodRequest, Prompts, RatingScale, Weights, load_backbone
 from nsed_torch.evaluation.speed import phases, whole
 from nsed_torch.evaluation.speed.plain import PlainEngine, decode_bare, write_together
 from nsed_torch.evaluation.speed.requests import (
@@ -41,6 +41,10 @@ def test_plain_answers_and_ratings_are_the_engines(engine):
     judged = rate_requests(Prompts(), engine, 2, 2, [None, *names], RatingScale())
     for mine, other in zip(engine.rate(judged), plain.rate(judged), strict=True):
         assert other.values == pytest.approx(mine.values, abs=1e-4)
+    texts = ("one", "twenty-two", "")
+    weighed = [LikelihoodRequest("a", asked[0].messages, texts, adapter=name) for name in (None, *names)]
+    for mine, other in zip(engine.measure(weighed), plain.measure(weighed), strict=True):
+        assert other.values == pytest.approx(mine.values, rel=1e-4)
     assert not any(p.requires_grad for p in engine.parameters())
 
 
