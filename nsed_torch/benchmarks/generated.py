@@ -60,15 +60,15 @@ def generated_tasks(
         near = ", ".join(difflib.get_close_matches(family, DATASETS, n=1)) or ", ".join(sorted(DATASETS)[:3])
         raise ValueError(f"expected one of reasoning-gym's {len(DATASETS)} families, such as {near}, got {family!r}")
     tries = min(TRIES * size, APART)
+    firsts: dict[str, tuple[int, Any]] = {}
     try:
         dataset = reasoning_gym.create_dataset(family, size=tries, seed=seed * APART, **(options or {}))
-    except (AssertionError, TypeError, ValueError) as error:
+        for i in range(tries):
+            if len(firsts) == size:
+                break
+            firsts.setdefault((entry := dataset[i])["question"], (i, entry))
+    except (AssertionError, AttributeError, TypeError, ValueError) as error:
         raise ValueError(f"reasoning-gym family {family!r}: {error}; correct size, seed or options") from error
-    firsts: dict[str, tuple[int, Any]] = {}
-    for i in range(tries):
-        if len(firsts) == size:
-            break
-        firsts.setdefault((entry := dataset[i])["question"], (i, entry))
     if len(firsts) < size:
         raise ValueError(
             f"expected {size} different questions of reasoning-gym's {family!r}, got {len(firsts)} in {tries} tries: "
