@@ -11,7 +11,7 @@ from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.table import Table
 
@@ -148,7 +148,8 @@ def answer_tasks(cfg: DictConfig, settings: FineTuning) -> tuple[GradedTasks, Gr
         parts = split([task.id for task in tasks.tasks], (0.8, 0.0, 0.2))
         train, held_out = (tasks.chosen([tasks.tasks[i].id for i in part]) for part in (parts.train, parts.test))
         return train, held_out
-    families = {str(name): dict(options or {}) for name, options in cfg.families.items()}
+    plain: Any = OmegaConf.to_container(cfg.families, resolve=True)  # identities go to JSON
+    families = {str(name): options or {} for name, options in plain.items()}
     train = mixed_tasks(families, settings.steps * settings.batch, cfg.seeds.train)
     secret = {t.question for seed, size in cfg.avoid.items() for t in mixed_tasks(families, size, seed).tasks}
     train = replace(train, tasks=tuple(task for task in train.tasks if task.question not in secret))
