@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nsed_torch.benchmarks.final_answer import final_answer, last_line, marked_answer
+from nsed_torch.benchmarks.final_answer import final_answer
 from nsed_torch.benchmarks.graded import GradedTasks
 from nsed_torch.benchmarks.graders import AnswerGrader, Grader
 from nsed_torch.records import Task, Verdict
@@ -116,16 +116,10 @@ class GymGrader(AnswerGrader):
     Args:
         dataset: reasoning-gym's.
         entries: task id -> its entry.
-        numeric: whether the family's answers are numbers alone, so that the last number of any text is an answer.
     """
 
     dataset: Any = None
     entries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    numeric: bool = True
-
-    def extract(self, task: Task, text: str) -> str | None:
-        """As `final_answer`; where answers may be words, a text that marks none ends with it: its last line. Ours."""
-        return final_answer(text) if self.numeric else marked_answer(text) or last_line(text)
 
     def grade(self, pairs: Sequence[tuple[Task, str]]) -> list[Verdict]:
         """As `AnswerGrader`, then by the family's scorer."""

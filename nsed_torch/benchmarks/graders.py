@@ -6,7 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from nsed_torch.agents import Ensemble, Prompts
 from nsed_torch.benchmarks.equality import Equality
-from nsed_torch.benchmarks.final_answer import final_answer, grade
+from nsed_torch.benchmarks.final_answer import final_answer, grade, last_line, marked_answer
 from nsed_torch.records import CallLog, Task, Verdict, call_key
 
 
@@ -84,13 +84,15 @@ class AnswerGrader:
 
     Args:
         equality: when answers are the same.
+        numeric: whether all answers are numbers, so that the last number of any text is one.
     """
 
     equality: Equality = field(default_factory=Equality)
+    numeric: bool = True
 
     def extract(self, task: Task, text: str) -> str | None:
-        """As `final_answer`."""
-        return final_answer(text)
+        """As `final_answer`; where answers may be words, a text that marks none ends with it: its last line. Ours."""
+        return final_answer(text) if self.numeric else marked_answer(text) or last_line(text)
 
     def classes(self, task: Task, answers: Sequence[str | None]) -> list[int]:
         """As the equality has it."""

@@ -4,7 +4,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-PLACES = ("hydra", "output_dir", "dry_run", "calls")
+PLACES = ("hydra", "output_dir", "dry_run", "calls", "show")
 """What says where or whether a run writes, not what it computes."""
 
 

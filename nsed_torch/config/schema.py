@@ -68,6 +68,7 @@ class EvaluateConfig(TeamConfig):
     batch_tasks: int = 16
     max_failures: int = 0
     dry_run: bool = False
+    show: int = 0
     benchmark: dict[str, Any] = field(default_factory=dict)
     method: dict[str, Any] = field(default_factory=dict)
 

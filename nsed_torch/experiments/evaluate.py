@@ -25,6 +25,7 @@ from nsed_torch.evaluation.methods.estimate import expected_deliberation, expect
 from nsed_torch.evaluation.withholding import withheld_trace
 from nsed_torch.experiments.build import build_rnn, call_log
 from nsed_torch.experiments.evaluated import is_complete, show, write_run
+from nsed_torch.experiments.question_view import question_table
 from nsed_torch.experiments.view import view
 from nsed_torch.records import TraceWriter, Usage
 
@@ -73,6 +74,8 @@ def main(cfg: DictConfig) -> None:
                 observer=watch if shard.rank == 0 else None,
             )
     if shard.rank == 0:
+        for trace in contested.traces[: 0 if graded.withheld else cfg.show]:
+            console.print(question_table(trace), soft_wrap=True)
         show(console, write_run(folder, contested, graded, settings, report=report))
         print(folder)  # noqa: T201 - the result
 

@@ -124,7 +124,7 @@ def vote_table(record: Round) -> RenderableType:
     for j, name in enumerate(record.proposers):
         table.add_column(Text(f"★ {name}" if j == record.winner else name), justify="right")
     for voter, row in zip(record.voters, record.ratings, strict=True):
-        table.add_row(Text(voter), *(Text(_rating(r), style=_colour(r)) for r in row))
+        table.add_row(Text(voter), *map(rating_text, row))
     table.add_section()
     table.add_row("support", *(f"{s:+.3f}" for s in record.support))
     table.add_row("consensus", *(f"{p:.1%}" for p in record.consensus))
@@ -175,6 +175,11 @@ def preview(text: str) -> str:
     """A text in one line of at most `PREVIEW` characters."""
     line = " ".join(visible(text).split())
     return line if len(line) <= PREVIEW else line[: PREVIEW - 1] + "…"
+
+
+def rating_text(rating: float | None) -> Text:
+    """A rating, or a dot where there is none, in the colour of what it says."""
+    return Text(_rating(rating), style=_colour(rating))
 
 
 def _winner(record: Round, index: int) -> RenderableType:
