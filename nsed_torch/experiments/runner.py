@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from nsed_torch import __version__
 from nsed_torch.experiments.steps import Step
@@ -111,6 +112,7 @@ class Runner:
             {
                 "command": ["nsed", *step.words(self.root)],
                 "fingerprint": self.fingerprint(step.name),
+                "run": uuid4().hex,  # two runs of one step are never the same, as their results need not be
                 "version": __version__,
                 "seconds": round(time.perf_counter() - began, 1),
                 "peak_memory_mib": round(usage.ru_maxrss / unit),

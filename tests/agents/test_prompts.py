@@ -161,7 +161,7 @@ def test_call_logs_from_before_there_were_styles_stay_valid():
 
 
 def test_a_style_that_does_not_exist_is_named(fails):
-    with fails("expected a style out of short, worked, got 'terse': choose one of them"):
+    with fails("expected a style out of short, direct, worked, got 'terse': choose one of them"):
         Prompts(style="terse")
 
 

@@ -65,7 +65,7 @@ def test_it_writes_traces_and_goes_on_without_a_model(nsed, questions, monkeypat
         (["questions=good.jsonl", "tasks.math_verify=true"], "expected math-verify for math_verify=true"),
         (["questions=good.jsonl", "rounds=0"], "halting rounds: expected at least 1, got 0"),
         (["question=Why"], "unknown setting 'question'; did you mean 'questions'?"),
-        (["tasks=riddles"], "could not find 'tasks/riddles'; available: file, reasoning_gym"),
+        (["tasks=riddles"], "could not find 'tasks/riddles'; available: experts, file, reasoning_gym"),
         (["tasks=reasoning_gym"], "expected reasoning-gym for generated tasks"),
     ],
 )
