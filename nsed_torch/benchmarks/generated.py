@@ -29,7 +29,7 @@ PROBED = 16
 
 
 def generated_tasks(
-    family: str, size: int = 100, seed: int = 0, *, options: Mapping[str, Any] | None = None
+    family: str, size: int = 100, seed: int = 0, *, options: Mapping[str, Any] | None = None, label: str | None = None
 ) -> GradedTasks:
     """Tasks of a reasoning-gym family.
 
@@ -42,6 +42,7 @@ def generated_tasks(
         size: how many tasks, at most `APART`.
         seed: another seed, other tasks.
         options: the family's own settings, such as `{"max_terms": 3}`.
+        label: what ids begin with; the family's name if None.
 
     Raises:
         ValueError: if reasoning-gym is not installed, the family does not exist, does not take the settings or has not
@@ -74,7 +75,7 @@ def generated_tasks(
             f"expected {size} different questions of reasoning-gym's {family!r}, got {len(firsts)} in {tries} tries: "
             "lower the size or widen its options"
         )
-    entries = {f"{family}-{seed}-{i}": entry for i, entry in firsts.values()}
+    entries = {f"{label or family}-{seed}-{i}": entry for i, entry in firsts.values()}
     tasks = tuple(Task(entry["question"], name, str(entry["answer"])) for name, entry in entries.items())
     grader = GymGrader(dataset=dataset, entries=entries, numeric=_numeric(family, options or {}))
     about = {"name": f"reasoning_gym {family}", "seed": seed, "options": dict(options or {})}
@@ -82,12 +83,13 @@ def generated_tasks(
 
 
 def mixed_tasks(families: Mapping[str, Mapping[str, Any]], size: int = 100, seed: int = 0) -> GradedTasks:
-    """Tasks of several reasoning-gym families in turn; strata are the families.
+    """Tasks of several reasoning-gym families in turn; strata are their names here.
 
     The tasks of a family are the first of `generated_tasks`, so a larger size only adds tasks.
 
     Args:
-        families: name -> the family's own settings, or none; in this order.
+        families: name -> the family's own settings, or none; in this order. A setting `family` names the family where
+            the name here is a label, so that one family can come twice, with other settings.
         size: how many tasks in all.
         seed: another seed, other tasks.
 
@@ -97,8 +99,8 @@ def mixed_tasks(families: Mapping[str, Mapping[str, Any]], size: int = 100, seed
     if not families or size < len(families):
         raise ValueError(f"expected one family or more and a task for each, got {len(families)} and size={size}")
     parts = {
-        family: generated_tasks(family, len(range(place, size, len(families))), seed, options=options)
-        for place, (family, options) in enumerate(families.items())
+        name: _labelled(name, options or {}, len(range(place, size, len(families))), seed)
+        for place, (name, options) in enumerate(families.items())
     }
     turns = itertools.zip_longest(*([(family, task) for task in part.tasks] for family, part in parts.items()))
     dealt = [pair for turn in turns for pair in turn if pair is not None]
@@ -160,6 +162,11 @@ class MixedGrader:
     def identity(self) -> dict[str, Any]:
         """As its first family's."""
         return dict(next(iter(self.graders.values())).identity())
+
+
+def _labelled(name: str, settings: Mapping[str, Any], size: int, seed: int) -> GradedTasks:
+    options = {key: value for key, value in settings.items() if key != "family"}
+    return generated_tasks(str(settings.get("family", name)), size, seed, options=options, label=name)
 
 
 def _numeric(family: str, options: Mapping[str, Any]) -> bool:

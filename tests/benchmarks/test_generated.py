@@ -99,3 +99,20 @@ def test_near_seeds_share_no_questions(family):
 def test_a_task_for_every_family(families, size):
     with pytest.raises(ValueError, match=f"expected one family or more and a task for each, got .* size={size}"):
         mixed_tasks(families, size)
+
+
+def test_a_family_may_come_twice_under_labels():
+    short, long = {"family": "chain_sum", "max_terms": 2}, {"family": "chain_sum", "min_terms": 5, "max_terms": 5}
+    mixed = mixed_tasks({"short": short, "long": long}, 6)
+    assert [task.id for task in mixed.tasks[:2]] == ["short-0-0", "long-0-0"]
+    assert [mixed.strata[task.id] for task in mixed.tasks] == ["short", "long"] * 3
+    assert mixed.verdicts([(task, task.target) for task in mixed.tasks]) == [Verdict.RIGHT] * 6
+
+
+def test_seeds_share_no_item_and_no_question_comes_twice():
+    near = [{task.question for task in generated_tasks("chain_sum", 50, seed).tasks} for seed in (0, 1)]
+    assert not near[0] & near[1]
+    small = generated_tasks("products", 60, options={"min_terms": 2, "max_terms": 2, "max_digits": 1})
+    assert len({task.question for task in small.tasks}) == 60
+    with pytest.raises(ValueError, match="expected 200 different questions of reasoning-gym's 'products', got 1"):
+        generated_tasks("products", 200, options={"min_terms": 2, "max_terms": 2, "max_digits": 1})
