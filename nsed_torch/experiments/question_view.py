@@ -20,7 +20,7 @@ def question_table(trace: Trace) -> RenderableType:
     """
     record, grades, answers = trace.transcript.rounds[-1], trace.grades[-1], trace.answers[-1]
     table = Table(title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("")
+    table.add_column("judge (trust)")
     for j, name in enumerate(record.proposers):
         table.add_column(Text(f"★ {name}" if j == record.winner else name), justify="right")
     table.add_row(
@@ -28,7 +28,7 @@ def question_table(trace: Trace) -> RenderableType:
     )
     table.add_row("", *(Text(*MARKS[grade]) for grade in grades))
     for voter, trust, row in zip(record.voters, record.reliability, record.ratings, strict=True):
-        table.add_row(Text(f"{voter} rates (trust {trust:.2f})"), *(rating_text(rating) for rating in row))
+        table.add_row(Text(f"{voter} ({trust:.2f})"), *(rating_text(rating) for rating in row))
     table.add_row("support", *(f"{support:+.2f}" for support in record.support))
     table.add_row("consensus", *(f"{share:.0%}" for share in record.consensus))
     question = Text(" ".join(trace.transcript.task.question.split()), style="bold")

@@ -89,7 +89,7 @@ def specialize(
         "name": cfg.name,
         "data": learned.identity(),
         "examples": len(examples),
-        "backbone": dict(engine.identity(None)),
+        "backbone": {**engine.identity(None), "repo": cfg.backbone.get("weights", {}).get("repo")},
         "adapter": {"rank": lora.rank, "alpha": lora.alpha, "targets": list(lora.targets), "dtype": lora.dtype},
         "training": {key: value for key, value in cfg.training.items() if key != "_target_"},
         "seconds": round(sum(step["seconds"] for step in steps), 1),

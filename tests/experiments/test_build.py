@@ -94,13 +94,12 @@ def test_an_agent_is_what_its_node_says():
     assert build_agent("ada", node) == Agent("ada", "b", "p", Decoding(temperature=0.1), prompt_price=2.0)
 
 
-def test_the_experts_propose_and_the_verifier_judges():
+def test_the_experts_name_adapters_of_the_package():
     """A missing adapter is found when it is loaded, in one line that says where it was looked for."""
     register()
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         config = compose("deliberate", overrides=["ensemble=experts"]).ensemble
     agents = build_agents(config)
-    assert {agent.name: agent.roles for agent in agents if agent.roles != ("proposer",)} == {"verifier": ("judge",)}
     assert {agent.decoding for agent in agents} == {Decoding(max_new_tokens=24, temperature=0.3)}
     engine = config.engines.smollm2
     assert engine.quantization == "none"

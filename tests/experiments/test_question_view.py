@@ -16,10 +16,10 @@ def drawn(one):
 def test_it_tells_who_was_right_and_whom_the_judges_believed():
     ratings = [[None, 0.5, -0.25], [0.75, None, -1.0], [0.1, 0.2, None]]
     lines = drawn(trace("t", turn(["no", "no", "yes"], winner=1, ratings=ratings)))
-    assert lines[1:4] == ["?", "a ★ b c", "answers no no yes"]
+    assert lines[1:4] == ["?", "judge (trust) a ★ b c", "answers no no yes"]
     assert lines[4] == "✗ ✗ ✓"
-    assert "a rates (trust 1.00) · +0.50 -0.25" in lines
-    assert "c rates (trust 1.00) +0.10 +0.20 ·" in lines
+    assert "a (1.00) · +0.50 -0.25" in lines
+    assert "c (1.00) +0.10 +0.20 ·" in lines
     assert lines[-1] == "the vote: no ✗ · the commonest answer: no ✗"
 
 
