@@ -113,6 +113,7 @@ class TuneConfig:
     rounds: int = 1
     voting: Any = "quadratic"
     gate: str = "learned"
+    calibration: bool = False
     slots: int = 4
     halting_price: float | None = None
     seeds: int = 5

@@ -13,7 +13,7 @@ from nsed_torch.agents import Agent, Decoding, Encoder, Ensemble, ResolvedWeight
 from nsed_torch.agents.ensemble import check_agents
 from nsed_torch.config import instantiate
 from nsed_torch.deliberation import Broker, MacroRNN, MacroRNNCell
-from nsed_torch.nn import VOTES, ConsensusCell, ForgetGate, Telemetry, Utility
+from nsed_torch.nn import VOTES, Calibration, ConsensusCell, ForgetGate, Telemetry, Utility
 from nsed_torch.nn.gate import GateMode
 from nsed_torch.records import CallLog
 
@@ -168,6 +168,7 @@ def consensus_cell(
     leak: float = 0.8,
     vote: str | nn.Module = "quadratic",
     gate: GateMode = "learned",
+    calibration: bool = False,
 ) -> ConsensusCell:
     """A fresh consensus cell with the published protocol's values, in float64.
 
@@ -180,6 +181,7 @@ def consensus_cell(
         leak: what retention is multiplied by each round before training changes it, in (0, 1).
         vote: a name out of `nn.VOTES`, or a vote of other settings.
         gate: "learned", "leaky", "vector" or "none".
+        calibration: whether every judge has a reading of the rating scale of its own, which training can change.
 
     Raises:
         ValueError: for a vote that does not exist, and as the parts.
@@ -189,4 +191,5 @@ def consensus_cell(
             raise ValueError(f"consensus vote: expected one of {', '.join(VOTES)}, got {vote!r}")
         vote = VOTES[vote]()
     forget = ForgetGate(gate, leak=leak, dtype=torch.float64, dim=dim)
-    return ConsensusCell(dim, agents, slots=slots, vote=vote, gate=forget).double()
+    read = Calibration(agents) if calibration else None
+    return ConsensusCell(dim, agents, slots=slots, vote=vote, gate=forget, calibration=read).double()

@@ -225,7 +225,14 @@ def _electing_cell(cfg: DictConfig, which: str, episodes: Episodes, folder: Path
 
 def _fresh_cell(cfg: DictConfig, episodes: Episodes) -> ConsensusCell:
     agents = len(episodes.agents)
-    cell = consensus_cell(dim=episodes.dim, agents=agents, slots=cfg.slots, vote=cfg.voting, gate=cfg.gate)
+    cell = consensus_cell(
+        dim=episodes.dim,
+        agents=agents,
+        slots=cfg.slots,
+        vote=cfg.voting,
+        gate=cfg.gate,
+        calibration=cfg.calibration,
+    )
     return cell.to(episodes.task.dtype)
 
 

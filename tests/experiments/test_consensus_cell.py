@@ -35,6 +35,13 @@ def test_a_vote_of_other_settings():
     assert vote.threshold.item() == pytest.approx(0.2)
 
 
+def test_judges_may_have_a_reading_of_the_scale_each():
+    cell = instantiate(OmegaConf.merge(published(), {"calibration": True}), dim=4, agents=3)
+    assert cell.calibration.scale.shape == (3,)
+    assert cell.calibration.scale.dtype == torch.float64
+    assert instantiate(published(), dim=4, agents=3).calibration is None
+
+
 def test_unknown_vote():
     with pytest.raises(ValueError, match=r"consensus vote: expected one of quadratic, token, .*, got 'veto'"):
         consensus_cell(dim=4, agents=3, vote="veto")

@@ -203,7 +203,8 @@ def traces(folder, tasks=50):
 def test_traces_are_tuned_on_like_recorded_answers(nsed):
     found = traces(nsed.folder / "traces")
     nsed.ok(
-        "tune", "data_dir=traces", "output_dir=out", "seeds=5", "training.epochs=6", "gate=vector", "optimizer.lr=0.2"
+        *("tune", "data_dir=traces", "output_dir=out", "seeds=5", "training.epochs=6", "optimizer.lr=0.2"),
+        *("gate=vector", "calibration=true"),
     )
     metrics = read_json(nsed.folder / "out/metrics.json")
     elected = [trace.grades[-1][trace.transcript.rounds[-1].winner] for trace in found]
@@ -213,5 +214,6 @@ def test_traces_are_tuned_on_like_recorded_answers(nsed):
     cell = ConsensusCell.from_pretrained(nsed.folder / "out/cell")
     assert cell.agent_names == NAMES
     assert cell.gate.mode == "vector"
+    assert (cell.calibration.scale != 1).any()
     line = nsed.fault("tune", "data_dir=traces", "agents=[ann,bob]")
     assert line == "traces: expected no agents for traces, whose rounds are as they were held"
