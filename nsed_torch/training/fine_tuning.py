@@ -74,12 +74,11 @@ class Packing:
         forest = plant([[*p, *r] for p, r in zip(prompts, replies, strict=True)], [Root()] * len(examples))
         size = len(forest.tokens)
         sees = torch.zeros(size, size, dtype=torch.bool)
-        places: dict[int, list[int]] = {}
         for node in forest.nodes:
             seen = torch.tensor(node.places)
             sees[node.start : node.stop, seen] = seen <= torch.arange(node.start, node.stop)[:, None]
-            places |= dict.fromkeys(node.ending, node.places)
-        kept = [place for i, r in enumerate(replies) for place in places[i][-len(r) - 1 : -1]]
+        behind = forest.places([len(prompt) - 1 for prompt in prompts])
+        kept = [place for places in behind for place in places[:-1]]
         return {
             "input_ids": torch.tensor([forest.tokens]),
             "position_ids": torch.tensor([forest.positions]),
