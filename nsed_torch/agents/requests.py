@@ -131,6 +131,11 @@ class RateRequest:
     adapter: str | None = None
     template: str = ""
 
+    def about(self, candidate: str) -> tuple[Message, ...]:
+        """The chat that asks about one candidate."""
+        *before, last = self.messages
+        return (*before, Message(last.role, last.content + candidate))
+
 
 @dataclass(frozen=True)
 class Rating:

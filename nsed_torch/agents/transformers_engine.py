@@ -20,7 +20,6 @@ from nsed_torch.agents.requests import (
     Generation,
     Likelihood,
     LikelihoodRequest,
-    Message,
     RateRequest,
     Rating,
 )
@@ -243,7 +242,7 @@ class TransformersEngine(nn.Module):
         Raises:
             ContextWindowError: if one exceeds the window.
         """
-        rows = [self.chat.ids(_with_candidate(request, candidate)) for candidate in request.candidates]
+        rows = [self.chat.ids(request.about(candidate)) for candidate in request.candidates]
         self._check_window(max(map(len, rows), default=0), f"the rating prompt of agent {request.agent!r}")
         return rows
 
@@ -280,11 +279,6 @@ class TransformersEngine(nn.Module):
 def _in_order(parts: Iterator[dict[int, R]]) -> list[R]:
     found = {i: result for part in parts for i, result in part.items()}
     return [found[i] for i in sorted(found)]
-
-
-def _with_candidate(request: RateRequest, candidate: str) -> list[Message]:
-    *before, last = request.messages
-    return [*before, Message(last.role, last.content + candidate)]
 
 
 def _stop_ids(model: Any, tokenizer: Any) -> list[int]:

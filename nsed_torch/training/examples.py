@@ -95,11 +95,6 @@ def verdict_examples(
         JudgeQuestion(judge, c.task.question, (c.text,), call_seed(seed, c.task.id, c.text, "example")) for c in chosen
     ]
     return [
-        Example(_asked(request.messages, request.candidates[0]), best if candidate.right else worst)
+        Example(request.about(request.candidates[0]), best if candidate.right else worst)
         for request, candidate in zip(rating.requests(prompts, asked), chosen, strict=True)
     ]
-
-
-def _asked(messages: Sequence[Message], candidate: str) -> tuple[Message, ...]:
-    *before, last = messages
-    return (*before, Message(last.role, last.content + candidate))
