@@ -187,6 +187,7 @@ class StudyConfig:
 
     study: dict[str, Any] = field(default_factory=dict)
     steps: list[str] | None = None
+    jobs: int = 1
     page_only: bool = False
     dry_run: bool = False
     output_dir: str = ""

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,17 +42,24 @@ class Runner:
         steps: of the study, all of them.
         root: the study's folder.
         report: hears what is done.
+        jobs: steps that run at a time, if they do not need each other; each gets its share of the cores.
 
     Raises:
-        ValueError: for a folder whose name Hydra would not read as one text.
+        ValueError: for a folder whose name Hydra would not read as one text, or less than one job.
     """
 
-    def __init__(self, steps: Sequence[Step], root: Path, report: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(
+        self, steps: Sequence[Step], root: Path, report: Callable[[str], None] = lambda text: None, *, jobs: int = 1
+    ) -> None:
+        if jobs < 1:
+            raise ValueError(f"expected jobs of at least 1, got {jobs}")
         if not _PLAIN_PATH.fullmatch(str(root)):
             raise ValueError(f"expected an output_dir of letters, digits, blanks and ./~@+-_, got {str(root)!r}")
         self.steps = {step.name: step for step in steps}
         self.root = root
         self.report = report
+        self.jobs = jobs
+        self._processes: set[subprocess.Popen[str]] = set()
 
     def record(self, name: str) -> dict[str, Any] | None:
         """What `step.json` holds, of this command or an earlier one; None if the step is unfinished."""
@@ -79,29 +87,46 @@ class Runner:
     def run(self, names: Sequence[str]) -> None:
         """Run those of the named steps that are not complete, in the study's order; others wait for the folder.
 
+        Where a step fails, those beside it run to their end, and none begins.
+
         Raises:
             ValueError: in one line with the step, if it needs one that is neither complete nor named, or fails.
         """
-        chosen = [step for step in self.steps.values() if step.name in names]
-        with self._alone() as lock:
-            for number, step in enumerate(chosen, start=1):
-                where = f"step {number} of {len(chosen)}, {step.name}"
-                if missing := [other for other in step.needs if not self.complete(other)]:
-                    raise ValueError(
-                        f"step {step.name}: expected {missing[0]} to be complete, got {self.state(missing[0])}; "
-                        f"name it among steps as well"
-                    )
-                if self.complete(step.name):
-                    self.report(f"{where}: complete already")
-                else:
-                    self.report(f"{where}: {step.command(self.root)}")
-                    self._run(step, lock)
+        waiting = [step for step in self.steps.values() if step.name in names]
+        places = {step.name: f"step {n} of {len(waiting)}, {step.name}" for n, step in enumerate(waiting, start=1)}
+        running: dict[Future[None], str] = {}
+        with self._alone() as lock, ThreadPoolExecutor(self.jobs) as pool:
+            try:
+                while waiting or running:
+                    unfinished = {step.name for step in waiting} | set(running.values())
+                    ready = [step for step in waiting if unfinished.isdisjoint(step.needs)]
+                    for step in ready[: self.jobs - len(running)]:
+                        waiting.remove(step)
+                        if self._is_due(step, places[step.name]):
+                            running[pool.submit(self._run, step, lock)] = step.name
+                    for done in wait(running, return_when=FIRST_COMPLETED).done if running else ():
+                        del running[done]
+                        done.result()
+            except KeyboardInterrupt:
+                for process in self._processes:
+                    process.terminate()
+                raise
+
+    def _is_due(self, step: Step, place: str) -> bool:
+        if missing := [other for other in step.needs if not self.complete(other)]:
+            raise ValueError(
+                f"step {step.name}: expected {missing[0]} to be complete, got {self.state(missing[0])}; "
+                f"name it among steps as well"
+            )
+        complete = self.complete(step.name)
+        self.report(f"{place}: {'complete already' if complete else step.command(self.root)}")
+        return not complete
 
     def _run(self, step: Step, lock: int) -> None:
         folder, began = self.root / step.name, time.perf_counter()
         folder.mkdir(parents=True, exist_ok=True)
         (folder / RECORD).unlink(missing_ok=True)
-        code, usage = run_verb(step.words(self.root), folder / LOG, keep=lock)
+        code, usage = self._run_verb(step, keep=lock)
         if code == 128 + signal.SIGINT:
             raise KeyboardInterrupt
         if code:
@@ -120,6 +145,49 @@ class Runner:
             },
         )
 
+    def _run_verb(self, step: Step, *, keep: int) -> tuple[int, resource.struct_rusage]:
+        """Run a step's words in a process of its own, what it prints going here and to the end of its log.
+
+        Args:
+            step: with the verb and its overrides.
+            keep: a file descriptor that the process holds open.
+
+        Returns:
+            The exit code, negative for a signal, and what the process used.
+        """
+        words, here = step.words(self.root), f"{step.name}: " if self.jobs > 1 else ""
+        # The same package in the same place as here, whatever lies in the current folder.
+        env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1"}
+        if self.jobs > 1:
+            env.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // self.jobs)))
+        with (
+            (self.root / step.name / LOG).open("a", encoding="utf-8") as file,
+            subprocess.Popen(  # noqa: S603 - our own interpreter and the study's words, without a shell
+                [sys.executable, "-P", "-m", "nsed_torch.cli", *words],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=env,
+                pass_fds=[keep],
+                encoding="utf-8",
+                errors="replace",
+            ) as process,
+        ):
+            self._processes.add(process)
+            try:
+                file.write(f"$ {shlex.join(['nsed', *words])}\n")
+                for line in process.stdout or ():
+                    for target, text in ((sys.stdout, here + line), (file, line)):
+                        target.write(text)
+                        target.flush()
+            except BaseException:
+                process.terminate()
+                raise
+            # Unlike Popen.wait, this tells what this one process used.
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            self._processes.remove(process)
+        return process.returncode, usage
+
     @contextmanager
     def _alone(self) -> Iterator[int]:
         """Hold the study's folder; a verb that outlives a killed study holds on to it until it ends."""
@@ -131,46 +199,6 @@ class Runner:
                 self.report(f"{self.root}: another process is at work here; waiting until it ends")
                 fcntl.flock(file, fcntl.LOCK_EX)
             yield file.fileno()
-
-
-def run_verb(words: Sequence[str], log: Path, *, keep: int) -> tuple[int, resource.struct_rusage]:
-    """Run `nsed` with these words in a process of its own, what it prints going here and to the end of a file.
-
-    Args:
-        words: the verb and its overrides.
-        log: the file.
-        keep: a file descriptor that the process holds open.
-
-    Returns:
-        The exit code, negative for a signal, and what the process used.
-    """
-    # The same package in the same place as here, whatever lies in the current folder.
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1"}
-    with (
-        log.open("a", encoding="utf-8") as file,
-        subprocess.Popen(  # noqa: S603 - our own interpreter and the study's words, without a shell
-            [sys.executable, "-P", "-m", "nsed_torch.cli", *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=env,
-            pass_fds=[keep],
-            encoding="utf-8",
-            errors="replace",
-        ) as process,
-    ):
-        try:
-            file.write(f"$ {shlex.join(['nsed', *words])}\n")
-            for line in process.stdout or ():
-                for target in (sys.stdout, file):
-                    target.write(line)
-                    target.flush()
-        except BaseException:
-            process.terminate()
-            raise
-        # Unlike Popen.wait, this tells what this one process used.
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    return process.returncode, usage
 
 
 def _ending(code: int, verb: str, log: Path) -> str:

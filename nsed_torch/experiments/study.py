@@ -25,7 +25,7 @@ def main(cfg: DictConfig) -> None:
     steps = read_steps(plain)
     names = chosen_names(steps, cfg.steps)
     # As it was given, so that commands hold the same paths on any machine.
-    runner = Runner(steps, Path(cfg.output_dir), report)
+    runner = Runner(steps, Path(cfg.output_dir), report, jobs=cfg.jobs)
     page = _page(plain)
     if cfg.dry_run:
         for step in steps:

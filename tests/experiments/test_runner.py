@@ -29,9 +29,9 @@ def study(tmp_path, monkeypatch):
     """Runs steps in one folder; returns the names of those that ran now."""
     monkeypatch.chdir(tmp_path)
 
-    def run(steps, names=None):
+    def run(steps, names=None, jobs=1):
         said = []
-        runner = Runner(steps, module.Path("out"), said.append)
+        runner = Runner(steps, module.Path("out"), said.append, jobs=jobs)
         runner.run(names or [s.name for s in steps])
         return [re.match(r"step \d of \d, (\w+)", line)[1] for line in said if "complete already" not in line]
 
@@ -130,6 +130,52 @@ def test_the_child_s_package_is_this_one(study, tmp_path):
 def test_a_folder_that_hydra_would_not_read_as_one_text_is_refused():
     with pytest.raises(ValueError, match=r"expected an output_dir of letters, .* got 'runs/a,b'"):
         Runner(CHAIN, module.Path("runs/a,b"))
+
+
+# A step with meet=MINE,OTHER leaves a mark and waits for the other's, so that only steps that run together end.
+MEETING = """
+import pathlib, sys, time
+for word in sys.orig_argv:
+    if word.startswith("meet="):
+        mine, other = word.removeprefix("meet=").split(",")
+        pathlib.Path(mine).touch()
+        while not pathlib.Path(other).exists():
+            time.sleep(0.01)
+"""
+
+
+@pytest.fixture
+def meeting(tmp_path, monkeypatch):
+    (tmp_path / "sitecustomize.py").write_text(MEETING)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def test_steps_that_do_not_need_each_other_run_together(study, meeting, tmp_path, capfd):
+    steps = [step("a", "meet=a,b"), step("after", "x={a}", needs=("a",)), step("b", "meet=b,a")]
+    assert study(steps, jobs=2) == ["a", "b", "after"]
+    said = f"nsed_torch {__version__}\n"
+    assert sorted(capfd.readouterr().out.splitlines(keepends=True)) == [f"a: {said}", f"after: {said}", f"b: {said}"]
+    assert (tmp_path / "out/b/step.log").read_text() == f"$ nsed --version meet=b,a output_dir=out/b\n{said}"
+    assert study(steps, jobs=2) == []
+
+
+def test_what_runs_beside_a_failing_step_ends_and_nothing_begins(study, meeting, tmp_path, monkeypatch):
+    ending = module._ending
+
+    def failed(*args):
+        (tmp_path / "failed").touch()
+        return ending(*args)
+
+    monkeypatch.setattr(module, "_ending", failed)
+    steps = [step("a", verb="colect"), step("b", "meet=b,failed"), step("c")]
+    with pytest.raises(ValueError, match=r"^step a failed with exit code 2: nsed: unknown verb 'colect'; "):
+        study(steps, jobs=2)
+    assert [Runner(steps, module.Path("out")).state(name) for name in "abc"] == ["not run", "complete", "not run"]
+
+
+def test_no_job_is_no_study():
+    with pytest.raises(ValueError, match=r"^expected jobs of at least 1, got 0$"):
+        Runner(CHAIN, module.Path("out"), jobs=0)
 
 
 # The second step of the first run waits for a file, in a process that the runner's death does not end.
