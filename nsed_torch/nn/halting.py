@@ -1,6 +1,8 @@
 """When to stop: rules that read the convictions so far. The one that learns is in `learned_halting`."""
 
+import json
 import math
+from pathlib import Path
 
 import torch
 from jaxtyping import Bool, Float
@@ -152,6 +154,27 @@ class FatigueHalting(_LawHalting):
             if not valid:
                 raise ValueError(f"halting {name}: expected {expected}, got {value}")
         super().__init__(rounds, p_g, k, beta)
+
+    @classmethod
+    def from_results(cls, results: str | Path, rounds: int = 8) -> "FatigueHalting":
+        """With the law that a run of `nsed evaluate` over several rounds fitted to its own accuracies.
+
+        Args:
+            results: the run's `results.json`.
+            rounds: the cap.
+
+        Raises:
+            ValueError: if the file is none, or has no law.
+        """
+        try:
+            law = json.loads(Path(results).read_text(encoding="utf-8"))["insight"]["course"]["law"]
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise ValueError(
+                f"halting: expected results.json of nsed evaluate with a deliberation, got {str(results)!r} ({error!r})"
+            ) from error
+        if law["fit"] is None:
+            raise ValueError(f"halting: expected a fitted law in {str(results)!r}, got none: {'; '.join(law['notes'])}")
+        return cls(rounds, **{name: law["fit"][name] for name in ("p_g", "k", "beta")})
 
     @property
     def peak(self) -> int:

@@ -1,3 +1,4 @@
+import json
 import math
 
 import pytest
@@ -143,3 +144,35 @@ def test_fatigue_follows_a_law_that_is_loaded():
     halting = FatigueHalting(rounds=9)
     halting.load_state_dict(FatigueHalting(k=0.9, beta=0.02).state_dict())
     assert halting.peak == FatigueHalting(rounds=9, k=0.9, beta=0.02).peak < 6
+
+
+def test_the_law_of_an_earlier_run_is_taken_over(tmp_path):
+    law = {"p_g": 0.4, "k": 0.9, "beta": 0.02, "t_opt": 2.0}
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps({"insight": {"course": {"law": {"fit": law, "notes": []}}}}))
+    del law["t_opt"]
+    halting = FatigueHalting.from_results(path, rounds=9)
+    expected = FatigueHalting(9, **law)
+    assert halting.state_dict() == expected.state_dict()
+    assert (halting.rounds, halting.peak) == (9, expected.peak)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, r"expected results.json of nsed evaluate with a deliberation, got '.*results.json' \(FileNotFoundError"),
+        ("{", r"expected results.json of nsed evaluate with a deliberation, got .*JSONDecodeError"),
+        ('{"insight": null}', r"expected results.json of nsed evaluate with a deliberation, got .*TypeError"),
+        (
+            '{"insight": {"course": {"law": {"fit": null, "notes": ["2 rounds, needs 3"]}}}}',
+            r"expected a fitted law in '.*results.json', got none: 2 rounds, needs 3$",
+        ),
+    ],
+)
+def test_results_without_a_law_are_refused_in_one_line(tmp_path, text, message):
+    path = tmp_path / "results.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ValueError, match=f"^halting: {message}") as fault:
+        FatigueHalting.from_results(path)
+    assert "\n" not in str(fault.value)
