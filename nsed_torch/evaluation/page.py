@@ -6,17 +6,19 @@ import os
 import shlex
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from jinja2 import ChainableUndefined, FileSystemLoader, StrictUndefined, TemplateError, TemplateSyntaxError, Undefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from nsed_torch.evaluation import page_tables
+from nsed_torch.evaluation import page_insight, page_tables
 from nsed_torch.evaluation.page_tables import Markdown, table
 from nsed_torch.evaluation.provenance import without_home
+from nsed_torch.evaluation.results import REFERENCE, Results
 from nsed_torch.evaluation.tables import markdown_text
-from nsed_torch.records import read_json, to_json, write_files
+from nsed_torch.records import Outcome, read_json, read_outcomes, to_json, write_files
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -27,6 +29,8 @@ _FILES = {
     page_tables.results_table: "results.json",
     page_tables.results_notes: "results.json",
     page_tables.strata_table: "results.json",
+    page_insight.rounds_table: "results.json",
+    page_insight.law_text: "results.json",
     page_tables.metrics_table: "metrics.json",
     page_tables.accuracy_table: "collect.json",
 }
@@ -125,15 +129,20 @@ class StepResults:
         portable: str = without_home(text.replace(f"{here}{os.sep}", ""))
         return portable
 
+    def outcomes(self) -> Any:
+        """What its run of nsed evaluate came to, task by task."""
+        path = self._path("outcomes.jsonl")
+        return NotRun(f"{self.name}/outcomes.jsonl") if path is None else read_outcomes(path)
+
 
 def write_page(template: str, steps: Sequence[StepResults], output: Path, *, figures: Path) -> Path:
     """Render a template and write the page and its images, whole or not at all.
 
     Templates are Jinja2 in a sandbox. They see `steps.NAME` (`StepResults`), the filters `ci`, `pct`, `num` and
     `table`, and the functions `results_table(steps.NAME)`, `results_notes`, `strata_table`, `metrics_table`,
-    `accuracy_table`, `command(steps.NAME)`, `figure(steps.NAME, "plots/cost.png", "words")` and `costs(steps)`. What
-    has not run is a visible line; a misspelled name is an error. Texts from files are shown as they are, never read
-    as Markdown.
+    `accuracy_table`, `rounds_table`, `law_text`, `command(steps.NAME)`, `figure(steps.NAME, "plots/cost.png", "text")`,
+    `variants_table({"words": steps.NAME, ...})`, `judging_table` of the same, and `costs(steps)`. What has not run is a
+    visible line; a misspelled name is an error. Texts from files are shown as they are, never read as Markdown.
 
     Args:
         template: a file, or the name of one among the package's own.
@@ -179,7 +188,12 @@ def _environment(folder: Path) -> ImmutableSandboxedEnvironment:
     filters = (page_tables.ci, page_tables.pct, page_tables.num, table)
     environment.filters |= {function.__name__: _or_not_run(function) for function in filters}
     environment.globals |= {show.__name__: _from_file(show, file) for show, file in _FILES.items()}
-    environment.globals |= {"command": _command, "costs": _costs}
+    environment.globals |= {
+        "command": _command,
+        "costs": _costs,
+        "variants_table": _variants,
+        "judging_table": _judging,
+    }
     return environment
 
 
@@ -204,6 +218,24 @@ def _or_not_run(function: Callable[..., Markdown]) -> Callable[..., Any]:
 
 def _from_file(show: Callable[..., Markdown], file: str) -> Callable[..., Any]:
     return lambda step, *args, **kwargs: _or_not_run(show)(step.json(file), *args, **kwargs)
+
+
+def _variants(steps: Mapping[str, StepResults], method: str = REFERENCE) -> Any:
+    """One method as several runs of nsed evaluate had it, each against the first on the tasks that both answered."""
+    found: list[Outcome] = []
+    for name, step in steps.items():
+        outcomes = step.outcomes()
+        if isinstance(outcomes, NotRun):
+            return outcomes
+        found += [replace(outcome, method=name) for outcome in outcomes if outcome.method == method]
+    return page_tables.results_table(Results.of(found, reference=next(iter(steps))).to_json())
+
+
+def _judging(steps: Mapping[str, StepResults]) -> Any:
+    """Runs of nsed evaluate side by side: right proposals, judges, and what came of them."""
+    found = {name: step.json("results.json") for name, step in steps.items()}
+    lacking = next((data for data in found.values() if isinstance(data, NotRun)), None)
+    return page_insight.judging_table(found) if lacking is None else lacking
 
 
 def _command(step: StepResults) -> Any:

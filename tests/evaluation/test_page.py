@@ -6,7 +6,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from nsed_torch.evaluation.page import StepResults, write_page
-from nsed_torch.records import write_json
+from nsed_torch.records import Outcome, Usage, Verdict, write_json
 
 RECORD = {
     "command": ["nsed", "collect", "tasks=file", "methods=[a,b]", "output_dir=runs/x/collect"],
@@ -72,6 +72,9 @@ MISSING = [
     ('{{ steps.collect.json("metrics.json") | ci }}', "*not run: collect/metrics.json*"),
     ("{{ metrics_table(steps.tune) }}", "*not run: tune/metrics.json*"),
     ("{{ results_table(steps.collect, ['a']) }}", "*not run: collect/results.json*"),
+    ("{{ rounds_table(steps.tune) }}{{ law_text(steps.tune) }}", "*not run: tune/results.json*" * 2),
+    ('{{ variants_table({"a": steps.collect, "b": steps.tune}) }}', "*not run: collect/outcomes.jsonl*"),
+    ('{{ judging_table({"a": steps.tune}) }}', "*not run: tune/results.json*"),
     ("{{ command(steps.tune) }}", "*not run: tune*"),
     ("{{ steps.tune.seconds }}", "*not run: tune*"),
     ('{{ figure(steps.tune, "plots/cost.png", "cost") }}', "*not run: tune/plots/cost.png*"),
@@ -155,3 +158,21 @@ def test_the_package_s_own_templates_are_found_by_name_and_others_refused(tmp_pa
     assert path.read_text().count("*not run:") >= 9
     with pytest.raises(ValueError, match=r"^page template nowhere.jinja: .*nowhere.jinja"):
         write_page("nowhere.jinja", steps, tmp_path / "page.md", figures=tmp_path)
+
+
+def test_one_method_as_several_runs_had_it(page, tmp_path):
+    def outcome(method, task, verdict):
+        return Outcome(method, task, task, "", None, "", verdict, Usage(2, 90, 10, 0.5, 4.0)).to_line()
+
+    lines = [outcome("deliberation", f"q{i}", Verdict.RIGHT if i < 6 else Verdict.WRONG) for i in range(8)]
+    lines += [outcome("plurality", "q0", Verdict.WRONG)]
+    (tmp_path / "runs/x/collect/outcomes.jsonl").write_text("".join(lines))
+    text = page('{{ variants_table({"fresh *cell*": steps.collect, "again": steps.collect}) }}')
+    head, _, *rows = text.splitlines()
+    assert head.startswith(r"| method | n | accuracy | fresh \*cell\* minus it |")
+    assert rows == [
+        r"| fresh \*cell\* | 8 | 0.750 [0.349, 0.968] |  |  | 100 |",
+        "| again | 8 | 0.750 [0.349, 0.968] | +0.000 [-0.324, +0.324] | 1.000 | 100 |",
+    ]
+    text = page('{{ variants_table({"a": steps.collect}, "plurality") }}')
+    assert text.splitlines()[2:] == ["| a | 1 | 0.000 [0.000, 0.975] |  |  | 100 |"]
