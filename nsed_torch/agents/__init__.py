@@ -1,6 +1,6 @@
 """Everything that talks to a language model: engines, ensembles, prompts, the encoder, weights."""
 
-from nsed_torch.agents.adapters import adapter_parameters, add_adapter, save_adapter
+from nsed_torch.agents.adapters import adapter_parameters, add_adapter, copy_adapter, save_adapter
 from nsed_torch.agents.encoder import Encoder, SentenceEncoder
 from nsed_torch.agents.ensemble import Agent, Ensemble, Progress
 from nsed_torch.agents.loading import load_backbone, load_encoder
@@ -54,6 +54,7 @@ __all__ = [
     "adapter_parameters",
     "add_adapter",
     "call_seed",
+    "copy_adapter",
     "load_backbone",
     "load_encoder",
     "parse_score",

@@ -70,6 +70,34 @@ def add_adapter(
         parameter.requires_grad_(True)
 
 
+def copy_adapter(engine: TransformersEngine, name: str, path: str) -> None:
+    """Give an engine an adapter that can learn, and that begins as a saved one.
+
+    Args:
+        engine: what holds the model; other adapters stay as they are.
+        name: by which requests and agents call the adapter.
+        path: of the saved one, as `adapter_folder` takes it; rank, alpha and layers are its own.
+
+    Raises:
+        ValueError: as `add_adapter` and `adapter_folder`, or if it fits another model.
+    """
+    from peft import set_peft_model_state_dict  # noqa: PLC0415 - heavy
+    from safetensors.torch import load_file  # noqa: PLC0415
+
+    folder = adapter_folder(name, path)
+    saved = json.loads((folder / CONFIG).read_bytes())
+    add_adapter(engine, name, rank=saved["r"], alpha=saved["lora_alpha"], targets=sorted(saved["target_modules"]))
+    with _quiet():
+        try:
+            found = set_peft_model_state_dict(engine.model, load_file(folder / WEIGHTS), adapter_name=name)
+        except RuntimeError as error:
+            raise ValueError(f"expected an adapter of this model in {folder}, got one of other shapes") from error
+    if found.unexpected_keys:
+        raise ValueError(
+            f"expected an adapter of this model in {folder}, got layers {found.unexpected_keys[0]} and others"
+        )
+
+
 def adapter_parameters(engine: TransformersEngine, name: str) -> dict[str, nn.Parameter]:
     """The parameters that are one adapter's own, by their names in the engine.
 

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.table import Table
 
-from nsed_torch.agents import TransformersEngine, add_adapter, save_adapter
+from nsed_torch.agents import TransformersEngine, add_adapter, copy_adapter, save_adapter
 from nsed_torch.benchmarks import GradedTasks, file_tasks, mixed_tasks, place, read_candidates, split
 from nsed_torch.config import conf_dir, instantiate, register
 from nsed_torch.deliberation import VerdictRating
@@ -77,7 +77,10 @@ def specialize(
         raise ValueError(f"expected a backbone in this process, got {type(engine).__name__}: choose another backbone")
     before = _before(learned, engine, folder, report)
     lora = cfg.adapter
-    add_adapter(engine, ADAPTER, rank=lora.rank, alpha=lora.alpha, targets=list(lora.targets), seed=lora.seed)
+    if lora.start is None:
+        add_adapter(engine, ADAPTER, rank=lora.rank, alpha=lora.alpha, targets=list(lora.targets), seed=lora.seed)
+    else:
+        copy_adapter(engine, ADAPTER, lora.start)
     report(f"learning from {len(examples)} examples, {settings.steps} steps of {settings.batch}")
     log = FileLog(folder / "log.jsonl")
     fine_tune(engine, examples, folder / "checkpoints", settings=settings, logs=[log])
@@ -90,7 +93,7 @@ def specialize(
         "data": learned.identity(),
         "examples": len(examples),
         "backbone": {**engine.identity(None), "repo": cfg.backbone.get("weights", {}).get("repo")},
-        "adapter": {"rank": lora.rank, "alpha": lora.alpha, "targets": list(lora.targets), "dtype": lora.dtype},
+        "adapter": {**_shape(engine), "dtype": lora.dtype, "start": lora.start},
         "training": {key: value for key, value in cfg.training.items() if key != "_target_"},
         "seconds": round(sum(step["seconds"] for step in steps), 1),
         "loss": fmean(step["loss"] for step in steps[-20:]),
@@ -177,6 +180,11 @@ def _before(learned: Lesson, engine: TransformersEngine, folder: Path, report: C
     scores = learned.scores(engine, None)
     write_json(path, {"of": identity, "scores": {name: list(values) for name, values in scores.items()}})
     return scores
+
+
+def _shape(engine: TransformersEngine) -> dict[str, Any]:
+    config = engine.model.peft_config[ADAPTER]
+    return {"rank": config.r, "alpha": config.lora_alpha, "targets": sorted(config.target_modules)}
 
 
 def _share(right: Sequence[bool]) -> list[float]:

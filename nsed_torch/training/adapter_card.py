@@ -15,6 +15,7 @@ tags:
 # {name}
 
 A LoRA adapter of `{base}` (revision `{revision}`) that learned {learns}. Rank {rank}, alpha {alpha:g}, on {targets}.
+{start}
 
 | held out | n | bare backbone | with this adapter |
 | --- | --- | --- | --- |
@@ -47,6 +48,7 @@ def adapter_card(metrics: Mapping[str, Any], *, command: Sequence[str]) -> str:
         revision=backbone["revision"],
         device=backbone["device"],
         learns=metrics["data"]["learns"],
+        start=f"It began as `{adapter['start']}`.\n" if adapter.get("start") else "",
         rank=adapter["rank"],
         alpha=adapter["alpha"],
         targets=", ".join(adapter["targets"]),

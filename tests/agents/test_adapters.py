@@ -4,11 +4,11 @@ import json
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
-from nsed_torch.agents import adapter_parameters, add_adapter, save_adapter
-from nsed_torch.agents.adapters import ATTENTION
+from nsed_torch.agents import adapter_parameters, add_adapter, copy_adapter, save_adapter
+from nsed_torch.agents.adapters import ATTENTION, adapter_files
 
 
 @pytest.fixture(params=["none", "nf4"])
@@ -103,6 +103,34 @@ def test_half_precision_on_disk_is_rounded_once(engine, load_tiny, rated, tmp_pa
     assert rated(third, "judge") == rated(again, "judge") == pytest.approx(rated(engine, "judge"), abs=0.02)
     room = [(tmp_path / name / "adapter_model.safetensors").stat().st_size for name in ("half", "whole")]
     assert room[0] < 0.75 * room[1]  # the names of so few numbers weigh as well
+
+
+def test_an_adapter_can_begin_as_a_saved_one_and_go_on(engine, load_tiny, rated, tmp_path):
+    add_adapter(engine, "judge", rank=2, alpha=3, targets=["q_proj", "o_proj"])
+    shake(engine, "judge")
+    save_adapter(engine, "judge", tmp_path)
+    copy_adapter(engine, "pupil", str(tmp_path))
+    before = rated(engine, "judge")
+    assert rated(engine, "pupil") == pytest.approx(before, abs=1e-5)
+    assert adapter_files(engine, "pupil") == adapter_files(engine, "judge")
+    assert engine.model.peft_config["pupil"].lora_alpha == 3
+    assert all(p.requires_grad for p in adapter_parameters(engine, "pupil").values())
+    shake(engine, "pupil")
+    assert rated(engine, "pupil") != pytest.approx(before, abs=1e-4)
+    assert rated(engine, "judge") == pytest.approx(before, abs=1e-5)
+
+
+@pytest.mark.parametrize("fault", ["shape", "layer"])
+def test_an_adapter_of_another_model_is_no_beginning(load_tiny, tmp_path, fault):
+    add_adapter(engine := load_tiny(), "judge", rank=2)
+    save_adapter(engine, "judge", tmp_path)
+    weights = load_file(tmp_path / "adapter_model.safetensors")
+    key = next(iter(weights))
+    weights[key if fault == "shape" else key.replace("layers.0", "layers.9")] = weights.pop(key)[:, :1].contiguous()
+    save_file(weights, tmp_path / "adapter_model.safetensors")
+    with pytest.raises(ValueError, match=r"^expected an adapter of this model in .*, got ") as caught:
+        copy_adapter(engine, "pupil", str(tmp_path))
+    assert "\n" not in str(caught.value)
 
 
 def test_a_saved_adapter_names_no_place_of_this_machine(load_tiny, tiny_folder, tmp_path):

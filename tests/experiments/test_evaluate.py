@@ -74,6 +74,7 @@ def test_a_dry_run_tells_the_cost_and_asks_no_model(nsed, questions, monkeypatch
 
 
 def test_a_sweep_names_folders_by_their_settings_and_skips_what_is_complete(nsed, questions, monkeypatch):
+    monkeypatch.setattr(evaluated, "draw_plots", lambda *_: None)  # seconds a run
     words = [*nsed.tiny, *questions, "limit=2", "methods=[deliberation]", "output_dir=sweep"]
     out = nsed.ok("evaluate", "-m", *words, "rounds=1,2")
     jobs = sorted(path.parent.name for path in (nsed.folder / "sweep").glob("*/results.json"))
@@ -119,11 +120,12 @@ from nsed_torch.agents import Agent, Ensemble, HashedEncoder, ScriptedEngine
 from nsed_torch.benchmarks import AnswerGrader, Equality, GradedTasks
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
 from nsed_torch.evaluation.methods import Debate, SelfConsistency
+from nsed_torch.experiments import evaluated
 from nsed_torch.experiments.evaluate import evaluate, this_shard
-from nsed_torch.experiments.evaluated import write_run
 from nsed_torch.nn import ConsensusCell, FixedHalting
 from nsed_torch.records import CallLog, Task
 
+evaluated.draw_plots = lambda *_: None  # seconds a run
 RULE = Equality(math_verify=False)
 TASKS = tuple(Task(f"How much is {i} times 7?", f"q{i}", str(7 * i)) for i in range(8))
 GRADED = GradedTasks(TASKS, AnswerGrader(RULE), RULE.identity())
@@ -164,7 +166,7 @@ def run(folder):
         rnn = MacroRNN(cell, halting=FixedHalting(2))
         contested = evaluate(rnn, GRADED, methods, folder, names=names, batch_tasks=3, shard=shard)
     if shard.rank == 0:
-        write_run(folder, contested, GRADED, {"seed": 5})
+        evaluated.write_run(folder, contested, GRADED, {"seed": 5})
 
 
 def made(folder):

@@ -4,6 +4,8 @@ import importlib.util
 import json
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from nsed_torch.agents import Weights, load_backbone
 from nsed_torch.benchmarks import mixed_tasks
@@ -48,6 +50,20 @@ def test_a_specialist_of_a_file_is_trained_tested_and_saved(nsed, backbone, ques
     again = nsed.ok("specialize", *arguments)
     assert "testing the bare backbone" not in again
     assert read_json(tmp_path / "out" / "metrics.json") == metrics
+
+
+def test_one_adapter_can_begin_as_another(nsed, backbone, questions, tmp_path):
+    words = ["specialist=none", f"questions={questions}", *backbone, *SMALL, "training.steps=1"]
+    nsed.ok("specialize", *words, "name=first", "output_dir=first")
+    first = tmp_path / "first" / "adapter"
+    words += [f"adapter.start={first}", "adapter.rank=7", "training.learning_rate=1e-12"]
+    nsed.ok("specialize", *words, "name=second", "output_dir=second")
+    metrics = [read_json(tmp_path / name / "metrics.json") for name in ("first", "second")]
+    assert metrics[1]["adapter"] == {**metrics[0]["adapter"], "start": str(first)}  # rank and all
+    assert metrics[1]["held_out"]["all"]["before"] == metrics[0]["held_out"]["all"]["before"]
+    a, b = (load_file(tmp_path / name / "adapter" / "adapter_model.safetensors") for name in ("first", "second"))
+    assert all(torch.equal(a[key], b[key]) for key in a)
+    assert f"It began as `{first}`." in (tmp_path / "second" / "adapter" / "README.md").read_text()
 
 
 def test_a_judge_learns_from_recorded_answers(nsed, backbone, questions, tmp_path):
