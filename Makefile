@@ -4,10 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 # Variables of `make demo`; they reach the shell through the environment, so any text is safe.
-question ?= Why is the sky blue?
-rounds ?= 2
+questions ?= 7
+rounds ?= 1
 output_dir ?= runs/demo
-export question rounds output_dir
+jobs ?= 2
+export questions rounds output_dir jobs
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # Twice quiet: errors only. Progress of 60 packages and warnings about local index folders help nobody.
@@ -15,15 +16,15 @@ INSTALL := $(BIN)/python -m pip install -qq -c constraints.txt
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test lint bench results clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.core ## three agents deliberate (question="..." rounds=2 output_dir=runs/demo)
-	@echo "demo: real models deliberate over $$rounds rounds, a few minutes on two cores; weights are fetched once"
-	@$(BIN)/nsed deliberate "question=$$question" ensemble=demo "rounds=$$rounds" "output_dir=$$output_dir"
-	@$(BIN)/nsed report "run=$$output_dir"
+demo: $(VENV)/.gym ## five experts on mixed questions: who was right, who believed them (questions=7 rounds=1 output_dir=runs/demo)
+	@echo "demo: five specialists of one small model deliberate, a minute or two on two cores; weights are fetched once"
+	@$(BIN)/nsed evaluate benchmark=experts "benchmark.size=$$questions" "show=$$questions" ensemble=experts \
+	    rating=likelihood prompts.style=direct "rounds=$$rounds" 'methods=[deliberation,single,plurality]' "output_dir=$$output_dir"
 	@echo "demo: the page is $$output_dir/report.html"
 
 test: $(VENV)/.dev ## run all tests, real models included (NSED_OFFLINE=1 leaves those out)
@@ -40,6 +41,10 @@ bench: $(VENV)/.core ## measure the engine on this machine
 	@echo "bench: measures the engine, about an hour on two cores; needs them idle"
 	@$(BIN)/nsed bench output_dir=runs/bench
 
+results: $(VENV)/.results ## run all experiments of docs/results.md, hours; goes on where it stopped (jobs=2)
+	@echo "results: hours on two cores; stop it at any time, the same command goes on"
+	@$(BIN)/nsed study study=experts "jobs=$$jobs"
+
 clean: ## remove .venv, builds and caches; run folders stay
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .hypothesis
 	find nsed_torch tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -48,6 +53,14 @@ $(VENV)/.core: pyproject.toml constraints.txt
 	@echo "setup: installing nsed_torch into $(VENV), once, one to ten minutes depending on the network"
 	@$(PYTHON) -m venv $(VENV)
 	@$(INSTALL) -e .
+	@touch $@
+
+$(VENV)/.gym: pyproject.toml constraints.txt $(VENV)/.core
+	@$(INSTALL) -e '.[gym]'
+	@touch $@
+
+$(VENV)/.results: pyproject.toml constraints.txt $(VENV)/.core
+	@$(INSTALL) -e '.[gym,report]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt
