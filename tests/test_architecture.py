@@ -29,7 +29,7 @@ FLOORS = {
     "experiments": 5,
     "cli": 6,
 }
-SAME_FLOOR = {("experiments", "config")}
+SAME_FLOOR = {("experiments", "config"), ("evaluation", "conductor")}
 ROOF = 7  # the package's own __init__ may show anything; nobody imports from it, save its version
 MAX_LINES = 350
 
@@ -164,6 +164,7 @@ RULES: dict[Callable[[Sources], list[str]], list[Sources]] = {
         {"nsed_torch.agents.hub": "def f():\n    from nsed_torch.deliberation import rnn"},
         {"nsed_torch.nn.gate": "if TYPE_CHECKING:\n    from ..training import loss"},
         {"nsed_torch.config.__init__": "from ..experiments import tune"},
+        {"nsed_torch.conductor.executor": "from nsed_torch.evaluation import methods"},
         {"nsed_torch.agents.hub": "from nsed_torch import Task"},
     ],
     cycles: [

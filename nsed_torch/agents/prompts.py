@@ -65,10 +65,11 @@ def parse_score(text: str) -> float | None:
 
 
 class Prompts:
-    """The templates `propose`, `rate`, `critique`, `pattern`, and whatever a folder adds.
+    """The templates `propose`, `rate`, `critique`, `pattern`, `step`, and whatever a folder adds.
 
-    Each has a `system` and a `user` block, those of judges a `candidate` block that ends the user's text. Templates
-    see plain strings, `fence(text)` and `style`, the sentence on how to answer; a name they misspell is an error.
+    Each has a `system` and a `user` block, those of judges a `candidate` block that ends the user's text, `step` a
+    `turn` for each later turn and a `whole` for all of them in one text. Templates see plain strings, `fence(text)` and
+    `style`, the sentence on how to answer; a name they misspell is an error.
 
     Args:
         folder: where to look for `<name>.jinja` before the package's own; None for those alone.
@@ -109,6 +110,40 @@ class Prompts:
             persona=persona,
         )
         return Message("system", render("system")), Message("user", render("user"))
+
+    def step(
+        self, question: str, subtask: str, *, history: Sequence[tuple[str, str]], persona: str, seed: int
+    ) -> tuple[Message, ...]:
+        """The chat that asks a worker for a step of a workflow; user and assistant alternate, and the user ends it.
+
+        Replies stand as the assistant's turns. What encloses them is the chat template, whose tokens no text can spell
+        (`Chat.neutralize`), so they need no fence.
+
+        Args:
+            question: the task's.
+            subtask: what this step is about; "" for the question itself.
+            history: earlier subtasks, "" likewise, each with the reply to it, in order.
+            persona: what the agent is told about itself.
+            seed: the call's; fences are drawn from it.
+        """
+        render = partial(self._render, "step", seed, question=question, persona=persona)
+        messages = [Message("system", render("system"))]
+        for i, asked in enumerate([*(earlier for earlier, _ in history), subtask]):
+            text = render("turn" if i else "user", subtask=asked, last=i == len(history))
+            messages.append(Message("user", text))
+            messages += [Message("assistant", reply) for _, reply in history[i : i + 1]]
+        return tuple(messages)
+
+    def step_in_one(self, question: str, subtask: str, *, history: Sequence[tuple[str, str]], seed: int) -> str:
+        """What `step` asks, as one text: the question that a deliberation is given.
+
+        Args:
+            question: the task's.
+            subtask: as in `step`.
+            history: as in `step`; here the replies are fenced.
+            seed: fences are drawn from it.
+        """
+        return self._render("step", seed, "whole", question=question, subtask=subtask, history=history)
 
     def ask(self, kind: str, question: str, *, texts: Sequence[str], persona: str, seed: int) -> tuple[Message, ...]:
         """The chat of any other template: a question, and texts of models to read.

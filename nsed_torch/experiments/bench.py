@@ -22,6 +22,7 @@ from nsed_torch.agents.wheels import DownloadError
 from nsed_torch.config import conf_dir, instantiate, register
 from nsed_torch.evaluation.measurement import Measurement, compare, hardware
 from nsed_torch.evaluation.speed import phases
+from nsed_torch.evaluation.speed.conduct import conduct_lines
 from nsed_torch.evaluation.speed.llama_cpp import find_gguf, llama_lines
 from nsed_torch.evaluation.speed.memory import memory_lines
 from nsed_torch.evaluation.speed.phases import propose_lines, rate_lines
@@ -38,7 +39,7 @@ WIDTHS = (64, 384)
 """Of the embeddings: the hashed encoder's, and MiniLM's."""
 
 
-LINES = ("propose", "rate", "whole", "memory", "llama_cpp", "import")
+LINES = ("propose", "rate", "whole", "conduct", "memory", "llama_cpp", "import")
 """What of the engine can be measured."""
 
 
@@ -82,6 +83,7 @@ def engine_lines(cfg: DictConfig, engine: TransformersEngine) -> Iterator[Measur
         "propose": lambda: propose_lines(engine, cfg.repeats, cfg.sample),
         "rate": lambda: rate_lines(engine, cfg.repeats, cfg.sample),
         "whole": lambda: whole_lines(engine, cfg.repeats, cfg.sample),
+        "conduct": lambda: conduct_lines(engine, cfg.repeats, cfg.sample),
         "memory": lambda: memory_lines(_backbone(cfg), report=print),
         "llama_cpp": lambda: _llama_lines(cfg, engine),
         "import": lambda: [import_line(cfg.repeats)],

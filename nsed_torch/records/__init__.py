@@ -1,6 +1,7 @@
-"""What happened, on disk: tasks, transcripts, traces, outcomes, the call log, atomic writes."""
+"""What happened, on disk: tasks, transcripts, executions, traces, outcomes, the call log, atomic writes."""
 
 from nsed_torch.records.call_log import CallLog, CallLogError, call_key
+from nsed_torch.records.execution import Execution, Failure, Level, StepRecord
 from nsed_torch.records.files import read_json, to_json, write_files, write_json, write_text
 from nsed_torch.records.outcome import Outcome, Verdict, read_outcomes
 from nsed_torch.records.task import Task
@@ -22,10 +23,14 @@ __all__ = [
     "CallLog",
     "CallLogError",
     "Critique",
+    "Execution",
+    "Failure",
+    "Level",
     "MemorySlot",
     "Outcome",
     "Proposal",
     "Round",
+    "StepRecord",
     "Task",
     "Trace",
     "TraceWriter",

@@ -9,6 +9,7 @@ import types
 import typing
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -233,6 +234,7 @@ def rebuild(kind: Any, value: Any) -> Any:
 
     Raises:
         TypeError: for a value of another type than the field's, or a field that is missing.
+        ValueError: for a value that its enumeration does not have.
     """
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any or (value is None and types.NoneType in args):
@@ -241,6 +243,8 @@ def rebuild(kind: Any, value: Any) -> Any:
         return rebuild(next(a for a in args if a is not types.NoneType), value)
     if kind is float and type(value) is int:
         return float(value)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind(value)
     expected = dict if dataclasses.is_dataclass(kind) else origin or kind
     if type(value) is not expected:
         raise TypeError(f"expected {expected.__name__}, got {str(value)[:40]!r}")

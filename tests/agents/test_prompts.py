@@ -144,6 +144,40 @@ def test_an_annotator_is_asked_about_each_point_of_one_answer():
     )
 
 
+def step(prompts=PROMPTS, subtask="S1", history=(("", "R0"), ("S0", "R1")), persona="P1"):
+    return prompts.step("Which is larger?", subtask, history=history, persona=persona, seed=5)
+
+
+def test_a_step_with_nothing_to_read_or_say_is_a_proposal():
+    for persona in ("", "P1"):
+        bare = propose(PROMPTS, memory=(), critiques=(), persona=persona)
+        assert step(subtask="", history=(), persona=persona) == bare
+        assert step(history=(), persona=persona)[1].content == bare[1].content.replace("Answer the question.", "S1")
+
+
+def test_replies_are_turns_between_subtasks_and_the_question_stands_first_and_last():
+    system, *turns = step()
+    assert system == propose(PROMPTS)[0]
+    assert [m.role for m in turns] == ["user", "assistant", "user", "assistant", "user"]
+    first, *between, last = (m.content for m in turns)
+    assert first == "Question: Which is larger?\n\nAnswer the question."
+    assert between == ["R0", "S0", "R1"]
+    assert last.endswith("orders.\n\nP1\nS1\nQuestion: Which is larger?")
+    assert step(subtask="")[-1].content.endswith("P1\nAnswer the question yourself: Which is larger?")
+
+
+@given(st.data(), seeds)
+@settings(max_examples=30)
+def test_a_step_in_one_text_fences_the_replies(data, seed):
+    replies = [data.draw(hostile(nonce(seed))) for _ in range(2)]
+    text = PROMPTS.step_in_one("Why?", "S1", history=[("", replies[0]), ("S0", replies[1])], seed=seed)
+    assert MARKS.findall(text) == [f"<text-{nonce(seed)}>", f"</text-{nonce(seed)}>"] * 2
+    assert text.startswith("Why?\n\nWhat experts did so far.")
+    assert text.endswith("\n\nS1")
+    assert "\nS0\n<text-" in text
+    assert PROMPTS.step_in_one("Why?", "", history=(), seed=seed) == "Why?"
+
+
 def test_a_style_changes_how_to_answer_and_the_keys_of_what_says_so():
     worked = Prompts(style="worked")
     (system, user), (other, same) = propose(PROMPTS), propose(worked)

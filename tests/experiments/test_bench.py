@@ -4,7 +4,7 @@ import pytest
 
 from nsed_torch.agents import RatingScale
 from nsed_torch.evaluation.measurement import Measurement
-from nsed_torch.evaluation.speed import phases, whole
+from nsed_torch.evaluation.speed import conduct, phases, whole
 from nsed_torch.experiments import bench
 from nsed_torch.records import read_json
 
@@ -23,6 +23,8 @@ def small(monkeypatch):
         (whole, "TASKS", 2),
         (whole, "ROUNDS", 1),
         (whole, "NEW_TOKENS", 3),
+        (conduct, "JOBS", 2),
+        (conduct, "NEW_TOKENS", 3),
     ):
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr("nsed_torch.evaluation.speed.requests.PREFIX", 20)
@@ -34,7 +36,7 @@ def test_bench_from_end_to_end(nsed, tiny_model, small):
         f"backbone.weights.path={tiny_model}",
         "repeats=1",
         "sample=2",
-        "lines=[import,propose,rate,whole]",
+        "lines=[import,propose,rate,whole,conduct]",
         "output_dir=out",
     )
     assert out.endswith("out/bench.json\n")
@@ -44,6 +46,7 @@ def test_bench_from_end_to_end(nsed, tiny_model, small):
         *["propose"] * 4,
         *["rate"] * 2,
         "deliberate",
+        *["conduct"] * 2,
         "import in a new process",
     ]
     for line in result["lines"]:
@@ -72,8 +75,11 @@ def test_the_core_is_measured_against_a_matrix_product(nsed, monkeypatch):
     ("arguments", "line"),
     [
         (["target=moon"], "expected target=engine or target=core, got target=moon"),
-        (["lines=[propose,sleep]"], "expected lines out of propose, rate, whole, memory, llama_cpp, import, got sleep"),
-        (["lines=[]"], "expected lines out of propose, rate, whole, memory, llama_cpp, import, got none"),
+        (
+            ["lines=[propose,sleep]"],
+            "expected lines out of propose, rate, whole, conduct, memory, llama_cpp, import, got sleep",
+        ),
+        (["lines=[]"], "expected lines out of propose, rate, whole, conduct, memory, llama_cpp, import, got none"),
         (["sample=0"], "expected sample of at least 1, got 0"),
         (["repeats=many"], "Error merging override repeats=many: Value 'many'"),
         (["backbone=gpt"], "could not find 'backbone/gpt'; available: gemma3_270m, smollm2_135m_instruct"),

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nsed_torch.agents import Decoding, LikelihoodRequest, Prompts, RatingScale, Weights, load_backbone
-from nsed_torch.evaluation.speed import phases, whole
+from nsed_torch.evaluation.speed import conduct, phases, whole
 from nsed_torch.evaluation.speed.plain import PlainEngine, decode_bare, write_together
 from nsed_torch.evaluation.speed.requests import (
     PREFIX,
@@ -119,3 +119,18 @@ def test_a_whole_deliberation_says_the_same_both_ways(engine, monkeypatch):
     assert line.facts["tokens"] > sum(usage.prompt_tokens for usage in used)
     assert whole.same_proposals(transcripts, transcripts) == 1.0
     assert 0.5 < whole.outside(1e6, transcripts) <= 1
+
+
+def test_workflows_say_the_same_all_three_ways(engine, monkeypatch):
+    for name, value in (("JOBS", 3), ("NEW_TOKENS", 3)):
+        monkeypatch.setattr(conduct, name, value)
+    lines = conduct.conduct_lines(engine, repeats=1, sample=2)
+    assert [line.facts["same_responses"] for line in lines] == [1.0, 1.0]
+    assert len({line.facts["tokens"] for line in lines}) == 1
+    assert 0 < lines[0].facts["outside_models"] < 1
+    chain, tree = conduct.workflows(2, ["a", "b", "c"])[::-1]
+    assert [job.workflow.waves() for job in (chain, tree)] == [((0,), (1,), (2,)), ((0, 1), (2,))]
+    first, second = conduct.conduct(
+        engine, ["agent0", "agent1", "agent2"], conduct.workflows(2, ["agent0", "agent1", "agent2"])
+    )
+    assert conduct.same_responses([first, second], [first, first]) < 1

@@ -1,0 +1,19 @@
+"""The Conductor: workflows that a language model writes, one subtask a step, how they are read and what runs them."""
+
+from nsed_torch.conductor.executor import Executor, Job
+from nsed_torch.conductor.parsing import Repaired, parse, repair
+from nsed_torch.conductor.workflow import Reason, Step, Topology, Workflow, WorkflowError, check
+
+__all__ = [
+    "Executor",
+    "Job",
+    "Reason",
+    "Repaired",
+    "Step",
+    "Topology",
+    "Workflow",
+    "WorkflowError",
+    "check",
+    "parse",
+    "repair",
+]

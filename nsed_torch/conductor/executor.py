@@ -1,0 +1,256 @@
+"""Workflows become answers: steps that do not read each other go down together, those of all workflows at once."""
+
+import importlib.metadata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import zip_longest
+from typing import Any
+
+from nsed_torch.agents import Ensemble, Prompts
+from nsed_torch.conductor.workers import Agents, Council, Question, Reply, Workers, guarded, worth_saying
+from nsed_torch.conductor.workflow import Workflow, check
+from nsed_torch.deliberation import MacroRNN, longest_end
+from nsed_torch.records import Execution, Failure, Level, StepRecord, Task, Usage
+
+SHRINK = 4
+"""What visible responses are cut to is divided by this as long as a prompt does not fit its window."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A workflow to run.
+
+    Args:
+        task: what is asked.
+        workflow: which worker does what.
+        pool: names of the workers, in the order of the workflow's numbers.
+        previous: with recursion, what the workflow revises; its answer is shown where access is "all".
+    """
+
+    task: Task
+    workflow: Workflow
+    pool: tuple[str, ...]
+    previous: Execution | None = None
+
+
+@dataclass
+class _Attempt:
+    """A step that is being asked.
+
+    Args:
+        job: whose it is.
+        index: of the step, from 0.
+        done: what came of the job's steps so far.
+        limit: tokens that a visible response may take.
+        number: of this attempt, from 1.
+        notes: what happened so far.
+        usage: of all attempts.
+    """
+
+    job: Job
+    index: int
+    done: dict[int, StepRecord]
+    limit: int
+    number: int = 1
+    notes: list[str] = field(default_factory=list)
+    usage: Usage = Usage()
+
+    def history(self, cut: Callable[[str, int], str]) -> dict[int, tuple[str, str]]:
+        """The subtask and the response of every earlier step that is read, by its index; the previous answer is -1."""
+        step, previous = self.job.workflow.steps[self.index], self.job.previous
+        shown = {-1: ("", previous.answer)} if previous and step.access == "all" else {}
+        for k in self.job.workflow.visible(self.index):
+            shown[k] = (self.subtask(k), self.done[k].response)
+        kept = {k: (asked, cut(response, self.limit)) for k, (asked, response) in shown.items()}
+        return {k: pair for k, pair in kept.items() if pair[1]}
+
+    def question(self, history: Mapping[int, tuple[str, str]]) -> Question:
+        """What the worker is asked."""
+        job, step = self.job, self.job.workflow.steps[self.index]
+        return Question(
+            worker=job.pool[step.worker],
+            task=job.task,
+            subtask=self.subtask(self.index),
+            history=tuple(history.values()),
+            step=self.index + 1,
+            level=len(job.previous.levels) if job.previous else 0,
+            attempt=self.number,
+        )
+
+    def settle(self, worker: str, visible: list[int], reply: Reply) -> None:
+        """This attempt was the last: keep what came of the step."""
+        self.done[self.index] = StepRecord(
+            worker=worker,
+            subtask=self.job.workflow.steps[self.index].subtask,
+            visible=visible,
+            message_tokens=list(reply.message_tokens),
+            response=reply.text,
+            failure=reply.failure,
+            attempts=self.number,
+            notes=self.notes,
+            usage=self.usage,
+            transcript=reply.transcript,
+        )
+
+    def subtask(self, k: int) -> str:
+        """What step k is about, "" for the question itself."""
+        return worth_saying(self.job.workflow.steps[k].subtask, self.job.task.question)
+
+
+class Executor:
+    """Runs workflows: `executor.run(jobs) -> list[Execution]`.
+
+    A worker reads the task, the visible (subtask, response) pairs as earlier turns of a chat, and its own subtask; the
+    last step's response is the answer (published: the Conductor, arXiv 2512.04388). A step with nothing to read and
+    nothing to say beside the question is asked as a proposal is. Our reading: steps that do not read each other go down
+    together; a step without a response is absent for later ones, and the workflow goes on.
+
+    What comes of a job does not depend on the others: seeds derive from run seed, task, step, agent and phase, and from
+    level and attempt behind the first. Every call goes through the ensemble's call log, so equal steps are made once,
+    and a killed run goes on where it was.
+
+    Args:
+        ensemble: the agents; those that may propose may be workers.
+        prompts: the templates.
+        deliberations: name -> a team that is a worker as a whole, with the ensemble's call log. Telemetry makes it
+            depend on what came before.
+        seed: the run's.
+        response_tokens: what a visible response may take of a prompt; it is cut to its end, where answers stand.
+        attempts: how often a step is asked at most, each time with another seed, where its worker's answer is empty or
+            its engine fails. A prompt beyond the window is asked again with shorter responses, in the end with none.
+        max_steps: of a workflow.
+        report: called with the wave, calls done and calls in all.
+
+    Raises:
+        ValueError: for a limit below 1, or a deliberation that bears an agent's name.
+    """
+
+    def __init__(
+        self,
+        ensemble: Ensemble,
+        *,
+        prompts: Prompts | None = None,
+        deliberations: Mapping[str, MacroRNN] | None = None,
+        seed: int = 0,
+        response_tokens: int = 256,
+        attempts: int = 2,
+        max_steps: int = 5,
+        report: Callable[[str, int, int], None] = lambda wave, done, total: None,
+    ) -> None:
+        for name, limit in (("response_tokens", response_tokens), ("attempts", attempts), ("max_steps", max_steps)):
+            if limit < 1:
+                raise ValueError(f"expected {name} of at least 1, got {limit}: raise it")
+        self.ensemble = ensemble
+        self.prompts = prompts or Prompts()
+        self.seed = seed
+        self.response_tokens = response_tokens
+        self.attempts = attempts
+        self.max_steps = max_steps
+        self.report = report
+        agents = Agents(ensemble, self.prompts, seed)
+        self._workers: dict[str, Workers] = {agent.name: agents for agent in ensemble.proposers}
+        for name, rnn in (deliberations or {}).items():
+            if name in {agent.name for agent in ensemble.agents}:
+                raise ValueError(
+                    f"expected a deliberation with a name of its own, got that of agent {name!r}: rename it"
+                )
+            self._workers[name] = Council(rnn, self.prompts, seed)
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """Names that a pool may hold."""
+        return tuple(self._workers)
+
+    def run(self, jobs: Sequence[Job]) -> list[Execution]:
+        """Run all workflows, wave by wave together.
+
+        Args:
+            jobs: any number, on the same task or on others.
+
+        Returns:
+            An execution a job, in their order; it tells what workers failed in, too.
+
+        Raises:
+            WorkflowError: for a workflow that cannot be run with its pool.
+            ValueError: for a pool with an unknown worker, or a previous execution of another task.
+        """
+        for job in jobs:
+            self._check(job)
+        done: list[dict[int, StepRecord]] = [{} for _ in jobs]
+        waves = zip_longest(*(job.workflow.waves() for job in jobs), fillvalue=())
+        with self.ensemble.one_run():
+            for number, wave in enumerate(waves, start=1):
+                pending = [
+                    _Attempt(job, k, course, self.response_tokens)
+                    for job, course, steps in zip(jobs, done, wave, strict=True)
+                    for k in steps
+                ]
+                while pending:
+                    pending = self._ask(pending, f"wave {number}")
+        agents, settings = self.ensemble.records(), self.settings()
+        return [
+            Execution(job.task, agents, _levels(job, course), self.seed, settings)
+            for job, course in zip(jobs, done, strict=True)
+        ]
+
+    def settings(self) -> dict[str, Any]:
+        """What shapes a run besides its agents, as an execution keeps it."""
+        return {
+            "version": importlib.metadata.version("nsed_torch"),
+            "templates": {kind: self.prompts.fingerprint(kind) for kind in ("propose", "step")},
+            "response_tokens": self.response_tokens,
+            "attempts": self.attempts,
+        }
+
+    def _check(self, job: Job) -> None:
+        known = ", ".join(self.workers)
+        for name in job.pool:
+            if name not in self._workers:
+                raise ValueError(f"expected a pool of workers out of {known}, got {name!r}: correct the name")
+        if job.previous is not None and job.previous.task != job.task:
+            expected, got = job.task.id, job.previous.task.id
+            raise ValueError(f"expected a previous execution of task {expected!r}, got one of {got!r}: pass its own")
+        check(job.workflow, workers=len(job.pool), max_steps=self.max_steps, allow_empty=job.previous is not None)
+
+    def _ask(self, attempts: Sequence[_Attempt], wave: str) -> list[_Attempt]:
+        """Ask the workers of some steps, each kind of workers once; return the steps to be asked again."""
+        histories = [attempt.history(self._cut) for attempt in attempts]
+        questions = [attempt.question(history) for attempt, history in zip(attempts, histories, strict=True)]
+        replies: dict[int, Reply] = {}
+        for workers in {id(w): w for w in (self._workers[q.worker] for q in questions)}.values():
+            mine = [i for i, question in enumerate(questions) if self._workers[question.worker] is workers]
+            ask = partial(workers.ask, report=partial(self.report, wave))
+            replies |= zip(mine, guarded(ask, [questions[i] for i in mine]), strict=True)
+        again = []
+        for i, (attempt, history) in enumerate(zip(attempts, histories, strict=True)):
+            if self._goes_on(attempt, replies[i], shown=bool(history)):
+                again.append(attempt)
+            else:
+                attempt.settle(questions[i].worker, [k for k in history if k >= 0], replies[i])
+        return again
+
+    def _goes_on(self, attempt: _Attempt, reply: Reply, *, shown: bool) -> bool:
+        """Take down what an attempt came to, and get the next one ready if there is one."""
+        attempt.usage += reply.usage
+        attempt.notes += reply.notes
+        if reply.failure is None:
+            return False
+        attempt.notes.append(f"attempt {attempt.number}: {reply.failure}")
+        if reply.failure is Failure.WINDOW and shown:
+            attempt.limit //= SHRINK
+            attempt.notes.append(f"responses cut to {attempt.limit} tokens each")
+            return True
+        if reply.retry and attempt.number < self.attempts:
+            attempt.number += 1
+            return True
+        return False
+
+    def _cut(self, text: str, limit: int) -> str:
+        return longest_end(text, limit, self.ensemble.count_tokens)
+
+
+def _levels(job: Job, done: Mapping[int, StepRecord]) -> list[Level]:
+    steps = [done[k] for k in range(len(done))]
+    earlier = job.previous.levels if job.previous else []
+    return [*earlier, Level(list(job.pool), job.workflow.render(), steps)]

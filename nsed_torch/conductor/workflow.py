@@ -1,0 +1,197 @@
+"""What a Conductor writes: steps, each a worker, a subtask and what it reads of the steps before it."""
+
+import enum
+import json
+import reprlib
+from dataclasses import dataclass
+from typing import Literal
+
+
+class Reason(enum.StrEnum):
+    """Why a text is no workflow, or a workflow not a valid one. The first four are faults of texts alone."""
+
+    TOO_LONG = "too_long"
+    """The text is longer than is read."""
+    NO_LISTS = "no_lists"
+    """The three lists do not stand there, one after the other."""
+    BROKEN_LIST = "broken_list"
+    """They would, but a list does not end, or holds what no list of literals holds."""
+    NOT_LITERAL = "not_literal"
+    """A list is complete, but not a Python literal."""
+    UNEQUAL_LENGTHS = "unequal_lengths"
+    """The lists differ in length."""
+    NO_STEPS = "no_steps"
+    """There is no step, where accepting an earlier answer is not possible."""
+    TOO_MANY_STEPS = "too_many_steps"
+    """There are more steps than allowed."""
+    BAD_WORKER = "bad_worker"
+    """A worker is no integer; True and False are none either."""
+    UNKNOWN_WORKER = "unknown_worker"
+    """A worker's number lies outside the pool."""
+    BAD_SUBTASK = "bad_subtask"
+    """A subtask is no text that can be written as UTF-8."""
+    EMPTY_SUBTASK = "empty_subtask"
+    """A subtask is blank."""
+    BAD_ACCESS = "bad_access"
+    """An access entry is neither "all" nor a list of step numbers from 0."""
+    FORWARD_REFERENCE = "forward_reference"
+    """A step reads itself or a later one."""
+
+
+class WorkflowError(ValueError):
+    """A text is no valid workflow.
+
+    Args:
+        reason: the fault's code.
+        message: the fault in one line.
+    """
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(reason, message)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return str(self.args[1])
+
+
+class Topology(enum.StrEnum):
+    """The shape of a workflow, by who waits for whom. The first definition that fits holds. Our reading."""
+
+    ACCEPT = "accept"
+    """No step: the previous answer stands."""
+    SINGLE = "single"
+    """One step."""
+    PARALLEL = "parallel"
+    """No step reads another."""
+    CHAIN = "chain"
+    """Every step waits for the one before it."""
+    TREE = "tree"
+    """Each step but the last feeds exactly one, so that all that is written runs together in the answer."""
+    GRAPH = "graph"
+    """Anything else: a step that feeds several, or nobody."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call of one worker.
+
+    Args:
+        worker: its number in the pool, from 0.
+        subtask: what it is asked to do.
+        access: "all", or the numbers of the earlier steps whose subtasks and responses it reads; () reads nothing.
+    """
+
+    worker: int
+    subtask: str
+    access: Literal["all"] | tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Workflow:
+    """Steps in order; the last one's response is the answer. No step accepts the previous answer (recursion).
+
+    Nothing is checked here: `check` does, and the methods hold for what passes it.
+    """
+
+    steps: tuple[Step, ...] = ()
+
+    def visible(self, k: int) -> tuple[int, ...]:
+        """The earlier steps whose subtask and response step k reads, ascending, each once."""
+        access = self.steps[k].access
+        return tuple(range(k)) if access == "all" else tuple(sorted(set(access)))
+
+    def waves(self) -> tuple[tuple[int, ...], ...]:
+        """Steps that can run together, in the fewest waves: each step goes down right after the last that it reads."""
+        depth: list[int] = []
+        for k in range(len(self.steps)):
+            depth.append(max((depth[i] + 1 for i in self.visible(k)), default=0))
+        return tuple(tuple(k for k, at in enumerate(depth) if at == wave) for wave in range(max(depth, default=-1) + 1))
+
+    def topology(self) -> Topology:
+        """The workflow's shape. What a step reads by way of another that it reads as well makes no difference."""
+        n, waves = len(self.steps), len(self.waves())
+        if n < 2:
+            return Topology.SINGLE if n else Topology.ACCEPT
+        if waves in (1, n):
+            return Topology.PARALLEL if waves == 1 else Topology.CHAIN
+        fed = [i for k in range(n) for i in self._feeds(k)]
+        return Topology.TREE if sorted(fed) == list(range(n - 1)) else Topology.GRAPH
+
+    def render(self) -> str:
+        """The three lists as a Conductor writes them, a line each; `parse` gives the workflow back."""
+        lists = {
+            "model_id": [step.worker for step in self.steps],
+            "subtasks": [step.subtask for step in self.steps],
+            "access_list": [step.access for step in self.steps],
+        }
+        # JSON's strings are Python literals as well, and always in double quotes: one form for a model to learn.
+        return "\n".join(f"{label} = {json.dumps(values, ensure_ascii=False)}" for label, values in lists.items())
+
+    def _feeds(self, k: int) -> tuple[int, ...]:
+        """The steps that step k waits for directly: visible, and not behind another visible one."""
+        behind: set[int] = set()
+        for i in reversed(range(k)):
+            if i in behind or i in self.visible(k):
+                behind.update(self.visible(i))
+        return tuple(i for i in self.visible(k) if i not in behind)
+
+
+def check(workflow: Workflow, *, workers: int, max_steps: int = 5, allow_empty: bool = False) -> None:
+    """Whether a workflow may be executed.
+
+    Args:
+        workflow: any; values of the wrong type are named, too.
+        workers: size of the pool; numbers are 0 to `workers` - 1.
+        max_steps: the most steps; 5 as published.
+        allow_empty: whether no step at all is valid, which accepts the previous answer.
+
+    Raises:
+        WorkflowError: the first fault: the number of steps, then step by step worker, subtask, access.
+    """
+    if not workflow.steps and not allow_empty:
+        raise WorkflowError(Reason.NO_STEPS, "expected a step or more, got none: write one entry a step in each list")
+    if len(workflow.steps) > max_steps:
+        raise WorkflowError(
+            Reason.TOO_MANY_STEPS, f"expected at most {max_steps} steps, got {len(workflow.steps)}: write fewer"
+        )
+    for k, step in enumerate(workflow.steps):
+        fault = step_fault(step, k, workers=workers)
+        if fault:
+            raise fault
+
+
+def step_fault(step: Step, k: int, *, workers: int) -> WorkflowError | None:
+    """The first fault of step k on its own: of its worker, its subtask, its access. None if there is none."""
+    fault = _worker_fault(step.worker, workers) or _subtask_fault(step.subtask) or _access_fault(step.access, k)
+    return WorkflowError(fault[0], f"step {k}: expected {fault[1]}") if fault else None
+
+
+def _worker_fault(worker: object, workers: int) -> tuple[Reason, str] | None:
+    expected = f"a worker from 0 to {workers - 1} in model_id, got {_shown(worker)}"
+    if type(worker) is not int:
+        return Reason.BAD_WORKER, expected
+    return None if 0 <= worker < workers else (Reason.UNKNOWN_WORKER, expected)
+
+
+def _subtask_fault(subtask: object) -> tuple[Reason, str] | None:
+    if not isinstance(subtask, str) or any("\ud800" <= letter <= "\udfff" for letter in subtask):
+        return Reason.BAD_SUBTASK, f"a text without surrogates in subtasks, got {_shown(subtask)}"
+    return None if subtask.strip() else (Reason.EMPTY_SUBTASK, f"a text in subtasks, got {_shown(subtask)}")
+
+
+def _access_fault(access: object, k: int) -> tuple[Reason, str] | None:
+    if access == "all":
+        return None
+    if not isinstance(access, tuple) or any(type(i) is not int or i < 0 for i in access):
+        return Reason.BAD_ACCESS, f'"all" or a list of step numbers from 0 in access_list, got {_shown(access)}'
+    if any(i >= k for i in access):
+        return Reason.FORWARD_REFERENCE, f"numbers of steps before step {k} in access_list, got {_shown(access)}"
+    return None
+
+
+def _shown(value: object) -> str:
+    """A value of any kind and size, in short and on one line; tuples are the lists that a text holds."""
+    try:
+        return reprlib.repr(list(value) if isinstance(value, tuple) else value)
+    except ValueError:
+        return "a huge number"  # Python refuses to print integers of thousands of digits
