@@ -16,6 +16,7 @@ from nsed_torch import __version__
 
 VERBS = {
     "deliberate": "ask a team of local models one question and see how they got to the answer",
+    "conduct": "have a language model write a workflow for one question, run it, and see every step",
     "evaluate": "compare deliberation with its baselines on a benchmark, at equal cost",
     "collect": "record what a team said to many questions, graded, to study it many times",
     "tune": "fit vote, gate, trust, broker or judges to what was recorded, and say whether it helped",
@@ -79,7 +80,7 @@ def _run(verb: str, arguments: Sequence[str]) -> int:
     options, values = _split(arguments)
     _check_options(options)
     experiment = importlib.import_module(f"nsed_torch.experiments.{verb}")
-    if verb == "deliberate":
+    if verb in {"deliberate", "conduct"}:
         values = with_question(values, verb)
     with _command_line([f"nsed {verb}", *options, *values]):
         try:

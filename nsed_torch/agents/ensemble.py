@@ -42,6 +42,7 @@ class Agent:
         completion_price: US$ per million tokens written.
         roles: which it may take, out of `ROLES`.
         judge_adapter: name of the adapter it rates with; None is `adapter`.
+        description: what it is good at, for a Conductor, which knows it by a number alone; no part of its own calls.
 
     Raises:
         ValueError: for no role, or one that does not exist.
@@ -56,6 +57,7 @@ class Agent:
     completion_price: float = 0.0
     roles: tuple[str, ...] = ROLES
     judge_adapter: str | None = None
+    description: str = ""
 
     def __post_init__(self) -> None:
         given: Any = self.roles  # from YAML it may be anything; a text is a sequence too, of letters

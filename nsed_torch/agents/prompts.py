@@ -65,7 +65,7 @@ def parse_score(text: str) -> float | None:
 
 
 class Prompts:
-    """The templates `propose`, `rate`, `critique`, `pattern`, `step`, and whatever a folder adds.
+    """The templates `propose`, `rate`, `critique`, `pattern`, `step`, `conduct`, and whatever a folder adds.
 
     Each has a `system` and a `user` block, those of judges a `candidate` block that ends the user's text, `step` a
     `turn` for each later turn and a `whole` for all of them in one text. Templates see plain strings, `fence(text)` and
@@ -144,6 +144,29 @@ class Prompts:
             seed: fences are drawn from it.
         """
         return self._render("step", seed, "whole", question=question, subtask=subtask, history=history)
+
+    def conduct(
+        self, question: str, *, workers: Sequence[str], max_steps: int, previous: str | None, seed: int
+    ) -> tuple[Message, ...]:
+        """The chat that asks a Conductor for a workflow. Its rules and examples come first, alike for all questions.
+
+        Args:
+            question: the task's.
+            workers: what each model is good at, "" where nothing is known; places are their numbers, names stay away.
+            max_steps: the most steps.
+            previous: with recursion, the answer so far; None for a first workflow.
+            seed: the call's; fences are drawn from it.
+        """
+        render = partial(
+            self._render,
+            "conduct",
+            seed,
+            question=question,
+            workers=[" ".join(text.split()) for text in workers],
+            max_steps=max_steps,
+            previous=previous,
+        )
+        return Message("system", render("system")), Message("user", render("user"))
 
     def ask(self, kind: str, question: str, *, texts: Sequence[str], persona: str, seed: int) -> tuple[Message, ...]:
         """The chat of any other template: a question, and texts of models to read.

@@ -46,6 +46,18 @@ class DeliberateConfig(TeamConfig):
 
 
 @dataclass
+class ConductConfig(TeamConfig):
+    """Settings of `nsed conduct`; conf/conduct.yaml explains them."""
+
+    question: str = ""
+    recursion: int = 0
+    max_steps: int = 5
+    council: bool = False
+    conductor: dict[str, Any] = field(default_factory=dict)
+    pools: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
 class CollectConfig(TeamConfig):
     """Settings of `nsed collect`; conf/collect.yaml explains them."""
 
@@ -70,6 +82,7 @@ class EvaluateConfig(TeamConfig):
     dry_run: bool = False
     show: int = 0
     benchmark: dict[str, Any] = field(default_factory=dict)
+    conductor: dict[str, Any] = field(default_factory=dict)
     method: dict[str, Any] = field(default_factory=dict)
 
 
@@ -199,6 +212,7 @@ def register() -> None:
     store = ConfigStore.instance()
     for verb, schema in (
         ("deliberate", DeliberateConfig),
+        ("conduct", ConductConfig),
         ("collect", CollectConfig),
         ("evaluate", EvaluateConfig),
         ("fetch", FetchConfig),

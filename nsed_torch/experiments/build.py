@@ -31,21 +31,27 @@ def call_log(cfg: DictConfig, folder: Path) -> CallLog:
     return CallLog(folder / "calls.sqlite" if cfg.calls is None else Path(cfg.calls).expanduser())
 
 
-def build_rnn(cfg: DictConfig, call_log: CallLog, report: Callable[[str], None] = lambda text: None) -> MacroRNN:
+def build_rnn(
+    cfg: DictConfig,
+    call_log: CallLog,
+    report: Callable[[str], None] = lambda text: None,
+    also: Sequence[Agent] = (),
+) -> MacroRNN:
     """The whole recurrent network of a run.
 
     Args:
-        cfg: a composed config of `nsed deliberate` or `nsed collect`.
+        cfg: a composed config of any verb that asks a team.
         call_log: where finished calls are kept.
         report: hears of downloads, conversions and loading.
+        also: as in `build_ensemble`.
     """
     # What costs nothing comes first: a faulty setting is refused before any weights are fetched.
     prompts, rating, halting = instantiate(cfg.prompts), instantiate(cfg.rating), instantiate(cfg.halting)
     broker = build_broker(cfg.broker, cfg.ensemble) if cfg.broker else None
     saved = saved_cell(cfg.cell, build_agents(cfg.ensemble)) if cfg.cell else None
-    fetch_weights(cfg, report=report)
+    fetch_weights(cfg, report=report, also=also)
     report("loading models")
-    ensemble = build_ensemble(cfg.ensemble, call_log)
+    ensemble = build_ensemble(cfg.ensemble, call_log, also)
     encoder: Encoder = instantiate(cfg.encoder)
     if saved is not None and saved.dim != encoder.dim:
         name = encoder.identity()["name"]
@@ -107,29 +113,45 @@ def saved_cell(folder: str, agents: Sequence[Agent]) -> ConsensusCell:
 
 
 def fetch_weights(
-    cfg: DictConfig, *, offline: bool = False, report: Callable[[str], None] = lambda text: None
+    cfg: DictConfig,
+    *,
+    offline: bool = False,
+    report: Callable[[str], None] = lambda text: None,
+    also: Sequence[Agent] = (),
 ) -> dict[str, ResolvedWeights]:
     """Have the weights of every backbone and of the encoder on this machine; parts without weights are left out.
 
     Args:
-        cfg: a config with `ensemble` and `encoder`.
+        cfg: a config with `ensemble`, and `encoder` if one is wanted.
         offline: only look on this machine.
         report: hears of downloads and conversions.
+        also: as in `build_ensemble`.
 
     Raises:
         WeightsNotFoundError: if a model is nowhere to be had; says what was tried.
     """
-    used = {agent.backbone for agent in build_agents(cfg.ensemble)}
-    parts = {**{str(name): cfg.ensemble.engines[name] for name in sorted(used)}, "encoder": cfg.encoder}
+    parts = {name: cfg.ensemble.engines[name] for name in _backbones(cfg.ensemble, also)}
+    parts |= {"encoder": cfg.encoder} if "encoder" in cfg else {}
     nodes = {name: node["weights"] for name, node in parts.items() if "weights" in node}
     return {name: resolve(instantiate(node), offline=offline, report=report) for name, node in nodes.items()}
 
 
-def build_ensemble(cfg: DictConfig, call_log: CallLog | None = None) -> Ensemble:
-    """The agents of an ensemble and the engines they use."""
-    agents = build_agents(cfg)
-    used = {agent.backbone for agent in agents}
-    return Ensemble({name: instantiate(cfg.engines[name]) for name in sorted(used)}, agents, call_log=call_log)
+def build_ensemble(cfg: DictConfig, call_log: CallLog | None = None, also: Sequence[Agent] = ()) -> Ensemble:
+    """The agents of an ensemble and the engines they use.
+
+    Args:
+        cfg: a node of the group `ensemble`.
+        call_log: where finished calls are kept.
+        also: who else will speak, a Conductor for one: their backbones are built as well.
+    """
+    engines = {name: instantiate(cfg.engines[name]) for name in _backbones(cfg, also)}
+    return Ensemble(engines, build_agents(cfg), call_log=call_log)
+
+
+def _backbones(cfg: DictConfig, also: Sequence[Agent]) -> list[str]:
+    agents = [*build_agents(cfg), *also]
+    check_agents(agents, [str(name) for name in cfg.engines])
+    return sorted({agent.backbone for agent in agents})
 
 
 def build_agents(cfg: DictConfig) -> list[Agent]:

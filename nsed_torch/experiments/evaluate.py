@@ -20,14 +20,14 @@ from nsed_torch.benchmarks import AskingGrader, GradedTasks, LoggedGrader, Progr
 from nsed_torch.config import conf_dir, config_hash, instantiate, plain_config, register
 from nsed_torch.deliberation import MacroRNN, Observer
 from nsed_torch.evaluation.contest import BEST_SINGLE, DELIBERATION, SINGLE, Contest, Contested, Shard
-from nsed_torch.evaluation.methods import Method, Panel, Single
+from nsed_torch.evaluation.methods import Conducted, Method, Panel, RandomRouting, Single
 from nsed_torch.evaluation.methods.estimate import expected_deliberation, expected_usage
 from nsed_torch.evaluation.withholding import withheld_trace
 from nsed_torch.experiments.build import build_rnn, call_log
 from nsed_torch.experiments.evaluated import is_complete, show, write_run
 from nsed_torch.experiments.question_view import question_table
 from nsed_torch.experiments.view import view
-from nsed_torch.records import TraceWriter, Usage
+from nsed_torch.records import TraceWriter, Usage, write_text
 
 register()
 
@@ -53,7 +53,8 @@ def main(cfg: DictConfig) -> None:
     loud = partial(console.print, style="dim", markup=False, emoji=False, soft_wrap=True)
     report: Callable[[str], None] = loud if shard.rank == 0 else lambda text: None
     with call_log(cfg, folder) as log:
-        rnn = build_rnn(cfg, log, report)
+        conducted = [method for method in methods.values() if isinstance(method, Conducted)]
+        rnn = build_rnn(cfg, log, report, also=[method.conductor for method in conducted])
         if cfg.dry_run:
             costs = expected_costs(rnn, graded, methods, list(cfg.methods), equal_tokens=cfg.budget == "equal_tokens")
             console.print(cost_table(costs, len(graded.tasks)))
@@ -133,7 +134,23 @@ def evaluate(
         writer = TraceWriter(folder)
         writer.add([withheld_trace(trace) if graded.withheld else trace for trace in contested.traces])
         writer.finish(rnn.cell.encoder.embed)
+    if shard.rank == 0 and not graded.withheld:
+        write_executions(methods, [task.id for task in graded.tasks], folder)
     return contested
+
+
+def write_executions(methods: Mapping[str, Method], tasks: Sequence[str], folder: Path) -> None:
+    """Keep what workflows did in `executions/<method>.jsonl`, an execution a line.
+
+    Args:
+        methods: name -> method; those that run workflows count.
+        tasks: ids, in the order of the lines; a task that failed has none.
+        folder: of the run.
+    """
+    for name, method in methods.items():
+        if isinstance(method, Conducted):
+            lines = [method.executions[task].to_line() for task in tasks if task in method.executions]
+            write_text(folder / "executions" / f"{name}.jsonl", "".join(lines))
 
 
 def bound(graded: GradedTasks, rnn: MacroRNN) -> GradedTasks:
@@ -166,7 +183,7 @@ def expected_costs(
     for name in sorted(names, key=lambda name: name != DELIBERATION):
         if name in known:
             costs[name] = known[name]()
-        elif equal_tokens:
+        elif equal_tokens and not isinstance(methods[name], Conducted | RandomRouting):  # these have one size
             costs[name] = costs[DELIBERATION]
         else:
             costs[name] = expected_usage(methods[name], panel, graded.tasks)

@@ -1,7 +1,7 @@
 """What happened, on disk: tasks, transcripts, executions, traces, outcomes, the call log, atomic writes."""
 
 from nsed_torch.records.call_log import CallLog, CallLogError, call_key
-from nsed_torch.records.execution import Execution, Failure, Level, StepRecord
+from nsed_torch.records.execution import Execution, Failure, Level, PlanRecord, StepRecord
 from nsed_torch.records.files import read_json, to_json, write_files, write_json, write_text
 from nsed_torch.records.outcome import Outcome, Verdict, read_outcomes
 from nsed_torch.records.task import Task
@@ -28,6 +28,7 @@ __all__ = [
     "Level",
     "MemorySlot",
     "Outcome",
+    "PlanRecord",
     "Proposal",
     "Round",
     "StepRecord",

@@ -69,6 +69,25 @@ class StepRecord:
 
 
 @dataclass(frozen=True)
+class PlanRecord:
+    """What a Conductor wrote, and what had to be made of it.
+
+    Args:
+        text: as written, reasoning included.
+        reasons: codes of what was mended; of why no step could be read, where `fallback`.
+        fallback: whether the default workflow stands in for it.
+        notes: events worth knowing: shrunk allowances.
+        usage: of the call.
+    """
+
+    text: str
+    reasons: list[str] = field(default_factory=list)
+    fallback: bool = False
+    notes: list[str] = field(default_factory=list)
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True)
 class Level:
     """One workflow and its steps.
 
@@ -76,11 +95,13 @@ class Level:
         pool: names of the workers, in the order of the numbers that the workflow knows them by.
         workflow: as the Conductor's language writes it.
         steps: in order; none where the workflow accepts the answer of the level before.
+        plan: what the workflow was read from; None where no Conductor wrote it.
     """
 
     pool: list[str]
     workflow: str
     steps: list[StepRecord]
+    plan: PlanRecord | None = None
 
 
 @dataclass(frozen=True)
@@ -132,8 +153,9 @@ class Execution:
 
     @property
     def usage(self) -> Usage:
-        """What all steps cost."""
-        return Usage.sum(step.usage for level in self.levels for step in level.steps)
+        """What all steps cost, and what it cost to plan them."""
+        planned = Usage.sum(level.plan.usage for level in self.levels if level.plan)
+        return planned + Usage.sum(step.usage for level in self.levels for step in level.steps)
 
     def save(self, path: Path) -> None:
         """Write as JSON, whole or not at all."""

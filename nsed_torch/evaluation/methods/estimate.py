@@ -18,6 +18,7 @@ from nsed_torch.agents import (
     RateRequest,
     Rating,
 )
+from nsed_torch.conductor import Step, Workflow
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
 from nsed_torch.deliberation.broker import MARKUP
 from nsed_torch.deliberation.rating import count
@@ -25,13 +26,17 @@ from nsed_torch.evaluation.methods.panel import Method, Panel
 from nsed_torch.nn import FixedHalting
 from nsed_torch.records import Task, Usage
 
+FULLEST = Workflow((Step(0, "Check everything so far.", "all"),) * 64).render()
+"""What a Conductor is taken to write: as many steps as it may, each of which reads all."""
+
 
 def expected_usage(method: Method, panel: Panel, tasks: Sequence[Task]) -> Usage:
     """Calls, tokens and price of a method at its own size, estimated from above.
 
     The method runs as it would, with agents that write nothing but fill every allowance. Prompts are counted by the
     engines' own tokenizers; answers are counted as plain words, and 16 tokens a message stand for a chat template.
-    Calls that other methods share, or that a call log already holds, are counted all the same. The seconds are 0.
+    Calls that other methods share, or that a call log already holds, are counted all the same. The seconds are 0. A
+    Conductor writes as many steps as it may, all for model 0, and accepts no answer.
 
     Args:
         method: without a budget.
@@ -39,7 +44,8 @@ def expected_usage(method: Method, panel: Panel, tasks: Sequence[Task]) -> Usage
             propose leads.
         tasks: with different ids.
     """
-    stand_in = replace(panel, ensemble=_stand_in(panel.ensemble), report=lambda phase, done, total: None)
+    ensemble = _stand_in(panel.ensemble, conducts=panel.prompts.fingerprint("conduct"))
+    stand_in = replace(panel, ensemble=ensemble, report=lambda phase, done, total: None)
     return Usage.sum(answer.usage for answer in method(stand_in, tasks, None))
 
 
@@ -76,8 +82,9 @@ class _Longest:
 
     max_batch = 1024
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, conducts: str) -> None:
         self.engine = engine
+        self.conducts = conducts  # the template of those who write workflows
         # Equal texts would be rated once and shown once.
         self.written = itertools.count(1)
 
@@ -95,6 +102,7 @@ class _Longest:
         for request in requests:
             allowance = request.decoding.max_new_tokens
             text = " ".join([str(next(self.written)), *["word"] * (allowance - 1)])
+            text = FULLEST if request.template == self.conducts else text
             read = count(self.engine, request.messages) + MARKUP * len(request.messages)
             results.append(Generation(text, read, allowance, "length"))
         return results
@@ -113,5 +121,5 @@ class _Longest:
         return read + MARKUP * (len(request.messages) + len(texts))
 
 
-def _stand_in(ensemble: Ensemble) -> Ensemble:
-    return Ensemble({name: _Longest(engine) for name, engine in ensemble.engines.items()}, ensemble.agents)
+def _stand_in(ensemble: Ensemble, conducts: str = "") -> Ensemble:
+    return Ensemble({name: _Longest(engine, conducts) for name, engine in ensemble.engines.items()}, ensemble.agents)

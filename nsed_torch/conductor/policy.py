@@ -1,0 +1,203 @@
+"""A Conductor: a language model that writes workflows, has them run, and looks at what came of them."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from nsed_torch.agents import Agent, Engine, Ensemble, GenerateRequest, Generation, call_seed
+from nsed_torch.conductor.executor import Executor, Job
+from nsed_torch.conductor.parsing import repair
+from nsed_torch.conductor.pools import Pools
+from nsed_torch.conductor.workflow import Step, Workflow, WorkflowError
+from nsed_torch.deliberation import longest_end
+from nsed_torch.records import Execution, PlanRecord, Task
+
+MAX_RECURSION = 3
+"""Further workflows at most, each of which sees what the one before it came to."""
+
+FALLBACK = Workflow((Step(0, "Answer the question."),))
+"""Runs where no step can be read from a first text: model 0 of the pool answers the bare question."""
+
+
+class Plan(NamedTuple):
+    """What a Conductor made of a task.
+
+    Args:
+        workflow: as mended; None where no step could be read.
+        record: its text, the reasons, what it cost.
+    """
+
+    workflow: Workflow | None
+    record: PlanRecord
+
+
+class Conductor:
+    """Answers tasks by workflows of its own: `conductor.answer(tasks) -> list[Execution]`.
+
+    Its model reads the question and the pool as a numbered list, writes a workflow (`parsing`), and the executor runs
+    it; with recursion it then reads the answer and either accepts it or writes another one (published: the Conductor,
+    arXiv 2512.04388). Any engine and adapter can be the model. Its calls go through the executor's call log, with seeds
+    from run seed, task, level and its name: what comes of a task does not depend on the others.
+
+    Our reading: texts are repaired. Where no step can be read, `FALLBACK` runs as a first workflow, and a further one
+    counts as accepting; either way the reason is kept. With permuted pools that is random routing.
+
+    Args:
+        executor: runs the workflows; its workers, prompts, seed and most steps are the Conductor's as well.
+        agent: the model that writes, with a name that no worker has. It is no worker itself.
+        engine: speaks for the agent's backbone; None is that of the ensemble.
+        pools: who may be asked.
+        descriptions: what workers are good at, by name, for those that are no agents.
+
+    Raises:
+        ValueError: for a name that an agent has, or a backbone or an adapter that does not exist.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        agent: Agent,
+        *,
+        engine: Engine | None = None,
+        pools: Pools = Pools(),
+        descriptions: Mapping[str, str] | None = None,
+    ) -> None:
+        self.executor = executor
+        self.agent = agent
+        self.pools = pools
+        team = executor.ensemble
+        engines = team.engines if engine is None else {**team.engines, agent.backbone: engine}
+        # The same engines and the same log, and one more who speaks.
+        self.planner = Ensemble(engines, [*team.agents, agent], call_log=team.call_log)
+        self.descriptions = {a.name: a.description for a in team.agents} | dict(descriptions or {})
+
+    def pool(self, task: Task) -> tuple[str, ...]:
+        """The names of the workers that a task's workflows may ask, by number."""
+        return self.pools(self.executor.workers, task, self.executor.seed)
+
+    def request(self, task: Task, pool: Sequence[str], previous: Execution | None = None) -> GenerateRequest:
+        """The call that asks for a workflow.
+
+        Args:
+            task: what is asked.
+            pool: names of the workers, by number.
+            previous: with recursion, what there is so far.
+        """
+        executor, agent = self.executor, self.agent
+        level = len(previous.levels) if previous else 0
+        shown = None
+        if previous is not None:
+            # No longer than workers see it, so that a long answer does not fill the window.
+            shown = longest_end(previous.answer, executor.response_tokens, executor.ensemble.count_tokens)
+        seed = call_seed(executor.seed, task.id, level + 1, agent.name, "conduct")
+        messages = executor.prompts.conduct(
+            task.question,
+            workers=[self.descriptions.get(name, "") for name in pool],
+            max_steps=executor.max_steps,
+            previous=shown,
+            seed=seed,
+        )
+        template = executor.prompts.fingerprint("conduct")
+        return GenerateRequest(agent.name, messages, agent.decoding, seed, agent.adapter, template)
+
+    def plan(
+        self,
+        tasks: Sequence[Task],
+        pools: Sequence[Sequence[str]],
+        previous: Sequence[Execution | None] | None = None,
+    ) -> list[Plan]:
+        """Have a workflow written for every task, all together.
+
+        Args:
+            tasks: any number.
+            pools: a pool a task.
+            previous: with recursion, what there is so far of each task.
+
+        Raises:
+            ContextWindowError: if a prompt does not fit the model's window.
+        """
+        before = [None] * len(tasks) if previous is None else previous
+        requests = [self.request(*asked) for asked in zip(tasks, pools, before, strict=True)]
+        with self.planner.one_run():
+            written = self.planner.generate(requests, partial(self.executor.report, "plan"))
+        return [
+            self._read(generation, workers=len(pool), further=earlier is not None)
+            for generation, pool, earlier in zip(written, pools, before, strict=True)
+        ]
+
+    def answer(self, tasks: Sequence[Task], *, recursion: int = 0) -> list[Execution]:
+        """Answer all tasks.
+
+        Args:
+            tasks: any number.
+            recursion: further workflows at most, 0 to 3; a task whose answer is accepted gets no more of them.
+
+        Returns:
+            An execution a task, one level a workflow, each with its plan.
+
+        Raises:
+            ValueError: for another recursion, and as `Pools`.
+            ContextWindowError: if a prompt does not fit the Conductor's window.
+        """
+        check_recursion(recursion)
+        executions = self._level(tasks, [None] * len(tasks))
+        for _ in range(recursion):
+            going = [i for i, execution in enumerate(executions) if execution.levels[-1].steps]
+            further = self._level([tasks[i] for i in going], [executions[i] for i in going])
+            for i, execution in zip(going, further, strict=True):
+                executions[i] = execution
+        return executions
+
+    def settings(self) -> dict[str, Any]:
+        """What shapes the workflows, as an execution keeps it beside the executor's settings."""
+        record = dataclasses.asdict(self.planner.records()[-1])
+        record["template"] = self.executor.prompts.fingerprint("conduct")
+        return {
+            "conductor": record,
+            "max_steps": self.executor.max_steps,
+            "pools": {"kind": self.pools.kind, "size": self.pools.size, "without": list(self.pools.without)},
+            "descriptions": {name: self.descriptions.get(name, "") for name in self.executor.workers},
+        }
+
+    def _level(self, tasks: Sequence[Task], previous: Sequence[Execution | None]) -> list[Execution]:
+        """One workflow more for each task."""
+        pools = [self.pool(task) for task in tasks]
+        plans = self.plan(tasks, pools, previous)
+        jobs = [
+            Job(task, _default(before) if plan.workflow is None else plan.workflow, pool, before)
+            for task, pool, plan, before in zip(tasks, pools, plans, previous, strict=True)
+        ]
+        settings = self.settings()
+        executions = []
+        for execution, plan in zip(self.executor.run(jobs), plans, strict=True):
+            *earlier, last = execution.levels
+            levels = [*earlier, replace(last, plan=plan.record)]
+            executions.append(replace(execution, levels=levels, settings=execution.settings | settings))
+        return executions
+
+    def _read(self, generation: Generation, *, workers: int, further: bool) -> Plan:
+        usage = self.agent.usage(generation.prompt_tokens, generation.completion_tokens, generation.seconds)
+        record = PlanRecord(generation.text, notes=list(generation.notes), usage=usage)
+        try:
+            workflow, reasons = repair(
+                generation.text, workers=workers, max_steps=self.executor.max_steps, allow_empty=further
+            )
+        except WorkflowError as error:
+            return Plan(None, replace(record, reasons=[str(error.reason)], fallback=True))
+        return Plan(workflow, replace(record, reasons=[str(reason) for reason in reasons]))
+
+
+def check_recursion(recursion: int) -> None:
+    """Refuse a recursion beyond `MAX_RECURSION`.
+
+    Raises:
+        ValueError: in one line.
+    """
+    if not 0 <= recursion <= MAX_RECURSION:
+        raise ValueError(f"expected recursion from 0 to {MAX_RECURSION}, got {recursion}: correct it")
+
+
+def _default(previous: Execution | None) -> Workflow:
+    return FALLBACK if previous is None else Workflow()

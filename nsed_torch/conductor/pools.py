@@ -1,0 +1,68 @@
+"""Which workers a Conductor may ask about a task, and by which numbers it knows them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nsed_torch.agents import call_seed
+from nsed_torch.records import Task
+
+KINDS = ("fixed", "permuted", "random")
+
+
+@dataclass(frozen=True)
+class Pools:
+    """A pool a task: `pools(workers, task, seed)` names its workers, whose places are their numbers.
+
+    "fixed" are all workers in their order. "permuted" are all, shuffled by seed and task id, so that a number carries
+    no identity. "random" are the first `size` of those. Published: a random k-subset a question, for training; the
+    shuffling is ours. Workers are ranked by a hash of seed, task id and name: a pool does not depend on the order of
+    the workers, a larger one begins with the smaller one, and one who is left out changes nothing about the others.
+
+    Args:
+        kind: "fixed", "permuted" or "random".
+        size: of a random pool; None otherwise.
+        without: names of workers that are left out.
+
+    Raises:
+        ValueError: for another kind, or a size where there is none to give or none where there is one.
+    """
+
+    kind: str = "fixed"
+    size: int | None = None
+    without: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"expected pools of kind {', '.join(KINDS)}, got {self.kind!r}: choose one of them")
+        if (self.kind == "random") != (self.size is not None) or (self.size is not None and self.size < 1):
+            expected = "a size of at least 1" if self.kind == "random" else "no size"
+            raise ValueError(f"expected {expected} for {self.kind} pools, got {self.size}: correct size or kind")
+        given: Any = self.without  # configs bring lists; a text would be its letters
+        if isinstance(given, str):
+            raise ValueError(f"expected a list of names to leave out, got {given!r}: put it in brackets")
+        object.__setattr__(self, "without", tuple(given))
+
+    def __call__(self, workers: Sequence[str], task: Task, seed: int = 0) -> tuple[str, ...]:
+        """The names of a task's pool.
+
+        Args:
+            workers: names of all there are.
+            task: which asks.
+            seed: the run's.
+
+        Raises:
+            ValueError: if a name to leave out is unknown, or too few workers are left.
+        """
+        unknown = [name for name in self.without if name not in workers]
+        if unknown:
+            raise ValueError(
+                f"expected to leave out workers out of {', '.join(workers)}, got {unknown[0]!r}: correct the name"
+            )
+        left = [name for name in workers if name not in self.without]
+        size = len(left) if self.size is None else self.size
+        if not 0 < size <= len(left):
+            raise ValueError(f"expected at least {max(size, 1)} workers for a pool, got {len(left)}: leave fewer out")
+        if self.kind == "fixed":
+            return tuple(left)
+        return tuple(sorted(left, key=lambda name: call_seed(seed, task.id, name, "pool"))[:size])

@@ -1,0 +1,127 @@
+"""A workflow read as a team: the Conductor says who takes part in a deliberation, and in which role."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from jaxtyping import Float
+from torch import Tensor
+
+from nsed_torch.agents import Agent, Ensemble
+from nsed_torch.conductor.executor import Executor
+from nsed_torch.conductor.policy import Conductor, Plan
+from nsed_torch.conductor.pools import Pools
+from nsed_torch.conductor.workflow import Workflow
+from nsed_torch.deliberation import Broker, MacroRNNCell, Team, full_team
+from nsed_torch.deliberation.track_record import Bench
+from nsed_torch.records import ROLES, Round, Task, Usage
+
+
+def workflow_team(workflow: Workflow, pool: Sequence[str], ensemble: Ensemble) -> Team:
+    """The team that a workflow names; our reading.
+
+    Every worker with a step proposes. Those that read "all" in one of their steps rate as well; where nobody who may
+    rate does, all workers with a step rate, and where none of them may, whoever of the ensemble may.
+
+    Args:
+        workflow: with steps.
+        pool: names of agents, by number.
+        ensemble: says which roles agents may take.
+    """
+    named = {pool[step.worker] for step in workflow.steps}
+    seers = {pool[step.worker] for step in workflow.steps if step.access == "all"}
+    judges = {agent.name for agent in ensemble.judges}
+    voters = seers & judges or named & judges or judges
+    places = [(i, agent.name) for i, agent in enumerate(ensemble.agents)]
+    return Team(*(tuple(i for i, name in places if name in chosen) for chosen in (named, voters)))
+
+
+class ConductorBroker(Broker):
+    """Has one workflow written a question and lets its team deliberate, the same in every round.
+
+    Subtasks and access beyond `workflow_team` count for nothing here. Where no step can be read, everybody takes part.
+    A plan's cost is charged to the first round, whose notes say who sits where and why. Plans are asked for one by
+    one; a `Conductor.plan` for all tasks beforehand leaves them in the call log.
+
+    Args:
+        conductor: the model that writes, on a backbone of the ensemble.
+        pools: who may be asked.
+        max_steps: of a workflow.
+    """
+
+    def __init__(self, conductor: Agent, *, pools: Pools = Pools(), max_steps: int = 5) -> None:
+        super().__init__()
+        self.conductor, self.pools, self.max_steps = conductor, pools, max_steps
+        self._first: list[tuple[str, Usage]] = []
+
+    def check(self, cell: MacroRNNCell) -> None:
+        """Refuse a Conductor that the cell's ensemble cannot speak for.
+
+        Raises:
+            ValueError: as `Conductor`.
+        """
+        super().check(cell)
+        self.ask(cell)
+
+    def ask(self, cell: MacroRNNCell) -> Conductor:
+        """The Conductor of a cell's agents."""
+        executor = Executor(cell.ensemble, prompts=cell.prompts, seed=cell.seed, max_steps=self.max_steps)
+        return Conductor(executor, self.conductor, pools=self.pools)
+
+    def bench(self) -> Bench:
+        """Nobody sits out; a new round begins."""
+        self._first = []
+        return super().bench()
+
+    def team(
+        self,
+        task: Task,
+        cell: MacroRNNCell,
+        spent: Usage,
+        *,
+        question: Float[Tensor, "dim"] | None = None,
+        hidden: Float[Tensor, "dim"] | None = None,
+        sits_out: Bench | None = None,
+    ) -> Team:
+        """The team that the task's workflow names; state and bench are not looked at.
+
+        Args:
+            task: what is asked.
+            cell: knows the agents and the prompts.
+            spent: nothing before the first round.
+            question: not read.
+            hidden: not read.
+            sits_out: not read.
+        """
+        conductor = self.ask(cell)
+        pool = conductor.pool(task)
+        (plan,) = conductor.plan([task], [pool])
+        team = full_team(cell.ensemble) if plan.workflow is None else workflow_team(plan.workflow, pool, cell.ensemble)
+        if not spent.calls:
+            self._first.append((_note(plan, team, cell.ensemble), plan.record.usage))
+        return team
+
+    def heard(self, records: Sequence[Round], sits_out: Bench) -> list[Round]:
+        """Charge a first round with its plan, and note what came of it.
+
+        Args:
+            records: of the round, one a task.
+            sits_out: nobody.
+        """
+        heard = super().heard(records, sits_out)
+        if not self._first:
+            return heard
+        return [
+            replace(record, notes=[note, *record.notes], usage=record.usage + usage)
+            for record, (note, usage) in zip(heard, self._first, strict=True)
+        ]
+
+    def settings(self) -> dict[str, str]:
+        """What a transcript keeps: who conducts."""
+        return {**super().settings(), "conductor": str(self.conductor), "pools": str(self.pools)}
+
+
+def _note(plan: Plan, team: Team, ensemble: Ensemble) -> str:
+    seats = dict(zip(ROLES, (team.proposers, team.voters), strict=True))
+    said = "; ".join(f"{role}s {', '.join(ensemble.agents[i].name for i in who)}" for role, who in seats.items())
+    why = f" ({', '.join(plan.record.reasons)})" if plan.record.reasons else ""
+    return f"team of {'everybody' if plan.record.fallback else 'the Conductor'}{why}: {said}"

@@ -1,0 +1,89 @@
+"""Workflows of a Conductor as a method, and the least that they must beat."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from nsed_torch.agents import Agent
+from nsed_torch.conductor import Conductor, Executor, Pools, parse
+from nsed_torch.conductor.policy import check_recursion
+from nsed_torch.evaluation.methods.panel import Answer, Panel
+from nsed_torch.records import Execution, Level, Task
+
+
+@dataclass(frozen=True)
+class Conducted:
+    """A Conductor writes a workflow for each task, and the answer is what its last step says.
+
+    It has one size, whatever the budget: how much a workflow costs is the Conductor's own decision. Usage holds the
+    Conductor's calls and all steps. Published (arXiv 2512.04388); what is ours stands at `Conductor`.
+
+    Args:
+        conductor: the model that writes, on a backbone of the ensemble.
+        recursion: further workflows at most, 0 to 3.
+        pools: who may be asked.
+        max_steps: of a workflow.
+        executions: task id -> everything of what this method did there, for whoever keeps it.
+
+    Raises:
+        ValueError: for another recursion.
+    """
+
+    conductor: Agent
+    recursion: int = 0
+    pools: Pools = Pools()
+    max_steps: int = 5
+    executions: dict[str, Execution] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_recursion(self.recursion)
+
+    def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
+        """Answer all tasks, as `Method`."""
+        executor = Executor(
+            panel.ensemble,
+            prompts=panel.prompts,
+            seed=panel.seed,
+            max_steps=self.max_steps,
+            report=lambda phase, done, total: panel.report(f"conductor, {phase}", done, total),
+        )
+        found = Conductor(executor, self.conductor, pools=self.pools).answer(tasks, recursion=self.recursion)
+        self.executions.update({task.id: execution for task, execution in zip(tasks, found, strict=True)})
+        return [Answer(execution.answer, execution.usage, _note(execution)) for execution in found]
+
+
+@dataclass(frozen=True)
+class RandomRouting:
+    """One answer of an agent drawn by seed and task. It has one size, whatever the budget.
+
+    The agent is model 0 of the task's permuted pool, and the call the one of `Single`; so a Conductor that has permuted
+    pools and writes nothing that can be read is this method, at a higher cost.
+
+    Args:
+        without: names of agents that are left out.
+    """
+
+    without: tuple[str, ...] = ()
+
+    def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
+        """Answer all tasks, as `Method`.
+
+        Raises:
+            ValueError: as `Pools`.
+        """
+        pools, names = Pools("permuted", without=self.without), [agent.name for agent in panel.ensemble.proposers]
+        asked = [(task, panel.proposer(pools(names, task, panel.seed)[0])) for task in tasks]
+        drafts = panel.propose(asked, phase="random routing")
+        return [Answer(draft.text, draft.usage, f"by {draft.agent.name}") for draft in drafts]
+
+
+def _note(execution: Execution) -> str:
+    failed = f"; no answer: {execution.failure}" if execution.failure else ""
+    return " > ".join(map(_told, execution.levels)) + failed
+
+
+def _told(level: Level) -> str:
+    """A workflow's shape, and what had to be made of its text."""
+    flow = parse(level.workflow, workers=len(level.pool), max_steps=len(level.steps), allow_empty=True)
+    plan = level.plan
+    made = f" ({'fallback' if plan.fallback else 'mended'}: {', '.join(plan.reasons)})" if plan and plan.reasons else ""
+    return f"{flow.topology()}, {len(flow.steps)} steps{made}"
