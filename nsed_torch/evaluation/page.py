@@ -33,6 +33,7 @@ _FILES = {
     page_insight.law_text: "results.json",
     page_tables.metrics_table: "metrics.json",
     page_tables.accuracy_table: "collect.json",
+    page_tables.budgets_table: "teams.json",
 }
 
 
@@ -139,10 +140,11 @@ def write_page(template: str, steps: Sequence[StepResults], output: Path, *, fig
     """Render a template and write the page and its images, whole or not at all.
 
     Templates are Jinja2 in a sandbox. They see `steps.NAME` (`StepResults`), the filters `ci`, `pct`, `num` and
-    `table`, and the functions `results_table(steps.NAME)`, `results_notes`, `strata_table`, `metrics_table`,
-    `accuracy_table`, `rounds_table`, `law_text`, `command(steps.NAME)`, `figure(steps.NAME, "plots/cost.png", "text")`,
-    `variants_table({"words": steps.NAME, ...})`, `judging_table` of the same, and `costs(steps)`. What has not run is a
-    visible line; a misspelled name is an error. Texts from files are shown as they are, never read as Markdown.
+    `table`, and functions of steps: `results_table(steps.NAME)`, `results_notes`, `strata_table`, `metrics_table`,
+    `accuracy_table`, `budgets_table`, `rounds_table`, `law_text`, `command`, `figure(steps.NAME, "plots/cost.png",
+    "text")`; and of several: `variants_table({"words": steps.NAME, ...})`, `judging_table`, `costs(steps)`. What has
+    not run is a visible line; a misspelled name is an error. Texts from files are shown as they are, never read as
+    Markdown.
 
     Args:
         template: a file, or the name of one among the package's own.

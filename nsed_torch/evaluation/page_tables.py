@@ -131,6 +131,21 @@ def metrics_table(data: Any) -> Markdown:
     return table(rows, ["method", "n", "accuracy", f"{method} minus it"])
 
 
+def budgets_table(data: Any) -> Markdown:
+    """Accuracy at shares of the full team's tokens, from teams.json of `nsed tune utility=true`."""
+    curves = data["curves"]
+    own = next(iter(curves))
+    rows = [
+        {
+            "budget": point["budget"],
+            f"cost of the {own}": point["cost"],
+            **{n: c[i]["accuracy"] for n, c in curves.items()},
+        }
+        for i, point in enumerate(curves[own])
+    ]
+    return table(rows, list(rows[0]))
+
+
 def accuracy_table(data: Any) -> Markdown:
     """What a team's answers came to, from collect.json: after each round, of each agent, of the oracle."""
     return table(

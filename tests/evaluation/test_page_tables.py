@@ -9,6 +9,7 @@ from markdown_it import MarkdownIt
 from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.evaluation.page_tables import (
     accuracy_table,
+    budgets_table,
     ci,
     metrics_table,
     num,
@@ -164,4 +165,23 @@ def test_what_collect_wrote():
     assert rendered(accuracy_table({"counts": {"accuracies": accuracies}})) == [
         ["what", "n", "accuracy"],
         ["oracle, any proposal", "8", "0.750 [0.349, 0.968]"],
+    ]
+
+
+def test_accuracy_by_budget():
+    def curve(*points):
+        return [
+            {"budget": budget, "cost": cost, "accuracy": {"mean": mean, "low": mean - 0.25, "high": mean + 0.25}}
+            for budget, cost, mean in points
+        ]
+
+    curves = {
+        "broker": curve((0.1, 0.0949, 0.5), (1.0, 0.75, 0.625)),
+        "oracle": curve((0.1, 0.1, 0.75), (1.0, 1.0, 0.75)),
+    }
+    assert budgets_table({"curves": curves}).splitlines() == [
+        "| budget | cost of the broker | broker | oracle |",
+        "| ---: | ---: | ---: | ---: |",
+        "| 0.100 | 0.095 | 0.500 [0.250, 0.750] | 0.750 [0.500, 1.000] |",
+        "| 1.000 | 0.750 | 0.625 [0.375, 0.875] | 0.750 [0.500, 1.000] |",
     ]
