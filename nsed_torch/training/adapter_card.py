@@ -16,12 +16,11 @@ tags:
 
 A LoRA adapter of `{base}` (revision `{revision}`) that learned {learns}. Rank {rank}, alpha {alpha:g}, on {targets}.
 {start}
-
 | held out | n | bare backbone | with this adapter |
 | --- | --- | --- | --- |
 {rows}
 
-Shares of right answers with 95% intervals (Clopper-Pearson), decoding greedily. What was held out shares no question
+{shares} with 95% intervals (Clopper-Pearson). What was held out shares no question
 with what was learned from. Elsewhere the adapter was not measured here and is likely to be worse than its backbone.
 
 Made by {steps} steps of {batch} examples, {seconds:.0f} seconds of training on {device}:
@@ -30,8 +29,14 @@ Made by {steps} steps of {batch} examples, {seconds:.0f} seconds of training on 
 {command}
 ```
 
-It answers one kind of question with the bare answer, in the prompts of `nsed_torch`; it is no assistant.
+It {does}, in the prompts of `nsed_torch`; it is no assistant.
 """
+
+_ANSWERS = {
+    "shares": "Shares of right answers, decoding greedily,",
+    "does": "answers the kind of question that it learned with the bare answer",
+}
+_JUDGES = {"shares": "Shares of right verdicts", "does": "says whether an answer is right, and nothing else"}
 
 
 def adapter_card(metrics: Mapping[str, Any], *, command: Sequence[str]) -> str:
@@ -48,6 +53,7 @@ def adapter_card(metrics: Mapping[str, Any], *, command: Sequence[str]) -> str:
         revision=backbone["revision"],
         device=backbone["device"],
         learns=metrics["data"]["learns"],
+        **(_JUDGES if "candidates" in metrics["data"] else _ANSWERS),
         start=f"It began as `{adapter['start']}`.\n" if adapter.get("start") else "",
         rank=adapter["rank"],
         alpha=adapter["alpha"],
