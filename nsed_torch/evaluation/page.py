@@ -225,19 +225,26 @@ def _from_file(show: Callable[..., Markdown], file: str) -> Callable[..., Any]:
 def _variants(steps: Mapping[str, StepResults], method: str = REFERENCE) -> Any:
     """One method as several runs of nsed evaluate had it, each against the first on the tasks that both answered."""
     found: list[Outcome] = []
-    for name, step in steps.items():
-        outcomes = step.outcomes()
-        if isinstance(outcomes, NotRun):
-            return outcomes
+    names, missing = _there(steps, lambda step: step.outcomes())
+    if next(iter(steps)) not in names:
+        return next(iter(steps.values())).outcomes()
+    for name, outcomes in names.items():
         found += [replace(outcome, method=name) for outcome in outcomes if outcome.method == method]
-    return page_tables.results_table(Results.of(found, reference=next(iter(steps))).to_json())
+    return Markdown(page_tables.results_table(Results.of(found, reference=next(iter(steps))).to_json()) + missing)
 
 
 def _judging(steps: Mapping[str, StepResults]) -> Any:
     """Runs of nsed evaluate side by side: right proposals, judges, and what came of them."""
-    found = {name: step.json("results.json") for name, step in steps.items()}
-    lacking = next((data for data in found.values() if isinstance(data, NotRun)), None)
-    return page_insight.judging_table(found) if lacking is None else lacking
+    found, missing = _there(steps, lambda step: step.json("results.json"))
+    return Markdown(page_insight.judging_table(found) + missing) if found else Markdown(missing.strip())
+
+
+def _there(steps: Mapping[str, StepResults], read: Callable[[StepResults], Any]) -> tuple[dict[str, Any], str]:
+    """What those steps left that have run, and a line that names the others."""
+    found = {name: read(step) for name, step in steps.items()}
+    missing = [markdown_text(name) for name, data in found.items() if isinstance(data, NotRun)]
+    line = f"\n\n*not run: {', '.join(missing)}*" if missing else ""
+    return {name: data for name, data in found.items() if not isinstance(data, NotRun)}, line
 
 
 def _command(step: StepResults) -> Any:

@@ -74,7 +74,7 @@ MISSING = [
     ("{{ results_table(steps.collect, ['a']) }}", "*not run: collect/results.json*"),
     ("{{ rounds_table(steps.tune) }}{{ law_text(steps.tune) }}", "*not run: tune/results.json*" * 2),
     ('{{ variants_table({"a": steps.collect, "b": steps.tune}) }}', "*not run: collect/outcomes.jsonl*"),
-    ('{{ judging_table({"a": steps.tune}) }}', "*not run: tune/results.json*"),
+    ('{{ judging_table({"a *b*": steps.tune}) }}', r"*not run: a \*b\**"),
     ("{{ command(steps.tune) }}", "*not run: tune*"),
     ("{{ steps.tune.seconds }}", "*not run: tune*"),
     ('{{ figure(steps.tune, "plots/cost.png", "cost") }}', "*not run: tune/plots/cost.png*"),
@@ -174,5 +174,7 @@ def test_one_method_as_several_runs_had_it(page, tmp_path):
         r"| fresh \*cell\* | 8 | 0.750 [0.349, 0.968] |  |  | 100 |",
         "| again | 8 | 0.750 [0.349, 0.968] | +0.000 [-0.324, +0.324] | 1.000 | 100 |",
     ]
+    text = page('{{ variants_table({"a": steps.collect, "b": steps.tune}) }}')
+    assert text.splitlines()[2:] == ["| a | 8 | 0.750 [0.349, 0.968] |  |  | 100 |", "", "*not run: b*"]
     text = page('{{ variants_table({"a": steps.collect}, "plurality") }}')
     assert text.splitlines()[2:] == ["| a | 1 | 0.000 [0.000, 0.975] |  |  | 100 |"]
