@@ -143,7 +143,10 @@ SOLVER = "ensemble.agents.solver"
     [
         (["question="], "expected a question, got an empty text"),
         ([], "expected a question, got an empty text"),
-        ([QUESTION, "ensemble=nobody"], "could not find 'ensemble/nobody'; available: demo, experts, two_families"),
+        (
+            [QUESTION, "ensemble=nobody"],
+            "could not find 'ensemble/nobody'; available: demo, experts, experts_judged, two_families",
+        ),
         (
             [QUESTION, "~ensemble.agents.skeptic", "~ensemble.agents.explainer"],
             "expected an ensemble of at least 2 agents, got 1: add agents to it",

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from nsed_torch.agents import TransformersEngine
+from nsed_torch.experiments import evaluated
 from nsed_torch.records import read_json, read_outcomes, read_traces
 
 QUESTIONS = [{"id": f"q{i}", "question": f"How much is {i} + {i}?", "gold": 2 * i} for i in range(3)]

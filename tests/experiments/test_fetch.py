@@ -60,7 +60,10 @@ def test_missing_weights_are_one_line_with_a_remedy(nsed, offline):
     ("arguments", "line"),
     [
         (["offline=perhaps"], "Error merging override offline=perhaps: Value 'perhaps' is not a valid bool"),
-        (["ensemble=nobody"], "could not find 'ensemble/nobody'; available: demo, experts, two_families"),
+        (
+            ["ensemble=nobody"],
+            "could not find 'ensemble/nobody'; available: demo, experts, experts_judged, two_families",
+        ),
         (
             ["~ensemble.agents.skeptic", "~ensemble.agents.explainer"],
             "expected an ensemble of at least 2 agents, got 1",

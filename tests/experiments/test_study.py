@@ -117,7 +117,10 @@ def test_a_step_s_words_name_other_steps_folders():
         ({"One": {"verb": "collect"}}, "step 'One': expected a name of small letters"),
         ({"one": ["collect"]}, "step one: expected verb, overrides and needs, got ['collect']"),
         ({"one": {"verb": "collect", "override": []}}, "step one: expected verb, overrides and needs, got"),
-        ({"one": {"verb": "colect"}}, "step one: expected a verb out of bench, collect, deliberate, evaluate, "),
+        (
+            {"one": {"verb": "colect"}},
+            "step one: expected a verb out of bench, collect, conduct, deliberate, evaluate, ",
+        ),
         ({"one": {"verb": "base"}}, "step one: expected a verb out of "),
         ({"one": {"verb": "collect", "overrides": [{"rounds": 1}]}}, "step one: expected overrides as texts such as"),
         ({"one": {"verb": "collect", "overrides": ["output_dir=x"]}}, "step one: expected no output_dir"),
