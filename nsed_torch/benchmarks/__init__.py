@@ -5,7 +5,7 @@ from nsed_torch.benchmarks.canonical import canonical
 from nsed_torch.benchmarks.choice_tasks import gpqa, hellaswag, mmlu
 from nsed_torch.benchmarks.choices import ChoiceGrader
 from nsed_torch.benchmarks.code_tasks import humaneval, livecodebench, mbpp
-from nsed_torch.benchmarks.episodes import Episodes, recorded_episodes
+from nsed_torch.benchmarks.episodes import Episodes, joined, recorded_episodes
 from nsed_torch.benchmarks.equality import Equality, agreement, plurality
 from nsed_torch.benchmarks.final_answer import final_answer, grade
 from nsed_torch.benchmarks.generated import generated_tasks, mixed_tasks
@@ -47,6 +47,7 @@ __all__ = [
     "gsm8k",
     "hellaswag",
     "humaneval",
+    "joined",
     "livecodebench",
     "load_recorded",
     "load_traces",

@@ -1,6 +1,7 @@
 """Recorded deliberations as tensors, ready for `ConsensusCell.unroll`, whoever recorded them."""
 
 import dataclasses
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -118,6 +119,49 @@ class Episodes:
         answered[task, authors[where]] = True
         right[task, authors[where]] = correct[where]
         return right, answered
+
+
+def joined(parts: Sequence[Episodes]) -> Episodes:
+    """Several records of the same pool as one, padded to the most rounds, voters and proposals of any of them.
+
+    Args:
+        parts: at least one; of the same agents in the same order, and of different tasks.
+
+    Raises:
+        ValueError: for other agents, embeddings of another width, or a task in two parts.
+    """
+    first = parts[0]
+    for part in parts[1:]:
+        for what, mine, other in (("agents", first.agents, part.agents), ("dimensions", first.dim, part.dim)):
+            if mine != other:
+                raise ValueError(
+                    f"expected records of the same {what}, {mine}, got {other}: join what belongs together"
+                )
+    ids = tuple(name for part in parts for name in part.ids)
+    if twice := [name for name, count in Counter(ids).items() if count > 1]:
+        raise ValueError(f"expected every task in one record, got {twice[0]!r} in two: leave one of them out")
+    costs = [part.proposal_cost for part in parts]
+    fields = [field.name for field in dataclasses.fields(Episodes) if isinstance(getattr(first, field.name), Tensor)]
+    known = [name for name in fields if name != "proposal_cost" or all(cost is not None for cost in costs)]
+    tensors: dict[str, Any] = {
+        name: _stacked([getattr(part, name) for part in parts], _BLANK.get(name)) for name in known
+    }
+    return dataclasses.replace(first, ids=ids, **({"proposal_cost": None} | tensors))
+
+
+_BLANK: dict[str, float] = {"voters": -1, "authors": -1, "classes": -1, "cost": torch.nan}
+"""What stands where there is nothing, if it is not 0."""
+
+
+def _stacked(tensors: Sequence[Tensor], blank: float | None) -> Tensor:
+    """Along the first axis, after all others were padded at their ends."""
+    shape = [max(sizes) for sizes in zip(*(tensor.shape[1:] for tensor in tensors), strict=True)]
+    rows = []
+    for tensor in tensors:
+        row = tensor.new_full((len(tensor), *shape), blank or 0)
+        row[tuple(slice(size) for size in tensor.shape)] = tensor
+        rows.append(row)
+    return torch.cat(rows)
 
 
 def recorded_episodes(

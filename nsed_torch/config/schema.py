@@ -120,7 +120,7 @@ class BenchConfig:
 class TuneConfig:
     """Settings of `nsed tune`; conf/tune.yaml explains them."""
 
-    data_dir: str = ""
+    data_dir: Any = ""
     agents: list[str] | None = None
     max_parameters_b: float | None = None
     rounds: int = 1
@@ -131,6 +131,7 @@ class TuneConfig:
     halting_price: float | None = None
     seeds: int = 5
     fractions: list[float] = field(default_factory=lambda: [0.6, 0.2, 0.2])
+    refit: bool = True
     resume: bool = False
     cost_curve: bool = False
     budgeting: dict[str, Any] = field(default_factory=dict)

@@ -1,39 +1,35 @@
 """`nsed tune`: fit a consensus cell to recorded answers or traces, and say with intervals whether it helped."""
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
 from time import perf_counter
-from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from rich.console import Console
 
 from nsed_torch.agents import Encoder
-from nsed_torch.benchmarks import Episodes, RecordedAnswers, Split, load_recorded, load_traces, recorded_episodes, split
+from nsed_torch.benchmarks import (
+    Episodes,
+    RecordedAnswers,
+    joined,
+    load_recorded,
+    load_traces,
+    recorded_episodes,
+    split,
+)
 from nsed_torch.config import conf_dir, instantiate, register
-from nsed_torch.evaluation.baselines import best_single, oracle, plurality_correct
 from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.experiments.broker import BrokerSettings, priced_pool, tune_broker
-from nsed_torch.experiments.build import consensus_cell
 from nsed_torch.experiments.judges import tune_judges
+from nsed_torch.experiments.tune_cell import fresh_cell, refit, tune_seed
 from nsed_torch.experiments.utility import UtilitySettings, check_traces, tune_utility
-from nsed_torch.nn import ConsensusCell, LearnedHalting
-from nsed_torch.nn.pretrained import HALTING
-from nsed_torch.records import read_json, write_json
-from nsed_torch.training.halting import fit_halting, halted
-from nsed_torch.training.logs import FileLog, Log, TensorBoardLog
-from nsed_torch.training.trainer import CellTrainer, winners_correct
+from nsed_torch.nn import ConsensusCell
 
 register()
-
-OWN = (
-    *("output_dir", "resume", "seeds", "cost_curve", "budgeting", "utility", "teams"),
-    *("judges", "ensemble", "rating", "prompts", "lora"),
-)
-"""Settings that leave a seed's result as it is."""
 
 
 @hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="tune")
@@ -44,6 +40,9 @@ def main(cfg: DictConfig) -> None:
     report = partial(console.print, style="dim", markup=False, emoji=False, soft_wrap=True)
     if not cfg.data_dir:
         raise ValueError("expected recorded answers or traces, got no folder: pass data_dir=DIR")
+    folders = [cfg.data_dir] if isinstance(cfg.data_dir, str) else list(cfg.data_dir)
+    if cfg.judges and len(folders) > 1:
+        raise ValueError(f"expected one folder of recorded answers for judges=true, got {len(folders)}: pass one")
     if cfg.judges:
         tune_judges(cfg, folder, report)
         print(folder / "metrics.json")  # noqa: T201 - the result
@@ -55,14 +54,14 @@ def main(cfg: DictConfig) -> None:
     began = perf_counter()
     recorded = (
         None
-        if _holds_traces(cfg)
-        else load_recorded(cfg.data_dir, agents=cfg.agents, max_parameters_b=cfg.max_parameters_b)
+        if _holds_traces(cfg, folders)
+        else load_recorded(folders[0], agents=cfg.agents, max_parameters_b=cfg.max_parameters_b)
     )
     # What the cost curve lacks is told before anything is trained.
     pool = priced_pool(recorded) if cfg.cost_curve else None
     if cfg.utility:
         check_traces(traces=recorded is None)
-    episodes = load_traces(cfg.data_dir) if recorded is None else _replayed(cfg, recorded)
+    episodes = joined([load_traces(path) for path in folders]) if recorded is None else _replayed(cfg, recorded)
     cell_of = partial(_electing_cell, cfg, teams.cell, episodes, folder)
     if cfg.utility and teams.cell != "tuned":
         cell_of(0)  # so that a folder without a cell is told before anything is trained
@@ -72,7 +71,7 @@ def main(cfg: DictConfig) -> None:
         tune_seed(cfg, episodes, seed, parts, folder / f"seed_{seed}", report) for seed, parts in enumerate(splits)
     ]
     comparison = Comparison.of([result["scores"] for result in results])
-    save_first(folder, comparison.card(), halting=cfg.halting_price is not None)
+    refit(cfg, episodes, folder, comparison.card(), report)
     comparison.write(
         folder,
         seeds=[{key: value for key, value in result.items() if key != "scores"} for result in results],
@@ -86,7 +85,9 @@ def main(cfg: DictConfig) -> None:
         tune_broker(pool, folder, splits, settings=budgeting, report=report)
         report(f"plot: {folder / 'cost.png'}")
     if cfg.utility:
-        tune_utility(episodes, cfg.data_dir, folder, splits, settings=teams, cell_of=cell_of, report=report)
+        tune_utility(
+            episodes, folders[0], folder, splits, settings=teams, cell_of=cell_of, refit=cfg.refit, report=report
+        )
         report(
             f"plot: {folder / 'teams.png'}; live: broker=learned broker.utility={folder / 'broker'}/SHARE.safetensors"
         )
@@ -96,21 +97,18 @@ def main(cfg: DictConfig) -> None:
     print(folder / "metrics.json")  # noqa: T201 - the result
 
 
-def save_first(folder: Path, card: str, *, halting: bool) -> None:
-    """The first seed's cell, and its halting rule if it has one, once more with the measurements on its card."""
-    ConsensusCell.from_pretrained(folder / "seed_0" / "cell").save_pretrained(folder / "cell", card=card)
-    (folder / "cell" / HALTING).unlink(missing_ok=True)
-    if halting:
-        LearnedHalting.from_pretrained(folder / "seed_0" / "cell").save_pretrained(folder / "cell")
-
-
-def _holds_traces(cfg: DictConfig) -> bool:
+def _holds_traces(cfg: DictConfig, folders: Sequence[str]) -> bool:
     """Whether `data_dir` holds traces of `nsed collect` rather than recorded answers.
 
     Raises:
-        ValueError: if agents are to be chosen or to join in waves, but the folder holds traces of whole deliberations.
+        ValueError: if agents are to be chosen or to join in waves, but the folder holds traces of whole deliberations;
+            or for several folders that do not all hold traces.
     """
-    if not (Path(cfg.data_dir).expanduser() / "traces.jsonl").is_file():
+    traces = [(Path(path).expanduser() / "traces.jsonl").is_file() for path in folders]
+    if len(folders) > 1 and not all(traces):
+        path = folders[traces.index(False)]
+        raise ValueError(f"{path}: expected traces in each of several folders, got no traces.jsonl: pass one data_dir")
+    if not traces[0]:
         return False
     for name, value, default in (
         ("agents", cfg.agents, None),
@@ -118,7 +116,7 @@ def _holds_traces(cfg: DictConfig) -> bool:
         ("rounds", cfg.rounds, 1),
     ):
         if value != default:
-            raise ValueError(f"{cfg.data_dir}: expected no {name} for traces, whose rounds are as they were held")
+            raise ValueError(f"{folders[0]}: expected no {name} for traces, whose rounds are as they were held")
     return True
 
 
@@ -127,120 +125,10 @@ def _replayed(cfg: DictConfig, recorded: RecordedAnswers) -> Episodes:
     return recorded_episodes(recorded, encoder, rounds=cfg.rounds)
 
 
-def tune_seed(
-    cfg: DictConfig, episodes: Episodes, seed: int, parts: Split, folder: Path, report: partial[None]
-) -> dict[str, Any]:
-    """Train on one division of the tasks and compare on its test part.
-
-    Every seed turns the ring of hashed ids on by the size of the test part, so that seeds test different tasks until
-    all have been tested. Proposals stand in the order of their authors' accuracy on the training tasks: that is how
-    the plurality, the untrained and the tuned consensus all break ties.
-
-    Args:
-        cfg: a composed config of `nsed tune`.
-        episodes: all tasks.
-        seed: of training.
-        parts: the division.
-        folder: where the seed's checkpoint, log, cell and result go.
-        report: hears how training went.
-
-    Returns:
-        What `result.json` holds: scores by method and task, the fit, the cell's small parameters.
-
-    Raises:
-        ValueError: if `resume` finds the result of other settings.
-    """
-    settings = {key: value for key, value in _plain(cfg).items() if key not in OWN}
-    if cfg.resume and (folder / "result.json").is_file():
-        result: dict[str, Any] = read_json(folder / "result.json")
-        if result["settings"] != settings:
-            raise ValueError(f"{folder}: expected a run of the same settings to resume, got another: change output_dir")
-        report(f"seed {seed}: done before")
-        return result
-    accuracy = episodes.by_agent()[0][parts.train].float().mean(0)
-    episodes = episodes.sorted_by(accuracy)
-    train, validation, test = (episodes.select(rows) for rows in parts)
-    cell = _fresh_cell(cfg, episodes)
-    single, name = best_single(train, test)
-    scores = {
-        "oracle": oracle(test),
-        "best_single": single,
-        "plurality": plurality_correct(test),
-        "consensus_untrained": winners_correct(cell, test),
-    }
-    trainer = CellTrainer(
-        cell,
-        train,
-        validation,
-        optimizer=instantiate(cfg.optimizer),
-        scheduler=instantiate(cfg.scheduler),
-        schedule=instantiate(cfg.training),
-        seed=seed,
-        logs=_logs(cfg, folder),
-        checkpoint=folder / "checkpoint.pt",
-    )
-    fit = trainer.fit(resume=cfg.resume)
-    scores["consensus_tuned"] = winners_correct(cell, test)
-    cell.save_pretrained(folder / "cell", agent_names=episodes.agents)
-    # An earlier run's rule would be read as this cell's.
-    (folder / "cell" / HALTING).unlink(missing_ok=True)
-    extra: dict[str, Any] = {}
-    if cfg.halting_price is not None:
-        rule = fit_halting(
-            cell,
-            train,
-            validation,
-            price=cfg.halting_price,
-            optimizer=instantiate(cfg.optimizer),
-            epochs=cfg.training.epochs,
-        )
-        rule.save_pretrained(folder / "cell")
-        stopped = halted(rule, cell, test)
-        scores["consensus_halted"] = stopped.right
-        extra = {"halted_cost": stopped.cost.mean().item(), "halted_rounds": stopped.rounds.mean().item()}
-    result = {
-        "seed": seed,
-        "settings": settings,
-        "fit": fit._asdict(),
-        "best_single": name,
-        "parameters": {k: v.tolist() for k, v in cell.state_dict().items() if v.numel() <= 64},
-        **extra,
-        "scores": {k: dict(zip(test.ids, v.float().tolist(), strict=True)) for k, v in scores.items()},
-    }
-    write_json(folder / "result.json", result)
-    report(
-        f"seed {seed}: {len(train)} + {len(validation)} + {len(test)} tasks, {fit.epochs} epochs, "
-        f"best {fit.best_epoch}, validation loss {fit.validation_loss:.4f}"
-    )
-    return result
-
-
-def _electing_cell(cfg: DictConfig, which: str, episodes: Episodes, folder: Path, seed: int) -> ConsensusCell:
-    """What elects the winners of sub-teams: the seed's own cell, a fresh one, or one from a folder."""
+def _electing_cell(cfg: DictConfig, which: str, episodes: Episodes, folder: Path, seed: int | None) -> ConsensusCell:
+    """What elects the winners of sub-teams: the seed's own cell (None: the one for use), a fresh one, a folder's."""
     if which == "fresh":
-        return _fresh_cell(cfg, episodes)
-    source = folder / f"seed_{seed}" / "cell" if which == "tuned" else which
+        return fresh_cell(cfg, episodes)
+    own = folder if seed is None else folder / f"seed_{seed}"
+    source = own / "cell" if which == "tuned" else which
     return ConsensusCell.from_pretrained(source, agents=episodes.agents).to(episodes.task.dtype)
-
-
-def _fresh_cell(cfg: DictConfig, episodes: Episodes) -> ConsensusCell:
-    agents = len(episodes.agents)
-    cell = consensus_cell(
-        dim=episodes.dim,
-        agents=agents,
-        slots=cfg.slots,
-        vote=cfg.voting,
-        gate=cfg.gate,
-        calibration=cfg.calibration,
-    )
-    return cell.to(episodes.task.dtype)
-
-
-def _logs(cfg: DictConfig, folder: Path) -> list[Log]:
-    logs: list[Log] = [FileLog(folder / "log.jsonl")]
-    return [*logs, TensorBoardLog(folder / "tensorboard")] if cfg.logger.tensorboard else logs
-
-
-def _plain(cfg: DictConfig) -> dict[str, Any]:
-    plain = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
-    return {str(key): value for key, value in plain.items()} if isinstance(plain, dict) else {}

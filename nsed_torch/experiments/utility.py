@@ -80,12 +80,13 @@ def tune_utility(
     splits: Sequence[Split],
     *,
     settings: UtilitySettings,
-    cell_of: Callable[[int], ConsensusCell],
+    cell_of: Callable[[int | None], ConsensusCell],
+    refit: bool = True,
     report: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Learn on each split's training and validation tasks, test on the rest; write `teams.json`, `.png` and `broker/`.
 
-    `broker/SHARE.safetensors` are the first split's utilities, so that its test tasks stay unseen.
+    `broker/SHARE.safetensors` are learned once more, from all tasks, after every split has tested its own.
 
     Args:
         episodes: all tasks, as they were recorded.
@@ -93,7 +94,8 @@ def tune_utility(
         folder: where results go.
         splits: of the tasks.
         settings: how.
-        cell_of: what elects winners, by split.
+        cell_of: what elects winners, by split; None asks for the cell of `broker/`.
+        refit: whether to do so; otherwise `broker/` holds the first split's, whose test tasks it has not seen.
         report: hears of every split.
 
     Returns:
@@ -111,7 +113,7 @@ def tune_utility(
         learned = LearnedTeams(cell, fit, ridges=settings.ridges, prices=settings.prices)
         policies = [learned.within(budget * learned.whole) for budget in budgets]
         utilities = [learned.utility(policy) for policy in policies]
-        if seed == 0:
+        if seed == 0 and not refit:
             _save(utilities, budgets, data_dir, folder / "broker")
         sums[:, :, :, part.test] += _curves(cell, utilities, learned.whole, fit, test, budgets, seed)
         full[part.test] += test.right(cell, test.there).double()
@@ -120,6 +122,10 @@ def tune_utility(
         ridges = learned.log_odds.ridges
         chosen.append({"ridges": ridges, "policies": [policy._asdict() for policy in policies]})
         report(f"broker, seed {seed}: ridges {' and '.join(f'{r:g}' for r in ridges)} chosen on {len(fit)} tasks")
+    if refit:
+        learned = LearnedTeams(cell_of(None), seats, ridges=settings.ridges, prices=settings.prices)
+        policies = [learned.within(budget * learned.whole) for budget in budgets]
+        _save([learned.utility(policy) for policy in policies], budgets, data_dir, folder / "broker")
     tested = count > 0
     curves = [Curve(name, *(means[..., tested] / count[tested])) for name, means in zip(POLICIES, sums, strict=True)]
     team = estimate((full[tested] / count[tested])[None])

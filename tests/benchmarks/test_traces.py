@@ -1,5 +1,6 @@
 """Collected traces as tensors: unrolled, they decide again what the transcripts say."""
 
+import dataclasses
 import random
 import re
 
@@ -7,10 +8,11 @@ import pytest
 import torch
 
 from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, ScriptedEngine
-from nsed_torch.benchmarks import AnswerGrader, Equality, GradedTasks, load_traces
+from nsed_torch.benchmarks import AnswerGrader, Equality, GradedTasks, joined, load_traces
 from nsed_torch.deliberation import Broker, MacroRNN, MacroRNNCell
 from nsed_torch.nn import ConsensusCell, EvidenceHalting
 from nsed_torch.records import ROLES, Task, TraceWriter, read_traces
+from nsed_torch.training.trainer import unroll
 
 RULE = Equality(math_verify=False)
 TASKS = tuple(Task(f"How much is {i} times 7?", f"q{i}", str(7 * i)) for i in range(7))
@@ -157,3 +159,39 @@ def test_an_unfinished_folder_says_how_to_go_on(tmp_path):
     TraceWriter(tmp_path / "part").add(traces[:3])
     with pytest.raises(ValueError, match="run the same nsed collect again, which goes on where it was"):
         load_traces(tmp_path / "part")
+
+
+def test_joined_records_decide_as_each_did(tmp_path):
+    """A whole deliberation of three rounds and the first rounds of others, padded to one size."""
+    collected(tmp_path / "all", budget=True)
+    everything = load_traces(tmp_path / "all")
+    short = {name: getattr(everything, name)[:, :1] for name in ("embeddings", "ratings", "vote_mask", "voters")}
+    short |= {
+        name: getattr(everything, name)[:, :1] for name in ("authors", "proposal_mask", "voter_mask", "round_mask")
+    }
+    short |= {name: getattr(everything, name)[:, :1] for name in ("correct", "classes", "cost", "proposal_cost")}
+    parts = [everything.select([0, 3]), dataclasses.replace(everything, **short).select([1, 2, 4])]
+    whole = joined(parts)
+    assert whole.ids == parts[0].ids + parts[1].ids
+    cell = team().cell.consensus
+    rows = 0
+    for part in parts:
+        mine, own = unroll(cell, whole.select(range(rows, rows + len(part)))), unroll(cell, part)
+        at = torch.arange(len(part))
+        assert torch.equal(mine.winner[at, part.last], own.winner[at, part.last])
+        torch.testing.assert_close(mine.support[at, part.last][:, : own.support.shape[2]], own.support[at, part.last])
+        rows += len(part)
+    assert whole.cost[2:, 1:].isnan().all()
+    assert (whole.authors[2:, 1:] == -1).all()
+
+
+def test_what_does_not_belong_together_is_not_joined(tmp_path):
+    collected(tmp_path / "all")
+    part = load_traces(tmp_path / "all")
+    with pytest.raises(ValueError, match="expected every task in one record, got 'q2' in two"):
+        joined([part.select([1, 2]), part.select([2, 3])])
+    other = dataclasses.replace(part.select([2, 3]), agents=("ann", "bob", "cy", "eve"))
+    with pytest.raises(ValueError, match="expected records of the same agents"):
+        joined([part.select([1]), other])
+    unpriced = dataclasses.replace(part.select([3]), proposal_cost=None)
+    assert joined([part.select([1]), unpriced]).proposal_cost is None

@@ -62,17 +62,25 @@ def test_tuning_helps_where_one_agent_knows_better(nsed, data):
     assert "gradient" in log[0]
 
 
-def test_the_saved_cell_is_the_tuned_one(nsed, data):
-    nsed.ok("tune", f"data_dir={data}", "output_dir=out", *QUICK)
+def test_the_saved_cell_learned_from_every_task(nsed, data):
+    out = nsed.ok("tune", f"data_dir={data}", "output_dir=out", *QUICK)
+    train, validation = map(int, re.search(r"cell: (\d+) \+ (\d+) tasks", out).groups())
+    assert train + validation == 100
+    cell = ConsensusCell.from_pretrained(nsed.folder / "out/cell")
+    assert cell.agent_names == ("ant", "bee", "cat", "dog")
+    assert cell.reliability.bias.argmax() == 2
+    card = (nsed.folder / "out/cell/README.md").read_text()
+    assert "consensus_tuned" in card
+
+
+def test_without_a_refit_the_saved_cell_is_the_first_divisions(nsed, data):
+    nsed.ok("tune", f"data_dir={data}", "output_dir=out", "refit=false", *QUICK)
     cell = ConsensusCell.from_pretrained(nsed.folder / "out/cell")
     again = ConsensusCell.from_pretrained(nsed.folder / "out/seed_0/cell")
     episodes = recorded_episodes(load_recorded(data), HashedEncoder(64))
     for mine, other in zip(unroll(cell, episodes), unroll(again, episodes), strict=True):
         assert torch.equal(mine, other)
-    assert cell.agent_names == ("ant", "bee", "cat", "dog")
-    assert cell.reliability.bias.argmax() == 2
-    card = (nsed.folder / "out/cell/README.md").read_text()
-    assert "consensus_tuned" in card
+    assert "consensus_tuned" in (nsed.folder / "out/cell/README.md").read_text()
 
 
 def test_resume_goes_on_and_ends_the_same(nsed, data, tmp_path):
@@ -167,7 +175,7 @@ def test_a_cost_curve_comes_on_demand(nsed, data):
 NAMES = ("ann", "bob", "cyd")
 
 
-def traces(folder, tasks=50):
+def traces(folder, tasks=50, first=0):
     """Three rounds of scripted agents: bob is mostly right; ann can tell, the other two rate at random."""
 
     def write(request):
@@ -190,7 +198,7 @@ def traces(folder, tasks=50):
     ensemble = Ensemble({"scripted": ScriptedEngine(write, judge)}, members)
     cell = MacroRNNCell(ensemble, HashedEncoder(8), ConsensusCell(8, agents=3).double())
     rule = Equality(math_verify=False)
-    questions = tuple(Task(f"How much is {i} times 7?", f"q{i}", str(7 * i)) for i in range(tasks))
+    questions = tuple(Task(f"How much is {i} times 7?", f"q{i}", str(7 * i)) for i in range(first, tasks))
     graded = GradedTasks(questions, AnswerGrader(rule), {})
     writer = TraceWriter(folder)
     with torch.no_grad():
@@ -217,3 +225,14 @@ def test_traces_are_tuned_on_like_recorded_answers(nsed):
     assert (cell.calibration.scale != 1).any()
     line = nsed.fault("tune", "data_dir=traces", "agents=[ann,bob]")
     assert line == "traces: expected no agents for traces, whose rounds are as they were held"
+
+
+def test_several_folders_of_traces_are_one(nsed, data):
+    traces(nsed.folder / "some", tasks=20)
+    traces(nsed.folder / "more", tasks=40, first=20)
+    out = nsed.ok("tune", "data_dir=[some,more]", "output_dir=out", "seeds=2", "training.epochs=2")
+    assert "40 tasks, 3 agents" in out
+    line = nsed.fault("tune", f"data_dir=[some,{data}]")
+    assert line == f"{data}: expected traces in each of several folders, got no traces.jsonl: pass one data_dir"
+    assert "expected every task in one record" in nsed.fault("tune", "data_dir=[some,some]")
+    assert "judges=true, got 2: pass one" in nsed.fault("tune", "data_dir=[some,more]", "judges=true")
