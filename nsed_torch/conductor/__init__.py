@@ -1,6 +1,6 @@
 """The Conductor: workflows that a language model writes, one subtask a step, how they are read, and what runs them."""
 
-from nsed_torch.conductor.executor import Executor, Job
+from nsed_torch.conductor.executor import Executor, Job, WorkflowObserver
 from nsed_torch.conductor.parsing import Repaired, parse, repair
 from nsed_torch.conductor.policy import FALLBACK, Conductor, Plan
 from nsed_torch.conductor.pools import Pools
@@ -21,6 +21,7 @@ __all__ = [
     "Topology",
     "Workflow",
     "WorkflowError",
+    "WorkflowObserver",
     "check",
     "parse",
     "repair",

@@ -11,7 +11,7 @@ from nsed_torch.agents import Ensemble, Prompts
 from nsed_torch.conductor.workers import Agents, Council, Question, Reply, Workers, guarded, worth_saying
 from nsed_torch.conductor.workflow import Workflow, check
 from nsed_torch.deliberation import MacroRNN, longest_end
-from nsed_torch.records import Execution, Failure, Level, StepRecord, Task, Usage
+from nsed_torch.records import Execution, Failure, Level, PlanRecord, StepRecord, Task, Usage
 
 SHRINK = 4
 """What visible responses are cut to is divided by this as long as a prompt does not fit its window."""
@@ -26,12 +26,32 @@ class Job:
         workflow: which worker does what.
         pool: names of the workers, in the order of the workflow's numbers.
         previous: with recursion, what the workflow revises; its answer is shown where access is "all".
+        plan: what the workflow was read from; None where no Conductor wrote it.
     """
 
     task: Task
     workflow: Workflow
     pool: tuple[str, ...]
     previous: Execution | None = None
+    plan: PlanRecord | None = None
+
+    @property
+    def level(self) -> int:
+        """Of recursion, from 0."""
+        return len(self.previous.levels) if self.previous else 0
+
+
+class WorkflowObserver:
+    """Hears what becomes of workflows; this one ignores it. Override what you want to see."""
+
+    def on_workflow(self, job: Job) -> None:
+        """A workflow is about to run, or accepts the answer before it."""
+
+    def on_wave(self, job: Job, number: int, steps: Mapping[int, StepRecord]) -> None:
+        """All steps of a workflow's wave are over; waves count from 1, steps from 0."""
+
+    def on_end(self, execution: Execution) -> None:
+        """A workflow is over; levels before it are part of the execution."""
 
 
 @dataclass
@@ -74,7 +94,7 @@ class _Attempt:
             subtask=self.subtask(self.index),
             history=tuple(history.values()),
             step=self.index + 1,
-            level=len(job.previous.levels) if job.previous else 0,
+            level=job.level,
             attempt=self.number,
         )
 
@@ -121,6 +141,7 @@ class Executor:
             its engine fails. A prompt beyond the window is asked again with shorter responses, in the end with none.
         max_steps: of a workflow.
         report: called with the wave, calls done and calls in all.
+        observer: hears of workflows and their waves.
 
     Raises:
         ValueError: for a limit below 1, or a deliberation that bears an agent's name.
@@ -137,6 +158,7 @@ class Executor:
         attempts: int = 2,
         max_steps: int = 5,
         report: Callable[[str, int, int], None] = lambda wave, done, total: None,
+        observer: WorkflowObserver | None = None,
     ) -> None:
         for name, limit in (("response_tokens", response_tokens), ("attempts", attempts), ("max_steps", max_steps)):
             if limit < 1:
@@ -148,6 +170,7 @@ class Executor:
         self.attempts = attempts
         self.max_steps = max_steps
         self.report = report
+        self.observer = observer or WorkflowObserver()
         agents = Agents(ensemble, self.prompts, seed)
         self._workers: dict[str, Workers] = {agent.name: agents for agent in ensemble.proposers}
         for name, rnn in (deliberations or {}).items():
@@ -177,6 +200,8 @@ class Executor:
         """
         for job in jobs:
             self._check(job)
+        for job in jobs:
+            self.observer.on_workflow(job)
         done: list[dict[int, StepRecord]] = [{} for _ in jobs]
         waves = zip_longest(*(job.workflow.waves() for job in jobs), fillvalue=())
         with self.ensemble.one_run():
@@ -188,11 +213,17 @@ class Executor:
                 ]
                 while pending:
                     pending = self._ask(pending, f"wave {number}")
+                for job, course, steps in zip(jobs, done, wave, strict=True):
+                    if steps:
+                        self.observer.on_wave(job, number, {k: course[k] for k in steps})
         agents, settings = self.ensemble.records(), self.settings()
-        return [
+        executions = [
             Execution(job.task, agents, _levels(job, course), self.seed, settings)
             for job, course in zip(jobs, done, strict=True)
         ]
+        for execution in executions:
+            self.observer.on_end(execution)
+        return executions
 
     def settings(self) -> dict[str, Any]:
         """What shapes a run besides its agents, as an execution keeps it."""
@@ -253,4 +284,4 @@ class Executor:
 def _levels(job: Job, done: Mapping[int, StepRecord]) -> list[Level]:
     steps = [done[k] for k in range(len(done))]
     earlier = job.previous.levels if job.previous else []
-    return [*earlier, Level(list(job.pool), job.workflow.render(), steps)]
+    return [*earlier, Level(list(job.pool), job.workflow.render(), steps, job.plan)]

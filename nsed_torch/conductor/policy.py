@@ -166,16 +166,11 @@ class Conductor:
         pools = [self.pool(task) for task in tasks]
         plans = self.plan(tasks, pools, previous)
         jobs = [
-            Job(task, _default(before) if plan.workflow is None else plan.workflow, pool, before)
+            Job(task, _default(before) if plan.workflow is None else plan.workflow, pool, before, plan.record)
             for task, pool, plan, before in zip(tasks, pools, plans, previous, strict=True)
         ]
         settings = self.settings()
-        executions = []
-        for execution, plan in zip(self.executor.run(jobs), plans, strict=True):
-            *earlier, last = execution.levels
-            levels = [*earlier, replace(last, plan=plan.record)]
-            executions.append(replace(execution, levels=levels, settings=execution.settings | settings))
-        return executions
+        return [replace(done, settings=done.settings | settings) for done in self.executor.run(jobs)]
 
     def _read(self, generation: Generation, *, workers: int, further: bool) -> Plan:
         usage = self.agent.usage(generation.prompt_tokens, generation.completion_tokens, generation.seconds)

@@ -2,17 +2,21 @@
 
 import base64
 import itertools
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from nsed_torch.evaluation.collection import standing, summarize
-from nsed_torch.records import Outcome, Trace, Verdict, read_json, read_traces
+from nsed_torch.evaluation.workflows import WorkflowSummary
+from nsed_torch.records import Execution, Outcome, Trace, Verdict, read_json, read_traces
 from nsed_torch.records.trace import ABOUT, TRACES
 
 RESULTS = "results.json"
 OUTCOMES = "outcomes.jsonl"
+EXECUTIONS = "executions"
+T = TypeVar("T")
+
 WITHHELD = "(withheld at the authors' request)"
 FILTERS = {
     "right": "Right",
@@ -89,12 +93,21 @@ class TaskEntry:
         trace: its deliberation with grades; None where there was none.
         outcomes: what each method made of it.
         reference: the method whose answer stands for the task; the deliberation's where it has no outcome.
+        executions: method -> what became of its workflows.
     """
 
     name: str
     trace: Trace | None
     outcomes: tuple[Outcome, ...] = ()
     reference: str = "deliberation"
+    executions: Mapping[str, Execution] = field(default_factory=dict)
+
+    @property
+    def question(self) -> str:
+        """As it was asked; "" where nothing holds it."""
+        if self.trace:
+            return self.trace.transcript.task.question
+        return next((execution.task.question for execution in self.executions.values()), "")
 
     @property
     def curve(self) -> list[bool]:
@@ -163,7 +176,7 @@ class TaskEntry:
         outcomes = tuple(
             replace(outcome, text=WITHHELD, answer=outcome.answer and WITHHELD, note="") for outcome in self.outcomes
         )
-        return replace(self, trace=self.trace and _withheld(self.trace), outcomes=outcomes)
+        return replace(self, trace=self.trace and _withheld(self.trace), outcomes=outcomes, executions={})
 
 
 @dataclass(frozen=True)
@@ -194,12 +207,16 @@ class Run:
         traces = {t.transcript.task.id: t for t in read_traces(folder)} if (folder / TRACES).is_file() else {}
         outcomes: dict[str, list[Outcome]] = {}
         if (folder / OUTCOMES).is_file():
-            for outcome in _read_outcomes(folder / OUTCOMES):
+            for outcome in _read(folder / OUTCOMES, Outcome.from_line):
                 outcomes.setdefault(outcome.task, []).append(outcome)
+        executions: dict[str, dict[str, Execution]] = {}
+        for path in sorted((folder / EXECUTIONS).glob("*.jsonl")):
+            for execution in _read(path, Execution.from_line):
+                executions.setdefault(execution.task.id, {})[path.stem] = execution
         reference = str(about.get("reference", "deliberation"))
         tasks = [
-            TaskEntry(name, traces.get(name), tuple(outcomes.get(name, ())), reference)
-            for name in dict.fromkeys([*traces, *outcomes])
+            TaskEntry(name, traces.get(name), tuple(outcomes.get(name, ())), reference, executions.get(name, {}))
+            for name in dict.fromkeys([*traces, *outcomes, *executions])
         ]
         rows = method_rows(about)
         if not rows and traces:
@@ -237,6 +254,16 @@ class Run:
         return sorted({entry.stratum for entry in self.tasks} - {""})
 
     @property
+    def workflows(self) -> list[WorkflowSummary]:
+        """Of every method that had workflows run."""
+        found: dict[str, list[tuple[Execution, Outcome | None]]] = {}
+        for entry in self.tasks:
+            outcomes = {outcome.method: outcome for outcome in entry.outcomes}
+            for method, execution in entry.executions.items():
+                found.setdefault(method, []).append((execution, outcomes.get(method)))
+        return [WorkflowSummary.of(method, executions) for method, executions in found.items()]
+
+    @property
     def remarks(self) -> dict[str, Any]:
         """What else `about` holds: configuration, versions, hardware."""
         return {key: value for key, value in self.about.items() if key not in _DRAWN}
@@ -258,10 +285,10 @@ def _withheld(trace: Trace) -> Trace:
     return replace(trace, transcript=replace(transcript, task=task, rounds=rounds, answer=WITHHELD), answers=answers)
 
 
-def _read_outcomes(path: Path) -> Iterator[Outcome]:
+def _read(path: Path, read: Callable[[bytes, str], T]) -> Iterator[T]:
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
-            yield Outcome.from_line(line, f"{path}:{number}")
+            yield read(line, f"{path}:{number}")
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ import base64
 import functools
 import hashlib
 import json
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +13,14 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from nsed_torch.evaluation.overview import OUTCOMES, Run
+from nsed_torch.evaluation.workflows import HEIGHT, SHAPES, WIDTH, drawings
+from nsed_torch.records.execution import Execution
 from nsed_torch.records.files import write_text
 from nsed_torch.records.trace import TRACES
 from nsed_torch.records.transcript import MemorySlot, Transcript
+
+EXECUTION = "conduct.json"
+"""What `nsed conduct` writes into its folder."""
 
 _STOP_REASONS = {
     "rounds": "all rounds done",
@@ -105,6 +111,24 @@ def render_report(transcripts: Sequence[Transcript]) -> str:
     return page.render(transcripts=transcripts, stop_reasons=_STOP_REASONS) + "\n"
 
 
+def render_execution(execution: Execution) -> str:
+    """Draw what became of a question's workflows as one HTML page that needs no network and runs no script.
+
+    A step in a graph is a link to its subtask and its response below.
+
+    Args:
+        execution: of any number of levels.
+
+    Returns:
+        The whole page; it can be encoded as UTF-8 whatever the texts hold.
+
+    Raises:
+        ValueError: if a level holds no workflow.
+    """
+    page = _environment().get_template("report_conduct.html.jinja")
+    return page.render(execution=execution) + "\n"
+
+
 def render_run(run: Run) -> str:
     """Draw a run as one HTML page that needs no network: overview, list of tasks, every deliberation.
 
@@ -128,23 +152,25 @@ def write_report(folder: Path) -> Path:
     """Read a run folder and write `report.html` into it, whole or not at all.
 
     A folder of `nsed evaluate` or `nsed collect` becomes the page of a run, one of `nsed deliberate` that of its
-    transcript.
+    transcript, one of `nsed conduct` that of its workflows.
 
     Returns:
         The path of the page.
 
     Raises:
-        ValueError: if the folder holds neither, or files that this package cannot read.
+        ValueError: if the folder holds none of them, or files that this package cannot read.
     """
-    transcript = folder / "transcript.json"
+    transcript, execution = folder / "transcript.json", folder / EXECUTION
     if any((folder / name).is_file() for name in (TRACES, OUTCOMES)):
         page = render_run(Run.load(folder))
     elif transcript.is_file():
         page = render_report([Transcript.load(transcript)])
+    elif execution.is_file():
+        page = render_execution(Execution.load(execution))
     else:
         raise ValueError(
-            f"{folder}: expected a run folder with a transcript.json or a {TRACES}, found neither; "
-            "name the output_dir of a finished `nsed deliberate`, `nsed collect` or `nsed evaluate`"
+            f"{folder}: expected a run folder with a transcript.json, a {EXECUTION} or a {TRACES}, found none; "
+            "name the output_dir of a finished `nsed deliberate`, `nsed conduct`, `nsed collect` or `nsed evaluate`"
         )
     target = folder / "report.html"
     write_text(target, page)
@@ -162,9 +188,15 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (_signed, _percent, _number, _seconds, _price, _preview, _flatten)
+    filters = (_signed, _percent, _number, _seconds, _price, _preview, _lines, _flatten)
     environment.filters |= {function.__name__.removeprefix("_"): function for function in filters}
-    environment.globals["slot_histories"] = slot_histories
+    environment.globals |= {
+        "slot_histories": slot_histories,
+        "drawings": drawings,
+        "node_width": WIDTH,
+        "node_height": HEIGHT,
+        "shapes": SHAPES,
+    }
     return environment
 
 
@@ -213,6 +245,11 @@ def _preview(text: str, length: int = 140) -> str:
     # Only the beginning is split, so a very long text costs nothing.
     line = " ".join(text[: 4 * length].split())
     return line if len(line) <= length and len(text) <= 4 * length else line[: length - 1].rstrip() + "…"
+
+
+def _lines(text: str, width: int, count: int) -> list[str]:
+    """The text's beginning on a few short lines."""
+    return textwrap.wrap(_preview(text, width * count), width, max_lines=count, placeholder="…")
 
 
 def _flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

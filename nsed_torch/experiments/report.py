@@ -15,5 +15,6 @@ register()
 def main(cfg: DictConfig) -> None:
     """Write `report.html` into the run folder and print its path."""
     if not cfg.run:
-        raise ValueError("expected a run folder, got none: pass run=<folder with a transcript.json or a traces.jsonl>")
+        files = "a transcript.json, a conduct.json or a traces.jsonl"
+        raise ValueError(f"expected a run folder, got none: pass run=<folder with {files}>")
     print(write_report(Path(cfg.run)))  # noqa: T201 - the result

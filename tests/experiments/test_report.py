@@ -14,11 +14,14 @@ def test_a_run_becomes_a_page(nsed):
     assert sorted(p.name for p in nsed.folder.iterdir()) == ["a run"]
 
 
+FILES = "a transcript.json, a conduct.json or a traces.jsonl"
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ([], "expected a run folder, got none: pass run=<folder with a transcript.json or a traces.jsonl>"),
-        (["run=nowhere"], "nowhere: expected a run folder with a transcript.json or a traces.jsonl, found neither"),
+        ([], f"expected a run folder, got none: pass run=<folder with {FILES}>"),
+        (["run=nowhere"], f"nowhere: expected a run folder with {FILES}, found none"),
         (["run=broken"], "broken/transcript.json: not valid JSON"),
         (["runn=x"], "unknown setting 'runn'; did you mean 'run'?"),
     ],

@@ -1,0 +1,121 @@
+"""Where the steps and lines of a graph stand, and what the workflows of a run have in common."""
+
+import itertools
+import re
+
+import pytest
+from executed_workflows import ACCEPTED, DIAMOND, PLAN, REVISED, UNREADABLE, everything, executed
+from hypothesis import given, settings
+from report_pages import outcome
+from scripted_workers import flow
+from workflow_texts import workflows
+
+from nsed_torch.conductor import Topology
+from nsed_torch.evaluation.workflows import (
+    HEIGHT,
+    PREVIOUS,
+    SHAPES,
+    WIDTH,
+    Drawing,
+    WorkflowSummary,
+    drawings,
+    reading,
+)
+from nsed_torch.records import Level, StepRecord, Task, Verdict
+
+
+def drawn(workflow, *, previous=False):
+    steps = [
+        StepRecord("w", s.subtask, list(workflow.visible(k)), [], "yes", None) for k, s in enumerate(workflow.steps)
+    ]
+    return Drawing(Level(["w"] * 4, workflow.render(), steps), workflow, previous=previous, answers=True)
+
+
+@settings(max_examples=20)
+@given(workflows())
+def test_lines_are_what_steps_may_read_and_cross_no_step(workflow):
+    for previous in (False, True):
+        drawing = drawn(workflow, previous=previous)
+        visible = [(i, k) for k in range(len(workflow.steps)) for i in workflow.visible(k)]
+        further = [(PREVIOUS, k) for k, step in enumerate(workflow.steps) if previous and step.access == "all"]
+        assert sorted((edge.source, edge.target) for edge in drawing.edges) == sorted([*visible, *further])
+        at = {node.step: node for node in drawing.nodes}
+        assert len(at) == len(workflow.steps) + bool(further)
+        for one, other in itertools.combinations(drawing.nodes, 2):
+            assert abs(one.x - other.x) > WIDTH or abs(one.y - other.y) > HEIGHT
+        lowest = max(node.y for node in drawing.nodes) + HEIGHT
+        for edge in drawing.edges:
+            points = [int(n) for n in re.findall(r"-?\d+", re.sub(r"H(-?\d+)", r"H\1 0", edge.path))]
+            assert (points[0], points[1]) == (at[edge.source].x + WIDTH, at[edge.source].y + HEIGHT // 2)
+            assert (points[-2], points[-1]) == (at[edge.target].x, at[edge.target].y + HEIGHT // 2)
+            lane = re.search(r" (\d+)H", edge.path)
+            beyond = at[edge.target].x - at[edge.source].x > 2 * WIDTH
+            assert bool(lane) == beyond
+            assert lane is None or lowest < int(lane[1]) <= drawing.height
+        assert max(node.x for node in drawing.nodes) + WIDTH == drawing.width
+        assert {edge.target for edge in drawing.edges} == {node.step for node in drawing.nodes if node.reads}
+
+
+def test_columns_are_waves_and_lines_know_who_was_silent():
+    first, second, third = drawings(everything())
+    assert first.columns == [(0, 1), (2,), (3,), (4,)]
+    assert [(e.source, e.target) for e in first.edges if not e.heard] == [(1, 2), (1, 3)]
+    assert second.columns == [(PREVIOUS,), (0,), (1,)]
+    assert [(e.source, e.target, e.heard) for e in second.edges] == [(PREVIOUS, 1, True), (0, 1, True)]
+    assert (third.columns, third.edges, third.nodes) == ([], [], [])
+    assert [drawing.answers for drawing in (first, second, third)] == [False, True, False]
+
+
+def test_there_is_no_previous_answer_to_read_where_it_failed():
+    _, second = drawings(executed(flow((0, "Fail.", ())), REVISED, silent="Fail."))
+    assert second.reading(1) == "step 0"
+
+
+def test_what_a_step_reads_in_words():
+    assert reading((), ()) == "nothing"
+    assert reading((PREVIOUS, 0, 2), (2,)) == "the previous answer, step 0 (no response), step 2"
+
+
+def test_every_shape_has_its_words():
+    assert set(SHAPES) == set(Topology)
+
+
+def test_a_level_without_a_workflow_is_refused():
+    with pytest.raises(ValueError, match="expected complete lists"):
+        list(
+            drawings(executed(REVISED).__class__(Task("Why?"), [], [Level(["w"], "x", drawn(REVISED).level.steps)], 0))
+        )
+
+
+def test_a_summary_counts_shapes_workers_and_reasons():
+    single = flow((2, "Answer the question.", ()))
+    found = [
+        (executed(DIAMOND, ACCEPTED, plans=[PLAN, UNREADABLE]), outcome("conductor", "a", Verdict.RIGHT)),
+        (executed(single, plans=[UNREADABLE]), outcome("conductor", "b", Verdict.WRONG)),
+        (executed(single, REVISED), outcome("conductor", "c", Verdict.RIGHT)),
+        (executed(single), outcome("conductor", "d", Verdict.NOT_RUN)),
+        (executed(single), None),
+    ]
+    summary = WorkflowSummary.of("conductor", found)
+    assert (summary.method, summary.tasks, summary.steps, summary.fallbacks) == ("conductor", 5, 9 / 5, 2)
+    assert list(summary.reasons.items()) == [("no_lists", 2), ("unknown_worker", 1), ("too_many_steps", 1)]
+    assert summary.workers == {"Oberon": 6 / 11, "Zebulon": 3 / 11, "Quillfeather": 2 / 11}
+    rows = [(row.level, row.shape, row.tasks, row.share, row.right.n, row.right.mean) for row in summary.shapes]
+    assert rows == [
+        (0, Topology.SINGLE, 4, 0.8, 2, 0.5),
+        (0, Topology.TREE, 1, 0.2, 1, 1.0),
+        (1, Topology.ACCEPT, 1, 0.5, 1, 1.0),
+        (1, Topology.CHAIN, 1, 0.5, 1, 1.0),
+    ]
+    low, high = summary.shapes[0].right.low, summary.shapes[0].right.high
+    assert (round(low, 3), round(high, 3)) == (0.013, 0.987)  # Clopper and Pearson for 1 of 2
+
+
+def test_tasks_that_ask_one_question_count_once():
+    found = [
+        (executed(REVISED), outcome("conductor", "a", verdict))
+        for verdict in (Verdict.RIGHT, Verdict.RIGHT, Verdict.WRONG)
+    ]
+    (row,) = WorkflowSummary.of("conductor", found).shapes
+    assert (row.tasks, row.right.n, row.right.low) == (3, 1, None)
+    assert row.right.mean == pytest.approx(2 / 3)
