@@ -17,6 +17,7 @@ from nsed_torch import __version__
 VERBS = {
     "deliberate": "ask a team of local models one question and see how they got to the answer",
     "conduct": "have a language model write a workflow for one question, run it, and see every step",
+    "conduct_train": "train a Conductor by reinforcement on what its workflows come to; also: nsed conduct train",
     "evaluate": "compare deliberation with its baselines on a benchmark, at equal cost",
     "collect": "record what a team said to many questions, graded, to study it many times",
     "tune": "fit vote, gate, trust, broker or judges to what was recorded, and say whether it helped",
@@ -55,8 +56,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in {"-h", "--help"}:
-        verbs = "\n".join(f"  {verb:10}  {gloss}" for verb, gloss in VERBS.items())
+        verbs = "\n".join(f"  {verb:13}  {gloss}" for verb, gloss in VERBS.items())
         return _say(_USAGE.format(verbs=verbs))
+    if arguments[:2] == ["conduct", "train"]:  # as a question, it goes in as question=train
+        arguments[:2] = ["conduct_train"]
     verb, *rest = arguments
     if verb == "--version":
         return _say(f"nsed_torch {__version__}")

@@ -144,11 +144,16 @@ class TransformersEngine(nn.Module):
         Raises:
             ContextWindowError: if a prompt leaves fewer than 16 tokens (or the fewer asked for) for the answer.
         """
+        for done in self.written(requests):
+            yield {job.index: answer(requests[job.index], job, self.chat, self.stop_ids) for job in done}
+
+    @torch.no_grad()
+    def written(self, requests: Sequence[GenerateRequest]) -> Iterator[list[Job]]:
+        """As `generations`, token by token: for those who learn from what they wrote."""
         jobs = [self._job(i, request) for i, request in enumerate(requests)]
         ended = partial(has_ended, chat=self.chat, stop_ids=self.stop_ids)
         with self._packed.opened() as model:
-            for done in decode(model, jobs, max_rows=self.max_batch, pass_tokens=self.pass_tokens, ended=ended):
-                yield {job.index: answer(requests[job.index], job, self.chat, self.stop_ids) for job in done}
+            yield from decode(model, jobs, max_rows=self.max_batch, pass_tokens=self.pass_tokens, ended=ended)
 
     @torch.no_grad()
     def ratings(self, requests: Sequence[RateRequest]) -> Iterator[dict[int, Rating]]:
@@ -201,9 +206,15 @@ class TransformersEngine(nn.Module):
         self._check_window(longest, f"an answer as agent {request.agent!r} would have given it")
         return turns
 
-    def _follow(self, turns: Sequence[Turn], adapters: Sequence[str | None]) -> Float[Tensor, "text"]:
+    def follow(
+        self, sequences: Sequence[Sequence[int]], adapters: Sequence[str | None], starts: Sequence[int]
+    ) -> tuple[Float[Tensor, "place token"], list[list[int]]]:
+        """Next-token logits behind every token of sequences, as `OpenedModel.follow`; differentiable."""
         with self._packed.opened() as model:
-            logits, rows = model.follow([turn.ids for turn in turns], adapters, [turn.start - 1 for turn in turns])
+            return model.follow(sequences, adapters, starts)
+
+    def _follow(self, turns: Sequence[Turn], adapters: Sequence[str | None]) -> Float[Tensor, "text"]:
+        logits, rows = self.follow([turn.ids for turn in turns], adapters, [turn.start - 1 for turn in turns])
         return log_likelihoods(logits, rows, turns, self.stop_ids)
 
     def rating_logits(self, requests: Sequence[RateRequest]) -> tuple[Float[Tensor, "candidate token"], list[int]]:

@@ -58,6 +58,28 @@ class ConductConfig(TeamConfig):
 
 
 @dataclass
+class ConductTrainConfig:
+    """Settings of `nsed conduct_train`; conf/conduct_train.yaml explains them."""
+
+    questions: str = ""
+    limit: int | None = None
+    max_steps: int = 5
+    seed: int = 0
+    dry_run: bool = False
+    calls: str | None = None
+    output_dir: str = ""
+    ensemble: dict[str, Any] = field(default_factory=dict)
+    conductor: dict[str, Any] = field(default_factory=dict)
+    pools: dict[str, Any] = field(default_factory=dict)
+    prompts: dict[str, Any] = field(default_factory=dict)
+    tasks: dict[str, Any] = field(default_factory=dict)
+    adapter: dict[str, Any] = field(default_factory=dict)
+    warm: dict[str, Any] = field(default_factory=dict)
+    grpo: dict[str, Any] = field(default_factory=dict)
+    expect: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
 class CollectConfig(TeamConfig):
     """Settings of `nsed collect`; conf/collect.yaml explains them."""
 
@@ -214,6 +236,7 @@ def register() -> None:
     for verb, schema in (
         ("deliberate", DeliberateConfig),
         ("conduct", ConductConfig),
+        ("conduct_train", ConductTrainConfig),
         ("collect", CollectConfig),
         ("evaluate", EvaluateConfig),
         ("fetch", FetchConfig),

@@ -141,7 +141,7 @@ def fine_tune(
     for log in logs:
         log.resume(step)
     if last is not None and step >= settings.steps:
-        _restore(engine, Path(last))  # the trainer itself would take one more step
+        restore(engine, Path(last))  # the trainer itself would take one more step
         return
     trainer = _trainer(engine, examples, arguments, logs)
     try:
@@ -162,7 +162,8 @@ def last_checkpoint(folder: Path) -> tuple[int, str | None]:
     return max(whole.items(), default=(0, None))
 
 
-def _restore(engine: TransformersEngine, folder: Path) -> None:
+def restore(engine: TransformersEngine, folder: Path) -> None:
+    """Give the active adapter the weights that it had at a checkpoint."""
     from peft import set_peft_model_state_dict  # noqa: PLC0415 - heavy
     from safetensors.torch import load_file  # noqa: PLC0415
 

@@ -9,7 +9,12 @@ from omegaconf import OmegaConf
 from nsed_torch.cli import VERBS
 from nsed_torch.config import conf_dir, instantiate, register
 
-FILES = sorted(path.relative_to(conf_dir()).with_suffix("").as_posix() for path in conf_dir().rglob("*.yaml"))
+LAUNCH = "accelerate"  # a folder for another program
+FILES = sorted(
+    path.relative_to(conf_dir()).with_suffix("").as_posix()
+    for path in conf_dir().rglob("*.yaml")
+    if path.parent.name != LAUNCH
+)
 OPTIONS = {}  # group -> its options
 for _file in FILES:
     if "/" in _file:

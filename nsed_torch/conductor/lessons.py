@@ -1,0 +1,103 @@
+"""Workflows to begin with: valid ones at random, for models too small to find the language by themselves."""
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from nsed_torch.agents import Message, call_seed
+from nsed_torch.conductor.policy import Conductor
+from nsed_torch.conductor.workflow import Step, Workflow
+from nsed_torch.records import Task
+
+BEGIN = (
+    "Answer the question.",
+    "Solve it step by step.",
+    "Solve it in another way.",
+    "Say what is asked, then answer.",
+    "Write down the facts that matter.",
+    "Give a first answer.",
+)
+"""Subtasks of steps that read nothing."""
+
+GO_ON = (
+    "Check the replies so far.",
+    "Correct what is wrong.",
+    "Compare the replies.",
+    "Decide, and write the answer.",
+    "Finish what was begun.",
+    "Say which reply is right.",
+)
+"""Subtasks of steps that read what came before."""
+
+LENGTHS = (4, 3, 2, 1, 1)
+"""How often workflows have one step, two, and so on; the last one stands for all longer ones."""
+
+
+class Lesson(NamedTuple):
+    """A prompt, and a workflow that answers it in valid language."""
+
+    messages: tuple[Message, ...]
+    reply: str
+
+
+def workflow_lessons(
+    conductor: Conductor,
+    tasks: Sequence[Task],
+    *,
+    strata: Mapping[str, str] | None = None,
+    hints: Mapping[str, Sequence[str]] | None = None,
+    hinted: float = 0.0,
+    seed: int = 0,
+) -> list[Lesson]:
+    """A lesson a task: what the Conductor is asked with a pool drawn for it, and a random workflow for that pool.
+
+    It teaches the language, not what to do with it: length, workers, access and subtasks are drawn without a look at
+    the question, so that reinforcement finds all of them among the first texts. First steps read nothing, later ones
+    everything or nothing; no two subtasks of a workflow are equal. Published: nothing on a warm start; all of it is
+    ours.
+
+    With hints it teaches some routing as well: in a share of the lessons every worker is one of those that `hints`
+    names for the task's stratum, as far as the pool has any. What a Conductor then knows it was told; say so beside
+    its results.
+
+    Args:
+        conductor: asks, with its pools.
+        tasks: targets are not looked at.
+        strata: task id -> stratum.
+        hints: stratum -> names of workers.
+        hinted: share of lessons that heed the hints, in [0, 1].
+        seed: of everything drawn.
+
+    Raises:
+        ValueError: for a share out of range, hints without a share, and as `Pools`.
+    """
+    if not 0 <= hinted <= 1 or bool(hints) != (hinted > 0):
+        raise ValueError(f"expected a share of hinted lessons in (0, 1] with hints, 0 without, got {hinted}")
+    known = hints or {}
+    lessons = []
+    for task in tasks:
+        draw = random.Random(call_seed(seed, task.id, "lesson"))  # noqa: S311 - variety, not secrecy
+        pool = conductor.pools(conductor.executor.workers, task, call_seed(seed, "lessons"))
+        told = known.get((strata or {}).get(task.id, ""), ()) if draw.random() < hinted else ()
+        workers = [i for i, name in enumerate(pool) if name in told] or list(range(len(pool)))
+        flow = random_workflow(draw, workers, conductor.executor.max_steps)
+        lessons.append(Lesson(conductor.request(task, pool).messages, flow.render()))
+    return lessons
+
+
+def random_workflow(draw: random.Random, workers: Sequence[int], max_steps: int) -> Workflow:
+    """A valid workflow: its length as in `LENGTHS`, its workers uniform, "all" or [] at random behind the first step.
+
+    Args:
+        draw: source of what is random.
+        workers: numbers to choose from.
+        max_steps: the most steps; more than 5 are never drawn.
+    """
+    most = min(max_steps, len(LENGTHS))
+    n = draw.choices(range(1, most + 1), LENGTHS[:most])[0]
+    begin, go_on = draw.sample(BEGIN, n), draw.sample(GO_ON, n)
+    steps = []
+    for k in range(n):
+        reads = k > 0 and draw.random() < (0.8 if k == n - 1 else 0.4)
+        steps.append(Step(draw.choice(workers), (go_on if reads else begin)[k], "all" if reads else ()))
+    return Workflow(tuple(steps))

@@ -1,0 +1,180 @@
+"""What a Conductor's texts are worth in training: read strictly, executed all together, graded."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from nsed_torch.benchmarks import GradedTasks
+from nsed_torch.conductor.executor import Executor, Job
+from nsed_torch.conductor.parsing import parse
+from nsed_torch.conductor.workflow import Reason, Workflow, WorkflowError
+from nsed_torch.records import Execution, Task, Usage, Verdict
+
+UNREADABLE, WRONG, RIGHT = 0.0, 0.5, 1.0
+"""The rewards: no workflow; a workflow without the right answer; one with it. As published; no cost, no length."""
+
+NEAR = 0.8
+"""Subtasks are near-duplicates from this overlap of their words on."""
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """A text that a Conductor wrote.
+
+    Args:
+        task: what is asked; it has a target.
+        pool: names of the workers, by the numbers that the text knows them by.
+        text: reasoning and lists.
+        previous: in a further round, what the text revises; it may then accept its answer.
+    """
+
+    task: Task
+    pool: tuple[str, ...]
+    text: str
+    previous: Execution | None = None
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What became of a text.
+
+    Args:
+        reward: None where the machinery failed, so that nothing is known of the workflow.
+        reason: why it is no workflow; None where it is one.
+        workflow: as read; None where there is a reason.
+        workers: names of those that its steps ask, in order.
+        usage: what its steps cost; equal calls of other texts are charged again.
+    """
+
+    reward: float | None
+    reason: Reason | None = None
+    workflow: Workflow | None = None
+    workers: tuple[str, ...] = ()
+    usage: Usage = Usage()
+
+
+class Rewards:
+    """Rewards of texts: `rewards(rollouts) -> list[Scored]`.
+
+    Texts are read by `parse`; what is no workflow is worth 0. All others are executed together: equal ones once, and
+    equal calls once in the whole run, as the executor's call log has it. A workflow whose answer the grader finds right
+    is worth 1, every other one 0.5, also where a worker said nothing or a prompt was too long, for that happens again
+    (published: the Conductor, arXiv 2512.04388). Where an engine failed in any step, or the grader could not run, there
+    is no reward (our decision: to score it 0 would teach that good workflows are bad ones).
+
+    Args:
+        executor: runs the workflows; says how many steps they may have.
+        graded: grades the answers; of its tasks no notice is taken.
+    """
+
+    def __init__(self, executor: Executor, graded: GradedTasks) -> None:
+        self.executor = executor
+        self.graded = graded
+
+    def __call__(self, rollouts: Sequence[Rollout]) -> list[Scored]:
+        """Score all texts, in order.
+
+        Raises:
+            ValueError: as `Executor.run` for pools and previous executions.
+        """
+        read = [self._read(rollout) for rollout in rollouts]
+        jobs = [_job(rollout, parsed) for rollout, parsed in zip(rollouts, read, strict=True)]
+        executed = self._execute([job for job in jobs if job is not None])
+        return [Scored(UNREADABLE, reason=parsed) if isinstance(parsed, Reason) else next(executed) for parsed in read]
+
+    def _read(self, rollout: Rollout) -> Workflow | Reason:
+        try:
+            return parse(
+                rollout.text,
+                workers=len(rollout.pool),
+                max_steps=self.executor.max_steps,
+                allow_empty=rollout.previous is not None,
+            )
+        except WorkflowError as error:
+            return error.reason
+
+    def _execute(self, jobs: Sequence[Job]) -> Iterator[Scored]:
+        names = [_name(job) for job in jobs]
+        distinct = dict(zip(names, jobs, strict=True))
+        done = dict(zip(distinct, self.executor.run(list(distinct.values())), strict=True))
+        found = [done[name] for name in names]
+        grader = self.graded.grader
+        answers = [(e.task, grader.extract(e.task, e.answer) if e.answer else None) for e in found]
+        for job, execution, verdict in zip(jobs, found, self.graded.verdicts(answers), strict=True):
+            steps = execution.levels[-1].steps
+            yield Scored(
+                reward=_reward(execution, verdict),
+                workflow=job.workflow,
+                workers=tuple(step.worker for step in steps),
+                usage=Usage.sum(step.usage for step in steps),
+            )
+
+
+def near_duplicates(workflow: Workflow) -> int:
+    """Steps whose subtask says what an earlier step's said: |A and B| / |A or B| of their words is at least `NEAR`.
+
+    Case, punctuation and the order of words make no difference. Measured because a Conductor is paid for it: asking the
+    same thing again is a workflow, too. The measure is ours.
+    """
+    said = [frozenset(re.findall(r"\w+", step.subtask.casefold())) for step in workflow.steps]
+    return sum(any(_overlap(words, earlier) >= NEAR for earlier in said[:k]) for k, words in enumerate(said))
+
+
+def tally(scored: Sequence[Scored], group: int) -> dict[str, Any]:
+    """What a batch of scored texts comes to.
+
+    Args:
+        scored: group after group; a group's texts answer the same prompt.
+        group: texts of a group.
+
+    Returns:
+        `reward`, the mean where there is one; shares of all texts: `right`, `parsed`, `reasons` by code, `masked`;
+        `no_signal`, the share of groups whose rewards are all equal, which teach nothing; of those that were read:
+        `steps`, the mean, and `topologies`; of their steps: `workers` and `near_duplicates`; `worker_tokens`, read and
+        written. Means of nothing are None.
+    """
+    rewards = [s.reward for s in scored if s.reward is not None]
+    flows = [s.workflow for s in scored if s.workflow is not None]
+    steps = sum(len(flow.steps) for flow in flows)
+    groups = [{s.reward for s in scored[i : i + group]} - {None} for i in range(0, len(scored), group)]
+    return {
+        "reward": fmean(rewards) if rewards else None,
+        "right": rewards.count(RIGHT) / len(scored),
+        "parsed": len(flows) / len(scored),
+        "reasons": _shares([s.reason.value for s in scored if s.reason], len(scored)),
+        "masked": (len(scored) - len(rewards)) / len(scored),
+        "no_signal": sum(len(values) < 2 for values in groups) / len(groups),
+        "steps": steps / len(flows) if flows else None,
+        "topologies": _shares([flow.topology().value for flow in flows], len(flows)),
+        "workers": _shares([name for s in scored for name in s.workers], steps),
+        "near_duplicates": sum(map(near_duplicates, flows)) / steps if steps else None,
+        "worker_tokens": sum(s.usage.tokens for s in scored),
+    }
+
+
+def _job(rollout: Rollout, parsed: Workflow | Reason) -> Job | None:
+    if isinstance(parsed, Reason):
+        return None
+    return Job(rollout.task, parsed, rollout.pool, rollout.previous)
+
+
+def _name(job: Job) -> tuple[Any, ...]:
+    earlier = job.previous.to_line() if job.previous else ""
+    return job.task.id, job.pool, job.workflow, earlier
+
+
+def _reward(execution: Execution, verdict: Verdict) -> float | None:
+    # What was disturbed before this workflow is not its fault, but it read it.
+    if execution.disturbed or verdict is Verdict.NOT_RUN:
+        return None
+    return RIGHT if verdict is Verdict.RIGHT else WRONG
+
+
+def _overlap(a: frozenset[str], b: frozenset[str]) -> float:
+    return len(a & b) / len(a | b) if a | b else 1.0
+
+
+def _shares(values: Sequence[str], total: int) -> Mapping[str, float]:
+    return {value: values.count(value) / total for value in sorted(set(values))}

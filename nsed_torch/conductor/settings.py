@@ -1,0 +1,127 @@
+"""How a Conductor learns, and what TRL is told of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nsed_torch.agents import TransformersEngine
+
+
+@dataclass(frozen=True)
+class GRPO:
+    """How a Conductor learns.
+
+    Published (the Conductor, arXiv 2512.04388): GRPO without a KL term; a group's advantages are (r - mean) / std of
+    its rewards; tokens are averaged over a text, texts over the step; temperature 1; AdamW with betas 0.9 and 0.999,
+    cosine, 3% warm-up; ratios clipped at 0.2; 200 steps of 4 questions. Groups of 64, texts of 1024 tokens and a rate
+    of 1e-6 were published for all weights of a model of 7B; the defaults here are for adapters of small ones.
+
+    Args:
+        steps: of the optimizer.
+        questions: a step.
+        rollouts: texts a question, one group.
+        chunk: texts in one pass of the gradient; less takes less memory and more time.
+        max_new_tokens: of a text.
+        temperature: at which texts are drawn, and their probabilities taken.
+        learning_rate: at its highest.
+        warmup: share of the steps in which the rate rises, before it falls as a cosine.
+        weight_decay: of AdamW.
+        clip: ratios of new to old probabilities count within 1 - clip and 1 + clip.
+        max_norm: gradients of larger norm are scaled to it.
+        save_steps: steps between two checkpoints.
+        seed: of questions, pools and texts.
+        packed: texts are written by the engine and read in packed rows, what prompts have in common once; every text
+            draws from a seed of its own. False leaves both to TRL, which several processes and vLLM need.
+        options: further arguments of TRL's `GRPOConfig`, such as use_vllm, for `packed` false.
+
+    Raises:
+        ValueError: if a number is out of range, or options are given beside `packed`.
+    """
+
+    steps: int = 200
+    questions: int = 4
+    rollouts: int = 16
+    chunk: int = 16
+    max_new_tokens: int = 192
+    temperature: float = 1.0
+    learning_rate: float = 1e-4
+    warmup: float = 0.03
+    weight_decay: float = 0.0
+    clip: float = 0.2
+    max_norm: float = 1.0
+    save_steps: int = 10
+    seed: int = 0
+    packed: bool = True
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if min(self.steps, self.questions, self.chunk, self.max_new_tokens, self.save_steps) < 1 or self.rollouts < 2:
+            raise ValueError(f"expected steps and sizes of at least 1, and 2 rollouts or more, got {self}")
+        if min(self.temperature, self.learning_rate, self.clip, self.max_norm) <= 0 or not 0 <= self.warmup < 1:
+            raise ValueError(f"expected temperature, rate, clip, max_norm above 0 and warmup in [0, 1), got {self}")
+        if self.questions * self.rollouts % self.chunk:
+            raise ValueError(
+                f"expected a chunk that divides {self.questions} questions x {self.rollouts} rollouts, "
+                f"got {self.chunk}: choose a divisor"
+            )
+        if self.packed and self.options:
+            raise ValueError(f"expected options of TRL for packed=false alone, got {dict(self.options)}")
+
+
+def trl_arguments(engine: TransformersEngine, folder: Path, settings: GRPO) -> Any:
+    """TRL's `GRPOConfig` for these settings.
+
+    Args:
+        engine: whose model learns.
+        folder: of checkpoints.
+        settings: ours; their options win.
+
+    Raises:
+        ValueError: if TRL is not installed, or the texts of a step do not part evenly into the processes there are.
+    """
+    try:
+        from accelerate import PartialState  # noqa: PLC0415 - heavy
+        from trl.trainer.grpo_config import GRPOConfig  # noqa: PLC0415 - heavy, and an extra
+    except ImportError as error:
+        raise ValueError(f"expected trl, got {error}: pip install nsed_torch[conductor]") from error
+    processes, texts = PartialState().num_processes, settings.questions * settings.rollouts
+    if settings.packed and processes > 1:
+        raise ValueError(f"expected one process for packed=true, got {processes}: pass packed=false")
+    if texts % (settings.chunk * processes):
+        raise ValueError(
+            f"expected {texts} texts a step to part evenly, got {processes} processes and a chunk of {settings.chunk}: "
+            "choose a divisor"
+        )
+    given = {
+        "output_dir": str(folder),
+        "max_steps": settings.steps,
+        "per_device_train_batch_size": settings.chunk,
+        "gradient_accumulation_steps": texts // (settings.chunk * processes),
+        "num_generations": settings.rollouts,
+        "max_completion_length": settings.max_new_tokens,
+        "temperature": settings.temperature,
+        "loss_type": "grpo",
+        "scale_rewards": "group",
+        "beta": 0.0,
+        "epsilon": settings.clip,
+        "learning_rate": settings.learning_rate,
+        "lr_scheduler_type": "cosine",
+        "warmup_steps": round(settings.warmup * settings.steps),
+        "weight_decay": settings.weight_decay,
+        "adam_beta1": 0.9,
+        "adam_beta2": 0.999,
+        "max_grad_norm": settings.max_norm,
+        "save_steps": settings.save_steps,
+        "save_total_limit": 1,
+        "logging_steps": 1,
+        "report_to": [],
+        "seed": settings.seed,
+        "shuffle_dataset": False,  # they come in their order
+        "bf16": False,  # the engine's own dtype
+        "gradient_checkpointing": False,
+        "disable_tqdm": True,
+        "dataloader_pin_memory": False,
+        "use_cpu": engine.device.type == "cpu",
+    }
+    return GRPOConfig(**{**given, **settings.options})

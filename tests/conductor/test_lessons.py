@@ -1,0 +1,60 @@
+"""Workflows to begin with are valid, of every shape, and know the way only where they are told."""
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scripted_conductor import TASKS, TWO, conductor
+from scripted_workers import NAMES
+
+from nsed_torch.conductor import Pools, Topology, check, parse
+from nsed_torch.conductor.lessons import random_workflow, workflow_lessons
+from nsed_torch.conductor.reward import near_duplicates
+from nsed_torch.records import Task
+
+MANY = [Task(f"How much is {i}?", f"m{i}") for i in range(300)]
+
+
+@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 7))
+def test_a_random_workflow_is_valid_and_says_nothing_twice(seed, workers, most):
+    flow = random_workflow(random.Random(seed), range(workers), most)
+    check(flow, workers=workers, max_steps=most)
+    assert parse(flow.render(), workers=workers, max_steps=most) == flow
+    assert near_duplicates(flow) == 0
+    assert flow.steps[0].access == ()
+
+
+def test_every_shape_and_every_worker_comes():
+    flows = [random_workflow(random.Random(seed), range(4), 5) for seed in range(300)]
+    assert {flow.topology() for flow in flows} == {*Topology} - {Topology.ACCEPT}
+    assert {len(flow.steps) for flow in flows} == {1, 2, 3, 4, 5}
+    counts = Counter(step.worker for flow in flows for step in flow.steps)
+    assert min(counts.values()) > 0.7 * max(counts.values())
+
+
+def test_a_lesson_is_what_the_conductor_will_be_asked():
+    conducts, _ = conductor(TWO, pools=Pools("random", 2))
+    for task, lesson in zip(TASKS, workflow_lessons(conducts, TASKS), strict=True):
+        system, user = lesson.messages
+        assert task.question in user.content
+        assert "model_id" in system.content
+        assert "Model 1" in user.content
+        assert "Model 2" not in user.content
+        parse(lesson.reply, workers=2)
+    assert workflow_lessons(conducts, TASKS) == workflow_lessons(conducts, TASKS)
+    assert workflow_lessons(conducts, TASKS[1:]) == workflow_lessons(conducts, TASKS)[1:]
+
+
+def test_hints_are_heeded_in_their_share_where_the_pool_has_one():
+    conducts, _ = conductor(TWO)
+    strata = {task.id: "odd" if i % 2 else "even" for i, task in enumerate(MANY)}
+    told = workflow_lessons(conducts, MANY, strata=strata, hints={"odd": [NAMES[2]]}, hinted=0.5)
+    alone = [{step.worker for step in parse(lesson.reply, workers=3).steps} == {2} for lesson in told]
+    share = {kind: sum(alone[i::2]) / len(alone[i::2]) for i, kind in enumerate(("even", "odd"))}
+    assert 0.05 < share["even"] < 0.35  # by chance
+    assert 0.45 < share["odd"] < 0.75
+    for wrong in ({"hinted": 0.5}, {"hints": {"odd": [NAMES[2]]}}, {"hinted": 1.5, "hints": {"odd": []}}):
+        with pytest.raises(ValueError, match="hinted"):
+            workflow_lessons(conducts, MANY, **wrong)

@@ -1,0 +1,240 @@
+"""A Conductor learns: steps of TRL on packed rows move its adapter alone; a resumed run ends as a straight one does."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.testing import assert_close
+
+from nsed_torch.agents import (
+    Agent,
+    Decoding,
+    Ensemble,
+    Prompts,
+    ScriptedEngine,
+    Weights,
+    adapter_parameters,
+    add_adapter,
+    load_backbone,
+)
+from nsed_torch.conductor import Conductor, Executor, Pools
+from nsed_torch.conductor.grpo import log_probabilities
+from nsed_torch.conductor.reward import Scored
+from nsed_torch.conductor.settings import GRPO
+from nsed_torch.conductor.training import questions, train
+from nsed_torch.conductor.workflow import Reason, Step, Workflow
+from nsed_torch.records import Task, read_json
+from nsed_torch.training.fine_tuning import last_checkpoint
+from nsed_torch.training.logs import FileLog
+
+pytest.importorskip("trl")
+
+SMALL = GRPO(steps=2, questions=2, rollouts=4, chunk=4, max_new_tokens=6, save_steps=1, warmup=0.0)
+NAMES = ("ant", "bee", "cow")
+TASKS = [Task(f"How much is {i} and {i}?", f"t{i}", str(2 * i)) for i in range(3)]
+SHORT = "{% block system %}Write.{% endblock %}{% block user %}{{ question }} {{ workers | length }}{% endblock %}"
+
+
+@pytest.fixture
+def conductor(tiny_model, tmp_path):
+    """Makes a Conductor on the tiny model, with a fresh adapter and short prompts; its workers are scripted."""
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "templates" / "conduct.jinja").write_text(SHORT)
+
+    def make():
+        engine = load_backbone(Weights(name="tiny", path=str(tiny_model)), dtype="float32", device="cpu")
+        add_adapter(engine, "other", rank=2, seed=7)
+        add_adapter(engine, "learner", rank=4, seed=1)
+        scripted = ScriptedEngine(lambda request: request.agent, lambda request, text: 0.0)
+        ensemble = Ensemble({"one": scripted}, [Agent(name, "one") for name in NAMES])
+        executor = Executor(ensemble, prompts=Prompts(folder=str(tmp_path / "templates")))
+        agent = Agent("conductor", "tiny", adapter="learner", decoding=Decoding(6, 0.0))
+        return Conductor(executor, agent, engine=engine, pools=Pools("random", 2)), engine
+
+    return make
+
+
+def by_length(rollouts):
+    """A hand-made reward: texts without a capital letter are right; some are not graded, some are no workflow."""
+    flow = Workflow((Step(0, "Add.", ()),))
+    found = []
+    for i, rollout in enumerate(rollouts):
+        low = rollout.text == rollout.text.lower()
+        read = Scored(1.0 if low else 0.5, workflow=flow, workers=rollout.pool[:1])
+        found.append(Scored(0.0, reason=Reason.NO_LISTS) if i % 4 == 3 else read)
+    return found
+
+
+def learned(made, folder, settings=SMALL, reward=by_length, **options):
+    conducts, engine = made
+    log = FileLog(folder / "log.jsonl")
+    train(conducts, TASKS, reward, folder, settings=settings, logs=[log], **options)
+    lines = [json.loads(line) for line in log.path.read_text().splitlines()]
+    return {k: v.detach().clone() for k, v in adapter_parameters(engine, "learner").items()}, lines
+
+
+def test_two_steps_change_the_adapter_alone(conductor, tmp_path):
+    made = conductor()
+    before = {k: v.detach().clone() for k, v in made[1].named_parameters()}
+    _, lines = learned(made, tmp_path / "run")
+    changed = {k for k, v in made[1].named_parameters() if not torch.equal(v, before[k])}
+    assert changed == set(adapter_parameters(made[1], "learner"))
+    assert [line["step"] for line in lines] == [1, 2]
+    assert {*lines[0]} >= {"reward", "parsed", "reasons", "no_signal", "workers", "topologies", "policy_tokens", "loss"}
+
+
+def test_trl_can_draw_and_read_by_itself(conductor, tmp_path):
+    made = conductor()
+    before = {k: v.detach().clone() for k, v in made[1].named_parameters()}
+    settings = replace(SMALL, steps=1, packed=False, options={"top_k": 50})
+    _, (line,) = learned(made, tmp_path / "run", settings)
+    changed = {k for k, v in made[1].named_parameters() if not torch.equal(v, before[k])}
+    assert changed == {k for k in adapter_parameters(made[1], "learner") if "lora_B" in k}  # A waits for B
+    assert line["policy_tokens"] > 0
+
+
+def test_a_resumed_run_ends_where_a_straight_one_does(conductor, tmp_path):
+    settings = replace(SMALL, steps=3)
+    straight, lines = learned(conductor(), tmp_path / "a", settings)
+
+    class Killed(Exception):
+        pass
+
+    calls = []
+
+    def kills(rollouts):
+        calls.append(1)
+        if len(calls) == 3:
+            raise Killed
+        return by_length(rollouts)
+
+    with pytest.raises(Killed):
+        learned(conductor(), tmp_path / "b", settings, kills)
+    step, last = last_checkpoint(tmp_path / "b")
+    assert step == 2
+    FileLog(tmp_path / "b" / "log.jsonl").resume(step)
+    resumed, again = learned(conductor(), tmp_path / "b", settings, resume=last)
+    for line, other in zip(lines, again, strict=True):
+        assert_close({**line, "seconds": 0}, {**other, "seconds": 0}, atol=1e-6, rtol=1e-4)
+    for name, value in straight.items():
+        assert_close(resumed[name], value)
+
+
+def test_probabilities_are_those_of_each_text_alone(conductor):
+    _, engine = conductor()
+    with torch.no_grad():
+        for name, p in adapter_parameters(engine, "learner").items():
+            p.add_(0.05 * torch.randn(p.shape, generator=torch.Generator().manual_seed(len(name))))
+    engine.model.set_adapter("learner")
+    prompts, said = [[5, 6, 7, 8], [5, 6], [5, 6, 7, 8]], [[9, 10], [11, 12, 13], [9, 14]]
+    tokens, mask = torch.zeros(3, 7, dtype=torch.long), torch.zeros(3, 7, dtype=torch.bool)
+    for i, (prompt, text) in enumerate(zip(prompts, said, strict=True)):
+        tokens[i, 4 - len(prompt) : 4 + len(text)] = torch.tensor(prompt + text)
+        mask[i, 4 - len(prompt) : 4 + len(text)] = True
+    found, entropies = log_probabilities(engine, "learner", tokens, mask, 3, temperature=0.7)
+    found.sum().backward()
+    packed = {k: p.grad.clone() for k, p in adapter_parameters(engine, "learner").items()}
+    engine.zero_grad()
+    total = torch.zeros(())
+    for i, (prompt, text) in enumerate(zip(prompts, said, strict=True)):
+        logs = (engine.model(torch.tensor([prompt + text])).logits[0, len(prompt) - 1 : -1] / 0.7).log_softmax(-1)
+        own = logs[range(len(text)), text]
+        assert_close(found[i, : len(text)], own, atol=1e-5, rtol=1e-4)
+        assert_close(entropies[i, : len(text)], -(logs.exp() * logs).sum(-1), atol=1e-5, rtol=1e-4)
+        assert not found[i, len(text) :].any()
+        total = total + own.sum()
+    total.backward()
+    for name, p in adapter_parameters(engine, "learner").items():
+        assert_close(p.grad, packed[name], atol=1e-5, rtol=1e-3)
+
+
+def test_what_is_rewarded_becomes_likelier(conductor, tmp_path):
+    def no_letters(rollouts):
+        """Texts with a digit or two are better than others; one of them nobody could grade."""
+        found = [Scored(min(sum(c.isdigit() for c in r.text), 2) / 2, reason=Reason.NO_LISTS) for r in rollouts]
+        return [replace(s, reward=None) if i == 5 else s for i, s in enumerate(found)]
+
+    settings = replace(SMALL, steps=8, rollouts=16, chunk=16, learning_rate=3e-2, save_steps=100)
+    conducts, engine = conductor()
+    engine.model.get_output_embeddings().weight.data.mul_(20)  # a random model is nearly indifferent
+    _, lines = learned((conducts, engine), tmp_path / "run", settings, no_letters)
+    rewards = [line["reward"] for line in lines]
+    assert sum(rewards[-3:]) > sum(rewards[:3]) + 0.6
+    assert all(line["masked"] == 1 / 32 for line in lines)
+
+
+def test_without_signal_nothing_moves_and_it_is_counted(conductor, tmp_path):
+    made = conductor()
+    before = {k: v.detach().clone() for k, v in adapter_parameters(made[1], "learner").items()}
+    after, lines = learned(made, tmp_path / "run", reward=lambda rollouts: [Scored(0.5)] * len(rollouts))
+    assert [line["no_signal"] for line in lines] == [1.0, 1.0]
+    assert [line["grad_norm"] for line in lines] == [0.0, 0.0]
+    assert all(torch.equal(after[k], before[k]) for k in before)
+
+
+def test_questions_come_once_before_any_comes_again_with_other_pools(conductor):
+    conducts, _ = conductor()
+    asked = questions(conducts, TASKS, replace(SMALL, steps=6, questions=2))
+    assert len(asked) == 12
+    for turn in range(0, 12, 3):
+        assert {a.task.id for a in asked[turn : turn + 3]} == {"t0", "t1", "t2"}
+    assert all(len(set(a.pool)) == 2 and set(a.pool) <= set(NAMES) for a in asked)
+    assert len({a.pool for a in asked if a.task.id == "t0"}) > 1
+    assert questions(conducts, TASKS, replace(SMALL, steps=2)) == asked[:4]
+
+
+def test_wrong_settings_are_refused_in_one_line(conductor, tmp_path):
+    for wrong in ({"rollouts": 1}, {"chunk": 3}, {"temperature": 0.0}, {"options": {"use_vllm": True}}):
+        with pytest.raises(ValueError, match="expected"):
+            replace(SMALL, **wrong)
+    conducts, _ = conductor()
+    with pytest.raises(ValueError, match="expected tasks to learn on"):
+        questions(conducts, [], SMALL)
+
+
+@pytest.fixture
+def small(tiny_model, tmp_path):
+    """What makes `nsed conduct train` a matter of seconds."""
+    path = tmp_path / "questions.jsonl"
+    lines = [{"id": str(i), "question": f"How much is {i} + {i}?", "gold": str(2 * i)} for i in range(6)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    engine = "ensemble.engines.smollm2"
+    return [
+        *("ensemble=demo", "tasks=file", f"questions={path}", "pools.size=2"),
+        *(f"{engine}.weights.path={tiny_model}", f"{engine}.quantization=none", f"{engine}.dtype=float32"),
+        *(f"ensemble.agents.{name}.decoding.max_new_tokens=4" for name in ("solver", "skeptic", "explainer")),
+        *("grpo.steps=2", "grpo.questions=2", "grpo.rollouts=2", "grpo.chunk=4", "grpo.max_new_tokens=6"),
+        *("grpo.save_steps=1", "adapter.rank=2", "warm.lessons=4", "warm.training.steps=2", "warm.training.batch=2"),
+    ]
+
+
+def test_the_verb_trains_writes_and_repeats_nothing(nsed, small, tmp_path):
+    out = nsed.ok("conduct", "train", *small, "output_dir=out")
+    folder = tmp_path / "out"
+    assert out.splitlines()[-1].endswith("out/adapter")
+    assert (folder / "adapter" / "adapter_model.safetensors").is_file()
+    metrics = read_json(folder / "metrics.json")
+    assert metrics["steps"] == 2
+    rollouts = [json.loads(line) for line in (folder / "rollouts.jsonl").read_text().splitlines()]
+    assert [len(line["rollouts"]) for line in rollouts] == [4, 4]
+    for text in rollouts[0]["rollouts"]:
+        assert text["reward"] == 0.0  # a random model writes no workflows
+        assert text["reason"] in set(Reason)
+        assert {*text["pool"]} < {"solver", "skeptic", "explainer"}
+    assert len((folder / "warm.jsonl").read_text().splitlines()) == 2
+    before = load_file(folder / "adapter" / "adapter_model.safetensors")
+    assert "step 0 of 2" not in nsed.ok("conduct", "train", *small, "output_dir=out")
+    after = load_file(folder / "adapter" / "adapter_model.safetensors")
+    assert all(torch.equal(after[name], before[name]) for name in before)
+    assert read_json(folder / "metrics.json") == metrics
+
+
+@pytest.mark.parametrize("scale", ["small", "cluster"])
+def test_a_dry_run_says_what_it_would_cost(nsed, small, scale, tmp_path):
+    small = [word for word in small if not word.startswith("grpo.")]
+    out = nsed.ok("conduct", "train", *small, f"grpo={scale}", "dry_run=true", "output_dir=out")
+    for word in ("policy writes", "policy learns", "workers", "all", "hours"):
+        assert word in out
+    assert not (tmp_path / "out" / "metrics.json").exists()
