@@ -6,7 +6,7 @@ from statistics import fmean
 
 from nsed_torch.agents import Agent
 from nsed_torch.conductor.settings import GRPO
-from nsed_torch.conductor.training import Asked
+from nsed_torch.conductor.rollouts import Asked
 
 LETTERS = 4
 """Characters a token, about."""

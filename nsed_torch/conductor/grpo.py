@@ -12,7 +12,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from nsed_torch.agents import Decoding, GenerateRequest, Message, TransformersEngine, call_seed
+from nsed_torch.agents import TransformersEngine
+from nsed_torch.agents.decode_loop import Job
 
 
 def log_probabilities(
@@ -63,7 +64,7 @@ def grpo_trainer(
     rows: Sequence[Mapping[str, Any]],
     reward: Callable[..., list[float | None]],
     told: Callable[[int, Mapping[str, Any]], None],
-    decoding: Decoding | None,
+    write: Callable[[int], list[Job]] | None,
     tokenizer: Any,
 ) -> Any:
     """TRL's trainer of an engine's adapter.
@@ -75,7 +76,7 @@ def grpo_trainer(
         rows: prompts as chats, and whatever the reward wants to know of them, in the order of the training.
         reward: as TRL calls it, once a step.
         told: hears the numbers of every step.
-        decoding: how the engine draws texts; None leaves drawing and reading to TRL.
+        write: the texts of a step, counted from 0, group after group; None leaves drawing and reading to TRL.
         tokenizer: for TRL; it may change it.
     """
     from datasets import Dataset  # noqa: PLC0415 - heavy, and an extra
@@ -98,35 +99,24 @@ def grpo_trainer(
             if "loss" in numbers["logs"] and state.is_world_process_zero:
                 told(state.global_step, numbers["logs"])
 
-    def draw(prompts: Sequence[Sequence[Mapping[str, Any]]], trainer: Any) -> dict[str, Any]:
-        """Texts of a step, each from a seed of its own: the step's, its place's."""
-        requests = [
-            GenerateRequest(
-                "conductor",
-                tuple(Message(m["role"], m["content"]) for m in prompt),
-                decoding or Decoding(),
-                call_seed(arguments.seed, trainer.state.global_step, place, "rollout"),
-                adapter,
-            )
-            for place, prompt in enumerate(prompts)
-        ]
+    def draw(_: Any, trainer: Any) -> dict[str, Any]:
+        """Texts of a step."""
         engine.forget()  # a fused optimizer changes weights without a trace that the engine could see
-        jobs = {job.index: job for done in engine.written(requests) for job in done}
-        written = [jobs[place] for place in range(len(requests))]
+        written = [] if write is None else write(trainer.state.global_step)
         return {
             "prompt_ids": [job.prompt for job in written],
             "completion_ids": [job.row.written for job in written],
             "logprobs": None,
         }
 
-    trainer = (GRPOTrainer if decoding is None else Packed)(
+    trainer = (GRPOTrainer if write is None else Packed)(
         model=engine.model,
         reward_funcs=reward,
         args=arguments,
         train_dataset=Dataset.from_list([dict(row) for row in rows]),
         processing_class=tokenizer,
         callbacks=[Told()],
-        rollout_func=None if decoding is None else draw,
+        rollout_func=None if write is None else draw,
     )
     trainer.remove_callback(PrinterCallback)
     return trainer

@@ -123,7 +123,7 @@ class Conductor:
         with self.planner.one_run():
             written = self.planner.generate(requests, partial(self.executor.report, "plan"))
         return [
-            self._read(generation, workers=len(pool), further=earlier is not None)
+            self.read(generation, workers=len(pool), further=earlier is not None)
             for generation, pool, earlier in zip(written, pools, before, strict=True)
         ]
 
@@ -164,7 +164,23 @@ class Conductor:
     def _level(self, tasks: Sequence[Task], previous: Sequence[Execution | None]) -> list[Execution]:
         """One workflow more for each task."""
         pools = [self.pool(task) for task in tasks]
-        plans = self.plan(tasks, pools, previous)
+        return self.follow(tasks, pools, self.plan(tasks, pools, previous), previous)
+
+    def follow(
+        self,
+        tasks: Sequence[Task],
+        pools: Sequence[tuple[str, ...]],
+        plans: Sequence[Plan],
+        previous: Sequence[Execution | None],
+    ) -> list[Execution]:
+        """Have what was planned run, all together; the default where there is no workflow.
+
+        Args:
+            tasks: any number.
+            pools: a pool a task.
+            plans: a plan a task, by `plan` or `read`.
+            previous: with recursion, what there is so far of each task.
+        """
         jobs = [
             Job(task, _default(before) if plan.workflow is None else plan.workflow, pool, before, plan.record)
             for task, pool, plan, before in zip(tasks, pools, plans, previous, strict=True)
@@ -172,7 +188,14 @@ class Conductor:
         settings = self.settings()
         return [replace(done, settings=done.settings | settings) for done in self.executor.run(jobs)]
 
-    def _read(self, generation: Generation, *, workers: int, further: bool) -> Plan:
+    def read(self, generation: Generation, *, workers: int, further: bool) -> Plan:
+        """What is made of a text: mended where it can be.
+
+        Args:
+            generation: as the model wrote it.
+            workers: size of the pool.
+            further: whether it answers an earlier workflow, so that it may accept.
+        """
         usage = self.agent.usage(generation.prompt_tokens, generation.completion_tokens, generation.seconds)
         record = PlanRecord(generation.text, notes=list(generation.notes), usage=usage)
         try:

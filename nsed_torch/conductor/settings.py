@@ -30,6 +30,10 @@ class GRPO:
         clip: ratios of new to old probabilities count within 1 - clip and 1 + clip.
         max_norm: gradients of larger norm are scaled to it.
         save_steps: steps between two checkpoints.
+        recursion: share of a step's questions whose groups learn to look back as well: half of such a group are first
+            texts, the other half answer what each of those came to, and the group's advantages are taken over both
+            (published: half of each batch, 20 steps from a trained Conductor).
+        first: what rewards of first texts count there (published: 0.25).
         seed: of questions, pools and texts.
         packed: texts are written by the engine and read in packed rows, what prompts have in common once; every text
             draws from a seed of its own. False leaves both to TRL, which several processes and vLLM need.
@@ -51,6 +55,8 @@ class GRPO:
     clip: float = 0.2
     max_norm: float = 1.0
     save_steps: int = 10
+    recursion: float = 0.0
+    first: float = 0.25
     seed: int = 0
     packed: bool = True
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -65,8 +71,17 @@ class GRPO:
                 f"expected a chunk that divides {self.questions} questions x {self.rollouts} rollouts, "
                 f"got {self.chunk}: choose a divisor"
             )
+        if not 0 <= self.recursion <= 1 or not 0 < self.first <= 1:
+            raise ValueError(f"expected recursion in [0, 1] and first in (0, 1], got {self.recursion} and {self.first}")
+        if self.recursion and (self.rollouts % 2 or self.rollouts < 4 or not self.packed):
+            raise ValueError("expected packed=true and an even number of rollouts from 4 on for recursion, got others")
         if self.packed and self.options:
             raise ValueError(f"expected options of TRL for packed=false alone, got {dict(self.options)}")
+
+    @property
+    def recursed(self) -> int:
+        """Questions of a step whose groups look back: its first ones."""
+        return round(self.recursion * self.questions)
 
 
 def trl_arguments(engine: TransformersEngine, folder: Path, settings: GRPO) -> Any:

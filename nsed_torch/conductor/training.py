@@ -9,13 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-from nsed_torch.agents import Decoding, Message, TransformersEngine, call_seed
+from nsed_torch.agents import Message, TransformersEngine, call_seed
 from nsed_torch.agents.chat import Chat, merge_system
 from nsed_torch.conductor.grpo import grpo_trainer
 from nsed_torch.conductor.policy import Conductor
 from nsed_torch.conductor.reward import Rewards, Rollout, Scored, near_duplicates, tally
+from nsed_torch.conductor.rollouts import Asked, Rollouts, text_of
 from nsed_torch.conductor.settings import GRPO, trl_arguments
 from nsed_torch.records import Task
 
@@ -26,14 +27,6 @@ class Log(Protocol):
     def write(self, step: int, record: Mapping[str, Any]) -> None:
         """Keep a record."""
         ...
-
-
-class Asked(NamedTuple):
-    """A question of the training: the task, who may be asked by which numbers, and the prompt that says so."""
-
-    task: Task
-    pool: tuple[str, ...]
-    messages: tuple[Message, ...]
 
 
 def questions(conductor: Conductor, tasks: Sequence[Task], settings: GRPO) -> list[Asked]:
@@ -74,8 +67,9 @@ def train(
     """Let a Conductor's adapter learn from what its workflows come to.
 
     Each step draws a group of texts a question, executes all workflows together, and moves the adapter towards texts
-    better than their group. Workers may share the backbone: their adapters stay as they are. Checkpoints go to
-    `folder`; resumed from its last one, a run of `packed` ends where a straight one does.
+    better than their group. With `settings.recursion` some groups learn to look back as well (`Rollouts`). Workers may
+    share the backbone: their adapters stay as they are. Checkpoints go to `folder`; resumed from its last one, a run of
+    `packed` ends where a straight one does.
 
     Args:
         conductor: its agent's adapter learns, a fresh one or one that knows the language already.
@@ -100,8 +94,8 @@ def train(
         )
     engine.model.set_adapter(adapter)
     asked = questions(conductor, tasks, settings)
-    ledger = _Ledger(asked, rewards, engine.chat, settings, logs, rollout_logs)
-    decoding = Decoding(settings.max_new_tokens, settings.temperature, top_p=1.0)
+    rollouts = Rollouts(conductor, engine, asked, settings)
+    ledger = _Ledger(asked, rewards, rollouts, engine.chat, settings, logs, rollout_logs)
     rows = [{"prompt": _chat(engine.chat, a.messages), "row": i} for i, a in enumerate(asked)]
     with _quiet():
         trainer = grpo_trainer(
@@ -111,7 +105,7 @@ def train(
             rows=rows,
             reward=ledger.rewards,
             told=ledger.told,
-            decoding=decoding if settings.packed else None,
+            write=rollouts if settings.packed else None,
             tokenizer=_tokenizer(engine.chat),
         )
         try:
@@ -127,6 +121,7 @@ class _Ledger:
     Args:
         asked: the questions, by row.
         score: the rewards.
+        drawn: knows what texts of this step look back at.
         chat: decodes.
         settings: size of a group.
         logs: as in `train`.
@@ -135,6 +130,7 @@ class _Ledger:
 
     asked: Sequence[Asked]
     score: Rewards
+    drawn: Rollouts
     chat: Chat
     settings: GRPO
     logs: Sequence[Log]
@@ -147,14 +143,19 @@ class _Ledger:
     ) -> list[float | None]:
         """What TRL asks of all texts of a step."""
         mine = [self.asked[i] for i in row]
-        rollouts = [Rollout(a.task, a.pool, self._text(ids)) for a, ids in zip(mine, completion_ids, strict=True)]
+        texts = [text_of(self.chat, ids) for ids in completion_ids]
+        earlier = self.drawn.previous
+        rollouts = [
+            Rollout(a.task, a.pool, text, earlier.get(place))
+            for place, (a, text) in enumerate(zip(mine, texts, strict=True))
+        ]
         scored = self.score(rollouts)
         written = [len(ids) for ids in completion_ids]
-        texts = [_told(*told) for told in zip(rollouts, scored, written, strict=True)]
+        told = [_told(*one) for one in zip(rollouts, scored, written, strict=True)]
         for log in self.rollout_logs:
-            log.write(trainer_state.global_step + 1, {"rollouts": texts})
+            log.write(trainer_state.global_step + 1, {"rollouts": told})
         self.step = {**tally(scored, self.settings.rollouts), "policy_tokens": sum(written)}
-        return [s.reward for s in scored]
+        return [None if s.reward is None else self.drawn.weight(i) * s.reward for i, s in enumerate(scored)]
 
     def told(self, step: int, numbers: Mapping[str, Any]) -> None:
         """What TRL tells at the end of a step."""
@@ -166,10 +167,6 @@ class _Ledger:
         for log in self.logs:
             log.write(step, line)
 
-    def _text(self, ids: Sequence[int]) -> str:
-        text: str = self.chat.tokenizer.decode(ids, skip_special_tokens=True)
-        return text.split(self.chat.stop, maxsplit=1)[0] if self.chat.stop else text
-
 
 def _told(rollout: Rollout, scored: Scored, written: int) -> dict[str, Any]:
     """What a log keeps of a text."""
@@ -177,6 +174,7 @@ def _told(rollout: Rollout, scored: Scored, written: int) -> dict[str, Any]:
     return {
         "task": rollout.task.id,
         "pool": list(rollout.pool),
+        "level": len(rollout.previous.levels) if rollout.previous else 0,
         "text": rollout.text,
         "reward": scored.reward,
         "reason": scored.reason,

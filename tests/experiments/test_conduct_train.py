@@ -1,6 +1,7 @@
 """A Conductor learns: steps of TRL on packed rows move its adapter alone; a resumed run ends as a straight one does."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -22,6 +23,7 @@ from nsed_torch.agents import (
 from nsed_torch.conductor import Conductor, Executor, Pools
 from nsed_torch.conductor.grpo import log_probabilities
 from nsed_torch.conductor.reward import Scored
+from nsed_torch.conductor.rollouts import Rollouts
 from nsed_torch.conductor.settings import GRPO
 from nsed_torch.conductor.training import questions, train
 from nsed_torch.conductor.workflow import Reason, Step, Workflow
@@ -93,6 +95,44 @@ def test_trl_can_draw_and_read_by_itself(conductor, tmp_path):
     changed = {k for k, v in made[1].named_parameters() if not torch.equal(v, before[k])}
     assert changed == {k for k in adapter_parameters(made[1], "learner") if "lora_B" in k}  # A waits for B
     assert line["policy_tokens"] > 0
+
+
+def test_half_of_the_groups_look_back(conductor, tmp_path):
+    """Their first texts come first, and count a quarter; each of the others reads what one of those came to."""
+    seen = []
+
+    def notes(rollouts):
+        seen.append(rollouts)
+        return by_length(rollouts)
+
+    made = conductor()
+    log = FileLog(tmp_path / "rollouts.jsonl")
+    learned(made, tmp_path / "run", replace(SMALL, recursion=0.5), notes, rollout_logs=[log])
+    for rollouts in seen:
+        before = [rollout.previous for rollout in rollouts]
+        assert [p is None for p in before] == [True, True, False, False, True, True, True, True]
+        for earlier, first in zip(before[2:4], rollouts[:2], strict=True):
+            assert (earlier.task, earlier.levels[0].pool) == (first.task, list(first.pool))
+            assert earlier.levels[0].plan.text == first.text
+            assert earlier.answer in first.pool  # scripted workers say their names
+    drawn = Rollouts(*made, [], replace(SMALL, recursion=0.5))
+    assert [drawn.weight(i) for i in range(8)] == [0.25, 0.25, 1, 1, 1, 1, 1, 1]
+    lines = [json.loads(line) for line in log.path.read_text().splitlines()]
+    assert [[text["level"] for text in line["rollouts"]] for line in lines] == [[0, 0, 1, 1, 0, 0, 0, 0]] * 2
+
+
+@pytest.mark.parametrize(
+    ("wrong", "line"),
+    [
+        ({"recursion": 1.5}, "expected recursion in [0, 1]"),
+        ({"recursion": 0.5, "rollouts": 2}, "even number of rollouts from 4 on"),
+        ({"recursion": 0.5, "packed": False}, "expected packed=true"),
+        ({"first": 0.0}, "first in (0, 1]"),
+    ],
+)
+def test_recursion_out_of_range_is_told(wrong, line):
+    with pytest.raises(ValueError, match=re.escape(line)):
+        replace(SMALL, **wrong)
 
 
 def test_a_resumed_run_ends_where_a_straight_one_does(conductor, tmp_path):
