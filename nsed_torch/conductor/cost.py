@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from nsed_torch.agents import Agent
-from nsed_torch.conductor.settings import GRPO
 from nsed_torch.conductor.rollouts import Asked
+from nsed_torch.conductor.settings import GRPO
 
 LETTERS = 4
 """Characters a token, about."""
