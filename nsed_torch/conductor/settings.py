@@ -18,7 +18,7 @@ class GRPO:
     of 1e-6 were published for all weights of a model of 7B; the defaults here are for adapters of small ones.
 
     Args:
-        steps: of the optimizer.
+        steps: of the optimizer; 0 leaves the Conductor as it begins, after a warm start if there is one.
         questions: a step.
         rollouts: texts a question, one group.
         chunk: texts in one pass of the gradient; less takes less memory and more time.
@@ -62,8 +62,9 @@ class GRPO:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if min(self.steps, self.questions, self.chunk, self.max_new_tokens, self.save_steps) < 1 or self.rollouts < 2:
-            raise ValueError(f"expected steps and sizes of at least 1, and 2 rollouts or more, got {self}")
+        sizes = (self.questions, self.chunk, self.max_new_tokens, self.save_steps)
+        if self.steps < 0 or min(sizes) < 1 or self.rollouts < 2:
+            raise ValueError(f"expected steps of at least 0, sizes of at least 1, 2 rollouts or more, got {self}")
         if min(self.temperature, self.learning_rate, self.clip, self.max_norm) <= 0 or not 0 <= self.warmup < 1:
             raise ValueError(f"expected temperature, rate, clip, max_norm above 0 and warmup in [0, 1), got {self}")
         if self.questions * self.rollouts % self.chunk:

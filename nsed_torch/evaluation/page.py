@@ -13,12 +13,12 @@ from typing import Any
 from jinja2 import ChainableUndefined, FileSystemLoader, StrictUndefined, TemplateError, TemplateSyntaxError, Undefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from nsed_torch.evaluation import page_insight, page_tables
+from nsed_torch.evaluation import page_insight, page_tables, page_workflows
 from nsed_torch.evaluation.page_tables import Markdown, table
 from nsed_torch.evaluation.provenance import without_home
 from nsed_torch.evaluation.results import REFERENCE, Results
 from nsed_torch.evaluation.tables import markdown_text
-from nsed_torch.records import Outcome, read_json, read_outcomes, to_json, write_files
+from nsed_torch.records import Execution, Outcome, read_json, read_outcomes, to_json, write_files
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -135,6 +135,15 @@ class StepResults:
         path = self._path("outcomes.jsonl")
         return NotRun(f"{self.name}/outcomes.jsonl") if path is None else read_outcomes(path)
 
+    def executions(self, method: str) -> Any:
+        """The workflows of one of its methods, task by task."""
+        file = f"executions/{method}.jsonl"
+        path = self._path(file)
+        if path is None:
+            return NotRun(f"{self.name}/{file}")
+        lines = path.read_bytes().splitlines()
+        return [Execution.from_line(line, f"{self.name}/{file}:{n}") for n, line in enumerate(lines, start=1)]
+
 
 def write_page(template: str, steps: Sequence[StepResults], output: Path, *, figures: Path) -> Path:
     """Render a template and write the page and its images, whole or not at all.
@@ -142,7 +151,8 @@ def write_page(template: str, steps: Sequence[StepResults], output: Path, *, fig
     Templates are Jinja2 in a sandbox. They see `steps.NAME` (`StepResults`), the filters `ci`, `pct`, `num` and
     `table`, and functions of steps: `results_table(steps.NAME)`, `results_notes`, `strata_table`, `metrics_table`,
     `accuracy_table`, `budgets_table`, `rounds_table`, `law_text`, `command`, `figure(steps.NAME, "plots/cost.png",
-    "text")`; and of several: `variants_table({"words": steps.NAME, ...})`, `judging_table`, `costs(steps)`. What has
+    "text")`; and of several: `variants_table({"words": steps.NAME, ...})`, `judging_table`, `workflows_table`,
+    `costs(steps)`. What has
     not run is a visible line; a misspelled name is an error. Texts from files are shown as they are, never read as
     Markdown.
 
@@ -195,6 +205,7 @@ def _environment(folder: Path) -> ImmutableSandboxedEnvironment:
         "costs": _costs,
         "variants_table": _variants,
         "judging_table": _judging,
+        "workflows_table": _workflows,
     }
     return environment
 
@@ -237,6 +248,12 @@ def _judging(steps: Mapping[str, StepResults]) -> Any:
     """Runs of nsed evaluate side by side: right proposals, judges, and what came of them."""
     found, missing = _there(steps, lambda step: step.json("results.json"))
     return Markdown(page_insight.judging_table(found) + missing) if found else Markdown(missing.strip())
+
+
+def _workflows(steps: Mapping[str, StepResults], method: str = "conductor") -> Any:
+    """Runs of nsed evaluate side by side: what the workflows of a method were like."""
+    found, missing = _there(steps, lambda step: step.executions(method))
+    return Markdown(page_workflows.workflows_table(found) + missing) if found else Markdown(missing.strip())
 
 
 def _there(steps: Mapping[str, StepResults], read: Callable[[StepResults], Any]) -> tuple[dict[str, Any], str]:

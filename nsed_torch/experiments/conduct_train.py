@@ -25,6 +25,7 @@ from nsed_torch.conductor.reward import Rewards
 from nsed_torch.conductor.settings import GRPO
 from nsed_torch.conductor.training import questions, train
 from nsed_torch.config import conf_dir, instantiate, plain_config, register
+from nsed_torch.evaluation.learning import plot_learning
 from nsed_torch.experiments.build import build_agents, build_ensemble, call_log, fetch_weights
 from nsed_torch.experiments.evaluate import own_device, this_shard
 from nsed_torch.records import CallLog, write_json
@@ -79,9 +80,9 @@ def conduct_train(
 ) -> dict[str, Any]:
     """Train one Conductor.
 
-    Writes `adapter/`, `log.jsonl` (a line a step), `rollouts.jsonl` (every text of a step a line), `metrics.json` and
-    `checkpoints/`; with a warm start `warm/` and `warm.jsonl`. The same call goes on from the last checkpoint, and
-    workflows that were executed before are not executed again.
+    Writes `adapter/`, `log.jsonl` (a line a step), `rollouts.jsonl` (every text of a step a line), `metrics.json`,
+    `learning.png` and `checkpoints/`; with a warm start `warm/` and `warm.jsonl`. The same call goes on from the last
+    checkpoint, and workflows that were executed before are not executed again.
 
     Args:
         cfg: a composed config of `nsed conduct_train`.
@@ -112,7 +113,7 @@ def conduct_train(
         file.resume(step)
     if last is not None and step >= settings.steps:
         restore(engine, Path(last))
-    else:
+    elif settings.steps:
         report(f"step {step} of {settings.steps}, {settings.questions} questions x {settings.rollouts} texts each")
         train(
             conductor,
@@ -127,16 +128,27 @@ def conduct_train(
     if not writes:
         return {}
     save_adapter(engine, ADAPTER, folder / "adapter", dtype=cfg.adapter.dtype)
+    lines = [json.loads(line) for line in files[0].path.read_text(encoding="utf-8").splitlines()]
+    if lines:
+        draw(lines, folder / "learning.png", report)
     metrics = {
         "command": list(command),
         "settings": plain_config(cfg),
         "tasks": dict(graded.identity),
         "backbone": dict(engine.identity(None)),
         "workers": [asdict(record) for record in conductor.executor.ensemble.records()],
-        **_ends([json.loads(line) for line in files[0].path.read_text(encoding="utf-8").splitlines()]),
+        **_ends(lines),
     }
     write_json(folder / "metrics.json", metrics)
     return metrics
+
+
+def draw(lines: Sequence[Mapping[str, Any]], path: Path, report: Callable[[str], None]) -> None:
+    """The learning curves, where matplotlib is installed."""
+    try:
+        plot_learning(lines, path)
+    except ValueError as error:
+        report(f"no plot: {error}")
 
 
 def table(metrics: Mapping[str, Any]) -> Table:

@@ -271,6 +271,16 @@ def test_the_verb_trains_writes_and_repeats_nothing(nsed, small, tmp_path):
     assert read_json(folder / "metrics.json") == metrics
 
 
+def test_a_warm_start_alone_is_an_adapter_too(nsed, small, tmp_path):
+    out = nsed.ok("conduct", "train", *small, "grpo.steps=0", "output_dir=out")
+    assert "step 0 of" not in out
+    assert read_json(tmp_path / "out/metrics.json")["steps"] == 0
+    warm = load_file(tmp_path / "out/adapter/adapter_model.safetensors")
+    assert any(value.any() for name, value in warm.items() if "lora_B" in name)
+    nsed.ok("conduct", "train", *small, "grpo.steps=1", "warm.lessons=0", "adapter.start=out/adapter", "output_dir=on")
+    assert (tmp_path / "on/learning.png").is_file()
+
+
 @pytest.mark.parametrize("scale", ["small", "cluster"])
 def test_a_dry_run_says_what_it_would_cost(nsed, small, scale, tmp_path):
     small = [word for word in small if not word.startswith("grpo.")]
