@@ -66,5 +66,5 @@ $(VENV)/.results: pyproject.toml constraints.txt $(VENV)/.core
 $(VENV)/.dev: pyproject.toml constraints.txt
 	@echo "setup: installing nsed_torch with test and lint tools into $(VENV), once, one to ten minutes"
 	@$(PYTHON) -m venv $(VENV)
-	@$(INSTALL) -e '.[dev,gym,conductor]'
+	@$(INSTALL) -e '.[dev,gym,conductor,endpoint]'
 	@touch $(VENV)/.core $@

@@ -2,6 +2,7 @@
 
 from nsed_torch.agents.adapters import adapter_parameters, add_adapter, copy_adapter, save_adapter
 from nsed_torch.agents.encoder import Encoder, SentenceEncoder
+from nsed_torch.agents.endpoint_engine import EndpointEngine
 from nsed_torch.agents.ensemble import Agent, Ensemble, Progress
 from nsed_torch.agents.loading import load_backbone, load_encoder
 from nsed_torch.agents.prompts import Prompts, parse_score, unfence
@@ -29,6 +30,7 @@ __all__ = [
     "ContextWindowError",
     "Decoding",
     "Encoder",
+    "EndpointEngine",
     "Engine",
     "Ensemble",
     "GenerateRequest",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 
 class Message(NamedTuple):
@@ -191,6 +191,15 @@ class Likelihood:
     prompt_tokens: int = 0
     notes: tuple[str, ...] = ()
     seconds: float = field(default=0.0, compare=False)
+
+
+R = TypeVar("R", Generation, Rating, Likelihood)
+
+
+def in_order(parts: Iterator[Mapping[int, R]]) -> list[R]:
+    """The results of a `SchedulingEngine` in the order of their requests."""
+    found = {i: result for part in parts for i, result in part.items()}
+    return [found[i] for i in sorted(found)]
 
 
 @runtime_checkable

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -22,10 +22,9 @@ from nsed_torch.agents.requests import (
     LikelihoodRequest,
     RateRequest,
     Rating,
+    in_order,
 )
 from nsed_torch.agents.sampling import Row
-
-R = TypeVar("R", Generation, Rating, Likelihood)
 
 MIN_ANSWER = 16
 """Tokens of answer below which a prompt counts as too long, unless less was asked for."""
@@ -115,7 +114,7 @@ class TransformersEngine(nn.Module):
         Raises:
             ContextWindowError: as `generations`.
         """
-        return _in_order(self.generations(requests))
+        return in_order(self.generations(requests))
 
     def rate(self, requests: Sequence[RateRequest]) -> list[Rating]:
         """Rate all requests' candidates: expected value of the scale under the judge's own logits.
@@ -123,7 +122,7 @@ class TransformersEngine(nn.Module):
         Raises:
             ContextWindowError: if a prompt exceeds the window.
         """
-        return _in_order(self.ratings(requests))
+        return in_order(self.ratings(requests))
 
     def measure(self, requests: Sequence[LikelihoodRequest]) -> list[Likelihood]:
         """Measure how likely the agents would have written all requests' texts.
@@ -131,7 +130,7 @@ class TransformersEngine(nn.Module):
         Raises:
             ContextWindowError: if a chat with its text exceeds the window.
         """
-        return _in_order(self.likelihoods(requests))
+        return in_order(self.likelihoods(requests))
 
     def forget(self) -> None:
         """Free the keys and values kept from earlier calls."""
@@ -285,11 +284,6 @@ class TransformersEngine(nn.Module):
                 f"{what} needs at least {needed} tokens, the window of {self._identity.get('name', 'the model')} "
                 f"is {self.context_window}: shorten the question, lower memory_tokens or raise context_window"
             )
-
-
-def _in_order(parts: Iterator[dict[int, R]]) -> list[R]:
-    found = {i: result for part in parts for i, result in part.items()}
-    return [found[i] for i in sorted(found)]
 
 
 def _stop_ids(model: Any, tokenizer: Any) -> list[int]:

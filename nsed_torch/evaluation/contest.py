@@ -17,7 +17,7 @@ from nsed_torch.records import Outcome, Task, Trace, Usage, Verdict
 DELIBERATION, SINGLE, BEST_SINGLE = "deliberation", "single", "best_single"
 """Methods that the contest itself knows; the others are `Method`s."""
 
-FAILURES = (ContextWindowError, InfeasibleBudgetError, RuntimeError)
+FAILURES = (ContextWindowError, InfeasibleBudgetError, RuntimeError, ConnectionError)
 """What one task can do to a run without ending it."""
 
 Run = Callable[[Sequence[Task]], list[Answer]]

@@ -134,6 +134,15 @@ def test_a_task_that_breaks_spoils_no_other_and_failures_are_bounded():
         contest(poison="is 3 times", max_failures=3).run(["deliberation", "single"])
 
 
+def test_a_server_that_fails_is_one_of_the_failures():
+    def method(panel, tasks, budgets):
+        raise ConnectionError("http://host/v1: status 500")
+
+    outcomes = contest({"mine": method}, max_failures=6).run(["deliberation", "mine"]).outcomes
+    failed = by_method(outcomes)["mine"]
+    assert {(o.verdict, o.note) for o in failed} == {(Verdict.FAILED, "ConnectionError: http://host/v1: status 500")}
+
+
 def test_faults_of_the_program_are_not_counted_as_failures():
     def method(panel, tasks, budgets):
         raise KeyError("ours")

@@ -1,6 +1,7 @@
 """Every YAML file composes with every verb that knows its group, and names only what may be built."""
 
 import functools
+import re
 
 import pytest
 from hydra import compose, initialize_config_dir
@@ -10,6 +11,7 @@ from nsed_torch.cli import VERBS
 from nsed_torch.config import conf_dir, instantiate, register
 
 LAUNCH = "accelerate"  # a folder for another program
+ELSEWHERE = "backbone=endpoint"  # nothing to measure or train in this process
 FILES = sorted(
     path.relative_to(conf_dir()).with_suffix("").as_posix()
     for path in conf_dir().rglob("*.yaml")
@@ -28,6 +30,7 @@ def groups(verb):
 
 
 CHOICES = [(verb, f"{group}={option}") for verb in VERBS for group in groups(verb) for option in OPTIONS[group]]
+CHOICES = [choice for choice in CHOICES if choice[1] != ELSEWHERE]
 CHOICES += [(verb, "") for verb in VERBS]
 CHOICES += [("deliberate", f"backbone@ensemble.engines.smollm2={option}") for option in OPTIONS["backbone"]]
 
@@ -47,7 +50,7 @@ def targets(node):
 
 
 def test_no_file_is_left_out():
-    reached = {choice.replace("=", "/") for _, choice in CHOICES} | set(VERBS) | {"base"}
+    reached = {re.sub("(@.*)?=", "/", choice) for _, choice in CHOICES} | set(VERBS) | {"base"}
     assert reached >= set(FILES)
     assert set(OPTIONS) == {group for verb in VERBS for group in groups(verb)}
 
@@ -62,6 +65,14 @@ def test_it_composes_and_every_target_exists_and_takes_its_arguments(verb, choic
         assert isinstance(built, functools.partial)
         assert f"{built.func.__module__}.{built.func.__qualname__}".startswith(("nsed_torch.", "torch.optim."))
     assert nodes or verb in {"members", "report", "study"}
+
+
+@pytest.mark.parametrize("verb", ["bench", "specialize"])
+def test_a_model_elsewhere_is_refused_where_one_here_is_measured_or_trained(verb):
+    with pytest.raises(
+        ValueError, match=r"EndpointEngine: got an unexpected keyword argument 'quantization'; it takes"
+    ):
+        instantiate(composed(verb, ELSEWHERE)["backbone"])
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -1,0 +1,278 @@
+"""A language model that lives elsewhere, behind an OpenAI-compatible endpoint."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from nsed_torch.agents.endpoint import Endpoint, Reply
+from nsed_torch.agents.replay import CHARACTERS_PER_TOKEN
+from nsed_torch.agents.requests import (
+    ContextWindowError,
+    GenerateRequest,
+    Generation,
+    Likelihood,
+    LikelihoodRequest,
+    Message,
+    RateRequest,
+    Rating,
+    RatingScale,
+    in_order,
+)
+from nsed_torch.agents.transformers_engine import MIN_ANSWER
+
+TOP_LOGPROBS = 20
+"""The most log-probabilities of one place that such servers give."""
+
+_OWN = {"model", "messages", "max_tokens", "temperature", "top_p", "seed", "repetition_penalty"}
+_OWN |= {"logprobs", "top_logprobs", "stream", "n"}
+
+
+class EndpointEngine:
+    """One model behind `/v1/chat/completions`: vLLM, llama.cpp's server, any hosted one.
+
+    Up to `max_batch` calls are in flight at once, and results are handed out as they come, so none is lost when
+    another fails. A seed is passed on; whether equal calls get equal answers is up to the server, but the call log
+    keeps the first. Ratings are read from the 20 likeliest tokens. The likelihood of given texts cannot be asked for.
+    An adapter is a model name of its own, as vLLM serves adapters: it replaces `model`.
+
+    Args:
+        url: of the API, with its version: "http://localhost:8000/v1".
+        model: as the server names it.
+        api_key_env: name of the environment variable that holds the key; "" sends none. The key itself is read for
+            every batch and kept nowhere.
+        timeout_s: seconds that one attempt may take.
+        retries: further attempts after lost connections, timeouts and the statuses 408, 409, 429 and from 500.
+        max_batch: calls at the same time.
+        context_window: tokens the model takes; None leaves it to the server to refuse what is too long. Prompts are
+            measured by `count_tokens`, an estimate.
+        extra_body: further fields of every request, JSON values; part of the identity, hence no place for secrets.
+
+    Raises:
+        ValueError: for a setting out of range, a key that is not in the environment, or if openai is not installed.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        *,
+        api_key_env: str = "",
+        timeout_s: float = 120.0,
+        retries: int = 3,
+        max_batch: int = 16,
+        context_window: int | None = None,
+        extra_body: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.endpoint = Endpoint(url, api_key_env, timeout_s, retries, max_batch)
+        self.model = model
+        self.max_batch = max_batch
+        self.context_window = context_window
+        self.extra_body = dict(extra_body or {})
+        self._check()
+
+    def identity(self, adapter: str | None) -> dict[str, Any]:
+        """Where the model is, which one it is, and what shapes its answers; an adapter is a model of its own."""
+        return {
+            "endpoint": self.endpoint.url,
+            "model": adapter or self.model,
+            "context_window": self.context_window,
+            "extra_body": self.extra_body,
+        }
+
+    def count_tokens(self, text: str) -> int:
+        """Estimated, a token for every four characters begun: for budgets and windows; usage is the server's own."""
+        return math.ceil(len(text) / CHARACTERS_PER_TOKEN)
+
+    def memory_bytes(self) -> int:
+        """Nothing: the weights are elsewhere."""
+        return 0
+
+    def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
+        """Answer all requests, in order.
+
+        Raises:
+            ContextWindowError: as `generations`.
+            ConnectionError: as `generations`.
+        """
+        return in_order(self.generations(requests))
+
+    def rate(self, requests: Sequence[RateRequest]) -> list[Rating]:
+        """Rate all requests' candidates, in order.
+
+        Raises:
+            ContextWindowError: as `ratings`.
+            ConnectionError: as `ratings`.
+        """
+        return in_order(self.ratings(requests))
+
+    def measure(self, requests: Sequence[LikelihoodRequest]) -> list[Likelihood]:
+        """Refused, as `likelihoods`.
+
+        Raises:
+            ValueError: for any request.
+        """
+        return in_order(self.likelihoods(requests))
+
+    def forget(self) -> None:
+        """Nothing: what a server keeps of prompts is its own affair."""
+
+    def generations(self, requests: Sequence[GenerateRequest]) -> Iterator[dict[int, Generation]]:
+        """Answer all requests and hand the answers out as they come, each under its request's index.
+
+        Raises:
+            ContextWindowError: if a prompt leaves fewer than 16 tokens (or the fewer asked for) for the answer by our
+                own estimate, or is too long by the server's word.
+            ConnectionError: if a call failed for another reason, and failed again in every further attempt.
+        """
+        bodies = [self._writing(request) for request in requests]
+        for i, reply in self.endpoint.replies(bodies):
+            yield {i: self._generation(requests[i], reply, bodies[i]["max_tokens"])}
+
+    def ratings(self, requests: Sequence[RateRequest]) -> Iterator[dict[int, Rating]]:
+        """Rate all requests' candidates, one call each, and hand ratings out once all their candidates are through.
+
+        A rating is the expected value of the scale under the probabilities of its labels, its coverage their sum, as
+        in `TransformersEngine`; but a label that is not among the 20 likeliest tokens counts as impossible (our
+        reading). Where none is, or the server gives no log-probabilities, there is no rating. What candidates share is
+        read, and counted, with every one of them.
+
+        Raises:
+            ContextWindowError: as `generations`.
+            ConnectionError: as `generations`.
+        """
+        yield from ({i: Rating(())} for i, request in enumerate(requests) if not request.candidates)
+        asked = [(i, k) for i, request in enumerate(requests) for k in range(len(request.candidates))]
+        found: list[dict[int, Reply]] = [{} for _ in requests]
+        for n, reply in self.endpoint.replies(
+            [self._judging(requests[i], requests[i].candidates[k]) for i, k in asked]
+        ):
+            i, k = asked[n]
+            found[i][k] = reply
+            if len(found[i]) == len(requests[i].candidates):
+                yield {i: self._rating(requests[i], [found[i][k] for k in sorted(found[i])])}
+
+    def likelihoods(self, requests: Sequence[LikelihoodRequest]) -> Iterator[dict[int, Likelihood]]:
+        """Refused: chat completions cannot score a given text.
+
+        Raises:
+            ValueError: for any request.
+        """
+        if requests:
+            raise ValueError(
+                f"agent {requests[0].agent!r}: expected a judge in this process for rating=likelihood, got one behind "
+                f"{self.endpoint.url}: use rating=verdict or rating=critique"
+            )
+        return iter(())
+
+    def _writing(self, request: GenerateRequest) -> dict[str, Any]:
+        drawn = request.decoding
+        extra = {} if drawn.repetition_penalty == 1 else {"repetition_penalty": drawn.repetition_penalty}
+        return {
+            **self._asking(request.messages, request.adapter, request.seed),
+            "max_tokens": self._allowance(request.messages, drawn.max_new_tokens),
+            "temperature": drawn.temperature,
+            "top_p": drawn.top_p,
+            "extra_body": {**self.extra_body, **extra},
+        }
+
+    def _judging(self, request: RateRequest, candidate: str) -> dict[str, Any]:
+        messages = request.about(candidate)
+        return {
+            **self._asking(messages, request.adapter, request.seed),
+            "max_tokens": self._allowance(messages, 1),
+            # Some servers give log-probabilities of what they draw from: at 1 they are the model's own.
+            "temperature": 1.0,
+            "top_p": 1.0,
+            "logprobs": True,
+            "top_logprobs": TOP_LOGPROBS,
+            "extra_body": self.extra_body,
+        }
+
+    def _asking(self, messages: Sequence[Message], adapter: str | None, seed: int) -> dict[str, Any]:
+        chat = [message._asdict() for message in messages]
+        return {"model": adapter or self.model, "messages": chat, "seed": seed}
+
+    def _allowance(self, messages: Sequence[Message], asked: int) -> int:
+        if self.context_window is None:
+            return asked
+        left = self.context_window - self._read(messages)
+        if left < min(asked, MIN_ANSWER):
+            raise ContextWindowError(
+                f"expected a prompt that fits a window of {self.context_window} tokens with its answer, got one of "
+                f"about {self.context_window - left} for {self.model}: shorten the question, lower memory_tokens or "
+                "raise context_window"
+            )
+        return min(asked, left)
+
+    def _read(self, messages: Sequence[Message]) -> int:
+        return sum(self.count_tokens(message.content) for message in messages)
+
+    def _generation(self, request: GenerateRequest, reply: Reply, allowance: int) -> Generation:
+        text, reason, asked = reply.text, reply.of_choice("finish_reason"), request.decoding
+        read, written = reply.tokens("prompt_tokens"), reply.tokens("completion_tokens")
+        notes = []
+        if allowance < asked.max_new_tokens:
+            notes.append(f"answer allowance shrunk from {asked.max_new_tokens} to {allowance} tokens to fit the window")
+        if reason not in {"stop", "length"}:
+            notes.append(f"the endpoint ended the answer with finish_reason {reason!r}")
+        if read is None or written is None:
+            notes.append("the endpoint said no usage: tokens are estimated")
+        return Generation(
+            text=text.strip(),
+            prompt_tokens=self._read(request.messages) if read is None else read,
+            completion_tokens=self.count_tokens(text) if written is None else written,
+            finish_reason="length" if reason == "length" else "stop",
+            notes=tuple(notes),
+            seconds=reply.seconds,
+        )
+
+    def _rating(self, request: RateRequest, replies: Sequence[Reply]) -> Rating:
+        verdicts = [_verdict(reply.of_choice("logprobs"), request.scale) for reply in replies]
+        read = [reply.tokens("prompt_tokens") for reply in replies]
+        estimated = [self._read(request.about(candidate)) for candidate in request.candidates]
+        counts = {
+            "the endpoint gave no log-probabilities, use rating=critique": sum(v is None for v in verdicts),
+            f"no label of the scale is among the {TOP_LOGPROBS} likeliest tokens": verdicts.count((None, 0.0)),
+            "the endpoint said no usage, tokens are estimated": read.count(None),
+        }
+        values, coverage = zip(*(verdict or (None, 0.0) for verdict in verdicts), strict=True)
+        return Rating(
+            values=values,
+            coverage=coverage,
+            prompt_tokens=sum(own if said is None else said for said, own in zip(read, estimated, strict=True)),
+            notes=tuple(f"{n} of {len(replies)} candidates: {what}" for what, n in counts.items() if n),
+            seconds=sum(reply.seconds for reply in replies),
+        )
+
+    def _check(self) -> None:
+        where = f"endpoint {self.endpoint.url}"
+        model: Any = self.model  # from YAML they may be anything
+        window: Any = self.context_window
+        if not isinstance(model, str) or not model.strip():
+            raise ValueError(f"{where}, model: expected the server's name of it, got {model!r}: see GET /models")
+        if window is not None and (not isinstance(window, int) or window < 1):
+            raise ValueError(
+                f"{where}, context_window: expected a number of tokens or null, got {window!r}: correct it"
+            )
+        if own := sorted(_OWN & set(self.extra_body)):
+            raise ValueError(f"{where}, extra_body: expected fields that no setting has, got {own}: leave them out")
+        try:
+            json.dumps(self.extra_body, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{where}, extra_body: expected JSON values, got {error}: correct it") from error
+
+
+def _verdict(logprobs: Any, scale: RatingScale) -> tuple[float | None, float] | None:
+    """Expected value of a scale and its labels' share of the probability; None without log-probabilities."""
+    content = getattr(logprobs, "content", None)
+    top = getattr(content[0], "top_logprobs", None) if content else None
+    if not top:
+        return None
+    worth = {label.strip(): value for label, value in zip(scale.labels, scale.values, strict=True)}
+    # Some vocabularies open a turn with a space in front of the label.
+    on_scale = [(math.exp(t.logprob), worth[t.token.strip()]) for t in top if t.token.strip() in worth]
+    coverage = sum(p for p, _ in on_scale)
+    if coverage == 0:
+        return None, 0.0
+    return max(-1.0, min(1.0, sum(p * v for p, v in on_scale) / coverage)), min(coverage, 1.0)
