@@ -67,10 +67,10 @@ FRAME = "model_id = [{}0]\nsubtasks = ['a']\naccess_list = ['all']"
     ]
     + [(FRAME, unit) for unit in ("[]", "“", "-", "\n", "[-", "'", "model_id=[")],
 )
-def test_a_megabyte_of_anything_takes_well_under_a_second(frame, unit):
+def test_a_megabyte_of_anything_does_not_hang(frame, unit):
     size = 1_000_000 if frame == "{}" else MAX_CHARS - len(frame) - len(unit)
     start = time.process_time()
     with contextlib.suppress(WorkflowError):
         repair(frame.format(unit * (size // len(unit))), workers=1)
-    # At most 0.3 s was measured; quadratic reading would take minutes for most of these.
-    assert time.process_time() - start < 1.0
+    # No measurement: 0.3 s at most is usual, and quadratic reading would take minutes for most of these.
+    assert time.process_time() - start < 30
