@@ -30,9 +30,8 @@ def law_text(data: Any) -> Markdown:
     names = {"p_g": "p_g", "k": "k", "beta": "beta", "t_opt": "peak in rounds"}
     parts = [f"{text} {_bounded(law['fit'][key], law['fit'][f'{key}_interval'])}" for key, text in names.items()]
     r_squared = law["fit"]["r_squared"]
-    return Markdown(
-        f"{', '.join(parts)}{'' if r_squared is None else f', R² {r_squared:.2f}'}.{notes}".replace("_", "\\_")
-    )
+    fit = ", ".join(parts).replace("_", "\\_")  # notes are escaped already
+    return Markdown(f"{fit}{'' if r_squared is None else f', R² {r_squared:.2f}'}.{notes}")
 
 
 def judging_table(found: Mapping[str, Any]) -> Markdown:
