@@ -112,6 +112,21 @@ def adapter_parameters(engine: TransformersEngine, name: str) -> dict[str, nn.Pa
     }
 
 
+def adapter_shape(engine: TransformersEngine, name: str) -> dict[str, Any]:
+    """Rank, alpha and targets of an adapter.
+
+    Args:
+        engine: what holds it.
+        name: the adapter.
+
+    Raises:
+        ValueError: if it is not loaded.
+    """
+    _known(engine, name)
+    config = engine.model.peft_config[name]
+    return {"rank": config.r, "alpha": config.lora_alpha, "targets": sorted(config.target_modules)}
+
+
 def save_adapter(engine: TransformersEngine, name: str, folder: str | Path, *, dtype: str | None = None) -> None:
     """Write an adapter as the folder that `load_backbone(adapters={name: folder})` reads.
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from nsed_torch.agents import Agent, Ensemble, ScriptedEngine, TransformersEngine, add_adapter, copy_adapter
-from nsed_torch.agents.adapters import save_adapter
+from nsed_torch.agents.adapters import adapter_shape, save_adapter
 from nsed_torch.benchmarks import GradedTasks, LoggedGrader
 from nsed_torch.conductor import Conductor, Executor
 from nsed_torch.conductor.cost import Speeds, training_cost
@@ -28,7 +28,8 @@ from nsed_torch.config import conf_dir, instantiate, plain_config, register
 from nsed_torch.evaluation.learning import plot_learning
 from nsed_torch.experiments.build import build_agents, build_ensemble, call_log, fetch_weights
 from nsed_torch.experiments.evaluate import own_device, this_shard
-from nsed_torch.records import CallLog, write_json
+from nsed_torch.records import CallLog, write_json, write_text
+from nsed_torch.training.adapter_card import conductor_card
 from nsed_torch.training.examples import Example
 from nsed_torch.training.fine_tuning import fine_tune, last_checkpoint, restore
 from nsed_torch.training.logs import FileLog
@@ -136,10 +137,12 @@ def conduct_train(
         "settings": plain_config(cfg),
         "tasks": dict(graded.identity),
         "backbone": dict(engine.identity(None)),
+        "adapter": {**adapter_shape(engine, ADAPTER), "start": cfg.adapter.start},
         "workers": [asdict(record) for record in conductor.executor.ensemble.records()],
         **_ends(lines),
     }
     write_json(folder / "metrics.json", metrics)
+    write_text(folder / "adapter" / "README.md", conductor_card(metrics, command=command))
     return metrics
 
 

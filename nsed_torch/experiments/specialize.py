@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from nsed_torch.agents import TransformersEngine, add_adapter, copy_adapter, save_adapter
+from nsed_torch.agents.adapters import adapter_shape
 from nsed_torch.benchmarks import GradedTasks, file_tasks, mixed_tasks, place, read_candidates, split
 from nsed_torch.config import conf_dir, instantiate, register
 from nsed_torch.deliberation import VerdictRating
@@ -93,7 +94,7 @@ def specialize(
         "data": learned.identity(),
         "examples": len(examples),
         "backbone": {**engine.identity(None), "repo": cfg.backbone.get("weights", {}).get("repo")},
-        "adapter": {**_shape(engine), "dtype": lora.dtype, "start": lora.start},
+        "adapter": {**adapter_shape(engine, ADAPTER), "dtype": lora.dtype, "start": lora.start},
         "training": {key: value for key, value in cfg.training.items() if key != "_target_"},
         "seconds": round(sum(step["seconds"] for step in steps), 1),
         "loss": fmean(step["loss"] for step in steps[-20:]),
@@ -180,11 +181,6 @@ def _before(learned: Lesson, engine: TransformersEngine, folder: Path, report: C
     scores = learned.scores(engine, None)
     write_json(path, {"of": identity, "scores": {name: list(values) for name, values in scores.items()}})
     return scores
-
-
-def _shape(engine: TransformersEngine) -> dict[str, Any]:
-    config = engine.model.peft_config[ADAPTER]
-    return {"rank": config.r, "alpha": config.lora_alpha, "targets": sorted(config.target_modules)}
 
 
 def _share(right: Sequence[bool]) -> list[float]:

@@ -1,9 +1,9 @@
-"""The model card of an adapter: what it learned, how well, how it was made, how to use it."""
+"""The model cards of adapters: what they learned, how well, how they were made, how to use them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-TEMPLATE = """---
+FRONT = """---
 library_name: peft
 license: apache-2.0
 base_model: {base}
@@ -11,7 +11,11 @@ tags:
 - nsed_torch
 - lora
 ---
+"""
 
+TEMPLATE = (
+    FRONT
+    + """
 # {name}
 
 A LoRA adapter of `{base}` (revision `{revision}`) that learned {learns}. Rank {rank}, alpha {alpha:g}, on {targets}.
@@ -31,6 +35,33 @@ Made by {steps} steps of {batch} examples, {seconds:.0f} seconds of training on 
 
 It {does}, in the prompts of `nsed_torch`; it is no assistant.
 """
+)
+
+CONDUCTOR = (
+    FRONT
+    + """
+# {name}
+
+A LoRA adapter of `{base}` that learned to write workflows: which worker of a numbered list does
+what, and who reads whom. Rank {rank}, alpha {alpha:g}, on {targets}.
+
+{start}
+
+| means of a step | first tenth | last tenth |
+| --- | --- | --- |
+{rows}
+
+Texts are drawn at temperature {temperature:g}, for questions that it learns from. What it is worth on others:
+`nsed evaluate methods=[conductor]`. Made by
+
+```sh
+{command}
+```
+
+It writes `model_id`, `subtasks` and `access_list` in the prompts of `nsed_torch`, at most {max_steps} steps; it is no
+assistant.
+"""
+)
 
 _ANSWERS = {
     "shares": "Shares of right answers, decoding greedily,",
@@ -64,6 +95,50 @@ def adapter_card(metrics: Mapping[str, Any], *, command: Sequence[str]) -> str:
         seconds=metrics["seconds"],
         command=" ".join(command),
     )
+
+
+def conductor_card(metrics: Mapping[str, Any], *, command: Sequence[str]) -> str:
+    """The card of a Conductor's adapter; Markdown with YAML front matter.
+
+    Args:
+        metrics: what `nsed conduct train` writes into `metrics.json`.
+        command: the verb and its overrides.
+    """
+    settings, backbone, adapter = metrics["settings"], metrics["backbone"], metrics["adapter"]
+    grpo, warm = settings["grpo"], settings["warm"]
+    begun = f"It began as `{adapter['start']}`." if adapter["start"] else "It began as a fresh adapter."
+    if warm["lessons"]:
+        shape = warm["training"]
+        told = f", a share of {warm['hinted']:g} of them with hints at whom to ask" if warm["hinted"] else ""
+        begun += (
+            f" Warm start: {shape['steps']} steps of {shape['batch']} random valid workflows, out of "
+            f"{warm['lessons']}{told}."
+        )
+    if metrics["steps"]:
+        begun += (
+            f" GRPO: {metrics['steps']} steps of {grpo['questions']} questions x {grpo['rollouts']} texts, rate "
+            f"{grpo['learning_rate']:g}, {metrics['seconds']:.0f} seconds on {backbone['device']}."
+        )
+    shown = {"parsed": "valid workflows", "right": "right answers", "steps": "steps of a workflow"}
+    return CONDUCTOR.format(
+        name=settings["conductor"]["name"],
+        base=backbone.get("repo") or backbone["name"],
+        rank=adapter["rank"],
+        alpha=adapter["alpha"],
+        targets=", ".join(adapter["targets"]),
+        start=begun,
+        rows="\n".join(
+            f"| {told} | {_known(metrics['first'][name])} | {_known(metrics['last'][name])} |"
+            for name, told in shown.items()
+        ),
+        temperature=grpo["temperature"],
+        max_steps=settings["max_steps"],
+        command=" ".join(command),
+    )
+
+
+def _known(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
 
 
 def _row(name: str, row: Mapping[str, Any]) -> str:

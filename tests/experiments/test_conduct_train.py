@@ -277,8 +277,24 @@ def test_a_warm_start_alone_is_an_adapter_too(nsed, small, tmp_path):
     assert read_json(tmp_path / "out/metrics.json")["steps"] == 0
     warm = load_file(tmp_path / "out/adapter/adapter_model.safetensors")
     assert any(value.any() for name, value in warm.items() if "lora_B" in name)
-    nsed.ok("conduct", "train", *small, "grpo.steps=1", "warm.lessons=0", "adapter.start=out/adapter", "output_dir=on")
+    card = (tmp_path / "out/adapter/README.md").read_text()
+    assert "2 steps of 2 random valid workflows, out of 4" in card
+    assert "GRPO" not in card
+    nsed.ok(
+        "conduct",
+        "train",
+        *small,
+        "grpo.steps=1",
+        "warm.lessons=0",
+        "adapter.start=out/adapter",
+        "adapter.rank=4",
+        "output_dir=on",
+    )
     assert (tmp_path / "on/learning.png").is_file()
+    card = (tmp_path / "on/adapter/README.md").read_text()
+    assert "It began as `out/adapter`. GRPO: 1 steps of 2 questions x 2 texts" in card
+    assert "Rank 2," in card
+    assert "warm start" not in card.lower()
 
 
 @pytest.mark.parametrize("scale", ["small", "cluster"])
