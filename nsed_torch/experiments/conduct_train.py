@@ -210,7 +210,7 @@ def _warm_start(
 ) -> None:
     """Teach the language by valid workflows at random, as an adapter learns from any replies."""
     warm = cfg.warm
-    hints: Any = OmegaConf.to_container(warm.hints, resolve=True)
+    hints: Any = warm.hints and OmegaConf.to_container(warm.hints, resolve=True)
     lessons = workflow_lessons(
         conductor,
         graded.tasks[: warm.lessons],
