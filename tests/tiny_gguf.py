@@ -1,30 +1,16 @@
 """A random Llama of a few kilobytes, as transformers and as a GGUF."""
 
 import gguf
-import torch
+from tiny_models import tiny_model
 
 WIDTH, HEADS, LAYERS, WORDS = 64, 2, 2, ["<s>", "</s>", "a", "b", "ab", "Ġ", "1", "7"]
 
 
 def tiny_llama(**options):
     """A random Llama of two layers."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(WORDS),
-        hidden_size=WIDTH,
-        intermediate_size=2 * WIDTH,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        num_key_value_heads=HEADS,
-        max_position_embeddings=128,
-        tie_word_embeddings=False,
-        bos_token_id=0,
-        eos_token_id=1,
-        **options,
-    )
-    return LlamaForCausalLM(config).eval()
+    shape = {"hidden_size": WIDTH, "intermediate_size": 2 * WIDTH, "num_hidden_layers": LAYERS}
+    shape |= {"num_attention_heads": HEADS, "num_key_value_heads": HEADS, "max_position_embeddings": 128}
+    return tiny_model(len(WORDS), bos_token_id=0, eos_token_id=1, **shape, **options).eval()
 
 
 def gguf_names(layers):

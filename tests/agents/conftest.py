@@ -1,19 +1,35 @@
 """A language model and an encoder small enough to check every number twice, saved and loaded like real ones."""
 
+import os
 import re
+import shutil
+import subprocess
+import threading
 import warnings
 from contextlib import contextmanager
 
 import pytest
 import torch
+from endpoint_server import Server, echo
+from local_server import serving
+from packaged_weights import model_folder, write_wheel
+from recording_team import AGENTS, Recording
+from tiny_models import CHAT, tiny_model, tiny_tokenizer
 
-from nsed_torch.agents import Decoding, GenerateRequest, Message, RateRequest, Weights, load_backbone, load_encoder
-
-TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+from nsed_torch.agents import (
+    Decoding,
+    Ensemble,
+    GenerateRequest,
+    Message,
+    RateRequest,
+    Weights,
+    load_backbone,
+    load_encoder,
 )
+from nsed_torch.agents.weights import PackagedWeights
+
 WINDOW = 512
+RUN = subprocess.run
 
 
 @contextmanager
@@ -24,48 +40,25 @@ def peft_behind_transformers():
         yield
 
 
-def byte_tokenizer(template=TEMPLATE):
-    """One token a byte, and three control tokens."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
+def byte_tokenizer(template=CHAT):
+    """One token a byte, and four more."""
+    from tokenizers import AddedToken
 
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    raw = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(letters)}, merges=[]))
-    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    raw.decoder = decoders.ByteLevel()
-    raw.add_special_tokens([AddedToken(t, special=True) for t in ("<|endoftext|>", "<|im_start|>", "<|im_end|>")])
-    raw.add_tokens([AddedToken("<think>", special=False)])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<|im_end|>", bos_token="<|endoftext|>")
-    tokenizer.chat_template = template
+    control = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+    tokenizer = tiny_tokenizer(template, special=control, bos_token="<|endoftext|>")
+    tokenizer.add_tokens([AddedToken("<think>", special=False)])
     return tokenizer
 
 
 def write_tiny(folder, family="llama"):
     """A random model whose logits are far enough from each other to be told apart in float32."""
-    from transformers import Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig, LlamaForCausalLM
-
     tokenizer = byte_tokenizer()
-    shape = {
-        "vocab_size": len(tokenizer),
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": WINDOW,
-        "initializer_range": 0.3,
-        "tie_word_embeddings": False,
-        "pad_token_id": None,
-        "bos_token_id": tokenizer.bos_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
-    }
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        if family == "llama":
-            model = LlamaForCausalLM(LlamaConfig(**shape))
-        else:
-            sliding = {"sliding_window": 16, "layer_types": ["sliding_attention", "full_attention"], "head_dim": 8}
-            model = Gemma3ForCausalLM(Gemma3TextConfig(**shape, **sliding))
+    shape = {"max_position_embeddings": WINDOW, "initializer_range": 0.3, "tie_word_embeddings": False}
+    if family == "gemma3":
+        family = "gemma3_text"
+        shape |= {"sliding_window": 16, "layer_types": ["sliding_attention", "full_attention"], "head_dim": 8}
+    ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    model = tiny_model(len(tokenizer), family, **shape, **ends)
     # What authors may put beside their weights: more stop tokens, so that rows end early, and a repetition penalty,
     # which would count padding.
     model.generation_config.eos_token_id = [tokenizer.eos_token_id, *range(240, 256)]
@@ -207,3 +200,64 @@ def judge():
         return RateRequest(agent, (Message("system", "Be fair."), Message("user", text)), tuple(candidates), **rest)
 
     return build
+
+
+@pytest.fixture
+def engines():
+    return {"one": Recording("one", max_batch=2), "two": Recording("two", max_batch=3)}
+
+
+@pytest.fixture
+def ensemble(engines):
+    return Ensemble(engines, AGENTS)
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """An endpoint that echoes until told otherwise."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with serving(Server) as served:
+        served.script, served.bodies, served.heads, served.lock = echo, [], [], threading.Lock()
+        served.flying = served.most = 0
+        served.url = f"http://127.0.0.1:{served.server_port}/v1"
+        yield served
+
+
+@pytest.fixture
+def closed_world(tmp_path, monkeypatch):
+    """An empty Hugging Face cache, no Hub, a package index of one folder, a cache of our own."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hf"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
+    monkeypatch.setenv("NSED_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def quick_pip(tmp_path, monkeypatch):
+    """Copy from the index in place of the call to pip, which takes a second; two tests ask for the real one."""
+
+    def run(command, **options):
+        if command[1:4] != ["-m", "pip", "download"]:
+            return RUN(command, **options)
+        name, _, version = command[-1].partition("==")
+        wheel = tmp_path / "index" / f"{name}-{version}-py3-none-any.whl"
+        shutil.copy(wheel, command[command.index("--dest") + 1])
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+
+
+@pytest.fixture
+def real_pip(quick_pip, monkeypatch):
+    monkeypatch.setattr(subprocess, "run", RUN)
+
+
+@pytest.fixture
+def packaged(tmp_path):
+    files = {f"tiny/model/{f.name}": f.read_bytes() for f in model_folder(tmp_path / "source").iterdir()}
+    files |= {"tiny/__init__.py": b"raise SystemExit", "tiny/model/pytorch_model.bin": b"pickle"}
+    return PackagedWeights([write_wheel(tmp_path / "index", "tiny", files)], ["tiny/model"])

@@ -1,78 +1,13 @@
-import importlib.metadata
 from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recording_team import AGENTS, Recording, weigh
 
-from nsed_torch.agents import (
-    Agent,
-    Decoding,
-    Ensemble,
-    Generation,
-    Likelihood,
-    LikelihoodRequest,
-    Message,
-    Rating,
-    RatingScale,
-    ScriptedEngine,
-)
-from nsed_torch.records import CallLog, Usage, call_key
-
-
-class Recording(ScriptedEngine):
-    """Remembers its batches; fails on the one that asks `fatal`."""
-
-    def __init__(self, name="scripted", max_batch=32, fatal=None):
-        super().__init__(lambda r: f"{name}/{r.agent}/{r.messages[-1].content}", rate_by_length, name=name)
-        self.max_batch, self.fatal, self.revision, self.batches = max_batch, fatal, 1, []
-
-    def identity(self, adapter):
-        if adapter not in {None, "poet"}:
-            raise ValueError(f"expected a loaded adapter, got {adapter!r}")
-        return {"name": self.name, "adapter": adapter, "revision": self.revision}
-
-    def generate(self, requests):
-        self._record(requests)
-        return super().generate(requests)
-
-    def rate(self, requests):
-        self._record(requests)
-        return super().rate(requests)
-
-    def measure(self, requests):
-        self._record(requests)
-        return super().measure(requests)
-
-    def _record(self, requests):
-        asked = [request.messages[-1].content for request in requests]
-        if self.fatal in asked:
-            raise RuntimeError("out of memory")
-        self.batches.append(asked)
-
-
-def rate_by_length(request, candidate):
-    return None if candidate == "?" else len(candidate) / 10
-
-
-AGENTS = [Agent("a", "one"), Agent("b", "one", adapter="poet"), Agent("c", "two")]
-
-
-def weigh(*texts, agent="a", **rest):
-    """A request for likelihoods, of the chat that `judge` rates."""
-    chat = Message("system", "Be fair."), Message("user", "Rate.")
-    return LikelihoodRequest(agent, chat, texts, **rest)
-
-
-@pytest.fixture
-def engines():
-    return {"one": Recording("one", max_batch=2), "two": Recording("two", max_batch=3)}
-
-
-@pytest.fixture
-def ensemble(engines):
-    return Ensemble(engines, AGENTS)
+from nsed_torch.agents import Agent, Decoding, Ensemble, Generation, Likelihood, Rating
+from nsed_torch.records import CallLog, Usage
 
 
 def test_answers_come_in_the_order_of_the_requests_from_each_agents_backbone(ensemble, engines, ask):
@@ -135,18 +70,6 @@ def test_notes_and_coverage_survive_the_log(judge):
         assert ensemble.rate([judge(["x"])]) == [Rating((0.1 + 0.2,), (1 / 3,), 7, ("a note",))]
 
 
-def test_equal_requests_are_asked_once(ensemble, engines, ask):
-    got = ensemble.generate([ask("q"), ask("p"), ask("q"), ask("q")])
-    assert engines["one"].batches == [["q", "p"]]
-    assert got[0] == got[2] == got[3] != got[1]
-
-
-def test_writing_and_rating_the_same_chat_are_two_calls(ensemble, engines, ask, judge):
-    ensemble.generate([ask("Rate.", system="Be fair.")])
-    ensemble.rate([judge([])])
-    assert engines["one"].batches == [["Rate."], ["Rate."]]
-
-
 def test_what_a_failed_batch_follows_is_kept(ask):
     log = CallLog(None)
     requests = [ask(f"q{i}") for i in range(5)]
@@ -176,86 +99,6 @@ def test_progress_rises_to_the_total_whatever_is_cached(ask, asked, max_batch, k
     assert {t for _, t in reports} == {total}
     assert (done[0], done[-1]) == (len(set(asked[:known])), total)
     assert done == sorted(set(done))
-
-
-def changed(request):
-    """The request with each of its fields changed in turn."""
-    system, user = request.messages
-    yield from (
-        replace(request, seed=1),
-        replace(request, adapter="poet"),
-        replace(request, template="abcd"),
-        replace(request, agent="b"),
-        replace(request, agent="c"),
-        replace(request, messages=(system, Message("user", user.content + " "))),
-        replace(request, messages=(Message("user", system.content), user)),
-        replace(request, messages=(user,)),
-    )
-
-
-def calls(ensemble):
-    return len(ensemble.call_log)
-
-
-def test_any_change_of_a_request_to_write_is_another_call(ensemble, ask):
-    base = ask("q", system="s")
-    variants = list(changed(base))
-    for field, value in (("max_new_tokens", 13), ("temperature", 0.8), ("top_p", 0.5), ("repetition_penalty", 1.1)):
-        variants.append(replace(base, decoding=replace(base.decoding, **{field: value})))
-    ensemble.generate([base, *variants])
-    assert calls(ensemble) == 1 + len(variants)
-
-
-def test_any_change_of_a_request_to_rate_is_another_call(ensemble, judge):
-    base = judge(["x", "y"])
-    variants = [*changed(base), replace(base, candidates=("y", "x")), replace(base, candidates=("x",))]
-    variants.append(replace(base, scale=RatingScale(("N", "Y"), (-1, 1))))
-    variants.append(replace(base, scale=RatingScale(("N", "Y"), (-1, 0.5))))
-    ensemble.rate([base, *variants])
-    assert calls(ensemble) == 1 + len(variants)
-
-
-def test_any_change_of_a_request_to_measure_is_another_call(ensemble):
-    base = weigh("x", "y")
-    system, user = base.messages
-    variants = [replace(base, **{name: value}) for name, value in (("template", "abcd"), ("agent", "b"))]
-    variants += [replace(base, adapter="poet"), replace(base, texts=("y", "x")), replace(base, texts=("x",))]
-    variants += [replace(base, messages=(user,)), replace(base, messages=(system, Message("user", "Rate. ")))]
-    ensemble.measure([base, *variants])
-    assert calls(ensemble) == 1 + len(variants)
-
-
-def test_calls_have_the_keys_that_logs_of_other_versions_know(ensemble, ask, judge):
-    """Kind, package version, identity and the request's own fields, by name, and nothing else."""
-    version = importlib.metadata.version("nsed_torch")
-    identity = {"name": "one", "adapter": None, "revision": 1}
-    chat = [["system", "Be fair."], ["user", "Rate."]]
-    rest = {"agent": "a", "messages": chat, "adapter": None, "template": ""}
-    decoding = {"max_new_tokens": 12, "temperature": 0.7, "top_p": 0.95, "repetition_penalty": 1.0}
-    scale = {"labels": list("0123456789"), "values": list(RatingScale().values)}
-    ensemble.generate([ask("Rate.", system="Be fair.")])
-    ensemble.rate([judge(["x"])])
-    ensemble.measure([weigh("x")])
-    keys = [
-        call_key(kind=kind, version=version, identity=identity, request={**rest, **fields})
-        for kind, fields in (
-            ("generate", {"decoding": decoding, "seed": 0}),
-            ("rate", {"candidates": ["x"], "scale": scale, "seed": 0}),
-            ("likelihood", {"texts": ["x"]}),
-        )
-    ]
-    assert list(ensemble.call_log.get(keys)) == keys
-    assert calls(ensemble) == 3
-
-
-def test_a_change_of_the_model_or_the_package_is_another_call(ensemble, engines, ask, monkeypatch):
-    ensemble.generate([ask("q")])
-    engines["one"].revision = 2
-    ensemble.generate([ask("q")])
-    assert calls(ensemble) == 2
-    monkeypatch.setattr("importlib.metadata.version", lambda package: "99")
-    ensemble.generate([ask("q")])
-    assert calls(ensemble) == 3
 
 
 def test_usage_is_priced_per_million_tokens():

@@ -1,23 +1,16 @@
-import hashlib
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import threading
-import zipfile
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import save_file
+from packaged_weights import COMMIT, REPO, model_folder, names, write_wheel
 
 from nsed_torch.agents.weights import (
     ChecksumError,
@@ -29,80 +22,11 @@ from nsed_torch.agents.weights import (
     resolve,
 )
 
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-REPO = "owner/tiny"
-RUN = subprocess.run
-
-
-def model_folder(folder, value=1.0):
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text('{"model_type": "llama"}')
-    save_file({"w": torch.full((3,), value)}, folder / "model.safetensors")
-    return folder
-
-
-def write_wheel(folder, name, content):
-    """A wheel that pip accepts; the pinned form of it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{name}-1.0-py3-none-any.whl"
-    meta = f"{name}-1.0.dist-info"
-    with zipfile.ZipFile(file, "w") as opened:
-        for path, data in content.items():
-            opened.writestr(path, data)
-        opened.writestr(
-            f"{meta}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\nRequires-Dist: absent\n"
-        )
-        opened.writestr(f"{meta}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        opened.writestr(f"{meta}/RECORD", "")
-    return Wheel(f"{name}==1.0", hashlib.sha256(file.read_bytes()).hexdigest())
-
-
-@pytest.fixture(autouse=True)
-def closed_world(tmp_path, monkeypatch):
-    """An empty Hugging Face cache, no Hub, a package index of one folder, a cache of our own."""
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hf"))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
-    monkeypatch.setenv("NSED_CACHE", str(tmp_path / "cache"))
-
-
-@pytest.fixture(autouse=True)
-def quick_pip(tmp_path, monkeypatch):
-    """Copy from the index in place of the call to pip, which takes a second; two tests ask for the real one."""
-
-    def run(command, **options):
-        if command[1:4] != ["-m", "pip", "download"]:
-            return RUN(command, **options)
-        name, _, version = command[-1].partition("==")
-        wheel = tmp_path / "index" / f"{name}-{version}-py3-none-any.whl"
-        shutil.copy(wheel, command[command.index("--dest") + 1])
-        return subprocess.CompletedProcess(command, 0, "", "")
-
-    monkeypatch.setattr(subprocess, "run", run)
-
-
-@pytest.fixture
-def real_pip(quick_pip, monkeypatch):
-    monkeypatch.setattr(subprocess, "run", RUN)
-
-
-@pytest.fixture
-def packaged(tmp_path):
-    files = {f"tiny/model/{f.name}": f.read_bytes() for f in model_folder(tmp_path / "source").iterdir()}
-    files |= {"tiny/__init__.py": b"raise SystemExit", "tiny/model/pytorch_model.bin": b"pickle"}
-    return PackagedWeights([write_wheel(tmp_path / "index", "tiny", files)], ["tiny/model"])
+pytestmark = pytest.mark.usefixtures("closed_world", "quick_pip")
 
 
 def hugging_face_cache(tmp_path):
     return model_folder(tmp_path / "hf" / "models--owner--tiny" / "snapshots" / COMMIT, value=2.0)
-
-
-def names(folder):
-    return sorted(item.relative_to(folder).as_posix() for item in folder.rglob("*"))
 
 
 # --- order ----------------------------------------------------------------------------------------------------------
@@ -169,114 +93,6 @@ def test_another_source_never_reuses_the_folder(tmp_path, packaged):
     second = resolve(Weights("tiny", package=PackagedWeights([other], ["m"])))
     assert first.folder != second.folder
     assert first.revision != second.revision
-
-
-# --- the Hub, spoken by a server of our own ---------------------------------------------------------------------------
-
-
-class Hub(BaseHTTPRequestHandler):
-    """The few answers of a Hub that a download needs."""
-
-    gated = False
-    files: ClassVar[dict[str, bytes]] = {}
-    asked: ClassVar[list[str]] = []
-
-    def answer(self, status, body=b"", **headers):
-        self.send_response(status)
-        for key, value in {"Content-Length": str(len(body)), "X-Repo-Commit": COMMIT, **headers}.items():
-            self.send_header(key.replace("_", "-"), value)
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body)
-
-    def do_GET(self):
-        path = self.path.split("?")[0]
-        if self.gated:
-            self.answer(403, X_Error_Code="GatedRepo", X_Error_Message="Access is restricted.")
-        elif path.startswith(f"/api/models/{REPO}/revision/"):
-            self.answer(200, json.dumps({"id": REPO, "sha": COMMIT, "siblings": []}).encode())
-        elif path.startswith(f"/api/models/{REPO}/tree/"):
-            tree = [{"type": "file", "path": n, "size": len(b), "oid": n} for n, b in self.files.items()]
-            self.answer(200, json.dumps(tree).encode(), Content_Type="application/json")
-        elif (name := path.rpartition(f"/{COMMIT}/")[2]) in self.files:
-            self.asked.append(name)
-            body = self.files[name]
-            self.answer(200, body, ETag=f'"{hashlib.sha1(body).hexdigest()}"')
-        else:
-            self.answer(404, X_Error_Code="EntryNotFound")
-
-    do_HEAD = do_GET
-
-    def log_message(self, *args):
-        pass
-
-
-@pytest.fixture
-def hub(tmp_path, monkeypatch):
-    from huggingface_hub import constants
-
-    kind = type("ThisHub", (Hub,), {"asked": [], "files": {}})
-    for file in model_folder(tmp_path / "upstream", value=4.0).iterdir():
-        kind.files[file.name] = file.read_bytes()
-    kind.files |= {"1_Pooling/config.json": b"{}", "pytorch_model.bin": b"pickle", "modeling.py": b"raise SystemExit"}
-    server = ThreadingHTTPServer(("127.0.0.1", 0), kind)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    endpoint = f"http://127.0.0.1:{server.server_port}"
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "ENDPOINT", endpoint)
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", endpoint + "/{repo_id}/resolve/{revision}/{filename}")
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    yield kind
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def test_the_hub_serves_data_only_and_comes_before_packages(hub, packaged, capfd):
-    weights = Weights("tiny", repo=REPO, revision=COMMIT, package=packaged)
-    said = []
-    found = resolve(weights, report=said.append)
-    assert (found.source, found.revision) == ("hub", COMMIT)
-    assert [n for n in names(found.folder) if n != "1_Pooling"] == [
-        "1_Pooling/config.json",
-        "config.json",
-        "model.safetensors",
-    ]
-    assert set(hub.asked) == {"1_Pooling/config.json", "config.json", "model.safetensors"}
-    assert said == ["weights tiny: downloading owner/tiny from the Hugging Face Hub"]
-    assert capfd.readouterr().err == ""
-    hub.asked.clear()
-    assert resolve(weights, offline=True) == found
-    assert hub.asked == []
-
-
-def test_what_was_unpacked_earlier_stays_when_the_hub_is_back(hub, packaged):
-    weights = Weights("tiny", repo=REPO, revision=COMMIT, package=packaged)
-    hub.gated = True
-    first = resolve(weights)
-    hub.gated = False
-    assert first.source == "package"
-    assert resolve(weights) == first
-
-
-def test_a_gated_repo_falls_through_to_its_package_and_else_names_the_license(hub, packaged):
-    hub.gated = True
-    said = []
-    assert (
-        resolve(Weights("tiny", repo=REPO, revision=COMMIT, package=packaged), report=said.append).source == "package"
-    )
-    assert said[0].startswith("weights tiny: Hugging Face Hub: owner/tiny is gated: accept its license on its Hub page")
-    with pytest.raises(WeightsNotFoundError, match=r"gated: accept its license .* `hf auth login`") as error:
-        resolve(Weights("tiny", repo=REPO, revision=COMMIT))
-    assert "\n" not in str(error.value)
-
-
-def test_a_repo_of_pickles_is_refused(hub):
-    del hub.files["model.safetensors"]
-    with pytest.raises(WeightsNotFoundError, match=r"owner/tiny has no complete safetensors model"):
-        resolve(Weights("tiny", repo=REPO, revision=COMMIT))
-    assert "pytorch_model.bin" not in hub.asked
 
 
 # --- faults ---------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Programs: found in texts, compared, and graded; whatever they try, only right answers pass."""
+"""Programs are graded; whatever they try, only right answers pass."""
 
 import dataclasses
 import gzip
@@ -9,17 +9,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from sandboxed import SANDBOX, TASK, grade, usable
 
-from nsed_torch.benchmarks.programs import Case, ProgramGrader, same_text, same_value
+from nsed_torch.benchmarks.programs import Case, ProgramGrader
 from nsed_torch.benchmarks.sandbox import Sandbox
 from nsed_torch.records import Task, Verdict
 
-SANDBOX = Sandbox(seconds=3, memory_mb=512, processes=8, file_mb=4, output_kb=64)
 HASTY = dataclasses.replace(SANDBOX, seconds=0.3)  # for what has to be stopped
-usable = pytest.mark.skipif(bool(SANDBOX.why), reason=SANDBOX.why or "usable")
-TASK = Task("?", "t")
 
 DOUBLE = Case("stdin", "2\n1\n4\n", "2\n8\n")
 ADD = Case("call", '[1, 2]\n{"a": 3}', "[1, 2, 3]", entry="join")
@@ -34,11 +30,6 @@ RIGHT = {
     NEXT: "def after(n): return n + 1",
 }
 KINDS = pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.kind)
-
-
-def grade(code, *cases, sandbox=SANDBOX, **settings):
-    (verdict,) = ProgramGrader({"t": cases}, sandbox, **settings).grade([(TASK, code)])
-    return verdict
 
 
 @usable
@@ -178,96 +169,6 @@ def test_no_trick_passes(case, trick):
 
 
 @usable
-def test_names_of_python_are_the_tests_own_unless_they_are_tested():
-    same = Case(
-        "asserts", code="assert tuple(after(1)) == tuple([2])\nassert math.isclose(after(1)[0], 2)", entry="after"
-    )
-    forged = "tuple = lambda x: 0\nclass math:\n  isclose = lambda *a: True\ndef after(n): return [5]"
-    assert grade(forged, same) is Verdict.WRONG
-    assert grade("def after(n): return [n + 1]", same) is Verdict.RIGHT
-    summed = Case("asserts", code="assert sum(10, 15) == 6", entry="sum")
-    assert grade("def sum(a, b): return 6", summed) is Verdict.RIGHT
-    helped = Case("asserts", code="def check(f):\n  assert helper(f(1)) == 4\ncheck(after)", entry="after")
-    assert grade("def helper(n): return 2 * n\ndef after(n): return n + 1", helped) is Verdict.RIGHT
-
-
-@usable
-def test_plain_data_comes_back_as_it_was():
-    code = """
-import copy
-values = [None, True, 3, 10**30, 2.5, float('inf'), 1j, 'a\\ud800', b'x', (1, [2]), {1, 2}, frozenset('a')]
-values.append({(1, 2): {'k': []}})
-for value in values:
-    got = same(copy.deepcopy(value))
-    assert got == value and type(got) is type(value), (got, value)
-assert list(stream(3)) == [0, 1, 2] and next(stream(1)) == 0
-assert same(value=7) == 7
-try: fail()
-except ZeroDivisionError as error: assert str(error) == 'x'
-else: assert False
-"""
-    program = (
-        "def same(value): return value\ndef stream(n): yield from range(n)\ndef fail(): raise ZeroDivisionError('x')"
-    )
-    assert grade(program, Case("asserts", code=code)) is Verdict.RIGHT
-    assert (
-        grade(
-            "import collections\ndef f(x): return collections.Counter(x)",
-            Case("asserts", code="assert f('aab') == {'a': 2, 'b': 1}"),
-        )
-        is Verdict.RIGHT
-    )
-    assert (
-        grade("import numpy as np\ndef f(x): return np.array([x, 2]).sum()", Case("asserts", code="assert f(1) == 3"))
-        is Verdict.RIGHT
-    )
-
-
-@usable
-def test_objects_of_the_programs_are_built_and_read_from_afar():
-    setup = "root = Node(1)\nroot.left = Node(2)\nroot.left.left = Node(3)"
-    program = (
-        "class Node:\n  def __init__(self, v): self.v, self.left = v, None\n  def depth(self): return height(self)\n"
-    )
-    program += "def height(n): return 1 + height(n.left) if n else 0"
-    case = Case("asserts", input=setup, code="assert height(root) == 3 and root.left.v == 2 and root.depth() == 3")
-    assert grade(program, case) is Verdict.RIGHT
-    assert grade(program.replace("1 +", "2 +"), case) is Verdict.WRONG
-    assert grade(program, Case("asserts", code="height(lambda: 1)")) is Verdict.RUNTIME_ERROR
-
-
-@usable
-def test_calls_find_what_starter_code_assumes_and_may_print():
-    code = """
-print('noise')
-class Solution:
-  def f(self, x: Optional[List[int]]) -> Deque:
-    print(deque(x), math.inf, pow(2, 5, 7))
-    return sorted(Counter(x).items()), heapq.nsmallest(1, x), bisect.bisect_left(x, 2), gcd(4, 6), cache(abs)(-2)
-"""
-    assert grade(code, Case("call", "[1, 2]", "[[[1, 1], [2, 1]], [1], 1, 2, 2]", entry="f")) is Verdict.RIGHT
-    assert grade("def f(x): return x", Case("call", '"a"', '"a"', entry="f")) is Verdict.RIGHT
-    assert (
-        grade(
-            "import numpy as np\ndef f(x): return np.int64(x), np.arange(2)",
-            Case("call", "5", "[5, [0, 1]]", entry="f"),
-        )
-        is Verdict.RIGHT
-    )
-    deep = "def f(n): return 0 if n == 0 else 1 + f(n - 1)"
-    assert grade(deep, Case("call", "20000", "20000", entry="f")) is Verdict.RIGHT
-    assert grade("print(len(str(7**9000)))\nexit()", Case("stdin", "", "7606")) is Verdict.RIGHT
-
-
-@usable
-def test_a_program_is_run_as_main_and_only_then():
-    code = "import dataclasses, threading\n@dataclasses.dataclass\nclass A:\n  x: int = 1\ndef main(): print(A())\n"
-    code += "if __name__ == '__main__': threading.Thread(target=main).start()\ndef f(): return __name__"
-    assert grade(code, Case("stdin", "", "A(x=1)")) is Verdict.RIGHT
-    assert grade(code, Case("call", "", '"program"', entry="f")) is Verdict.RIGHT
-
-
-@usable
 def test_a_prefix_is_put_before_what_does_not_define_the_entry():
     prompt = 'from math import tau\n\ndef after(n):\n    """The next one."""\n'
     settings = {"prefix": {"t": prompt}}
@@ -310,143 +211,6 @@ def test_identity_is_json():
     assert json.loads(json.dumps(identity)) == identity
     assert identity["tolerance"] == 0
     assert identity["sandbox"]["seconds"] == 10
-
-
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
-        ("Here:\n```python\nx = 1\n```\nor\n```py\nx = 2\n```\nrun it:\n```bash\nls\n```", "x = 2\n"),
-        ("```\nx = 1\n```\n```\nx = 2\n```", "x = 2\n"),
-        ("```Python\nx = 1\n```\n```\noutput: 3\n```", "x = 1\n"),
-        ("```python3 title=a\nx = 1\n", "x = 1\n"),
-        ("1. so\n   ```python\n   if x:\n       y\n   ```", "if x:\n    y\n"),
-        ("```python\n    return 1\n```", "    return 1\n"),
-        ("```python\nx = 1\n```\n```python\n\n```", "x = 1\n"),
-        ("```java\nint x = 1;\n```", None),
-        ("print(1)", "print(1)"),
-        ("\nimport sys\nx = 3\n", "import sys\nx = 3"),
-        ("def f(x):\n    return x", "def f(x):\n    return x"),
-        ("42", None),
-        ("yes", None),
-        ("'a text'", None),
-        ("The answer is x = 1.", None),
-        ("x + 1", None),
-        ("# nothing", None),
-        ("", None),
-        ("(" * 5000, None),
-    ],
-)
-def test_programs_are_found_in_texts(text, code):
-    assert ProgramGrader({}).extract(TASK, text) == code
-
-
-def test_a_text_may_continue_the_prefix():
-    grader = ProgramGrader({}, prefix={"t": 'def f(x):\n    """Doc."""\n'})
-    assert grader.extract(Task("?", "t~3"), "    return x") == "    return x"
-    assert grader.extract(TASK, "  42") is None
-    assert grader.extract(Task("?", "u"), "    return x") is None
-
-
-@given(st.text(alphabet="`\npython x=1 ", max_size=60))
-def test_any_text_is_read(text):
-    code = ProgramGrader({}).extract(TASK, text)
-    assert code is None or code.strip()
-
-
-def test_layout_comments_and_quotes_make_no_other_program():
-    grader = ProgramGrader({})
-    answers = [
-        "x = 1",
-        "x=1  # one",
-        "x = 'a'",
-        None,
-        'x = "a"',
-        "x = (",
-        "x = ( ",
-        "def f():\n  return 1",
-        "def f(): return 1",
-    ]
-    assert grader.classes(TASK, answers) == [0, 0, 1, -1, 1, 2, 3, 4, 4]
-    assert grader.classes(TASK, ["'\\d'", "(" * 9999 + ")" * 9999, "x\0", "-" * 99999 + "1"]) == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize(
-    ("printed", "expected", "same"),
-    [
-        ("1 2\n3\n", "1 2\n3", True),
-        ("1  2 \n3 \n\n", "1 2\n3", True),
-        ("1 2 3", "1 2\n3", False),
-        ("1\n\n3", "1\n3", False),
-        ("", "", True),
-        ("", "0", False),
-        ("YES", "Yes", False),
-        ("3.0", "3", True),
-        ("3", "3.0", True),
-        ("0.1", "0.10000000001", True),
-        ("0.1", "0.1000001", False),
-        ("1000000000.4", "1000000000.5", True),
-        ("1000000001", "1000000000", False),
-        ("2.9999999999", "3", False),
-        ("2.9999999999", "3.0", True),
-        ("010", "10", False),
-        ("nan", "nan", True),
-        ("nan", "1.0", False),
-        ("1e-7", "0.0000001", True),
-        ("1e999", "1.0", False),
-        ("-0.0", "0.0", True),
-        ("1_0", "10", False),
-        ("٣", "3", False),
-        ("1/2", "0.5", False),
-    ],
-)
-def test_outputs_are_compared_word_by_word(printed, expected, same):
-    assert same_text(printed, expected, 1e-9) is same
-
-
-def test_no_tolerance_asks_for_equal_numbers():
-    assert same_text("0.50", "0.5", 0)
-    assert not same_text("0.1", "0.10000000001", 0)
-    assert not same_value(0.1, 0.10000000001, 0)
-
-
-@given(
-    st.lists(
-        st.lists(st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from("ab"), min_size=1),
-        min_size=1,
-    )
-)
-def test_outputs_equal_themselves_in_any_layout(rows):
-    plain = "\n".join(" ".join(map(str, row)) for row in rows)
-    wide = "\n".join("  ".join(map(str, row)) + " \t" for row in rows) + "\n\n"
-    assert same_text(wide, plain, 0)
-    assert same_text(plain, wide, 1e-9)
-    assert not same_text(plain + "\nmore", plain, 1e-9)
-
-
-@given(st.integers(), st.integers())
-@example(10**17, 10**17 + 1)
-def test_integers_are_never_near_enough(one, other):
-    assert same_text(str(one), str(other), 1e-9) == (one == other)
-    assert same_value(one, other, 1e-9) == (one == other)
-
-
-@pytest.mark.parametrize(
-    ("result", "expected", "same"),
-    [
-        ([1, [2.0]], [1, [2]], True),
-        ([1, 2], [1, 2, 3], False),
-        ({"a": 0.1}, {"a": 0.1 + 1e-12}, True),
-        ({"a": 1}, {"b": 1}, False),
-        (None, None, True),
-        (None, 0, False),
-        ("1", 1, False),
-        ([], "", False),
-        (10**400, 0.5, False),
-        (float("nan"), 0.5, False),
-    ],
-)
-def test_values_are_compared_as_json(result, expected, same):
-    assert same_value(result, expected, 1e-9) is same
 
 
 # What LiveCodeBench's own harness recorded for real programs of one model: {code, passed, metadata.error_code}.

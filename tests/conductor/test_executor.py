@@ -3,7 +3,6 @@
 from collections import Counter
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_workers import (
@@ -20,6 +19,7 @@ from scripted_workers import (
     flow,
     with_council,
 )
+from tiny_models import save_tiny, tiny_tokenizer
 
 from nsed_torch.agents import (
     Agent,
@@ -214,38 +214,13 @@ def test_agents_that_only_judge_are_no_workers():
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
     """A random Llama of two layers that knows bytes and whose chats must alternate, as Gemma's."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    raw = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(letters)}, merges=[]))
-    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    raw.decoder = decoders.ByteLevel()
-    raw.add_special_tokens([AddedToken("<|im_end|>", special=True)])
-    fast = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<|im_end|>")
-    fast.chat_template = (
+    template = (
         "{% for m in messages %}{% if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}"
         "{{ raise_exception('roles must alternate') }}{% endif %}{{ m['role'] }}: {{ m['content'] }}<|im_end|>"
         "{% endfor %}assistant:"
     )
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        config = LlamaConfig(
-            vocab_size=len(fast),
-            hidden_size=32,
-            intermediate_size=64,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            max_position_embeddings=1024,
-            initializer_range=0.3,
-            tie_word_embeddings=False,
-            eos_token_id=fast.eos_token_id,
-        )
-        model = LlamaForCausalLM(config)
-    folder = tmp_path_factory.mktemp("tiny")
-    model.save_pretrained(folder)
-    fast.save_pretrained(folder)
+    shape = {"max_position_embeddings": 1024, "initializer_range": 0.3}
+    folder = save_tiny(tmp_path_factory.mktemp("tiny"), tiny_tokenizer(template), **shape)
     return load_backbone(Weights("tiny", path=str(folder)), dtype="float32", device="cpu")
 
 

@@ -4,48 +4,20 @@ import json
 from types import SimpleNamespace
 
 import pytest
-import torch
+from tiny_models import save_tiny, tiny_tokenizer
 
 from nsed_torch.cli import main
 from nsed_torch.records import read_json
-
-TEMPLATE = (
-    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory):
     """A folder with a random Llama of two layers that knows ASCII; Yes and No are one token each."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-
     words = [*map(chr, range(33, 127)), "Ġ", "Ċ", "Ye", "Yes", "No"]  # Ġ and Ċ: how byte level writes blank and break
     merges = [("Y", "e"), ("Ye", "s"), ("N", "o")]
-    tokenizer = Tokenizer(models.BPE(vocab={word: i for i, word in enumerate(words)}, merges=merges))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>", bos_token="<|im_start|>")
-    fast.chat_template = TEMPLATE
-    torch.manual_seed(0)
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=len(fast),
-            hidden_size=32,
-            intermediate_size=64,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            max_position_embeddings=8192,
-            bos_token_id=fast.bos_token_id,
-            eos_token_id=fast.eos_token_id,
-        )
-    )
-    folder = tmp_path_factory.mktemp("tiny")
-    model.save_pretrained(folder)
-    fast.save_pretrained(folder)
-    return folder
+    tokenizer = tiny_tokenizer(words=words, merges=merges, bos_token="<|im_start|>")
+    bos = tokenizer.bos_token_id
+    return save_tiny(tmp_path_factory.mktemp("tiny"), tokenizer, max_position_embeddings=8192, bos_token_id=bos)
 
 
 @pytest.fixture

@@ -76,7 +76,7 @@ def test_a_dry_run_tells_the_cost_and_asks_no_model(nsed, questions, monkeypatch
 
 def test_a_sweep_names_folders_by_their_settings_and_skips_what_is_complete(nsed, questions, monkeypatch):
     monkeypatch.setattr(evaluated, "draw_plots", lambda *_: None)  # seconds a run
-    words = [*nsed.tiny, *questions, "limit=2", "methods=[deliberation]", "output_dir=sweep"]
+    words = [*nsed.tiny, *questions, "limit=1", "methods=[deliberation]", "output_dir=sweep"]
     out = nsed.ok("evaluate", "-m", *words, "rounds=1,2")
     jobs = sorted(path.parent.name for path in (nsed.folder / "sweep").glob("*/results.json"))
     assert len(jobs) == 2

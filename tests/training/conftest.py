@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from tiny_models import save_tiny, tiny_tokenizer
 
 from nsed_torch.agents import Agent, Ensemble, Prompts, RatingScale, Weights, add_adapter, load_backbone
 from nsed_torch.benchmarks import RecordedAnswers
@@ -12,10 +13,6 @@ from nsed_torch.deliberation import VerdictRating
 from nsed_torch.records import Task
 from nsed_torch.training.judges import JudgeTrainer, give_adapters
 
-CHAT = (
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 PROMPT = (
     "{% block system %}s{% endblock %}{% block user %}{{ question }} {{ persona }}{% endblock %}"
     "{% block candidate %}{{ text }}{% endblock %}"
@@ -26,35 +23,9 @@ TARGETS = ("q_proj", "v_proj", "o_proj", "down_proj")
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory):
     """A random Llama of two layers with a token a byte."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    raw = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(letters)}, merges=[]))
-    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    raw.decoder = decoders.ByteLevel()
-    raw.add_special_tokens([AddedToken(t, special=True) for t in ("<|im_start|>", "<|im_end|>")])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<|im_end|>")
-    tokenizer.chat_template = CHAT
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=512,
-        initializer_range=0.2,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=None,
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = LlamaForCausalLM(config)
-    folder = tmp_path_factory.mktemp("model")
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    tokenizer = tiny_tokenizer(special=("<|im_start|>", "<|im_end|>"))
+    shape = {"hidden_size": 64, "max_position_embeddings": 512, "initializer_range": 0.2}
+    return save_tiny(tmp_path_factory.mktemp("model"), tokenizer, **shape)
 
 
 @pytest.fixture

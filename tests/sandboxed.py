@@ -1,0 +1,17 @@
+"""Programs graded in a sandbox of small bounds, and the mark of tests that need one."""
+
+import pytest
+
+from nsed_torch.benchmarks.programs import ProgramGrader
+from nsed_torch.benchmarks.sandbox import Sandbox
+from nsed_torch.records import Task
+
+SANDBOX = Sandbox(seconds=3, memory_mb=512, processes=8, file_mb=4, output_kb=64)
+usable = pytest.mark.skipif(bool(SANDBOX.why), reason=SANDBOX.why or "usable")
+TASK = Task("?", "t")
+
+
+def grade(code, *cases, sandbox=SANDBOX, **settings):
+    """The verdict on one program."""
+    (verdict,) = ProgramGrader({"t": cases}, sandbox, **settings).grade([(TASK, code)])
+    return verdict

@@ -1,0 +1,38 @@
+"""Cells worth saving."""
+
+import torch
+
+from nsed_torch.nn import VOTES, Calibration, ConsensusCell, ForgetGate, Reliability
+
+DIM, POOL = 4, 5
+NAMES = tuple("abcde")
+
+
+def cell_of(vote="quadratic", gate="learned", calibration=False, features=False, dtype=torch.float64, seed=0):
+    """A cell whose every parameter has left its start."""
+    g = torch.Generator().manual_seed(seed)
+    phi = torch.randn(POOL, 3, generator=g, dtype=torch.float64) if features else None
+    cell = ConsensusCell(
+        DIM,
+        POOL,
+        slots=3,
+        vote=VOTES[vote](),
+        gate=ForgetGate(gate, leak=0.7, dim=DIM),
+        reliability=Reliability(POOL, DIM, features=phi, rank=2),
+        calibration=Calibration(POOL) if calibration else None,
+    ).to(dtype)
+    with torch.no_grad():
+        for p in cell.parameters():
+            p.add_((torch.randn(p.shape, generator=g) * 0.3).to(dtype))
+    return cell
+
+
+class OwnVote(VOTES["linear"]):
+    """Another's."""
+
+
+def with_part(name, part):
+    """A cell with another part."""
+    cell = cell_of()
+    setattr(cell, name, part)
+    return cell

@@ -1,0 +1,48 @@
+"""Random language models of a few kilobytes and their tokenizers, to be saved and loaded like real ones."""
+
+import torch
+
+CHAT = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def tiny_tokenizer(template=CHAT, *, special=(), words=None, merges=(), **roles):
+    """One token a byte, or the words given, and control tokens; <|im_end|> ends a text."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = words or sorted(pre_tokenizers.ByteLevel.alphabet())
+    raw = Tokenizer(models.BPE(vocab={word: i for i, word in enumerate(words)}, merges=list(merges)))
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    raw.decoder = decoders.ByteLevel()
+    raw.add_special_tokens([AddedToken(token, special=True) for token in special])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<|im_end|>", **roles)
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+def tiny_model(vocab_size, family="llama", *, attention=None, **options):
+    """A random model of two layers, the same each time; options are those of its family's config."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    shape = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "pad_token_id": None,
+    }
+    config = AutoConfig.for_model(family, vocab_size=vocab_size, **{**shape, **options})
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return AutoModelForCausalLM.from_config(config, attn_implementation=attention)
+
+
+def save_tiny(folder, tokenizer, **options):
+    """Save a tiny model that ends where its tokenizer does, and the tokenizer."""
+    tiny_model(len(tokenizer), eos_token_id=tokenizer.eos_token_id, **options).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
