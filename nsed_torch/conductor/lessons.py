@@ -51,10 +51,10 @@ def workflow_lessons(
 ) -> list[Lesson]:
     """A lesson a task: what the Conductor is asked with a pool drawn for it, and a random workflow for that pool.
 
-    It teaches the language, not what to do with it: length, workers, access and subtasks are drawn without a look at
-    the question, so that reinforcement finds all of them among the first texts. First steps read nothing, later ones
-    everything or nothing; no two subtasks of a workflow are equal. Published: nothing on a warm start; all of it is
-    ours.
+    Each reply thinks first (`thought`). It teaches the language, not what to do with it: length, workers, access and
+    subtasks are drawn without a look at the question, so that reinforcement finds all of them among the first texts.
+    First steps read nothing, later ones everything or nothing; no two subtasks of a workflow are equal. Published:
+    nothing on a warm start; all of it is ours.
 
     With hints it teaches some routing as well: in a share of the lessons every worker is one of those that `hints`
     names for the task's stratum, as far as the pool has any. What a Conductor then knows it was told; say so beside
@@ -81,8 +81,23 @@ def workflow_lessons(
         told = known.get((strata or {}).get(task.id, ""), ()) if draw.random() < hinted else ()
         workers = [i for i, name in enumerate(pool) if name in told] or list(range(len(pool)))
         flow = random_workflow(draw, workers, conductor.executor.max_steps)
-        lessons.append(Lesson(conductor.request(task, pool).messages, flow.render()))
+        said = [conductor.descriptions.get(name, "") for name in pool]
+        lessons.append(Lesson(conductor.request(task, pool).messages, thought(flow, said) + flow.render()))
     return lessons
+
+
+def thought(flow: Workflow, descriptions: Sequence[str]) -> str:
+    """A line a step: what its worker is good at, in the pool's own words, then the number.
+
+    Whom to ask is then a choice of words, which a small model can make by the question, whatever numbers a pool has;
+    the number is looked up. Without it two runs of SmolLM2-135M learned to write one number always (ours).
+
+    Args:
+        flow: its workers are described.
+        descriptions: of the pool, by number; workers without one take no line.
+    """
+    lines = [f"{descriptions[s.worker]}: model {s.worker}\n" for s in flow.steps if descriptions[s.worker]]
+    return "".join(lines)
 
 
 def random_workflow(draw: random.Random, workers: Sequence[int], max_steps: int) -> Workflow:

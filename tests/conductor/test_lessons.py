@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scripted_conductor import TASKS, TWO, conductor
 from scripted_workers import NAMES
 
+from nsed_torch.agents import call_seed
 from nsed_torch.conductor import Pools, Topology, check, parse
 from nsed_torch.conductor.lessons import random_workflow, workflow_lessons
 from nsed_torch.conductor.reward import near_duplicates
@@ -45,6 +46,20 @@ def test_a_lesson_is_what_the_conductor_will_be_asked():
         parse(lesson.reply, workers=2)
     assert workflow_lessons(conducts, TASKS) == workflow_lessons(conducts, TASKS)
     assert workflow_lessons(conducts, TASKS[1:]) == workflow_lessons(conducts, TASKS)[1:]
+
+
+def test_a_reply_names_its_workers_in_the_words_of_the_pool_before_it_numbers_them():
+    conducts, _ = conductor(TWO, pools=Pools("permuted"))
+    conducts.descriptions = {NAMES[0]: "adds", NAMES[1]: "", NAMES[2]: "counts [cows]"}
+    told = set()
+    for task, lesson in zip(MANY, workflow_lessons(conducts, MANY), strict=True):
+        pool = conducts.pools(conducts.executor.workers, task, call_seed(0, "lessons"))
+        flow = parse(lesson.reply, workers=3)
+        said = lesson.reply.removesuffix(flow.render()).splitlines()
+        asked = [(step.worker, conducts.descriptions[pool[step.worker]]) for step in flow.steps]
+        assert said == [f"{words}: model {number}" for number, words in asked if words]
+        told.update(said)
+    assert told == {f"{words}: model {i}" for words in ("adds", "counts [cows]") for i in range(3)}
 
 
 def test_hints_are_heeded_in_their_share_where_the_pool_has_one():
