@@ -46,13 +46,8 @@ A LoRA adapter of `{base}` that learned to write workflows: which worker of a nu
 what, and who reads whom. Rank {rank}, alpha {alpha:g}, on {targets}.
 
 {start}
-
-| means of a step | first tenth | last tenth |
-| --- | --- | --- |
-{rows}
-
-Texts are drawn at temperature {temperature:g}, for questions that it learns from. What it is worth on others:
-`nsed evaluate methods=[conductor]`. Made by
+{learned}
+What it is worth on questions that it did not learn from: `nsed evaluate methods=[conductor]`. Made by
 
 ```sh
 {command}
@@ -62,6 +57,12 @@ It writes `model_id`, `subtasks` and `access_list` in the prompts of `nsed_torch
 assistant.
 """
 )
+
+LEARNED = """
+| means of a step, texts at temperature {temperature:g} | first tenth | last tenth |
+| --- | --- | --- |
+{rows}
+"""
 
 _ANSWERS = {
     "shares": "Shares of right answers, decoding greedily,",
@@ -114,12 +115,18 @@ def conductor_card(metrics: Mapping[str, Any], *, command: Sequence[str]) -> str
             f" Warm start: {shape['steps']} steps of {shape['batch']} random valid workflows, out of "
             f"{warm['lessons']}{told}."
         )
+    learned = ""
     if metrics["steps"]:
+        shown = {"parsed": "valid workflows", "right": "right answers", "steps": "steps of a workflow"}
+        rows = "\n".join(
+            f"| {told} | {_known(metrics['first'][name])} | {_known(metrics['last'][name])} |"
+            for name, told in shown.items()
+        )
+        learned = LEARNED.format(temperature=grpo["temperature"], rows=rows)
         begun += (
             f" GRPO: {metrics['steps']} steps of {grpo['questions']} questions x {grpo['rollouts']} texts, rate "
             f"{grpo['learning_rate']:g}, {metrics['seconds']:.0f} seconds on {backbone['device']}."
         )
-    shown = {"parsed": "valid workflows", "right": "right answers", "steps": "steps of a workflow"}
     return CONDUCTOR.format(
         name=settings["conductor"]["name"],
         base=backbone.get("repo") or backbone["name"],
@@ -127,11 +134,7 @@ def conductor_card(metrics: Mapping[str, Any], *, command: Sequence[str]) -> str
         alpha=adapter["alpha"],
         targets=", ".join(adapter["targets"]),
         start=begun,
-        rows="\n".join(
-            f"| {told} | {_known(metrics['first'][name])} | {_known(metrics['last'][name])} |"
-            for name, told in shown.items()
-        ),
-        temperature=grpo["temperature"],
+        learned=learned,
         max_steps=settings["max_steps"],
         command=" ".join(command),
     )

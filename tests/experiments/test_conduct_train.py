@@ -280,6 +280,7 @@ def test_a_warm_start_alone_is_an_adapter_too(nsed, small, tmp_path):
     card = (tmp_path / "out/adapter/README.md").read_text()
     assert "2 steps of 2 random valid workflows, out of 4" in card
     assert "GRPO" not in card
+    assert "tenth" not in card
     nsed.ok(
         "conduct",
         "train",
@@ -294,6 +295,7 @@ def test_a_warm_start_alone_is_an_adapter_too(nsed, small, tmp_path):
     card = (tmp_path / "on/adapter/README.md").read_text()
     assert "It began as `out/adapter`. GRPO: 1 steps of 2 questions x 2 texts" in card
     assert "Rank 2," in card
+    assert "| valid workflows | 0.000 | 0.000 |" in card
     assert "warm start" not in card.lower()
 
 
