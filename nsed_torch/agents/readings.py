@@ -48,12 +48,13 @@ def log_likelihoods(
     """
     totals = torch.cat([part.float().logsumexp(dim=-1) for part in logits.split(CHUNK)])
     ends = logits[:, list(stop_ids)].float().logsumexp(dim=-1)
-    means = []
-    for places, (ids, start) in zip(rows, turns, strict=True):
-        *before, last = places
-        said = torch.cat([logits[before, ids[start:]].float(), ends[last, None]])
-        means.append((said - totals[list(places)]).mean())
-    return torch.stack(means)
+    # One look at the logits for all texts: each would cost a gradient of all vocabularies.
+    before = [place for places in rows for place in places[:-1]]
+    written = [token for ids, start in turns for token in ids[start:]]
+    said = (logits[before, written].float() - totals[before]).split([len(places) - 1 for places in rows])
+    last = [places[-1] for places in rows]
+    closed = ends[last] - totals[last]
+    return torch.stack([torch.cat([own, end[None]]).mean() for own, end in zip(said, closed, strict=True)])
 
 
 def rating(

@@ -92,9 +92,17 @@ def sample(
     mass = shifted.div_(torch.where(greedy, 1.0, temperature)[:, None]).exp_()
     top, order = mass.topk(min(NUCLEUS_GUESS, logits.shape[1]), dim=-1)
     whole = mass.sum(dim=-1, keepdim=True)
-    drawn = invert(top / whole, order, top_p, uniform)
+    share = top / whole
+    drawn = invert(share, order, top_p, uniform)
+    held = share.cumsum(dim=-1)
+    short = (share.sum(dim=-1) < top_p) & ~greedy
+    # Of everything, the likeliest tokens are mostly enough: a draw that falls among them needs no order of the others.
+    among = short & (top_p >= 1) & (uniform < held[:, -1])
+    if bool(among.any()):
+        rank = (held[among] > uniform[among, None]).int().argmax(dim=-1)
+        drawn[among] = order[among].gather(1, rank[:, None])[:, 0]
+    short &= ~among
     # The two ways may order equal tokens differently: a row takes the second because of itself, not of a neighbour.
-    short = ((top / whole).sum(dim=-1) < top_p) & ~greedy
     if bool(short.any()):
         everything = (mass[short] / whole[short]).sort(dim=-1, descending=True)
         drawn[short] = invert(everything.values, everything.indices, top_p[short], uniform[short])

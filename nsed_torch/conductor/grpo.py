@@ -8,12 +8,16 @@ one without signal does. A group's deviation is that of a sample (n - 1), and 1e
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from nsed_torch.agents import TransformersEngine
 from nsed_torch.agents.decode_loop import Job
+
+CHUNK = 64
+"""Places whose vocabularies are looked at together."""
 
 
 def log_probabilities(
@@ -43,17 +47,32 @@ def log_probabilities(
     rows: list[list[int]] = [own[seen].tolist() for own, seen in zip(tokens, mask, strict=True)]
     starts = [len(row) - int(seen[-kept:].sum()) for row, seen in zip(rows, mask, strict=True)]
     logits, places = engine.follow(rows, [adapter] * len(rows), [start - 1 for start in starts])
-    logs = (logits.float() / temperature).log_softmax(dim=-1)
-    chances = -(logs.detach().exp() * logs.detach()).sum(dim=-1)
-    # The last place of a text has nothing behind it.
-    said = [
-        logs[own[:-1], row[start:]] if own[:-1] else logs.new_zeros(0)
-        for own, row, start in zip(places, rows, starts, strict=True)
-    ]
-    stood = [chances[own[:-1]] for own in places]
-    whole = [*said, logs.new_zeros(kept)], [*stood, logs.new_zeros(kept)]  # the last one sets the width
+    totals, chances = _normalizers(logits, temperature)
+    # The last place of a text has nothing behind it. One look at the logits for all texts: each would cost a gradient
+    # of all vocabularies.
+    before = [place for own in places for place in own[:-1]]
+    tokens_said = [token for row, start in zip(rows, starts, strict=True) for token in row[start:]]
+    sizes = [len(own) - 1 for own in places]
+    said = (logits[before, tokens_said].float() / temperature - totals[before]).split(sizes)
+    stood = chances[before].split(sizes)
+    width = totals.new_zeros(kept)  # the last one sets it
+    whole = [*said, width], [*stood, width]
     found, entropies = (pad_sequence(parts, batch_first=True)[:-1] for parts in whole)
     return found, entropies
+
+
+def _normalizers(
+    logits: Float[Tensor, "place token"], temperature: float
+) -> tuple[Float[Tensor, " place"], Float[Tensor, " place"]]:
+    """`log sum exp(z / T)` of every place, and the entropy without gradients; few vocabularies in float32 at a time."""
+    totals, entropies = [], []
+    for part in logits.split(CHUNK):
+        scaled = part.float() / temperature
+        total = scaled.logsumexp(dim=-1)
+        with torch.no_grad():
+            entropies.append(total - ((scaled - total[:, None]).exp() * scaled).sum(dim=-1))
+        totals.append(total)
+    return torch.cat(totals), torch.cat(entropies)
 
 
 def grpo_trainer(

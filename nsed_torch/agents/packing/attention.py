@@ -1,6 +1,6 @@
 """Attention over packed tokens: every token of a pass stands in one row, and a plan says who sees whom."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -110,11 +110,10 @@ class ForestPlan:
         # The columns of a pass are the kept tokens that its roots use, then its own tokens.
         self._kept = sorted({place for node in forest.nodes for place in node.root.kept})
         order = {place: i for i, place in enumerate(self._kept)}
-        self._seen = [
-            [order[place] for place in node.root.kept] + [len(order) + place for place in node.places]
-            for node in forest.nodes
-        ]
-        self._columns = [self._index(columns) for columns in self._seen]
+        self._roots = [[order[place] for place in node.root.kept] for node in forest.nodes]
+        self._sizes = [len(self._kept), *map(len, forest.nodes)]
+        number = {node.start: i for i, node in enumerate(forest.nodes, 1)}
+        self._lines = [[number[above.start] for above in (*node.ancestors, node)] for node in forest.nodes]
         self._masks: dict[tuple[int, int, int | None], Tensor] = {}
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, shape: Shape) -> Tensor:
@@ -124,24 +123,33 @@ class ForestPlan:
             old = self.prefixes.read(layer, torch.tensor(self._kept, device=self.device))
             keys, values = (torch.cat([a[None], b], dim=2) for a, b in zip(old, (key, value), strict=True))
         if self.slots is not None:
-            for node, columns in zip(self.forest.nodes, self._columns, strict=True):
+            for node, seen in zip(self.forest.nodes, self._seen(keys, values), strict=True):
                 for sequence in node.ending:
-                    self.slots.fill(layer, self.rows[sequence], keys[0][:, columns], values[0][:, columns])
+                    self.slots.fill(layer, self.rows[sequence], seen[0][0], seen[1][0])
         if self.kept is not None:
             self.prefixes.store(layer, self.kept, key[0], value[0])
         if self.dense:
             return attention(query, keys, values, self._whole(keys.shape[2], shape.window), shape)
+        asked = query.split(self._sizes[1:], dim=2)
         parts = [
-            attention(
-                query[:, :, node.start : node.stop],
-                keys[:, :, columns],
-                values[:, :, columns],
-                self._mask(node, shape.window),
-                shape,
-            )
-            for node, columns in zip(self.forest.nodes, self._columns, strict=True)
+            attention(own, *seen, self._mask(node, shape.window), shape)
+            for node, own, seen in zip(self.forest.nodes, asked, self._seen(keys, values), strict=True)
         ]
         return torch.cat(parts, dim=2)
+
+    def _seen(self, keys: Tensor, values: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """For every node, the keys and the values that it sees.
+
+        Nodes are joined, not indexed: backwards, to index is to fill a tensor of all columns for every node.
+        """
+        split = [tensor.split(self._sizes, dim=2) for tensor in (keys, values)]
+        for root, line in zip(self._roots, self._lines, strict=True):
+            kept = [self._index(root)] if root else []
+            own, said = (
+                torch.cat([*(pieces[0][:, :, columns] for columns in kept), *(pieces[i] for i in line)], dim=2)
+                for pieces in split
+            )
+            yield own, said
 
     def _mask(self, node: Node, window: int | None) -> Tensor | None:
         """What a node's tokens see of the columns it sees; None if that is all up to themselves."""
@@ -158,7 +166,8 @@ class ForestPlan:
         known = len(self.forest.tokens), width, window
         if known not in self._masks:
             mask = torch.zeros(len(self.forest.tokens), width, dtype=torch.bool)
-            for node, columns in zip(self.forest.nodes, self._seen, strict=True):
+            for node, root in zip(self.forest.nodes, self._roots, strict=True):
+                columns = root + [len(self._kept) + place for place in node.places]
                 positions = torch.arange(node.first, node.first + len(node))
                 mask[node.start : node.stop, columns] = visible(positions, len(columns), window)
             self._masks[known] = mask.to(self.device)
