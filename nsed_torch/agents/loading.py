@@ -1,5 +1,6 @@
 """Building engines and encoders from weights on disk."""
 
+import logging
 from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
@@ -68,6 +69,7 @@ def load_backbone(
         use_safetensors=True,
     )
     model.requires_grad_(False)
+    _keep_order(model)
     identity = {
         "name": weights.name,
         "revision": found.revision,
@@ -117,10 +119,22 @@ def native_dtype() -> torch.dtype:
 
 def quiet_transformers() -> None:
     """Keep progress bars and advice of the Hugging Face stack out of the user's terminal."""
-    from transformers.utils import logging  # noqa: PLC0415
+    from transformers.utils import logging as transformers_logging  # noqa: PLC0415
 
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it asks for kernels that are not used here
+
+
+def _keep_order(model: Any) -> None:
+    """Keep 4-bit weights as they were loaded.
+
+    On CPUs that multiply in bfloat16 bitsandbytes puts them into another order when they are first used; then no
+    gradient passes through them, and layers narrower than a block of weights fail.
+    """
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
 
 
 def _quantization_config(quantization: str, dtype: torch.dtype) -> Any:

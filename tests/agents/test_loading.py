@@ -26,6 +26,17 @@ def test_quantized_weights_write_and_rate_close_to_the_full_ones(load_tiny, tiny
     assert got.values != full.values
 
 
+def test_four_bit_weights_keep_their_order_on_a_cpu_that_multiplies_in_bfloat16(load_tiny, monkeypatch):
+    """There bitsandbytes packs them for a product without a gradient, which layers as narrow as these fail."""
+    monkeypatch.setattr("bitsandbytes.nn.modules.has_avx512bf16", lambda: True)
+    engine = load_tiny(quantization="nf4")
+    embedded = engine.model.get_input_embeddings()(torch.tensor([[3, 4, 5]])).requires_grad_()
+    with torch.no_grad():
+        engine.model(inputs_embeds=embedded)
+    engine.model(inputs_embeds=embedded).logits.sum().backward()
+    assert embedded.grad.abs().sum() > 0
+
+
 @pytest.mark.parametrize("quantization", ["nf4", "int8"])
 def test_adapters_sit_on_quantized_weights(load_tiny, adapter_folders, judge, quantization):
     engine = load_tiny(quantization=quantization, adapters=adapter_folders)
