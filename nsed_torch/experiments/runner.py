@@ -100,10 +100,14 @@ class Runner:
                 while waiting or running:
                     unfinished = {step.name for step in waiting} | set(running.values())
                     ready = [step for step in waiting if unfinished.isdisjoint(step.needs)]
+                    due = []
                     for step in ready[: self.jobs - len(running)]:
                         waiting.remove(step)
-                        if self._is_due(step, places[step.name]):
+                        due.append(self._is_due(step, places[step.name]))
+                        if due[-1]:
                             running[pool.submit(self._run, step, lock)] = step.name
+                    if not all(due):
+                        continue  # what is complete already takes no place
                     for done in wait(running, return_when=FIRST_COMPLETED).done if running else ():
                         del running[done]
                         done.result()

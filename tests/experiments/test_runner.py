@@ -132,15 +132,18 @@ def test_a_folder_that_hydra_would_not_read_as_one_text_is_refused():
         Runner(CHAIN, module.Path("runs/a,b"))
 
 
-# A step with meet=MINE,OTHER leaves a mark and waits for the other's, so that only steps that run together end.
+# A step with meet=MINE,OTHER leaves a mark and waits for the other's, so that only steps that run together succeed.
 MEETING = """
 import pathlib, sys, time
 for word in sys.orig_argv:
     if word.startswith("meet="):
         mine, other = word.removeprefix("meet=").split(",")
         pathlib.Path(mine).touch()
-        while not pathlib.Path(other).exists():
+        last = time.monotonic() + 60
+        while not pathlib.Path(other).exists() and time.monotonic() < last:
             time.sleep(0.01)
+        if not pathlib.Path(other).exists():
+            sys.exit("nobody came")
 """
 
 
@@ -157,6 +160,12 @@ def test_steps_that_do_not_need_each_other_run_together(study, meeting, tmp_path
     assert sorted(capfd.readouterr().out.splitlines(keepends=True)) == [f"a: {said}", f"after: {said}", f"b: {said}"]
     assert (tmp_path / "out/b/step.log").read_text() == f"$ nsed --version meet=b,a output_dir=out/b\n{said}"
     assert study(steps, jobs=2) == []
+
+
+def test_what_is_complete_takes_no_place_beside_those_that_run(study, meeting):
+    first, meet = step("first"), [step("a", "meet=a,b"), step("b", "meet=b,a", needs=("first",))]
+    study([first])
+    assert study([first, *meet], jobs=2) == ["a", "b"]
 
 
 def test_what_runs_beside_a_failing_step_ends_and_nothing_begins(study, meeting, tmp_path, monkeypatch):
