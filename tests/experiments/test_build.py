@@ -1,12 +1,14 @@
 """From a composed config to built parts."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+import nsed_torch
 from nsed_torch.agents import Agent, Decoding, HashedEncoder
 from nsed_torch.config import conf_dir, register
 from nsed_torch.deliberation import Broker, CritiqueRating, LikelihoodRating, VerdictRating
@@ -108,6 +110,18 @@ def test_the_experts_name_adapters_of_the_package():
     engine.adapters = {"nobody": "experts:nobody"}
     with pytest.raises(ValueError, match=r"nobody.: expected adapter_model\.safetensors in .*/experts/nobody: "):
         build_ensemble(config)
+
+
+def test_the_shipped_conductor_speaks_for_itself_and_fits_the_package():
+    register()
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        config = compose("conduct", overrides=["conductor=experts"])
+    adapters = config.ensemble.engines.smollm2.adapters
+    assert adapters[config.conductor.adapter] == "experts:conductor"
+    assert config.conductor.backbone == "smollm2"
+    assert config.conductor.name not in {agent.name for agent in build_agents(config.ensemble)}
+    weights = Path(nsed_torch.__file__).parent / "experts/conductor/adapter_model.safetensors"
+    assert 0 < weights.stat().st_size <= 3_000_000
 
 
 def test_roles_come_as_a_list():
