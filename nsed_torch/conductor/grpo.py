@@ -15,9 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from nsed_torch.agents import TransformersEngine
 from nsed_torch.agents.decode_loop import Job
-
-CHUNK = 64
-"""Places whose vocabularies are looked at together."""
+from nsed_torch.agents.readings import CHUNK
 
 
 def log_probabilities(

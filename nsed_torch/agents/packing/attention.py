@@ -122,18 +122,19 @@ class ForestPlan:
         if self._kept:
             old = self.prefixes.read(layer, torch.tensor(self._kept, device=self.device))
             keys, values = (torch.cat([a[None], b], dim=2) for a, b in zip(old, (key, value), strict=True))
+        seen = [] if self.dense and self.slots is None else list(self._seen(keys, values))
         if self.slots is not None:
-            for node, seen in zip(self.forest.nodes, self._seen(keys, values), strict=True):
+            for node, (own, said) in zip(self.forest.nodes, seen, strict=True):
                 for sequence in node.ending:
-                    self.slots.fill(layer, self.rows[sequence], seen[0][0], seen[1][0])
+                    self.slots.fill(layer, self.rows[sequence], own[0], said[0])
         if self.kept is not None:
             self.prefixes.store(layer, self.kept, key[0], value[0])
         if self.dense:
             return attention(query, keys, values, self._whole(keys.shape[2], shape.window), shape)
         asked = query.split(self._sizes[1:], dim=2)
         parts = [
-            attention(own, *seen, self._mask(node, shape.window), shape)
-            for node, own, seen in zip(self.forest.nodes, asked, self._seen(keys, values), strict=True)
+            attention(own, *columns, self._mask(node, shape.window), shape)
+            for node, own, columns in zip(self.forest.nodes, asked, seen, strict=True)
         ]
         return torch.cat(parts, dim=2)
 
