@@ -188,7 +188,7 @@ class Ensemble(nn.Module):
         progress: Progress | None,
     ) -> list[R]:
         """Look every request up, ask the engines for what is missing, and commit what is done as soon as it is."""
-        keys = [self._key(kind, request) for request in requests]
+        keys = self._keys(kind, requests)
         found = {key: _loaded(result, value) for key, value in self.call_log.get(keys).items()}
         # Equal requests have equal keys and are asked once.
         missing = {key: request for key, request in zip(keys, requests, strict=True) if key not in found}
@@ -209,10 +209,15 @@ class Ensemble(nn.Module):
             if isinstance(engine, SchedulingEngine):
                 engine.forget()
 
-    def _key(self, kind: str, request: GenerateRequest | RateRequest | LikelihoodRequest) -> str:
-        identity = self.engine(self.agent(request.agent)).identity(request.adapter)
+    def _keys(self, kind: str, requests: Sequence[GenerateRequest | RateRequest | LikelihoodRequest]) -> list[str]:
+        """The call log's keys; an adapter that learns is hashed once, not for every request."""
         version = importlib.metadata.version("nsed_torch")
-        return call_key(kind=kind, version=version, identity=dict(identity), request=dataclasses.asdict(request))
+        places = [(self.agent(request.agent).backbone, request.adapter) for request in requests]
+        identities = {place: dict(self.engines[place[0]].identity(place[1])) for place in set(places)}
+        return [
+            call_key(kind=kind, version=version, identity=identities[place], request=dataclasses.asdict(request))
+            for place, request in zip(places, requests, strict=True)
+        ]
 
 
 def check_agents(agents: Sequence[Agent], backbones: Collection[str]) -> None:

@@ -15,6 +15,21 @@ def test_equal_requests_are_asked_once(ensemble, engines, ask):
     assert got[0] == got[2] == got[3] != got[1]
 
 
+def test_an_adapter_is_fingerprinted_once_a_call_and_anew_in_the_next(ensemble, engines, ask, monkeypatch):
+    versions, asked = iter("123"), []
+
+    def identity(adapter):
+        asked.append(adapter)
+        return {"adapter": next(versions)}
+
+    monkeypatch.setattr(engines["one"], "identity", identity)
+    requests = [replace(ask(text), adapter="poet") for text in "qpr"]
+    for _ in range(2):
+        ensemble.generate(requests)
+    assert asked == ["poet"] * 2
+    assert [text for batch in engines["one"].batches for text in batch] == [*"qpr"] * 2
+
+
 def test_writing_and_rating_the_same_chat_are_two_calls(ensemble, engines, ask, judge):
     ensemble.generate([ask("Rate.", system="Be fair.")])
     ensemble.rate([judge([])])
