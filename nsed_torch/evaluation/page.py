@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import re
 import shlex
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -104,10 +105,13 @@ class StepResults:
         path = self._path(file)
         return NotRun(f"{self.name}/{file}") if path is None else json.loads(self._portable(to_json(read_json(path))))
 
-    def markdown(self, file: str) -> Any:
-        """A Markdown file that the step's verb wrote, such as sweep.md, as it is."""
+    def markdown(self, file: str, below: int = 0) -> Any:
+        """A Markdown file that the step's verb wrote, such as sweep.md, its headings so many levels below."""
         path = self._path(file)
-        return NotRun(f"{self.name}/{file}") if path is None else Markdown(self._portable(path.read_text("utf-8")))
+        if path is None:
+            return NotRun(f"{self.name}/{file}")
+        text = re.sub(r"^(?=#{1,6} )", "#" * below, path.read_text("utf-8"), flags=re.MULTILINE)
+        return Markdown(self._portable(text))
 
     def _fact(self, key: str) -> Any:
         return NotRun(self.name) if self._record is None else self._record[key]

@@ -119,6 +119,13 @@ def test_macros_and_tables_stay_markdown(page):
     assert text == "**\\***\n\n| n |\n| ---: |\n| 3 |\n"
 
 
+def test_headings_of_a_verbs_own_markdown_stand_below_the_pages(page, tmp_path):
+    (tmp_path / "runs/x/collect/sizes.md").write_text("# Sizes\n\n| #1 |\n\n## By kind\n#no heading\n")
+    text = page('{{ steps.collect.markdown("sizes.md", below=2) }}')
+    assert text == "### Sizes\n\n| #1 |\n\n#### By kind\n#no heading\n"
+    assert page('{{ steps.collect.markdown("sizes.md") }}').startswith("# Sizes\n")
+
+
 def test_equal_bytes_each_time_and_no_path_of_this_machine(page, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", "/" + "home/ada")
     places = {"a": str(tmp_path / "data/x"), "b": str(tmp_path / "runs/x/collect"), "c": "/" + "home/ada/y"}
