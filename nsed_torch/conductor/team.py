@@ -39,8 +39,7 @@ class ConductorBroker(Broker):
     """Has one workflow written a question and lets its team deliberate, the same in every round.
 
     Subtasks and access beyond `workflow_team` count for nothing here. Where no step can be read, everybody takes part.
-    A plan's cost is charged to the first round, whose notes say who sits where and why. Plans are asked for one by
-    one; a `Conductor.plan` for all tasks beforehand leaves them in the call log.
+    A plan's cost is charged to the first round, whose notes say who sits where and why.
 
     Args:
         conductor: the model that writes, on a backbone of the ensemble.
@@ -66,6 +65,16 @@ class ConductorBroker(Broker):
         """The Conductor of a cell's agents."""
         executor = Executor(cell.ensemble, prompts=cell.prompts, seed=cell.seed, max_steps=self.max_steps)
         return Conductor(executor, self.conductor, pools=self.pools)
+
+    def begin(self, tasks: Sequence[Task], cell: MacroRNNCell) -> None:
+        """Have the workflows of all tasks written together; `team` finds them in the call log.
+
+        Args:
+            tasks: of the run.
+            cell: knows the agents and the prompts.
+        """
+        conductor = self.ask(cell)
+        conductor.plan(tasks, [conductor.pool(task) for task in tasks])
 
     def bench(self) -> Bench:
         """Nobody sits out; a new round begins."""

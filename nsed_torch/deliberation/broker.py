@@ -127,6 +127,14 @@ class Broker(nn.Module):
                 raise ValueError(f"broker: expected {fitting}, got {self.utility}: build it so")
             self.utility.check(names, cell.encoder.identity())
 
+    def begin(self, tasks: Sequence[Task], cell: MacroRNNCell) -> None:
+        """A run begins: a broker that asks a model asks about all tasks together here. This one asks none.
+
+        Args:
+            tasks: of the run.
+            cell: knows the agents and the prompts.
+        """
+
     def bench(self) -> Bench:
         """Who sits out now; asked once a round, so that all its tasks see the same bench."""
         return {} if self.telemetry is None else bench(self.telemetry)

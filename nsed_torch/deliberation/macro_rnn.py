@@ -185,6 +185,8 @@ class MacroRNN(nn.Module):
 
     def _begin(self, tasks: Sequence[Task]) -> list[_Progress]:
         """Questions are embedded once a run, and only where the broker wants to know them."""
+        if self.broker is not None:
+            self.broker.begin(tasks, self.cell)
         if self.broker is None or self.broker.utility is None:
             return [_Progress() for _ in tasks]
         return [_Progress(question) for question in self.cell.encoder.embed([task.question for task in tasks])]

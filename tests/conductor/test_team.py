@@ -4,7 +4,7 @@ import re
 
 import pytest
 from scripted_conductor import GARBAGE, TASKS, WRITER, asked, text, writes
-from scripted_workers import NAMES, build, council, drawn
+from scripted_workers import NAMES, Recorder, build, council, drawn
 
 from nsed_torch.agents import Agent, Ensemble, ScriptedEngine
 from nsed_torch.conductor import ConductorBroker, Pools, parse, workflow_team
@@ -48,6 +48,19 @@ def test_a_workflow_says_who_deliberates_in_every_round():
         assert not any("Conductor" in note for note in second.notes)
         assert transcript.settings["conductor"] == str(WRITER)
     assert len(asked(engine)) == len(TASKS)
+
+
+def test_all_workflows_of_a_run_are_written_together(monkeypatch):
+    batches, generate = [], Recorder.generate
+
+    def kept(engine, requests):
+        batches.append([request.agent for request in requests])
+        return generate(engine, requests)
+
+    monkeypatch.setattr(Recorder, "generate", kept)
+    deliberate(text((2, "X.", ()), (0, "Y.", "all")))
+    assert batches[0] == [WRITER.name] * len(TASKS)
+    assert not any(WRITER.name in batch for batch in batches[1:])
 
 
 def test_a_plan_is_charged_to_the_first_round_once():
