@@ -171,7 +171,7 @@ class TransformersEngine(nn.Module):
         for few in grouped(firsts, adapters, self.pass_tokens, list(read.values())):
             start = time.perf_counter()
             mine = [asked[k] for k in few]
-            logits = self._read([prompts[i] for i in mine], [requests[i].adapter for i in mine])
+            logits = self._read([prompts[i] for i in mine], [requests[i] for i in mine])
             seconds = (time.perf_counter() - start) / len(mine)
             yield {i: self.rating_from(requests[i], own, read[i], seconds) for i, own in zip(mine, logits, strict=True)}
 
@@ -223,7 +223,7 @@ class TransformersEngine(nn.Module):
         does not.
         """
         prompts = [self.rating_prompts(request) for request in requests]
-        logits = self._read(prompts, [request.adapter for request in requests])
+        logits = self._read(prompts, requests)
         return torch.cat(logits), [tokens_read(rows) for rows in prompts]
 
     def expected_ratings(self, requests: Sequence[RateRequest]) -> Float[Tensor, "candidate"]:
@@ -238,12 +238,13 @@ class TransformersEngine(nn.Module):
         return torch.cat([verdicts(own, *scale)[0] for own, scale in zip(rows, scales, strict=True)])
 
     def _read(
-        self, prompts: Sequence[list[list[int]]], adapters: Sequence[str | None]
+        self, prompts: Sequence[list[list[int]]], requests: Sequence[RateRequest]
     ) -> list[Float[Tensor, "candidate token"]]:
-        """Logits behind every prompt of every request, in one pass."""
+        """Logits behind every prompt of every request, in one pass; those of the scales' labels are exact."""
         rows = [row for own in prompts for row in own]
-        owners = [adapter for own, adapter in zip(prompts, adapters, strict=True) for _ in own]
-        with self._packed.opened() as model:
+        owners = [request.adapter for own, request in zip(prompts, requests, strict=True) for _ in own]
+        labels = {label for request in requests for label in self.chat.label_ids(request.scale.labels)}
+        with self._packed.opened() as model, model.exact(sorted(labels)):
             return list(model.read(rows, owners).split([len(own) for own in prompts]))
 
     def rating_prompts(self, request: RateRequest) -> list[list[int]]:

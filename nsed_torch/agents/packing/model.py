@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from nsed_torch.agents.packing.attention import (
     NAME,
@@ -20,7 +21,7 @@ from nsed_torch.agents.packing.attention import (
 from nsed_torch.agents.packing.forest import Forest, Root, plant
 from nsed_torch.agents.packing.lora import MixedLora
 from nsed_torch.agents.packing.prefixes import PrefixCache
-from nsed_torch.agents.packing.products import thin_products
+from nsed_torch.agents.packing.products import computing, exact_product, thin_products
 from nsed_torch.agents.packing.slots import Slots
 
 
@@ -155,6 +156,15 @@ class OpenedModel:
         """Next-token logits of rows that each read one more token."""
         plan = StepPlan(slots, torch.tensor(positions, device=self.base.device))
         return self._forward(plan, tokens, positions, adapters, range(len(tokens)))
+
+    @contextmanager
+    def exact(self, tokens: Sequence[int]) -> Iterator[None]:
+        """While open, logits are float32, and those of some tokens are not rounded to a model's half precision."""
+        head = self.base.get_output_embeddings()
+        head = getattr(head, "base_layer", head)
+        half = type(head) is nn.Linear and head.weight.dtype in (torch.bfloat16, torch.float16)
+        with computing([head] if half else [], partial(exact_product, tokens)):
+            yield
 
     def attending(self) -> list[int]:
         """The layers that one token's way through the model leads through the plan."""

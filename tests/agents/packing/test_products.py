@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.testing import assert_close
 
-from nsed_torch.agents.packing.products import MOST_ROWS, computing, thin_product, thin_products
+from nsed_torch.agents.packing.products import MOST_ROWS, computing, exact_product, thin_product, thin_products
 
 
 @given(
@@ -27,6 +27,32 @@ def test_it_is_the_linear_layer_for_any_shape(shape, rows, bias, dtype, learning
     assert got.is_contiguous()
     assert got.requires_grad == learning
     assert_close(got, expected.detach() if not learning else expected)
+
+
+@given(
+    st.lists(st.integers(0, 5), unique=True, max_size=6),
+    st.integers(1, 4),
+    st.booleans(),
+    st.sampled_from([torch.bfloat16, torch.float16]),
+)
+def test_some_columns_are_spared_the_rounding_of_half_precision(columns, rows, bias, dtype):
+    layer = nn.Linear(7, 6, bias=bias, dtype=dtype)
+    x = torch.randn(2, rows, 7).to(dtype)
+    got = exact_product(columns, layer, x)
+    assert got.dtype == torch.float32
+    whole = nn.functional.linear(x.double(), layer.weight.double(), layer.bias.double() if bias else None)
+    assert_close(got[..., columns], whole[..., columns].float(), atol=1e-6, rtol=1e-5)
+    others = [column for column in range(6) if column not in columns]
+    assert_close(got[..., others], layer(x).float()[..., others])
+
+
+def test_gradients_reach_what_is_exact():
+    layer = nn.Linear(7, 6, dtype=torch.bfloat16)
+    x = torch.randn(4, 7, dtype=torch.bfloat16, requires_grad=True)
+    exact_product([5, 1], layer, x)[:, [1, 5]].sum().backward()
+    assert_close(x.grad, layer.weight[[1, 5]].float().sum(0).to(x).expand(4, -1))
+    assert layer.weight.grad[[1, 5]].any()
+    assert not layer.weight.grad[[0, 2, 3, 4]].any()
 
 
 def test_a_single_vector_is_a_row():
