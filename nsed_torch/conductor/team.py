@@ -50,6 +50,7 @@ class ConductorBroker(Broker):
     def __init__(self, conductor: Agent, *, pools: Pools = Pools(), max_steps: int = 5) -> None:
         super().__init__()
         self.conductor, self.pools, self.max_steps = conductor, pools, max_steps
+        self._named: dict[str, tuple[Team, str, Usage]] = {}
         self._first: list[tuple[str, Usage]] = []
 
     def check(self, cell: MacroRNNCell) -> None:
@@ -67,14 +68,18 @@ class ConductorBroker(Broker):
         return Conductor(executor, self.conductor, pools=self.pools)
 
     def begin(self, tasks: Sequence[Task], cell: MacroRNNCell) -> None:
-        """Have the workflows of all tasks written together; `team` finds them in the call log.
+        """Have the workflows of all tasks written together, and read a team off each.
 
         Args:
             tasks: of the run.
             cell: knows the agents and the prompts.
         """
-        conductor = self.ask(cell)
-        conductor.plan(tasks, [conductor.pool(task) for task in tasks])
+        conductor, ensemble = self.ask(cell), cell.ensemble
+        pools = [conductor.pool(task) for task in tasks]
+        self._named = {}
+        for task, pool, plan in zip(tasks, pools, conductor.plan(tasks, pools), strict=True):
+            team = full_team(ensemble) if plan.workflow is None else workflow_team(plan.workflow, pool, ensemble)
+            self._named[task.id] = team, _note(plan, team, ensemble), plan.record.usage
 
     def bench(self) -> Bench:
         """Nobody sits out; a new round begins."""
@@ -94,19 +99,16 @@ class ConductorBroker(Broker):
         """The team that the task's workflow names; state and bench are not looked at.
 
         Args:
-            task: what is asked.
-            cell: knows the agents and the prompts.
+            task: of the run that `begin` heard of.
+            cell: not read.
             spent: nothing before the first round.
             question: not read.
             hidden: not read.
             sits_out: not read.
         """
-        conductor = self.ask(cell)
-        pool = conductor.pool(task)
-        (plan,) = conductor.plan([task], [pool])
-        team = full_team(cell.ensemble) if plan.workflow is None else workflow_team(plan.workflow, pool, cell.ensemble)
+        team, note, usage = self._named[task.id]
         if not spent.calls:
-            self._first.append((_note(plan, team, cell.ensemble), plan.record.usage))
+            self._first.append((note, usage))
         return team
 
     def heard(self, records: Sequence[Round], sits_out: Bench) -> list[Round]:

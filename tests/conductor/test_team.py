@@ -75,6 +75,9 @@ def test_a_plan_is_charged_to_the_first_round_once():
     class Fixed(ConductorBroker):
         """The same team, nobody asked."""
 
+        def begin(self, tasks, cell):
+            pass
+
         def team(self, task, cell, spent, **_):
             return Team((0, 2), (0,))
 
