@@ -156,18 +156,19 @@ def _explain(error: Exception, verb: str) -> str | None:
     if isinstance(error, MissingMandatoryValue):
         return f"setting {error.full_key!r} has no value; pass {error.full_key}=..."
     if isinstance(error, HydraException | OmegaConfBaseException | YAMLError | ValueError):
-        return _explain_setting(str(error), verb) or _trim(error)
+        return _explain_setting(error, verb) or _trim(error)
     if isinstance(error, OSError):  # comes second: some of Hydra's errors are OSErrors as well
         return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
     return None
 
 
-def _explain_setting(text: str, verb: str) -> str | None:
+def _explain_setting(error: Exception, verb: str) -> str | None:
     """Hydra's complaint about an unknown setting or option, with what is known; None for other complaints."""
+    text = str(error)
     if unknown := re.match(r"Could not override '([^']*)'\.", text):
         from nsed_torch.config import setting_names  # noqa: PLC0415 - Hydra is slow to import
 
-        key = unknown[1]
+        key = getattr(error.__cause__, "full_key", None) or unknown[1]  # the cause knows keys within a value
         return f"unknown setting {key!r}{_did_you_mean(key, setting_names(verb))} nsed {verb} --help lists all"
     options = r"Could not find '([^']*)'\s+Available options in '[^']*':(.*?)(?:Config search path|$)"
     if missing := re.search(options, text, re.DOTALL):

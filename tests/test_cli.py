@@ -207,6 +207,10 @@ def test_process_state_is_put_back(verb, monkeypatch):
             "unknown setting 'budget.token'; did you mean 'budget.tokens'? nsed deliberate --help lists all",
         ),
         (["zzz=3"], "unknown setting 'zzz'; nsed deliberate --help lists all"),
+        (
+            ["budget={token: 3}"],
+            "unknown setting 'budget.token'; did you mean 'budget.tokens'? nsed deliberate --help lists all",
+        ),
         (["rounds=[1"], "no viable alternative at input '[1'"),
         (["rounds=99"], "setting 'missing' has no value; pass missing=..."),
         (["rounds=${nowhere}"], "Interpolation key 'nowhere' not found; setting rounds"),
