@@ -27,7 +27,7 @@ class SentenceEncoder(nn.Module):
     """A sentence-transformers model.
 
     Texts go through one by one, without padding: a vector never depends on what else is embedded, to the last bit,
-    and the encoder is far smaller than the language models beside it.
+    and the encoder is far smaller than the language models beside it. Texts that come twice go through once.
 
     Args:
         model: a `SentenceTransformer`.
@@ -49,4 +49,5 @@ class SentenceEncoder(nn.Module):
         if not texts:
             return torch.zeros(0, self.dim)
         options = {"convert_to_tensor": True, "normalize_embeddings": True, "show_progress_bar": False}
-        return torch.stack([self.model.encode(text, **options).float().cpu() for text in texts])
+        vectors = {text: self.model.encode(text, **options).float().cpu() for text in dict.fromkeys(texts)}
+        return torch.stack([vectors[text] for text in texts])

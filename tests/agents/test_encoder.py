@@ -25,6 +25,14 @@ def test_a_vector_does_not_depend_on_its_batch(tiny_encoder, order, count):
     assert all(torch.equal(batch[i], tiny_encoder.embed([text])[0]) for i, text in enumerate(order[:count]))
 
 
+def test_texts_that_come_twice_go_through_once(tiny_encoder, monkeypatch):
+    expected = torch.cat([tiny_encoder.embed([text]) for text in ("one", "two", "one")])
+    encode, asked = tiny_encoder.model.encode, []
+    monkeypatch.setattr(tiny_encoder.model, "encode", lambda text, **o: asked.append(text) or encode(text, **o))
+    assert torch.equal(tiny_encoder.embed(["one", "two", "one"]), expected)
+    assert asked == ["one", "two"]
+
+
 def test_other_texts_have_other_vectors(tiny_encoder):
     vectors = tiny_encoder.embed(WORDS[:4])
     assert (vectors @ vectors.T - torch.eye(4)).max() < 0.999
