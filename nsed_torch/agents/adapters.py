@@ -64,6 +64,8 @@ def add_adapter(
     learning = [p for p in engine.parameters() if p.requires_grad]
     engine.model = _wrapped(engine.model, name, rank, alpha, targets, seed).eval()
     engine.adapters[name] = lambda: digest(adapter_files(engine, name).values())
+    for config in engine.model.peft_config.values():  # of a name, trainers' checkpoints would ask the Hub every time
+        config.base_model_name_or_path = ""
     # peft lets the adapter that was named last learn, and no other.
     engine.requires_grad_(False)
     for parameter in (*learning, *adapter_parameters(engine, name).values()):

@@ -64,7 +64,8 @@ def main(cfg: DictConfig) -> None:
             cfg, graded, folder, settings=settings, log=log, command=command, report=report, writes=shard.rank == 0
         )
     if shard.rank == 0:
-        console.print(table(metrics))
+        if settings.steps:
+            console.print(table(metrics))
         print(folder / "adapter")  # noqa: T201 - the result
 
 

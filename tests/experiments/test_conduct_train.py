@@ -274,6 +274,7 @@ def test_the_verb_trains_writes_and_repeats_nothing(nsed, small, tmp_path):
 def test_a_warm_start_alone_is_an_adapter_too(nsed, small, tmp_path):
     out = nsed.ok("conduct", "train", *small, "grpo.steps=0", "output_dir=out")
     assert "step 0 of" not in out
+    assert "tenth" not in out
     assert read_json(tmp_path / "out/metrics.json")["steps"] == 0
     warm = load_file(tmp_path / "out/adapter/adapter_model.safetensors")
     assert any(value.any() for name, value in warm.items() if "lora_B" in name)

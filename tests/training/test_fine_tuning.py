@@ -136,6 +136,17 @@ def test_a_resumed_run_ends_where_a_straight_one_does(toy, tmp_path):
         assert torch.equal(value, resumed[name]), name
 
 
+def test_checkpoints_ask_nobody_about_the_backbone(toy, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr("peft.utils.save_and_load.check_file_exists_on_hf_hub", lambda *a, **_: asked.append(a))
+    engine = toy.engine()
+    engine.model.name_or_path = "someone/model"
+    add_adapter(engine, "learner", rank=2, targets=TARGETS)
+    fine_tune(engine, EXAMPLES, tmp_path, settings=FineTuning(steps=2, batch=2, save_steps=1), logs=[])
+    assert last_checkpoint(tmp_path)[0] == 2
+    assert asked == []
+
+
 def test_it_refuses_what_it_cannot_learn_from(toy, learner, tmp_path):
     with pytest.raises(ValueError, match="expected examples and an adapter that learns, got 0 examples"):
         fine_tune(learner, [], tmp_path, settings=FineTuning())
