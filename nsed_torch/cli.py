@@ -168,7 +168,8 @@ def _explain_setting(error: Exception, verb: str) -> str | None:
     if unknown := re.match(r"Could not override '([^']*)'\.", text):
         from nsed_torch.config import setting_names  # noqa: PLC0415 - Hydra is slow to import
 
-        key = getattr(error.__cause__, "full_key", None) or unknown[1]  # the cause knows keys within a value
+        # The cause knows keys within a value.
+        key = max(unknown[1], getattr(error.__cause__, "full_key", None) or "", key=len)
         return f"unknown setting {key!r}{_did_you_mean(key, setting_names(verb))} nsed {verb} --help lists all"
     options = r"Could not find '([^']*)'\s+Available options in '[^']*':(.*?)(?:Config search path|$)"
     if missing := re.search(options, text, re.DOTALL):
