@@ -157,7 +157,7 @@ class Conductor:
         return {
             "conductor": record,
             "max_steps": self.executor.max_steps,
-            "pools": {"kind": self.pools.kind, "size": self.pools.size, "without": list(self.pools.without)},
+            "pools": dataclasses.asdict(self.pools) | {"without": list(self.pools.without)},
             "descriptions": {name: self.descriptions.get(name, "") for name in self.executor.workers},
         }
 

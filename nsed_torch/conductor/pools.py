@@ -15,22 +15,26 @@ class Pools:
     """A pool a task: `pools(workers, task, seed)` names its workers, whose places are their numbers.
 
     "fixed" are all workers in their order. "permuted" are all, shuffled by seed and task id, so that a number carries
-    no identity. "random" are the first `size` of those. Published: a random k-subset a question, for training; the
-    shuffling is ours. Workers are ranked by a hash of seed, task id and name: a pool does not depend on the order of
-    the workers, a larger one begins with the smaller one, and one who is left out changes nothing about the others.
+    no identity. "random" are the first `size` of those, or as many as seed and task id draw from `size` to `up_to`.
+    Published: a random k-subset a question, for training; the shuffling and the drawn sizes are ours. Workers are
+    ranked by a hash of seed, task id and name: a pool does not depend on the order of the workers, a larger one begins
+    with the smaller one, and one who is left out changes nothing about the others.
 
     Args:
         kind: "fixed", "permuted" or "random".
-        size: of a random pool; None otherwise.
+        size: of a random pool, the smallest where sizes are drawn; None otherwise.
+        up_to: the largest of sizes that are drawn, all equally likely; None: all pools have one size.
         without: names of workers that are left out.
 
     Raises:
-        ValueError: for another kind, or a size where there is none to give or none where there is one.
+        ValueError: for another kind, a size where there is none to give or none where there is one, or a largest size
+            below the smallest.
     """
 
     kind: str = "fixed"
     size: int | None = None
     without: tuple[str, ...] = ()
+    up_to: int | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -38,6 +42,10 @@ class Pools:
         if (self.kind == "random") != (self.size is not None) or (self.size is not None and self.size < 1):
             expected = "a size of at least 1" if self.kind == "random" else "no size"
             raise ValueError(f"expected {expected} for {self.kind} pools, got {self.size}: correct size or kind")
+        if self.up_to is not None and self.size is None:
+            raise ValueError(f"expected no largest size for {self.kind} pools, got {self.up_to}: correct size or kind")
+        if self.size is not None and self.up_to is not None and self.up_to < self.size:
+            raise ValueError(f"expected sizes from {self.size} on, got up to {self.up_to}: raise it, or leave it out")
         given: Any = self.without  # configs bring lists; a text would be its letters
         if isinstance(given, str):
             raise ValueError(f"expected a list of names to leave out, got {given!r}: put it in brackets")
@@ -60,9 +68,11 @@ class Pools:
                 f"expected to leave out workers out of {', '.join(workers)}, got {unknown[0]!r}: correct the name"
             )
         left = [name for name in workers if name not in self.without]
-        size = len(left) if self.size is None else self.size
-        if not 0 < size <= len(left):
-            raise ValueError(f"expected at least {max(size, 1)} workers for a pool, got {len(left)}: leave fewer out")
+        size = self.size or len(left)
+        most = self.up_to or size
+        if not 0 < most <= len(left):
+            raise ValueError(f"expected at least {max(most, 1)} workers for a pool, got {len(left)}: leave fewer out")
         if self.kind == "fixed":
             return tuple(left)
-        return tuple(sorted(left, key=lambda name: call_seed(seed, task.id, name, "pool"))[:size])
+        drawn = size + call_seed(seed, task.id, "pool size") % (most - size + 1)
+        return tuple(sorted(left, key=lambda name: call_seed(seed, task.id, name, "pool"))[:drawn])

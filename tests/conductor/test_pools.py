@@ -29,6 +29,9 @@ def test_shuffled_pools_hold_every_worker_once_in_an_order_of_their_own(names, t
     assert Pools("permuted")(data.draw(st.permutations(names)), task, seed) == whole
     size = data.draw(st.integers(1, len(names)))
     assert Pools("random", size)(names, task, seed) == whole[:size]
+    drawn = Pools("random", size, up_to=len(names))(names, task, seed)
+    assert size <= len(drawn) <= len(names)
+    assert drawn == whole[: len(drawn)]
 
 
 @given(workers.filter(lambda names: len(names) > 1), tasks, seeds, st.data())
@@ -48,6 +51,13 @@ def test_all_orders_are_equally_likely_and_differ_by_task_and_seed():
     assert max(counts.values()) <= 75
 
 
+def test_all_sizes_are_equally_likely():
+    counts = Counter(len(Pools("random", 2, up_to=4)(NAMES, Task("Why?", f"t{i}"))) for i in range(1200))
+    assert set(counts) == {2, 3, 4}
+    assert min(counts.values()) >= 320  # 400 expected, standard deviation 16
+    assert max(counts.values()) <= 480
+
+
 @pytest.mark.parametrize(
     ("build", "line"),
     [
@@ -58,6 +68,12 @@ def test_all_orders_are_equally_likely_and_differ_by_task_and_seed():
         (lambda: Pools("random"), "expected a size of at least 1 for random pools, got None: correct size or kind"),
         (lambda: Pools("random", 0), "expected a size of at least 1 for random pools, got 0: correct size or kind"),
         (lambda: Pools("fixed", 2), "expected no size for fixed pools, got 2: correct size or kind"),
+        (lambda: Pools("random", 3, up_to=2), "expected sizes from 3 on, got up to 2: raise it, or leave it out"),
+        (lambda: Pools("fixed", up_to=2), "expected no largest size for fixed pools, got 2: correct size or kind"),
+        (
+            lambda: Pools("random", 2, up_to=5)(NAMES, Task("Why?")),
+            "expected at least 5 workers for a pool, got 4: leave fewer out",
+        ),
         (lambda: Pools(without="ant"), "expected a list of names to leave out, got 'ant': put it in brackets"),
         (
             lambda: Pools(without=["emu"])(NAMES, Task("Why?")),
