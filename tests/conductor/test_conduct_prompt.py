@@ -39,7 +39,7 @@ def test_the_parts_stand_in_the_published_order():
         '"all" if',
     ]
     parts += ["[] if", "The last reply is the answer", "inches", "French", "proof", "weekday", "Which is larger?"]
-    parts += ["Answer so far", "71", "three empty lists", "Model 0: sums", "Model 1\n"]
+    parts += ["Answer so far", "71", "three empty lists", "sums: model 0", "\nmodel 1\n"]
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
 
@@ -70,5 +70,5 @@ def test_it_is_short_for_a_small_model():
     workers = [agent["description"] for agent in agents.values()]
     assert all(workers)
     question = "Lena has 3 brothers and she also has 2 sisters. How many sisters does a brother of Lena have?"
-    assert 400 < len(reads(chat(workers, question=question))) <= 450
+    assert 400 < len(reads(chat(workers, question=question))) <= 460
     assert len(reads(chat(workers, question=question, previous="3"))) <= 540

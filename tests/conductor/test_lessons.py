@@ -41,8 +41,8 @@ def test_a_lesson_is_what_the_conductor_will_be_asked():
         system, user = lesson.messages
         assert task.question in user.content
         assert "model_id" in system.content
-        assert "Model 1" in user.content
-        assert "Model 2" not in user.content
+        assert "model 1\n" in user.content
+        assert "model 2\n" not in user.content
         parse(lesson.reply, workers=2)
     assert workflow_lessons(conducts, TASKS) == workflow_lessons(conducts, TASKS)
     assert workflow_lessons(conducts, TASKS[1:]) == workflow_lessons(conducts, TASKS)[1:]

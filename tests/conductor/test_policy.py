@@ -189,7 +189,7 @@ def test_no_name_reaches_the_conductor_and_descriptions_stand_at_their_numbers()
         assert "secret" not in prompt
         task = next(task for task in TASKS if task.question in prompt)
         listed = [
-            f"Model {i}" + ("" if name == NAMES[2] else f": good at {name[:3]}.")
+            ("" if name == NAMES[2] else f"good at {name[:3]}.: ") + f"model {i}"
             for i, name in enumerate(pools(NAMES, task))
         ]
         assert prompt.endswith("\n".join(["Models:", *listed, "Write model_id, subtasks and access_list."]))
@@ -213,7 +213,7 @@ def test_a_whole_deliberation_is_a_worker_with_a_number():
     (execution,) = conducts.answer(TASKS[:1])
     assert execution.levels[0].pool == [*NAMES, "team"]
     assert execution.levels[0].steps[0].transcript.answer == execution.answer
-    assert "\nModel 3: all together\n" in asked(engine)[0].messages[-1].content
+    assert "\nall together: model 3\n" in asked(engine)[0].messages[-1].content
 
 
 def test_another_engine_can_write():
