@@ -27,8 +27,8 @@ class Pools:
         without: names of workers that are left out.
 
     Raises:
-        ValueError: for another kind, a size where there is none to give or none where there is one, or a largest size
-            below the smallest.
+        ValueError: for another kind, a size where there is none to give or none where there is one, or `up_to` without
+            a size or below it.
     """
 
     kind: str = "fixed"
@@ -42,10 +42,10 @@ class Pools:
         if (self.kind == "random") != (self.size is not None) or (self.size is not None and self.size < 1):
             expected = "a size of at least 1" if self.kind == "random" else "no size"
             raise ValueError(f"expected {expected} for {self.kind} pools, got {self.size}: correct size or kind")
-        if self.up_to is not None and self.size is None:
-            raise ValueError(f"expected no largest size for {self.kind} pools, got {self.up_to}: correct size or kind")
-        if self.size is not None and self.up_to is not None and self.up_to < self.size:
-            raise ValueError(f"expected sizes from {self.size} on, got up to {self.up_to}: raise it, or leave it out")
+        if self.up_to is not None and not 0 < (self.size or 0) <= self.up_to:
+            raise ValueError(
+                f"expected up_to beside a smaller size, got {self.up_to} and {self.size}: correct or omit it"
+            )
         given: Any = self.without  # configs bring lists; a text would be its letters
         if isinstance(given, str):
             raise ValueError(f"expected a list of names to leave out, got {given!r}: put it in brackets")

@@ -68,8 +68,8 @@ def test_all_sizes_are_equally_likely():
         (lambda: Pools("random"), "expected a size of at least 1 for random pools, got None: correct size or kind"),
         (lambda: Pools("random", 0), "expected a size of at least 1 for random pools, got 0: correct size or kind"),
         (lambda: Pools("fixed", 2), "expected no size for fixed pools, got 2: correct size or kind"),
-        (lambda: Pools("random", 3, up_to=2), "expected sizes from 3 on, got up to 2: raise it, or leave it out"),
-        (lambda: Pools("fixed", up_to=2), "expected no largest size for fixed pools, got 2: correct size or kind"),
+        (lambda: Pools("random", 3, up_to=2), "expected up_to beside a smaller size, got 2 and 3: correct or omit it"),
+        (lambda: Pools("fixed", up_to=2), "expected up_to beside a smaller size, got 2 and None: correct or omit it"),
         (
             lambda: Pools("random", 2, up_to=5)(NAMES, Task("Why?")),
             "expected at least 5 workers for a pool, got 4: leave fewer out",
