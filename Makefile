@@ -8,7 +8,8 @@ questions ?= 7
 rounds ?= 1
 output_dir ?= runs/demo
 jobs ?= 2
-export questions rounds output_dir jobs
+data ?= data
+export questions rounds output_dir jobs data
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # Twice quiet: errors only. Progress of 60 packages and warnings about local index folders help nobody.
@@ -16,7 +17,7 @@ INSTALL := $(BIN)/python -m pip install -qq -c constraints.txt
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint bench results clean
+.PHONY: help demo test lint bench results recorded clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +46,10 @@ results: $(VENV)/.results ## run all experiments of docs/results.md, hours; goes
 	@echo "results: hours on two cores; stop it at any time, the same command goes on"
 	@$(BIN)/nsed study study=experts "jobs=$$jobs"
 
+recorded: $(VENV)/.results ## write docs/recorded.md from recorded answers below data=DIR, half an hour; goes on where it stopped (jobs=2)
+	@echo "recorded: about half an hour on two cores; stop it at any time, the same command goes on"
+	@$(BIN)/nsed study study=recorded "study.data=$$data" "jobs=$$jobs"
+
 clean: ## remove .venv, builds and caches; run folders stay
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .hypothesis
 	find nsed_torch tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -60,11 +65,11 @@ $(VENV)/.gym: pyproject.toml constraints.txt $(VENV)/.core
 	@touch $@
 
 $(VENV)/.results: pyproject.toml constraints.txt $(VENV)/.core
-	@$(INSTALL) -e '.[gym,report]'
+	@$(INSTALL) -e '.[gym,report,recorded]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt
 	@echo "setup: installing nsed_torch with test and lint tools into $(VENV), once, one to ten minutes"
 	@$(PYTHON) -m venv $(VENV)
-	@$(INSTALL) -e '.[dev,gym,conductor,endpoint]'
+	@$(INSTALL) -e '.[dev,gym,recorded,conductor,endpoint]'
 	@touch $(VENV)/.core $@

@@ -2,7 +2,7 @@
 
 import torch
 
-from nsed_torch.nn import VOTES, Calibration, ConsensusCell, ForgetGate, Reliability
+from nsed_torch.nn import VOTES, Calibration, ConsensusCell, ForgetGate, Trust
 
 DIM, POOL = 4, 5
 NAMES = tuple("abcde")
@@ -18,7 +18,7 @@ def cell_of(vote="quadratic", gate="learned", calibration=False, features=False,
         slots=3,
         vote=VOTES[vote](),
         gate=ForgetGate(gate, leak=0.7, dim=DIM),
-        reliability=Reliability(POOL, DIM, features=phi, rank=2),
+        trust=Trust(POOL, DIM, features=phi, rank=2),
         calibration=Calibration(POOL) if calibration else None,
     ).to(dtype)
     with torch.no_grad():

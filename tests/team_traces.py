@@ -22,7 +22,7 @@ def turn(answers, winner=0, ratings=None, *, texts=None, tokens=10):
         ratings=ratings,
         vote_mask=[[r is not None for r in row] for row in ratings],
         ballots=[[0.0] * len(names) for _ in ratings],
-        reliability=[1.0] * len(ratings),
+        trust=[1.0] * len(ratings),
         support=[0.0] * len(names),
         consensus=[0.0] * len(names),
         winner=winner,

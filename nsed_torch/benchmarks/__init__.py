@@ -10,7 +10,7 @@ from nsed_torch.benchmarks.equality import Equality, agreement, plurality
 from nsed_torch.benchmarks.final_answer import final_answer, grade
 from nsed_torch.benchmarks.generated import generated_tasks, mixed_tasks
 from nsed_torch.benchmarks.graded import GradedTasks, file_tasks, recorded_tasks
-from nsed_torch.benchmarks.graders import AnswerGrader, AskingGrader, Grader, LoggedGrader
+from nsed_torch.benchmarks.graders import AnswerGrader, AskingGrader, Grader, GradersAnswers, LoggedGrader
 from nsed_torch.benchmarks.math_tasks import aime, gsm8k, math500
 from nsed_torch.benchmarks.patterns import PatternGrader, darkbench
 from nsed_torch.benchmarks.programs import Case, ProgramGrader
@@ -29,6 +29,7 @@ __all__ = [
     "Equality",
     "GradedTasks",
     "Grader",
+    "GradersAnswers",
     "LoggedGrader",
     "PatternGrader",
     "ProgramGrader",

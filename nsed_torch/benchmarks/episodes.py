@@ -4,15 +4,31 @@ import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nsed_torch.agents import Encoder
-from nsed_torch.benchmarks.equality import Equality, agreement
+from nsed_torch.benchmarks.equality import Equality, agreement, shared_labels
 from nsed_torch.benchmarks.recorded import RecordedAnswers
+
+
+class ByAgent(NamedTuple):
+    """What every agent of a pool answered in the end.
+
+    Args:
+        right: which agents answered right.
+        answered: which answered at all.
+        classes: equal answers of a task, equal numbers; -1 where there is none.
+        labels: as in `Episodes`; -1 where there is none.
+    """
+
+    right: Bool[Tensor, "batch agent"]
+    answered: Bool[Tensor, "batch agent"]
+    classes: Int[Tensor, "batch agent"]
+    labels: Int[Tensor, "batch agent"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +51,11 @@ class Episodes:
         classes: equal answers of a round, equal numbers; -1 where masked.
         cost: of each round, in whatever the source counts; NaN where unknown.
         proposal_cost: what of it each proposal took, 0 where there is none; None where nobody knows.
+        labels: number of each answer among labels that all tasks share (A is 0, B is 1), -1 for any other answer; None
+            where there are no such labels.
+        categories: of the tasks; () where nobody knows.
+        features: of the proposals, in the order of `feature_names`; NaN where not known, None where nobody looked.
+        feature_names: what they are.
     """
 
     ids: tuple[str, ...]
@@ -52,6 +73,10 @@ class Episodes:
     classes: Int[Tensor, "batch round proposal"]
     cost: Float[Tensor, "batch round"]
     proposal_cost: Float[Tensor, "batch round proposal"] | None = None
+    labels: Int[Tensor, "batch round proposal"] | None = None
+    categories: tuple[str, ...] = ()
+    features: Float[Tensor, "batch round proposal feature"] | None = None
+    feature_names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -66,7 +91,10 @@ class Episodes:
         index = torch.as_tensor(rows, dtype=torch.long)
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         chosen: dict[str, Any] = {name: value[index] for name, value in values.items() if isinstance(value, Tensor)}
-        return dataclasses.replace(self, ids=tuple(self.ids[i] for i in index.tolist()), **chosen)
+        ids, categories = (
+            tuple(names[i] for i in index.tolist()) if names else () for names in (self.ids, self.categories)
+        )
+        return dataclasses.replace(self, ids=ids, categories=categories, **chosen)
 
     @property
     def last(self) -> Int[Tensor, "batch"]:
@@ -104,21 +132,30 @@ class Episodes:
             correct=proposals(self.correct),
             classes=proposals(self.classes),
             proposal_cost=None if self.proposal_cost is None else proposals(self.proposal_cost),
+            labels=None if self.labels is None else proposals(self.labels),
+            features=None
+            if self.features is None
+            else self.features.gather(2, columns[..., None].expand_as(self.features)),
         )
 
-    def by_agent(self) -> tuple[Bool[Tensor, "batch agent"], Bool[Tensor, "batch agent"]]:
-        """Of each task's last round: which agents answered right, and which answered at all."""
-        right = torch.zeros(len(self), len(self.agents), dtype=torch.bool, device=self.task.device)
-        answered = right.clone()
+    def by_agent(self) -> ByAgent:
+        """Each task's last round, a column an agent."""
         rows = torch.arange(len(self), device=self.task.device)
-        authors, counts, correct = (
-            x[rows, self.last] for x in (self.authors, self.proposal_mask, self.correct & self.proposal_mask)
-        )
+        authors, counts = (x[rows, self.last] for x in (self.authors, self.proposal_mask))
         where = counts & (authors >= 0)
-        task = rows[:, None].expand_as(authors)[where]
-        answered[task, authors[where]] = True
-        right[task, authors[where]] = correct[where]
-        return right, answered
+        index = rows[:, None].expand_as(authors)[where], authors[where]
+
+        def placed(value: Tensor, blank: bool | int) -> Tensor:
+            table = value.new_full((len(self), len(self.agents)), blank)
+            table[index] = value[rows, self.last][where]
+            return table
+
+        return ByAgent(
+            right=placed(self.correct, False),
+            answered=placed(self.proposal_mask, False),
+            classes=placed(self.classes, -1),
+            labels=placed(torch.full_like(self.classes, -1) if self.labels is None else self.labels, -1),
+        )
 
 
 def joined(parts: Sequence[Episodes]) -> Episodes:
@@ -132,7 +169,11 @@ def joined(parts: Sequence[Episodes]) -> Episodes:
     """
     first = parts[0]
     for part in parts[1:]:
-        for what, mine, other in (("agents", first.agents, part.agents), ("dimensions", first.dim, part.dim)):
+        for what, mine, other in (
+            ("agents", first.agents, part.agents),
+            ("dimensions", first.dim, part.dim),
+            ("features", first.feature_names, part.feature_names),
+        ):
             if mine != other:
                 raise ValueError(
                     f"expected records of the same {what}, {mine}, got {other}: join what belongs together"
@@ -140,16 +181,25 @@ def joined(parts: Sequence[Episodes]) -> Episodes:
     ids = tuple(name for part in parts for name in part.ids)
     if twice := [name for name, count in Counter(ids).items() if count > 1]:
         raise ValueError(f"expected every task in one record, got {twice[0]!r} in two: leave one of them out")
-    costs = [part.proposal_cost for part in parts]
-    fields = [field.name for field in dataclasses.fields(Episodes) if isinstance(getattr(first, field.name), Tensor)]
-    known = [name for name in fields if name != "proposal_cost" or all(cost is not None for cost in costs)]
-    tensors: dict[str, Any] = {
-        name: _stacked([getattr(part, name) for part in parts], _BLANK.get(name)) for name in known
-    }
-    return dataclasses.replace(first, ids=ids, **({"proposal_cost": None} | tensors))
+    categories = tuple(name for part in parts for name in part.categories) if all(p.categories for p in parts) else ()
+    tensors: dict[str, Any] = {}
+    for field in dataclasses.fields(Episodes):
+        values = [getattr(part, field.name) for part in parts]
+        if all(isinstance(value, Tensor) for value in values):
+            tensors[field.name] = _stacked(values, _BLANK.get(field.name))
+    # What one part does not know, the whole does not.
+    unknown: dict[str, Any] = {"proposal_cost": None, "labels": None, "features": None}
+    return dataclasses.replace(first, ids=ids, categories=categories, **(unknown | tensors))
 
 
-_BLANK: dict[str, float] = {"voters": -1, "authors": -1, "classes": -1, "cost": torch.nan}
+_BLANK: dict[str, float] = {
+    "voters": -1,
+    "authors": -1,
+    "classes": -1,
+    "labels": -1,
+    "cost": torch.nan,
+    "features": torch.nan,
+}
 """What stands where there is nothing, if it is not 0."""
 
 
@@ -187,6 +237,7 @@ def recorded_episodes(
     if not 1 <= rounds <= agents:
         raise ValueError(f"expected rounds from 1 to the number of agents, {agents}, got {rounds}")
     classes = (equality or Equality()).classes(recorded.answers)
+    labels = shared_labels(recorded.answers)
     ratings, mask = agreement(classes)
     joined = _waves(recorded, rounds)
     everywhere = torch.arange(agents).expand(tasks, rounds, agents)
@@ -207,6 +258,10 @@ def recorded_episodes(
         round_mask=torch.ones(tasks, rounds, dtype=torch.bool),
         correct=recorded.correct[:, None] & there,
         classes=torch.where(there, classes[:, None], -1),
+        labels=None if labels is None else torch.where(there, labels[:, None], -1),
+        categories=tuple(task.category or "" for task in recorded.tasks)
+        if all(t.category for t in recorded.tasks)
+        else (),
         cost=cost.diff(dim=1, prepend=torch.zeros(tasks, 1, dtype=cost.dtype)),
     )
 

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import importlib.util
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -126,3 +127,11 @@ def plurality(classes: Int[Tensor, "batch agent"]) -> Int[Tensor, "batch"]:
     same = (classes[:, :, None] == classes[:, None, :]) & answered[:, :, None]
     # argmax returns the first of equal maxima.
     return torch.where(answered.any(1), same.sum(-1).argmax(-1), -1)
+
+
+def shared_labels(answers: Sequence[Sequence[str | None]]) -> Int[Tensor, "batch agent"] | None:
+    """Numbers of answers that are letters of options, A is 0; -1 where there is none, None unless all answers are."""
+    letters = {letter: number for number, letter in enumerate(string.ascii_uppercase)}
+    if any(answer is not None and answer.strip() not in letters for row in answers for answer in row):
+        return None
+    return torch.tensor([[-1 if answer is None else letters[answer.strip()] for answer in row] for row in answers])

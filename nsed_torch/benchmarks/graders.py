@@ -40,6 +40,29 @@ class AskingGrader(Protocol):
 
 
 @dataclass(frozen=True)
+class GradersAnswers:
+    """A grader's equality over whole texts, for a team that pools its equal answers. Which are right it never tells.
+
+    Args:
+        grader: finds final answers and says which are equal.
+    """
+
+    grader: Grader
+
+    def classes(self, task: Task, texts: Sequence[str]) -> list[int]:
+        """Equal numbers for texts with equal final answers; -1 for one without any, which is its own."""
+        return self.grader.classes(task, self.finals(task, texts))
+
+    def finals(self, task: Task, texts: Sequence[str]) -> list[str | None]:
+        """The final answer that each text gives; None where there is none."""
+        return [self.grader.extract(task, text) if text else None for text in texts]
+
+    def identity(self) -> dict[str, Any]:
+        """The grader's."""
+        return {"rule": "final answers", **self.grader.identity()}
+
+
+@dataclass(frozen=True)
 class LoggedGrader:
     """A grader whose verdicts are kept in a call log: a repeated run grades alike, and nothing twice.
 

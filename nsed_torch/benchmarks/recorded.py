@@ -125,9 +125,9 @@ def load_recorded(
 ) -> RecordedAnswers:
     """Read a folder of recorded answers, line by line.
 
-    `questions.jsonl[.gz]` holds {id, question, gold}; `answers/<agent>.jsonl[.gz]` {id, output, answer, correct};
-    `agents.json`, if there is one, {agent: {parameters_b, price}}, both optional. Answers to questions that are not
-    listed are left out.
+    `questions.jsonl[.gz]` holds {id, question, gold} and, where one is known, {category}; `answers/<agent>.jsonl[.gz]`
+    {id, output, answer, correct}; `agents.json`, if there is one, {agent: {parameters_b, price}}, both optional.
+    Answers to questions that are not listed are left out.
 
     Args:
         folder: where those files are.
@@ -165,7 +165,7 @@ def load_recorded(
 
 
 def read_tasks(path: str | Path, digest: Any = None) -> tuple[Task, ...]:
-    """Read the tasks of a file of questions, `{id, question, gold}` a line.
+    """Read the tasks of a file of questions, `{id, question, gold}` a line, and a category if it has one.
 
     Args:
         path: JSON Lines, compressed if its name ends in `.gz`; a gold of null is no target.
@@ -178,7 +178,7 @@ def read_tasks(path: str | Path, digest: Any = None) -> tuple[Task, ...]:
     tasks = []
     for where, line in read_records(Path(path).expanduser(), digest or hashlib.sha256(), ("id", "question", "gold")):
         try:
-            tasks.append(Task(line["question"], line["id"], _text(line["gold"])))
+            tasks.append(Task(line["question"], line["id"], _text(line["gold"]), _text(line.get("category"))))
         except (ValueError, TypeError, AttributeError) as error:
             raise ValueError(f"{where}: expected texts for question and gold, got {str(line)[:60]}") from error
     if not tasks:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -16,8 +17,8 @@ def load_traces(folder: str | Path, *, equality: Equality | None = None) -> Epis
     """Read what `nsed collect` wrote, for `ConsensusCell.unroll` and everything that learns from it.
 
     Unrolled over them, a cell like the one that deliberated decides again what the transcripts say. An empty proposal
-    is masked. Classes come from the final answers; a proposal without one has class -1. Costs are tokens read and
-    written.
+    is masked. Classes are those that the team pooled its answers by, else come from the final answers; a proposal
+    without one has class -1. Costs are tokens read and written.
 
     Args:
         folder: with `traces.jsonl` and `embeddings.safetensors`.
@@ -63,7 +64,7 @@ def _fault(trace: Trace, agents: Sequence[str], vectors: Mapping[str, tuple[Tens
     return "" if got == expected else f"expected embeddings of task {name!r} of shapes {expected}, got {got}"
 
 
-def _blank(traces: Sequence[Trace], task: Float[Tensor, "batch dim"]) -> dict[str, Tensor]:
+def _blank(traces: Sequence[Trace], task: Float[Tensor, "batch dim"]) -> dict[str, Any]:
     """Padding alone, by field."""
     records = [record for trace in traces for record in trace.transcript.rounds]
     held = (len(traces), max(len(trace.transcript.rounds) for trace in traces))
@@ -114,4 +115,9 @@ def _classes(traces: Sequence[Trace], proposal_mask: Tensor, equality: Equality)
     for trace in traces:
         held = [[*row, *nothing[len(row) :]] for row in trace.answers]
         rows += [*held, *[nothing] * (rounds - len(held))]
-    return equality.classes(rows).reshape(batch, rounds, proposals)
+    classes = equality.classes(rows).reshape(batch, rounds, proposals)
+    for b, trace in enumerate(traces):
+        for r, record in enumerate(trace.transcript.rounds):
+            if any(number >= 0 for number in record.classes):
+                classes[b, r, : len(record.classes)] = torch.tensor(record.classes)
+    return classes.masked_fill(~proposal_mask, -1)

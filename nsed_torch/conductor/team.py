@@ -90,10 +90,9 @@ class ConductorBroker(Broker):
         self,
         task: Task,
         cell: MacroRNNCell,
-        spent: Usage,
+        rounds: Sequence[Round] = (),
         *,
         question: Float[Tensor, "dim"] | None = None,
-        hidden: Float[Tensor, "dim"] | None = None,
         sits_out: Bench | None = None,
     ) -> Team:
         """The team that the task's workflow names; state and bench are not looked at.
@@ -101,13 +100,12 @@ class ConductorBroker(Broker):
         Args:
             task: of the run that `begin` heard of.
             cell: not read.
-            spent: nothing before the first round.
+            rounds: none before the first.
             question: not read.
-            hidden: not read.
             sits_out: not read.
         """
         team, note, usage = self._named[task.id]
-        if not spent.calls:
+        if not rounds:
             self._first.append((note, usage))
         return team
 

@@ -16,6 +16,8 @@ class ProtocolConfig:
     diagonal_mask: bool = True
     anonymous: bool = True
     shuffled: bool = True
+    pooled: bool = True
+    similarity: float | None = None
 
 
 @dataclass
@@ -148,7 +150,14 @@ class TuneConfig:
     rounds: int = 1
     voting: Any = "quadratic"
     gate: str = "learned"
+    pooling: str = "mean"
     calibration: bool = False
+    reading: list[str] = field(default_factory=list)
+    categories: bool = False
+    rules: list[str] = field(default_factory=list)
+    against: list[str] = field(default_factory=list)
+    coverage: float | None = None
+    by_category: bool = False
     slots: int = 4
     halting_price: float | None = None
     seeds: int = 5

@@ -1,7 +1,9 @@
 """The recurrence over text: `MacroRNN` over `MacroRNNCell`."""
 
-from nsed_torch.deliberation.broker import Broker, Budget, full_team
-from nsed_torch.deliberation.cell import MacroRNNCell, Team
+from nsed_torch.deliberation.answers import AnswerClasses, SimilarTexts
+from nsed_torch.deliberation.broker import Broker, full_team
+from nsed_torch.deliberation.cell import MacroRNNCell
+from nsed_torch.deliberation.costs import Budget
 from nsed_torch.deliberation.likelihood import LikelihoodRating
 from nsed_torch.deliberation.macro_rnn import Deliberation, MacroRNN
 from nsed_torch.deliberation.observer import Observer
@@ -14,8 +16,10 @@ from nsed_torch.deliberation.rating import (
     VerdictRating,
 )
 from nsed_torch.deliberation.state import DeliberationState, SlotText, longest_end, shown_texts
+from nsed_torch.deliberation.team import Team
 
 __all__ = [
+    "AnswerClasses",
     "Broker",
     "Budget",
     "CritiqueRating",
@@ -28,6 +32,7 @@ __all__ = [
     "MacroRNNCell",
     "Observer",
     "RatingMode",
+    "SimilarTexts",
     "SlotText",
     "Team",
     "VerdictRating",

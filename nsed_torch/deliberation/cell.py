@@ -2,38 +2,25 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from nsed_torch.agents import Encoder, Ensemble, GenerateRequest, Generation, Prompts, call_seed, unfence
+from nsed_torch.agents.features import groups_of, letters_of, proposal_features
+from nsed_torch.deliberation.answers import AnswerClasses
 from nsed_torch.deliberation.hearing import Hearing
 from nsed_torch.deliberation.observer import Observer
 from nsed_torch.deliberation.order import judging_order
-from nsed_torch.deliberation.rating import JudgeQuestion, RatingMode, VerdictRating
+from nsed_torch.deliberation.rating import JudgeQuestion, JudgeReply, RatingMode, VerdictRating
 from nsed_torch.deliberation.records import round_record
 from nsed_torch.deliberation.state import DeliberationState, SlotText, shown_texts
+from nsed_torch.deliberation.team import Standing, Team
 from nsed_torch.functional import vote_mask
-from nsed_torch.nn import ConsensusCell, ConsensusOutput, MemoryState
-from nsed_torch.records import Proposal, Round, Task, Usage
-
-
-@dataclass(frozen=True)
-class Team:
-    """Who takes part in a round: indices into the ensemble, ascending.
-
-    Raises:
-        ValueError: for a team without proposers.
-    """
-
-    proposers: tuple[int, ...]
-    voters: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        if not self.proposers:
-            raise ValueError(f"expected a team with at least one proposer, got none and the voters {self.voters}")
+from nsed_torch.nn import ConformalSets, ConsensusCell, ConsensusOutput, MemoryState
+from nsed_torch.records import AnswerSet, Proposal, Round, Task, Usage
 
 
 class MacroRNNCell(nn.Module):
@@ -53,6 +40,9 @@ class MacroRNNCell(nn.Module):
         diagonal_mask: whether a voter rates all answers but its own; False lets it rate that too, and counts it.
         anonymous: whether judges see Candidate_A, Candidate_B, ...; False shows them the authors' names instead.
         shuffled: whether every judge sees the candidates in an order of its own; False is the ensemble's for all.
+        answers: tells which proposals say the same, so that they pool their support; None makes each its own answer,
+            as published.
+        sets: say which answers may be right, at the coverage that they were calibrated for; nobody does if None.
 
     Raises:
         ValueError: if the consensus cell was built for other sizes than the encoder's and the ensemble's, or was
@@ -72,6 +62,8 @@ class MacroRNNCell(nn.Module):
         diagonal_mask: bool = True,
         anonymous: bool = True,
         shuffled: bool = True,
+        answers: AnswerClasses | None = None,
+        sets: ConformalSets | None = None,
     ) -> None:
         super().__init__()
         for what, got, expected in (
@@ -97,6 +89,8 @@ class MacroRNNCell(nn.Module):
         self.diagonal_mask = diagonal_mask
         self.anonymous = anonymous
         self.shuffled = shuffled
+        self.answers = answers
+        self.sets = sets
 
     def start(self, tasks: Sequence[Task]) -> DeliberationState:
         """The state before the first round: no memory."""
@@ -108,7 +102,7 @@ class MacroRNNCell(nn.Module):
             dtype=parameter.dtype,
             device=parameter.device,
         )
-        return DeliberationState(memory, ((),) * len(tasks), ({},) * len(tasks))
+        return DeliberationState(memory, ((),) * len(tasks), ({},) * len(tasks), (None,) * len(tasks))
 
     def forward(
         self,
@@ -135,37 +129,55 @@ class MacroRNNCell(nn.Module):
             ContextWindowError: if a prompt does not fit a model's window.
         """
         watch = observer or Observer()
-        proposals, notes = self._propose(tasks, teams, state, index, watch)
-        hearings = self._hear(tasks, teams, proposals, index, watch)
-        output, memory = self._vote(tasks, teams, proposals, hearings, state.memory)
+        standing = self._standing(teams, state)
+        state = state.without([one.proposals for one in standing])
+        proposals, notes = self._propose(tasks, teams, standing, state, index, watch)
+        hearings = self._hear(tasks, teams, standing, proposals, index, watch)
+        classes = [self._classes(task, answers) for task, answers in zip(tasks, proposals, strict=True)]
+        output, memory = self._vote(tasks, teams, proposals, classes, hearings, state.memory)
+        sets = self._sets(tasks, output)
         slots = self._slots(teams, proposals, state, output, index)
         records, received = [], []
         for i, team in enumerate(teams):
             names = [self.ensemble.agents[a].name for a in team.voters]
             shown = shown_texts([slot.text for slot in slots[i]], self.memory_tokens, self.ensemble.count_tokens)
             record = round_record(i, index, names, proposals[i], hearings[i].ratings, output, memory, slots[i], shown)
-            received.append(hearings[i].received(names, record.proposers))
-            usage = Usage.sum(p.usage for p in proposals[i]) + hearings[i].usage
+            kept = {name: state.critiques[i].get(name, ()) for name in standing[i].proposals}
+            received.append(hearings[i].received(names, record.proposers, kept))
             records.append(
-                replace(record, critiques=hearings[i].critiques, notes=notes[i] + hearings[i].notes, usage=usage)
+                replace(
+                    record,
+                    classes=classes[i],
+                    answer_set=sets[i],
+                    standing=list(standing[i].proposals),
+                    critiques=hearings[i].critiques,
+                    notes=notes[i] + hearings[i].notes,
+                    usage=Usage.sum(p.usage for p in proposals[i]) + hearings[i].usage,
+                )
             )
-        return records, DeliberationState(memory, slots, tuple(received))
+        return records, DeliberationState(memory, slots, tuple(received), tuple(records))
+
+    def _standing(self, teams: Sequence[Team], state: DeliberationState) -> list[Standing]:
+        """What stands of every task's round before, for its team of this round."""
+        names = [[self.ensemble.agents[a].name for a in team.standing] for team in teams]
+        return [Standing.of(last, stand) for last, stand in zip(state.last, names, strict=True)]
 
     def _propose(
         self,
         tasks: Sequence[Task],
         teams: Sequence[Team],
+        standing: Sequence[Standing],
         state: DeliberationState,
         index: int,
         watch: Observer,
     ) -> tuple[list[list[Proposal]], list[list[str]]]:
-        """One proposal of every proposer of every task, and what happened on the way."""
+        """One proposal of every proposer of every task, new unless it stands, and what happened on the way."""
         template = self.prompts.fingerprint("propose")
         requests = []
         for i, (task, team) in enumerate(zip(tasks, teams, strict=True)):
             texts = [slot.text for slot in state.slots[i]]
             memory = [text for text in shown_texts(texts, self.memory_tokens, self.ensemble.count_tokens) if text]
-            for agent in (self.ensemble.agents[a] for a in team.proposers):
+            for agent in (self.ensemble.agents[a] for a in team.proposers if a not in team.standing):
                 seed = call_seed(self.seed, task.id, index, agent.name, "propose")
                 messages = self.prompts.propose(
                     task.question,
@@ -176,52 +188,74 @@ class MacroRNNCell(nn.Module):
                 )
                 requests.append(GenerateRequest(agent.name, messages, agent.decoding, seed, agent.adapter, template))
         generations = iter(self.ensemble.generate(requests, partial(watch.on_phase, "propose", index)))
-        answered = [[(self.ensemble.agents[a], next(generations)) for a in team.proposers] for team in teams]
-        proposals = [
-            [
-                Proposal(
-                    a.name, unfence(g.text), g.finish_reason, a.usage(g.prompt_tokens, g.completion_tokens, g.seconds)
-                )
-                for a, g in pairs
-            ]
-            for pairs in answered
-        ]
-        return proposals, [[note for a, g in pairs for note in _notes(a.name, g)] for pairs in answered]
+        proposals: list[list[Proposal]] = []
+        notes: list[list[str]] = []
+        for team, old in zip(teams, standing, strict=True):
+            proposals.append([])
+            notes.append(old.notes())
+            for agent in (self.ensemble.agents[a] for a in team.proposers):
+                if agent.name in old.proposals:
+                    proposals[-1].append(old.proposals[agent.name])
+                    continue
+                new = next(generations)
+                usage = agent.usage(new.prompt_tokens, new.completion_tokens, new.seconds)
+                proposals[-1].append(Proposal(agent.name, unfence(new.text), new.finish_reason, usage))
+                notes[-1] += _notes(agent.name, new)
+        return proposals, notes
 
     def _hear(
         self,
         tasks: Sequence[Task],
         teams: Sequence[Team],
+        standing: Sequence[Standing],
         proposals: Sequence[Sequence[Proposal]],
         index: int,
         watch: Observer,
     ) -> list[Hearing]:
-        """Have every voter rate every answer but its own, in an order of its own, as far as the switches say so."""
+        """Have every voter rate every answer but its own, in an order of its own, as far as the switches say so.
+
+        What it rated in the round before and what stands it is neither asked about nor shown again.
+        """
         questions: list[JudgeQuestion] = []
         orders: list[list[int]] = []
-        for task, team, answers in zip(tasks, teams, proposals, strict=True):
-            authors, answered = [p.agent for p in answers], [bool(p.text) for p in answers]
+        asks: list[bool] = []
+        for task, team, old, answers in zip(tasks, teams, standing, proposals, strict=True):
+            authors = [p.agent for p in answers]
             for voter in (self.ensemble.agents[a] for a in team.voters):
                 seed = call_seed(self.seed, task.id, index, voter.name, "rate")
+                asked = [bool(p.text) and (voter.name, p.agent) not in old.ratings for p in answers]
                 order = judging_order(
-                    seed, voter.name, authors, answered, shuffled=self.shuffled, own=not self.diagonal_mask
+                    seed, voter.name, authors, asked, shuffled=self.shuffled, own=not self.diagonal_mask
                 )
                 orders.append(order)
-                names = None if self.anonymous else tuple(authors[j] for j in order)
+                shown = None if self.anonymous else tuple(authors[j] for j in order)
                 texts = tuple(answers[j].text for j in order)
-                questions.append(JudgeQuestion(voter, task.question, texts, seed, names))
+                asks.append(bool(order) or not team.standing)
+                if asks[-1]:  # a judge of a growing team may have nothing new to rate
+                    questions.append(JudgeQuestion(voter, task.question, texts, seed, shown))
         progress = partial(watch.on_phase, "rate", index)
-        replies = iter(zip(orders, self.rating.rate(self.ensemble, self.prompts, questions, progress), strict=True))
-        return [
-            Hearing.of([next(replies) for _ in team.voters], len(answers))
-            for team, answers in zip(teams, proposals, strict=True)
-        ]
+        given = iter(self.rating.rate(self.ensemble, self.prompts, questions, progress))
+        nothing = JudgeReply((), (), Usage())
+        replies = iter([(order, next(given) if ask else nothing) for order, ask in zip(orders, asks, strict=True)])
+        hearings = []
+        for team, old, answers in zip(teams, standing, proposals, strict=True):
+            names = [self.ensemble.agents[a].name for a in team.voters]
+            heard = Hearing.of([next(replies) for _ in names], len(answers))
+            hearings.append(replace(heard, ratings=old.filled(heard.ratings, names, [p.agent for p in answers])))
+        return hearings
+
+    def _classes(self, task: Task, proposals: Sequence[Proposal]) -> list[int]:
+        """Which proposals say the same; every one its own where nobody tells."""
+        if self.answers is None:
+            return [-1] * len(proposals)
+        return self.answers.classes(task, [proposal.text for proposal in proposals])
 
     def _vote(
         self,
         tasks: Sequence[Task],
         teams: Sequence[Team],
         proposals: Sequence[Sequence[Proposal]],
+        classes: Sequence[Sequence[int]],
         hearings: Sequence[Hearing],
         memory: MemoryState,
     ) -> tuple[ConsensusOutput, MemoryState]:
@@ -247,10 +281,41 @@ class MacroRNNCell(nn.Module):
             memory,
             voters=voters.clamp(min=0).to(like.device),
             authors=authors.to(like.device),
+            classes=_padded(classes).to(like.device),
+            **self._read(tasks, proposals, authors.shape[1]),
             proposal_mask=answered.to(like.device),
             voter_mask=(voters >= 0).to(like.device),
         )
         return output
+
+    def _read(
+        self, tasks: Sequence[Task], proposals: Sequence[Sequence[Proposal]], width: int
+    ) -> dict[str, Tensor | None]:
+        """Features of the proposals and categories of the tasks, for a consensus cell that reads them."""
+        reading = self.consensus.reading
+        if reading is None:
+            return {}
+        like, groups = reading.mean, groups_of(reading.features)
+        features = like.new_full((len(tasks), width, len(reading.features)), math.nan)
+        for i, (task, answers) in enumerate(zip(tasks, proposals, strict=True)):
+            texts = [proposal.text for proposal in answers]
+            finals = self.answers.finals(task, texts) if self.answers else [None] * len(texts)
+            rows = proposal_features(task.question, texts, letters_of(finals), groups)
+            features[i, : len(rows)] = like.new_tensor(rows).reshape(len(rows), -1)
+        category = reading.categorized([task.category or "" for task in tasks]).to(like.device)
+        return {"features": features, "category": category}
+
+    def _sets(self, tasks: Sequence[Task], output: ConsensusOutput) -> list[AnswerSet | None]:
+        """What may be right, where somebody calibrated it."""
+        if self.sets is None:
+            return [None] * len(tasks)
+        index = {name: i for i, name in enumerate(self.sets.categories)}
+        category = torch.tensor([index.get(task.category or "", -1) for task in tasks], device=output.winner.device)
+        found = self.sets(output.consensus, output.answer_mask, category)
+        return [
+            AnswerSet(answers.nonzero()[:, 0].tolist(), bool(none), self.sets.coverage)
+            for answers, none in zip(found.answers, found.none, strict=True)
+        ]
 
     def _slots(
         self,

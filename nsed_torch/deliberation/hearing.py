@@ -1,7 +1,7 @@
 """What a team's judges said, put back into the order of its proposals."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from nsed_torch.deliberation.rating import JudgeReply
@@ -37,14 +37,17 @@ class Hearing:
         notes = [note for _, reply in replies for note in reply.notes]
         return cls(ratings, critiques, Usage.sum(reply.usage for _, reply in replies), notes)
 
-    def received(self, voters: Sequence[str], authors: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    def received(
+        self, voters: Sequence[str], authors: Sequence[str], before: Mapping[str, tuple[str, ...]] | None = None
+    ) -> dict[str, tuple[str, ...]]:
         """Author -> what others wrote about its proposal.
 
         Args:
             voters: names, in the order of the rows.
             authors: names, in the order of the columns.
+            before: what they wrote in earlier rounds about proposals that stand.
         """
-        received: dict[str, tuple[str, ...]] = defaultdict(tuple)
+        received: dict[str, tuple[str, ...]] = defaultdict(tuple, before or {})
         for critique in self.critiques:
             if (author := authors[critique.proposal]) != voters[critique.voter]:
                 received[author] += (critique.text,)

@@ -12,9 +12,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nsed_torch.deliberation.broker import Broker, full_team
-from nsed_torch.deliberation.cell import MacroRNNCell, Team
+from nsed_torch.deliberation.cell import MacroRNNCell
 from nsed_torch.deliberation.observer import Observer
 from nsed_torch.deliberation.state import DeliberationState
+from nsed_torch.deliberation.team import Team
 from nsed_torch.deliberation.track_record import Bench
 from nsed_torch.nn import FixedHalting, InfeasibleBudgetError
 from nsed_torch.records import Round, Task, Transcript, Usage
@@ -76,8 +77,9 @@ class MacroRNN(nn.Module):
     """Deliberates: `rnn(tasks) -> Deliberation`.
 
     Every round the broker names each task's team, the cell runs the round for all tasks that still deliberate, and
-    the halting rule says which of them are done. A task whose remaining budget pays for no further team stops with
-    what it has. With telemetry the broker learns of a round once all its tasks are through it, in their order.
+    the halting rule says which of them are done. A task whose remaining budget pays for no further team, or for which
+    the broker finds nobody else worth asking, stops with what it has. With telemetry the broker learns of a round once
+    all its tasks are through it, in their order.
 
     Args:
         cell: one round.
@@ -85,8 +87,8 @@ class MacroRNN(nn.Module):
         broker: who takes part; None is everybody, as in the published runs.
 
     Raises:
-        ValueError: if the halting rule reads hidden states of another width than the cell's, or the broker's utility
-            or telemetry is one of other agents.
+        ValueError: if the halting rule reads hidden states of another width than the cell's, or the broker knows
+            other agents.
     """
 
     def __init__(
@@ -169,6 +171,7 @@ class MacroRNN(nn.Module):
             "diagonal_mask": self.cell.diagonal_mask,
             "anonymous": self.cell.anonymous,
             "shuffled": self.cell.shuffled,
+            "answers": dict(self.cell.answers.identity()) if self.cell.answers else None,
             "halting": str(self.halting),
             "budget": dataclasses.asdict(self.broker.budget) if self.broker else None,
             **(self.broker.settings() if self.broker else {}),
@@ -187,7 +190,7 @@ class MacroRNN(nn.Module):
         """Questions are embedded once a run, and only where the broker wants to know them."""
         if self.broker is not None:
             self.broker.begin(tasks, self.cell)
-        if self.broker is None or self.broker.utility is None:
+        if self.broker is None or not self.broker.reads_question:
             return [_Progress() for _ in tasks]
         return [_Progress(question) for question in self.cell.encoder.embed([task.question for task in tasks])]
 
@@ -195,10 +198,9 @@ class MacroRNN(nn.Module):
         if self.broker is None:
             return full_team(self.cell.ensemble)
         try:
-            hidden = progress.hidden[-1] if progress.hidden else None
-            return self.broker.team(
-                task, self.cell, progress.spent, question=progress.question, hidden=hidden, sits_out=sits_out
-            )
+            team = self.broker.team(task, self.cell, progress.rounds, question=progress.question, sits_out=sits_out)
+            progress.stop_reason = "" if team else "broker"
+            return team
         except InfeasibleBudgetError:
             if not progress.rounds:
                 raise

@@ -47,7 +47,7 @@ def round_record(
         ratings=[list(row) for row in ratings],
         vote_mask=[[r is not None for r in row] for row in ratings],
         ballots=[_floats(row[:p]) for row in output.ballots[task, :v]],
-        reliability=_floats(output.reliability[task, :v]),
+        trust=_floats(output.trust[task, :v]),
         support=_floats(output.support[task, :p]),
         consensus=_floats(output.consensus[task, :p]),
         winner=None if winner < 0 else winner,

@@ -1,12 +1,13 @@
 """The hidden state in words: which texts sit in the memory slots, and what of them agents are shown."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
 
 from nsed_torch.nn import MemoryState
+from nsed_torch.records import Proposal, Round
 
 
 class SlotText(NamedTuple):
@@ -25,11 +26,13 @@ class DeliberationState:
         memory: the slots as tensors, batch first.
         slots: the same slots in words: a list a task, in slot order, empty slots left out.
         critiques: for each task, author -> what others wrote about its last proposal.
+        last: the record of each task's last round, of which proposals may stand; None before the first.
     """
 
     memory: MemoryState
     slots: tuple[tuple[SlotText, ...], ...]
     critiques: tuple[dict[str, tuple[str, ...]], ...]
+    last: tuple[Round | None, ...]
 
     def select(self, tasks: Sequence[int]) -> "DeliberationState":
         """The state of some of the tasks."""
@@ -38,7 +41,23 @@ class DeliberationState:
             MemoryState(*(tensor[index] for tensor in self.memory)),
             tuple(self.slots[i] for i in tasks),
             tuple(self.critiques[i] for i in tasks),
+            tuple(self.last[i] for i in tasks),
         )
+
+    def without(self, proposals: Sequence[Mapping[str, Proposal]]) -> "DeliberationState":
+        """The state with the slots emptied that hold proposals which stand: they enter the memory anew each round.
+
+        Args:
+            proposals: of each task, by author.
+        """
+        if not any(proposals):
+            return self
+        kept = self.memory.mask.clone()
+        for i, (slots, standing) in enumerate(zip(self.slots, proposals, strict=True)):
+            for s, slot in enumerate(slots):
+                kept[i, s] &= slot.agent not in standing or standing[slot.agent].text != slot.text
+        emptied = (x.masked_fill(~kept[..., None] if x.ndim == 3 else ~kept, 0) for x in self.memory)
+        return replace(self, memory=MemoryState(*emptied))
 
 
 def shown_texts(texts: Sequence[str], budget: int, count: Callable[[str], int]) -> list[str | None]:

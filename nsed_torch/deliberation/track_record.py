@@ -1,14 +1,16 @@
 """What a live broker knows of its agents: who sits out a round, what they are worth, and what the round adds."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor
 
-from nsed_torch.nn import InfeasibleBudgetError, Telemetry, Utility
+from nsed_torch.nn import InfeasibleBudgetError, Telemetry
+from nsed_torch.nn.learned_broker import Heard
 from nsed_torch.records import Round
 
 Bench = Mapping[str, int]
@@ -57,27 +59,33 @@ def seated(
     return solve(without([]))
 
 
-def worth(
-    utility: Utility, telemetry: Telemetry | None, question: Float[Tensor, "dim"], hidden: Float[Tensor, "dim"] | None
-) -> Float[Tensor, "1 agent role"]:
-    """Utilities for one task, in the dtype of their parameters; float64 keeps them independent of the batch.
+def heard_in(record: Round | None, agents: Sequence[str]) -> Heard:
+    """What a learned broker reads of a task's last round, as a batch of one; None before the first.
 
     Args:
-        utility: one of the ensemble's size.
-        telemetry: its features are zero where there is none.
-        question: the task's embedding.
-        hidden: the state after the rounds so far; None before the first.
+        record: whose proposals are all that were heard.
+        agents: names, in the broker's order.
     """
-    weight = utility.telemetry_weight
-    features = weight.new_zeros(len(utility.bias), weight.shape[1]) if telemetry is None else telemetry.features()
-    state = None if hidden is None else hidden.to(weight)[None]
-    with torch.no_grad():
-        utilities: Tensor = utility(question.to(weight)[None], features.to(weight), state)
-    return utilities
+    if record is None:
+        return Heard.nothing(1, len(agents))
+    winner = record.winner
+    place = {proposal.agent: i for i, proposal in enumerate(record.proposals)}
+    rows = []
+    for name in agents:
+        i = place.get(name)
+        text = "" if i is None else record.proposals[i].text
+        same = i is not None and winner is not None and i != winner and record.classes[i] >= 0
+        agrees = i is not None and (i == winner or (same and record.classes[i] == record.classes[winner or 0]))
+        rows.append((i is not None, bool(text), agrees, math.log(max(len(text), 1))))
+    asked, answered, agree, length = (torch.tensor([column]) for column in zip(*rows, strict=True))
+    chances = [record.consensus[i] for i in range(len(place)) if i != winner]
+    lead = 0.0 if winner is None else record.consensus[winner]
+    top = torch.tensor([[lead], [max(chances, default=0.0)]], dtype=torch.float64)
+    return Heard(asked, answered, agree, length.double(), *top)
 
 
 def observe(telemetry: Telemetry, records: Sequence[Round]) -> None:
-    """Count what a round's proposers did: an answer and its seconds, or none, which is a failure.
+    """Count what proposers that were asked did: an answer and its seconds, or none, which is a failure.
 
     Whether an answer was right nobody knows here: to win a vote is not to be right. Judges are not counted, for a
     round keeps what its judges took in sum only.
@@ -86,7 +94,7 @@ def observe(telemetry: Telemetry, records: Sequence[Round]) -> None:
         telemetry: of all agents that proposed.
         records: one a task, in the order of the tasks.
     """
-    for proposal in (proposal for record in records for proposal in record.proposals):
+    for proposal in (p for record in records for p in record.proposals if p.agent not in record.standing):
         if proposal.text:
             telemetry.success(proposal.agent, proposal.usage.seconds)
         else:

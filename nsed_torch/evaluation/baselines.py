@@ -9,7 +9,7 @@ from nsed_torch.benchmarks import Episodes, plurality
 
 def oracle(episodes: Episodes) -> Bool[Tensor, "batch"]:
     """Whether anybody's last answer is right: what a perfect choice would reach."""
-    return episodes.by_agent()[0].any(1)
+    return episodes.by_agent().right.any(1)
 
 
 def best_single(train: Episodes, episodes: Episodes) -> tuple[Bool[Tensor, "batch"], str]:
@@ -19,8 +19,8 @@ def best_single(train: Episodes, episodes: Episodes) -> tuple[Bool[Tensor, "batc
         train: tasks to choose by.
         episodes: tasks to test on.
     """
-    agent = int(train.by_agent()[0].float().mean(0).argmax())
-    return episodes.by_agent()[0][:, agent], episodes.agents[agent]
+    agent = int(train.by_agent().right.float().mean(0).argmax())
+    return episodes.by_agent().right[:, agent], episodes.agents[agent]
 
 
 def plurality_correct(episodes: Episodes) -> Bool[Tensor, "batch"]:

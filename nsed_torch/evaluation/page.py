@@ -35,6 +35,7 @@ _FILES = {
     page_tables.metrics_table: "metrics.json",
     page_tables.accuracy_table: "collect.json",
     page_tables.budgets_table: "teams.json",
+    page_tables.broker_table: "cost.json",
 }
 
 
@@ -154,9 +155,9 @@ def write_page(template: str, steps: Sequence[StepResults], output: Path, *, fig
 
     Templates are Jinja2 in a sandbox. They see `steps.NAME` (`StepResults`), the filters `ci`, `pct`, `num` and
     `table`, and functions of steps: `results_table(steps.NAME)`, `results_notes`, `strata_table`, `metrics_table`,
-    `accuracy_table`, `budgets_table`, `rounds_table`, `law_text`, `command`, `figure(steps.NAME, "plots/cost.png",
-    "text")`; and of several: `variants_table({"words": steps.NAME, ...})`, `judging_table`, `workflows_table`,
-    `costs(steps)`. What has
+    `accuracy_table`, `budgets_table`, `broker_table`, `rounds_table`, `law_text`, `command`,
+    `figure(steps.NAME, "plots/cost.png", "text")`; of what a step's JSON holds: `coverage_table`, `surest_table`; of
+    several: `variants_table({"words": steps.NAME, ...})`, `judging_table`, `workflows_table`, `costs(steps)`. What has
     not run is a visible line; a misspelled name is an error. Texts from files are shown as they are, never read as
     Markdown.
 
@@ -207,6 +208,8 @@ def _environment(folder: Path) -> ImmutableSandboxedEnvironment:
     environment.globals |= {
         "command": _command,
         "costs": _costs,
+        "coverage_table": _both(page_tables.coverage_table),
+        "surest_table": _or_not_run(page_tables.surest_table),
         "variants_table": _variants,
         "judging_table": _judging,
         "workflows_table": _workflows,
@@ -235,6 +238,16 @@ def _or_not_run(function: Callable[..., Markdown]) -> Callable[..., Any]:
 
 def _from_file(show: Callable[..., Markdown], file: str) -> Callable[..., Any]:
     return lambda step, *args, **kwargs: _or_not_run(show)(step.json(file), *args, **kwargs)
+
+
+def _both(show: Callable[[Any, Any], Markdown]) -> Callable[[Any, Any], Any]:
+    """A table of two values, which is missing where one of them is."""
+
+    def guarded(one: Any, other: Any) -> Any:
+        missing = [value for value in (one, other) if isinstance(value, NotRun)]
+        return missing[0] if missing else show(one, other)
+
+    return guarded
 
 
 def _variants(steps: Mapping[str, StepResults], method: str = REFERENCE) -> Any:

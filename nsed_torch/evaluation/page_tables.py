@@ -146,6 +146,34 @@ def budgets_table(data: Any) -> Markdown:
     return table(rows, list(rows[0]))
 
 
+def broker_table(data: Any) -> Markdown:
+    """Accuracy at shares of the full team's cost, from cost.json of `nsed tune cost_curve=true`."""
+    return budgets_table(data)
+
+
+def coverage_table(sets: Any, own: Any) -> Markdown:
+    """How often sets held the truth, all tasks and by category, from metrics.json of `nsed tune coverage=...`.
+
+    Args:
+        sets: with one threshold for all.
+        own: with one for each category.
+    """
+    rows = [
+        [name, value["n"], value, other]
+        for name, value, other in [
+            ("all", sets["covered"], own["covered"]),
+            *((name, value, own["by_category"][name]) for name, value in sets["by_category"].items()),
+        ]
+    ]
+    return table(rows, ["tasks", "n", "one threshold", "one for each category"])
+
+
+def surest_table(sets: Any) -> Markdown:
+    """Accuracy of the surest tasks by their share, from metrics.json of `nsed tune coverage=...`."""
+    rows = [[f"{float(share):.0%}", value["n"], value] for share, value in sets["surest"].items()]
+    return table(rows, ["share", "n", "accuracy"])
+
+
 def accuracy_table(data: Any) -> Markdown:
     """What a team's answers came to, from collect.json: after each round, of each agent, of the oracle."""
     return table(

@@ -1,9 +1,11 @@
 """`nsed bench`: measure the engine or the tensor core, each line as a ratio of medians taken in one run."""
 
 import importlib.util
+import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -19,6 +21,7 @@ from rich.table import Table
 from nsed_torch.agents import Decoding, Prompts, TransformersEngine
 from nsed_torch.agents.weights import resolve
 from nsed_torch.agents.wheels import DownloadError
+from nsed_torch.benchmarks import Episodes, agreement, split
 from nsed_torch.config import conf_dir, instantiate, register
 from nsed_torch.evaluation.measurement import Measurement, compare, hardware
 from nsed_torch.evaluation.speed import phases
@@ -31,12 +34,17 @@ from nsed_torch.evaluation.speed.whole import whole_lines
 from nsed_torch.nn import ConsensusCell
 from nsed_torch.records import write_json
 from nsed_torch.training.losses import consensus_loss
+from nsed_torch.training.rules import RULES
+from nsed_torch.training.trainer import Schedule, fit_cell
 
 register()
 
 TASKS, VOTERS, ROUNDS, MATRIX = 512, 10, 4, 2048
 WIDTHS = (64, 384)
 """Of the embeddings: the hashed encoder's, and MiniLM's."""
+
+ANSWERED = (8027, 15)
+"""Tasks and agents of what is tuned on."""
 
 
 LINES = ("propose", "rate", "whole", "conduct", "memory", "llama_cpp", "import")
@@ -46,8 +54,8 @@ LINES = ("propose", "rate", "whole", "conduct", "memory", "llama_cpp", "import")
 @hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="bench")
 def main(cfg: DictConfig) -> None:
     """Take the measurements of a target, print a table, write `bench.json`."""
-    if cfg.target not in {"engine", "core"}:
-        raise ValueError(f"expected target=engine or target=core, got target={cfg.target}")
+    if cfg.target not in {"engine", "core", "tune"}:
+        raise ValueError(f"expected target=engine, target=core or target=tune, got target={cfg.target}")
     unknown = sorted(set(cfg.lines) - set(LINES))
     if unknown or not cfg.lines:
         raise ValueError(f"expected lines out of {', '.join(LINES)}, got {', '.join(unknown) or 'none'}")
@@ -57,6 +65,9 @@ def main(cfg: DictConfig) -> None:
     if cfg.target == "core":
         title = f"tensor core, float32, {torch.get_num_threads()} threads"
         lines = [training_line(cfg.repeats, dim) for dim in WIDTHS]
+    elif cfg.target == "tune":
+        title = f"tuning, float32, {torch.get_num_threads()} threads"
+        lines = [tuning_line(cfg.repeats)]
     else:
         engine: TransformersEngine = instantiate(cfg.backbone)
         identity = dict(engine.identity(None))
@@ -162,6 +173,63 @@ def training_line(repeats: int, dim: int) -> Measurement:
         repeats=repeats,
     )
     return line
+
+
+def tuning_line(repeats: int) -> Measurement:
+    """Cells tuned in five folds, each with its choice of a pull, against a logistic vote of one weight an agent."""
+    episodes = answered_alike(*ANSWERED)
+    folds = [split(episodes.ids, (0.6, 0.2, 0.2), turn=fold / 5) for fold in range(5)]
+    optimizer = partial(torch.optim.LBFGS, max_iter=5, history_size=20, line_search_fn="strong_wolfe")
+    schedule = Schedule(pulls=(0.001, 0.003, 0.01, 0.03), frozen=("trust.weight",))
+
+    def tuned() -> None:
+        for fold in folds:
+            cell = ConsensusCell(episodes.dim, len(episodes.agents))
+            train, validation = episodes.select(fold.train), episodes.select(fold.validation)
+            fit_cell(cell, train, validation, optimizer=optimizer, schedule=schedule)
+
+    def plainly() -> None:
+        for fold in folds:
+            both = episodes.select(torch.cat([fold.train, fold.validation]))
+            RULES["logistic_vote"](both, episodes.select(fold.test))
+
+    tuned(), plainly()
+    tasks, agents = ANSWERED
+    (line,) = compare(
+        f"tune, {tasks} tasks x {agents} agents x 5 folds",
+        ours=("cells, pulls chosen", tuned),
+        others=[("a logistic vote", plainly)],
+        repeats=repeats,
+        facts={"peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024},
+    )
+    return line
+
+
+def answered_alike(tasks: int, agents: int) -> Episodes:
+    """Answers out of ten that agents draw, each right with a chance of its own, rated by agreement."""
+    draw = torch.Generator().manual_seed(0)
+    skill = torch.linspace(0.15, 0.45, agents)
+    right = torch.rand(tasks, agents, generator=draw) < skill
+    labels = torch.where(right, 0, torch.randint(1, 10, (tasks, agents), generator=draw))
+    ratings, mask = agreement(labels)
+    everybody, there = torch.arange(agents).expand(tasks, 1, -1), torch.ones(tasks, 1, agents, dtype=torch.bool)
+    return Episodes(
+        ids=tuple(f"t{i}" for i in range(tasks)),
+        agents=tuple(f"a{i:02}" for i in range(agents)),
+        task=torch.zeros(tasks, WIDTHS[0]),
+        embeddings=torch.zeros(tasks, 1, agents, 1).expand(-1, -1, -1, WIDTHS[0]),
+        ratings=ratings[:, None],
+        vote_mask=mask[:, None],
+        voters=everybody,
+        authors=everybody,
+        proposal_mask=there,
+        voter_mask=there,
+        round_mask=torch.ones(tasks, 1, dtype=torch.bool),
+        correct=right[:, None],
+        classes=labels[:, None],
+        cost=torch.ones(tasks, 1),
+        labels=labels[:, None],
+    )
 
 
 def show(lines: Sequence[Measurement], title: str) -> None:

@@ -11,10 +11,21 @@ from torch import nn
 
 from nsed_torch.agents import Agent, Decoding, Encoder, Ensemble, ResolvedWeights, resolve
 from nsed_torch.agents.ensemble import check_agents
+from nsed_torch.benchmarks import GradedTasks, GradersAnswers
 from nsed_torch.config import instantiate
-from nsed_torch.deliberation import Broker, MacroRNN, MacroRNNCell
-from nsed_torch.nn import VOTES, Calibration, ConsensusCell, ForgetGate, Telemetry, Utility
+from nsed_torch.deliberation import Broker, MacroRNN, MacroRNNCell, SimilarTexts
+from nsed_torch.nn import (
+    VOTES,
+    Calibration,
+    ConformalSets,
+    ConsensusCell,
+    ForgetGate,
+    LearnedBroker,
+    Reading,
+    Telemetry,
+)
 from nsed_torch.nn.gate import GateMode
+from nsed_torch.nn.pretrained import CONFORMAL, located
 from nsed_torch.records import CallLog
 
 
@@ -59,6 +70,8 @@ def build_rnn(
         raise ValueError(f"{expected}: choose the encoder that the cell was trained with")
     if isinstance(halting, functools.partial):
         halting = halting(dim=encoder.dim)
+    protocol = {str(name): value for name, value in cfg.protocol.items() if name != "pooled"}
+    similarity = protocol.pop("similarity")
     cell = MacroRNNCell(
         ensemble,
         encoder,
@@ -67,22 +80,36 @@ def build_rnn(
         rating=rating,
         memory_tokens=cfg.memory_tokens,
         seed=cfg.seed,
-        **cfg.protocol,
+        answers=None if similarity is None else SimilarTexts(encoder, float(similarity)),
+        sets=saved_sets(cfg.cell) if cfg.cell else None,
+        **protocol,
     )
     return MacroRNN(cell, halting=halting, broker=broker)
+
+
+def pool_answers(rnn: MacroRNN, graded: GradedTasks, cfg: DictConfig) -> None:
+    """Let equal answers of graded tasks pool their support, as far as the config's protocol wants it.
+
+    Args:
+        rnn: its cell learns from the grader which answers are equal, never which are right.
+        graded: the tasks, with a grader that knows whom it may ask.
+        cfg: of a verb that puts graded tasks to a team.
+    """
+    if cfg.protocol.pooled:
+        rnn.cell.answers = GradersAnswers(graded.grader)
 
 
 def build_broker(cfg: DictConfig, ensemble: DictConfig) -> Broker:
     """The broker of a config; `telemetry` names a file, made by the first round and taken over by later runs.
 
-    `utility` names one that `nsed tune utility=true` wrote, for a team that holds these agents.
+    `learned` names a file that `nsed tune` wrote, for a team out of its agents.
 
     Args:
         cfg: a node of the group `broker`.
         ensemble: names the agents.
 
     Raises:
-        ValueError: if the file is there and is no telemetry, or a utility is wanted and none is there.
+        ValueError: if the file is there and is no telemetry, or a learned broker is wanted and none is there.
     """
     record: dict[str, Any] = {}
     names = [agent.name for agent in build_agents(ensemble)]
@@ -91,10 +118,10 @@ def build_broker(cfg: DictConfig, ensemble: DictConfig) -> Broker:
         record = {"telemetry": Telemetry(names), "telemetry_file": path}
         if path.exists():
             record["telemetry"].load(path)
-    if cfg.get("utility") is not None:
-        if not cfg.utility:
-            raise ValueError("broker: expected a utility of nsed tune utility=true, got none: pass broker.utility=FILE")
-        record["utility"] = Utility.from_pretrained(str(cfg.utility), agents=names)
+    if cfg.get("learned") is not None:
+        if not cfg.learned:
+            raise ValueError("broker: expected one that nsed tune saved, got none: pass broker.learned=FILE")
+        record["learned"] = LearnedBroker.from_pretrained(str(cfg.learned))
     broker: Broker = instantiate(cfg, **record)
     return broker
 
@@ -110,6 +137,13 @@ def saved_cell(folder: str, agents: Sequence[Agent]) -> ConsensusCell:
         ValueError: as `ConsensusCell.from_pretrained`.
     """
     return ConsensusCell.from_pretrained(folder, agents=[agent.name for agent in agents]).double()
+
+
+def saved_sets(folder: str) -> ConformalSets | None:
+    """The conformal sets beside a saved cell; None where `nsed tune coverage=...` calibrated none."""
+    if not (located(folder) / CONFORMAL).is_file():
+        return None
+    return ConformalSets.from_pretrained(folder).double()
 
 
 def fetch_weights(
@@ -191,6 +225,8 @@ def consensus_cell(
     vote: str | nn.Module = "quadratic",
     gate: GateMode = "learned",
     calibration: bool = False,
+    pooling: str = "mean",
+    reading: Reading | None = None,
 ) -> ConsensusCell:
     """A fresh consensus cell with the published protocol's values, in float64.
 
@@ -204,6 +240,8 @@ def consensus_cell(
         vote: a name out of `nn.VOTES`, or a vote of other settings.
         gate: "learned", "leaky", "vector" or "none".
         calibration: whether every judge has a reading of the rating scale of its own, which training can change.
+        pooling: how proposals that say the same pool their support: "mean", "sum" or "logsumexp".
+        reading: what moves trust and support by what proposals say; nothing if None.
 
     Raises:
         ValueError: for a vote that does not exist, and as the parts.
@@ -214,4 +252,7 @@ def consensus_cell(
         vote = VOTES[vote]()
     forget = ForgetGate(gate, leak=leak, dtype=torch.float64, dim=dim)
     read = Calibration(agents) if calibration else None
-    return ConsensusCell(dim, agents, slots=slots, vote=vote, gate=forget, calibration=read).double()
+    cell = ConsensusCell(
+        dim, agents, slots=slots, vote=vote, gate=forget, calibration=read, reading=reading, pooling=pooling
+    )
+    return cell.double()

@@ -15,7 +15,7 @@ from nsed_torch.benchmarks import GradedTasks
 from nsed_torch.config import conf_dir, instantiate, register
 from nsed_torch.deliberation import MacroRNN, Observer
 from nsed_torch.evaluation.collection import Summary, summarize
-from nsed_torch.experiments.build import build_rnn, call_log
+from nsed_torch.experiments.build import build_rnn, call_log, pool_answers
 from nsed_torch.experiments.view import summary_table, view
 from nsed_torch.records import TraceWriter, read_traces
 
@@ -33,6 +33,7 @@ def main(cfg: DictConfig) -> None:
     report = partial(console.print, style="dim", markup=False, emoji=False, soft_wrap=True)
     with call_log(cfg, folder) as log:
         rnn = build_rnn(cfg, log, report)
+        pool_answers(rnn, graded, cfg)
         with view(console, rounds=False) as watch:
             summary = collect(rnn, graded, folder, batch_tasks=cfg.batch_tasks, report=report, observer=watch)
     console.print(summary_table(summary))

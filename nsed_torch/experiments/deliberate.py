@@ -11,7 +11,7 @@ from rich.console import Console
 
 from nsed_torch.config import conf_dir, register
 from nsed_torch.experiments.build import build_rnn, call_log
-from nsed_torch.experiments.view import view, visible
+from nsed_torch.experiments.view import undecided, view, visible
 from nsed_torch.records import Task
 
 register()
@@ -31,5 +31,7 @@ def main(cfg: DictConfig) -> None:
     transcript = deliberation.transcripts[0]
     transcript.save(folder / "transcript.json")
     report(f"transcript: {folder / 'transcript.json'}")
+    if escalated := undecided(transcript):
+        report(escalated)
     # Not through the console, which would expand tabs and turn :key: into a picture.
     print(f"\n{visible(transcript.answer or '(no agent gave an answer)')}")  # noqa: T201 - the result

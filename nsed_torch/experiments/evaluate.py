@@ -23,7 +23,7 @@ from nsed_torch.evaluation.contest import BEST_SINGLE, DELIBERATION, SINGLE, Con
 from nsed_torch.evaluation.methods import Conducted, Method, Panel, RandomRouting, Single
 from nsed_torch.evaluation.methods.estimate import expected_deliberation, expected_usage
 from nsed_torch.evaluation.withholding import withheld_trace
-from nsed_torch.experiments.build import build_rnn, call_log
+from nsed_torch.experiments.build import build_rnn, call_log, pool_answers
 from nsed_torch.experiments.evaluated import is_complete, show, write_run
 from nsed_torch.experiments.question_view import question_table
 from nsed_torch.experiments.view import view
@@ -60,6 +60,7 @@ def main(cfg: DictConfig) -> None:
             console.print(cost_table(costs, len(graded.tasks)))
             return
         graded = bound(graded, rnn)
+        pool_answers(rnn, graded, cfg)
         with view(console, rounds=False) as watch:
             contested = evaluate(
                 rnn,

@@ -27,7 +27,7 @@ def question_table(trace: Trace) -> RenderableType:
         "answers", *(Text(preview(p.text), style=MARKS[g][1]) for p, g in zip(record.proposals, grades, strict=True))
     )
     table.add_row("", *(Text(*MARKS[grade]) for grade in grades))
-    for voter, trust, row in zip(record.voters, record.reliability, record.ratings, strict=True):
+    for voter, trust, row in zip(record.voters, record.trust, record.ratings, strict=True):
         table.add_row(Text(f"{voter} ({trust:.2f})"), *(rating_text(rating) for rating in row))
     table.add_row("support", *(f"{support:+.2f}" for support in record.support))
     table.add_row("consensus", *(f"{share:.0%}" for share in record.consensus))

@@ -1,21 +1,27 @@
 """One division of `nsed tune`: train on its first parts, compare on the last; and the cell that learns from all."""
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
+from jaxtyping import Bool
 from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
 
-from nsed_torch.benchmarks import Episodes, Split, split
+from nsed_torch.benchmarks import Episodes, Split, joined, split
 from nsed_torch.config import instantiate
 from nsed_torch.evaluation.baselines import best_single, oracle, plurality_correct
 from nsed_torch.experiments.build import consensus_cell
-from nsed_torch.nn import ConsensusCell, LearnedHalting
-from nsed_torch.nn.pretrained import HALTING
+from nsed_torch.nn import ConformalSets, ConsensusCell, LearnedHalting, Reading
+from nsed_torch.nn.pretrained import CONFORMAL, HALTING
 from nsed_torch.records import read_json, write_json
+from nsed_torch.training.coverage import fit_sets, set_rows
 from nsed_torch.training.halting import fit_halting, halted
 from nsed_torch.training.logs import FileLog, Log, TensorBoardLog
-from nsed_torch.training.trainer import CellTrainer, Fit, winners_correct
+from nsed_torch.training.rules import RULES, accuracy, available, decide
+from nsed_torch.training.trainer import Refit, by_author, fit_cell, winners_correct
 
 OWN = (
     *("output_dir", "resume", "seeds", "refit", "cost_curve", "budgeting", "utility", "teams"),
@@ -25,7 +31,13 @@ OWN = (
 
 
 def tune_seed(
-    cfg: DictConfig, episodes: Episodes, seed: int, parts: Split, folder: Path, report: partial[None]
+    cfg: DictConfig,
+    episodes: Episodes,
+    seed: int,
+    parts: Split,
+    folder: Path,
+    report: partial[None],
+    others: Mapping[str, Mapping[str, float]] | None = None,
 ) -> dict[str, Any]:
     """Train on one division of the tasks and compare on its test part.
 
@@ -40,6 +52,7 @@ def tune_seed(
         parts: the division.
         folder: where the seed's checkpoint, log, cell and result go.
         report: hears how training went.
+        others: name -> task -> score, of what else is shown beside it.
 
     Returns:
         What `result.json` holds: scores by method and task, the fit, the cell's small parameters.
@@ -55,32 +68,39 @@ def tune_seed(
         report(f"seed {seed}: done before")
         return result
     train, validation, test = _in_order(episodes, parts)
-    cell = fresh_cell(cfg, episodes)
-    single, name = best_single(train, test)
+    learned = joined([train, validation])
+    cell = fresh_cell(cfg, train)
+    single, name = best_single(learned, test)
     scores = {
         "oracle": oracle(test),
         "best_single": single,
         "plurality": plurality_correct(test),
+        **_by_rules(cfg.rules, learned, test, report),
         "consensus_untrained": winners_correct(cell, test),
     }
-    fit, rule = _fit(cfg, cell, train, validation, seed, folder)
+    fit, rule, sets = _fit(cfg, cell, train, validation, seed, folder)
     scores["consensus_tuned"] = winners_correct(cell, test)
     extra: dict[str, Any] = {}
+    if sets is not None:
+        extra["sets"] = set_rows(sets, cell, test)
     if rule is not None:
         stopped = halted(rule, cell, test)
         scores["consensus_halted"] = stopped.right
-        extra = {"halted_cost": stopped.cost.mean().item(), "halted_rounds": stopped.rounds.mean().item()}
+        extra |= {"halted_cost": stopped.cost.mean().item(), "halted_rounds": stopped.rounds.mean().item()}
     result = {
         "seed": seed,
         "settings": settings,
-        "fit": fit._asdict(),
+        "fit": {"pull": fit.pull, "chosen": fit.chosen._asdict(), "last": fit.last._asdict()},
         "best_single": name,
         "parameters": {k: v.tolist() for k, v in cell.state_dict().items() if v.numel() <= 64},
         **extra,
-        "scores": {k: dict(zip(test.ids, v.float().tolist(), strict=True)) for k, v in scores.items()},
+        "scores": {
+            **{k: dict(zip(test.ids, v.float().tolist(), strict=True)) for k, v in scores.items()},
+            **{k: {task: v[task] for task in test.ids} for k, v in (others or {}).items()},
+        },
     }
     write_json(folder / "result.json", result)
-    report(f"seed {seed}: {len(train)} + {len(validation)} + {len(test)} tasks, {_told(fit)}")
+    report(f"seed {seed}: {len(train)} + {len(validation)} + {len(test)} tasks, {fit}")
     return result
 
 
@@ -104,23 +124,44 @@ def refit(cfg: DictConfig, episodes: Episodes, folder: Path, card: str, report: 
         return
     validation = cfg.fractions[1]
     train, chosen, _ = _in_order(episodes, split(episodes.ids, (1 - validation, validation, 0.0)))
-    cell = fresh_cell(cfg, episodes)
-    fit, _ = _fit(cfg, cell, train, chosen, 0, folder, card=card)
-    report(f"cell: {len(train)} + {len(chosen)} tasks, {_told(fit)}")
+    cell = fresh_cell(cfg, train)
+    fit, *_ = _fit(cfg, cell, train, chosen, 0, folder, card=card)
+    report(f"cell: {len(train)} + {len(chosen)} tasks, {fit}")
 
 
 def _in_order(episodes: Episodes, parts: Split) -> tuple[Episodes, Episodes, Episodes]:
     """Train, validation and test, proposals by their authors' accuracy in training."""
-    accuracy = episodes.by_agent()[0][parts.train].float().mean(0)
+    accuracy = episodes.by_agent().right[parts.train].float().mean(0)
     train, validation, test = (episodes.sorted_by(accuracy).select(rows) for rows in parts)
     return train, validation, test
 
 
+def _by_rules(
+    names: Sequence[str], train: Episodes, test: Episodes, report: Callable[[str], None]
+) -> dict[str, Bool[Tensor, "batch"]]:
+    """Whether the answers are right that the rules of the field choose, by name; ties as everywhere.
+
+    Raises:
+        ValueError: for a rule that there is not.
+    """
+    there = available(train)
+    wanted = list(there) if list(names) == ["all"] else list(names)
+    if unknown := [name for name in wanted if name not in RULES]:
+        raise ValueError(f"rules: expected names out of {', '.join(RULES)}, or all, got {', '.join(unknown)}")
+    chosen = {}
+    for name in wanted:
+        if name in there and name not in {"best_single", "plurality"}:
+            began = perf_counter()
+            chosen[name] = decide(there[name](train, test), test, accuracy(train))
+            report(f"{name}: {perf_counter() - began:.1f} s")
+    return chosen
+
+
 def _fit(
     cfg: DictConfig, cell: ConsensusCell, train: Episodes, validation: Episodes, seed: int, folder: Path, card: str = ""
-) -> tuple[Fit, LearnedHalting | None]:
-    """Train a cell, and its halting rule if it has a price; both into `folder/cell`."""
-    trainer = CellTrainer(
+) -> tuple[Refit, LearnedHalting | None, ConformalSets | None]:
+    """Train a cell, its halting rule if it has a price, its sets if they have a coverage; all into `folder/cell`."""
+    fit = fit_cell(
         cell,
         train,
         validation,
@@ -128,15 +169,22 @@ def _fit(
         scheduler=instantiate(cfg.scheduler),
         schedule=instantiate(cfg.training),
         seed=seed,
-        logs=_logs(cfg, folder),
-        checkpoint=folder / "checkpoint.pt",
+        folder=folder,
+        logs=partial(_logs, cfg),
+        resume=cfg.resume,
+        # What calibrates sets is nothing that the cell may learn from.
+        refit=cfg.coverage is None,
     )
-    fit = trainer.fit(resume=cfg.resume)
     cell.save_pretrained(folder / "cell", agent_names=train.agents, card=card)
     # An earlier run's rule would be read as this cell's.
-    (folder / "cell" / HALTING).unlink(missing_ok=True)
+    for name in (HALTING, CONFORMAL):
+        (folder / "cell" / name).unlink(missing_ok=True)
+    sets = None
+    if cfg.coverage is not None:
+        sets = fit_sets(cell, train, validation, coverage=cfg.coverage, by_category=cfg.by_category)
+        sets.save_pretrained(folder / "cell")
     if cfg.halting_price is None:
-        return fit, None
+        return fit, None, sets
     rule = fit_halting(
         cell,
         train,
@@ -146,16 +194,18 @@ def _fit(
         epochs=cfg.training.epochs,
     )
     rule.save_pretrained(folder / "cell")
-    return fit, rule
-
-
-def _told(fit: Fit) -> str:
-    return f"{fit.epochs} epochs, best {fit.best_epoch}, validation loss {fit.validation_loss:.4f}"
+    return fit, rule, sets
 
 
 def fresh_cell(cfg: DictConfig, episodes: Episodes) -> ConsensusCell:
-    """The published protocol in the size of these episodes."""
+    """The published protocol in the size of these episodes, ready to read what they have features and categories of."""
     agents = len(episodes.agents)
+    categories = sorted(set(episodes.categories)) if cfg.categories else []
+    reading = None
+    if episodes.features is not None or categories:
+        reading = Reading(agents, episodes.feature_names, categories)
+        if episodes.features is not None:
+            reading.learn_habits(by_author(episodes))
     cell = consensus_cell(
         dim=episodes.dim,
         agents=agents,
@@ -163,6 +213,8 @@ def fresh_cell(cfg: DictConfig, episodes: Episodes) -> ConsensusCell:
         vote=cfg.voting,
         gate=cfg.gate,
         calibration=cfg.calibration,
+        pooling=cfg.pooling,
+        reading=reading,
     )
     return cell.to(episodes.task.dtype)
 

@@ -1,7 +1,7 @@
 """`nsed tune utility=true`: whom a question is worth asking, learned from traces; cost against accuracy."""
 
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,8 @@ from torch import Tensor
 from nsed_torch.benchmarks import Episodes, Split
 from nsed_torch.evaluation.cost import Curve, cost_json, cost_plot, cost_tables, oracle_curve
 from nsed_torch.evaluation.statistics import estimate
-from nsed_torch.nn import ConsensusCell, Utility
-from nsed_torch.nn.telemetry import FEATURES
+from nsed_torch.experiments.broker import save_brokers
+from nsed_torch.nn import ConsensusCell, Heard, LearnedBroker
 from nsed_torch.records import read_traces, write_json
 from nsed_torch.training.rivals import fixed_teams, random_teams
 from nsed_torch.training.seats import RecordedSeats
@@ -28,7 +28,7 @@ class UtilitySettings:
     """How utilities are learned and at which budgets they are shown.
 
     Args:
-        budgets: shares of the full team's mean tokens; a utility is saved for each.
+        budgets: shares of the full team's mean tokens; a broker is saved for each.
         ridges: strengths of regularisation, of which left-out tasks choose one a role.
         prices: log-odds that the full team's tokens may be worth, of which left-out tasks choose one a budget.
         judging: share of a judge's tokens that does not fall with the number of answers it reads, 0 to 1; 1 charges
@@ -105,6 +105,9 @@ def tune_utility(
         ValueError: if nothing can be learned or drawn from these traces.
     """
     seats, budgets = RecordedSeats.of(episodes, shared=settings.judging), sorted(settings.budgets)
+    encoder = next(read_traces(data_dir)).transcript.settings.get("encoder")
+    if not isinstance(encoder, Mapping):
+        raise ValueError(f"{data_dir}: expected traces that name their encoder, got {encoder!r}: collect them anew")
     sums = torch.zeros(len(POLICIES), 2, len(budgets), len(seats), dtype=torch.float64)
     full, count, tokens = torch.zeros(3, len(seats), dtype=torch.float64)
     chosen = []
@@ -112,10 +115,10 @@ def tune_utility(
         cell, fit, test = cell_of(seed), seats.select(torch.cat([part.train, part.validation])), seats.select(part.test)
         learned = LearnedTeams(cell, fit, ridges=settings.ridges, prices=settings.prices)
         policies = [learned.within(budget * learned.whole) for budget in budgets]
-        utilities = [learned.utility(policy) for policy in policies]
+        brokers = [learned.broker(policy, encoder) for policy in policies]
         if seed == 0 and not refit:
-            _save(utilities, budgets, data_dir, folder / "broker")
-        sums[:, :, :, part.test] += _curves(cell, utilities, learned.whole, fit, test, budgets, seed)
+            save_brokers(brokers, budgets, folder)
+        sums[:, :, :, part.test] += _curves(cell, brokers, learned.whole, fit, test, budgets, seed)
         full[part.test] += test.right(cell, test.there).double()
         tokens[part.test] += test.cost(test.there)
         count[part.test] += 1
@@ -125,7 +128,7 @@ def tune_utility(
     if refit:
         learned = LearnedTeams(cell_of(None), seats, ridges=settings.ridges, prices=settings.prices)
         policies = [learned.within(budget * learned.whole) for budget in budgets]
-        _save([learned.utility(policy) for policy in policies], budgets, data_dir, folder / "broker")
+        save_brokers([learned.broker(policy, encoder) for policy in policies], budgets, folder)
     tested = count > 0
     curves = [Curve(name, *(means[..., tested] / count[tested])) for name, means in zip(POLICIES, sums, strict=True)]
     team = estimate((full[tested] / count[tested])[None])
@@ -144,16 +147,9 @@ def tune_utility(
     return found
 
 
-def _save(utilities: Sequence[Utility], budgets: Sequence[float], data_dir: str, folder: Path) -> None:
-    encoder = next(read_traces(data_dir)).transcript.settings.get("encoder")
-    for budget, utility in zip(budgets, utilities, strict=True):
-        utility.encoder = encoder
-        utility.save_pretrained(folder / f"{budget:.2f}.safetensors")
-
-
 def _curves(
     cell: ConsensusCell,
-    utilities: Sequence[Utility],
+    brokers: Sequence[LearnedBroker],
     whole: float,
     fit: RecordedSeats,
     test: RecordedSeats,
@@ -164,7 +160,7 @@ def _curves(
 
     Args:
         cell: elects winners.
-        utilities: learned, one a budget.
+        brokers: learned, one a budget.
         whole: the full team's mean tokens on the tasks learned from.
         fit: those tasks.
         test: the others.
@@ -173,8 +169,8 @@ def _curves(
     """
     means = whole * torch.tensor(budgets, dtype=torch.float64)
     with torch.no_grad():
-        no_record = torch.zeros(len(fit.episodes.agents), len(FEATURES), dtype=torch.float64)
-        teams = [test.seated(utility(test.episodes.task, no_record)) for utility in utilities]
+        nothing = Heard.nothing(len(test), len(test.episodes.agents))
+        teams = [test.seated(broker(0, nothing, test.episodes.task)) for broker in brokers]
     pairs = [
         (torch.stack([test.cost(team) for team in teams]), torch.stack([test.right(cell, team) for team in teams])),
         fixed_teams(cell, fit, test, means),

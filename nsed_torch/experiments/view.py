@@ -196,3 +196,20 @@ def _colour(rating: float | None) -> str:
     if rating is None:
         return "dim"
     return "green" if rating > 0.1 else "red" if rating < -0.1 else "yellow"
+
+
+def undecided(transcript: Transcript) -> str:
+    """What to say where the last round's set holds more than one answer; "" where it decides, or nobody calibrated."""
+    found = transcript.rounds[-1].answer_set if transcript.rounds else None
+    if found is None or found.decided:
+        return ""
+    proposals = transcript.rounds[-1].proposals
+    labels = [visible(shortened(proposals[j].text)) for j in found.answers]
+    labels += ["none of these"] if found.none_of_these else []
+    return f"undecided: the right answer is among these at {found.coverage:.0%} coverage: {' | '.join(labels)}"
+
+
+def shortened(text: str, most: int = 60) -> str:
+    """The end of a text, where answers stand, in one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"… {line[-most:]}"

@@ -9,15 +9,19 @@ from nsed_torch.functional._floats import Coefficient
 from nsed_torch.functional.law import evidence, lambert_w0, marginal_utility, optimal_round, utility
 from nsed_torch.functional.memory import forget_gate, hidden_state, split_gate, update_memory, vector_gate
 from nsed_torch.functional.tally import (
+    POOLINGS,
+    Consensus,
     all_negative,
+    answer_support,
     author_weight,
     consensus,
     controversy,
     conviction,
     cosine,
     decisiveness,
-    reliability,
+    same_answer,
     support,
+    trust,
 )
 from nsed_torch.functional.vote import (
     approval_vote,
@@ -33,8 +37,11 @@ from nsed_torch.functional.vote import (
 )
 
 __all__ = [
+    "POOLINGS",
     "Coefficient",
+    "Consensus",
     "all_negative",
+    "answer_support",
     "approval_vote",
     "author_weight",
     "borda_vote",
@@ -55,10 +62,11 @@ __all__ = [
     "optimal_round",
     "plurality_vote",
     "quadratic_vote",
-    "reliability",
+    "same_answer",
     "split_gate",
     "support",
     "token_vote",
+    "trust",
     "update_memory",
     "utility",
     "vector_gate",

@@ -39,8 +39,8 @@ def first_largest(x: Tensor, mask: Tensor) -> Tensor:
     """
     largest = torch.where(mask, x, -torch.inf).amax(-1, keepdim=True)
     tied = mask & (x >= largest - tolerance(x) * largest.abs().clamp(min=1))
-    first = torch.where(tied, torch.arange(x.shape[-1], device=x.device), x.shape[-1]).amin(-1)
-    return torch.where(tied.any(-1), first, -1)
+    # argmax returns the first of equal maxima.
+    return torch.where(tied.any(-1), tied.to(torch.uint8).argmax(-1), -1)
 
 
 def straight_through(hard: Tensor, soft: Tensor) -> Tensor:

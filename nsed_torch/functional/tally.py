@@ -1,4 +1,6 @@
-"""From ballots to a consensus: weights of voters, supports, the winner and how clear it was."""
+"""From ballots to a consensus: trust in voters, supports of proposals and answers, the winner and how clear it was."""
+
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -6,26 +8,47 @@ from torch import Tensor
 
 from nsed_torch.functional._floats import Coefficient, first_largest, masked_softmax, tolerance, unit
 
+POOLINGS = ("mean", "sum", "logsumexp")
+"""How the supports of proposals that say the same become the support of their answer."""
 
-def reliability(
-    bias: Float[Tensor, "batch voter"],
-    weight: Float[Tensor, "batch voter feature"],
-    context: Float[Tensor, "batch feature"],
-    voter_mask: Bool[Tensor, "batch voter"],
-) -> Float[Tensor, "batch voter"]:
-    """Weight of each voter, `tau_i = N softmax_i(a_i + w_i . context)`, N the voters that count. Ours.
+
+class Consensus(NamedTuple):
+    """What a team's proposals come to, answer by answer.
 
     Args:
-        bias: a.
-        weight: w.
+        probability: of each answer, at the proposal that shows it; 0 elsewhere.
+        support: pooled, of each answer, at the proposal that shows it; 0 elsewhere.
+        shown_by: for each proposal the index of the one that shows its answer; -1 where masked.
+        winner: index of the proposal that shows the winning answer; -1 where none counts.
+    """
+
+    probability: Float[Tensor, "batch proposal"]
+    support: Float[Tensor, "batch proposal"]
+    shown_by: Int[Tensor, "batch proposal"]
+    winner: Int[Tensor, "batch"]
+
+
+def trust(
+    bias: Float[Tensor, "agent"],
+    weight: Float[Tensor, "agent feature"],
+    context: Float[Tensor, "batch feature"],
+    voters: Int[Tensor, "batch voter"],
+    voter_mask: Bool[Tensor, "batch voter"],
+) -> Float[Tensor, "batch voter"]:
+    """Trust in each voter, `tau_i = 1 + a_i + w_i . context`. Ours.
+
+    Args:
+        bias: a, of the pool's agents.
+        weight: w, likewise.
         context: `[x; h]`, task embedding and hidden state.
+        voters: index of each voter in the pool; any where masked.
         voter_mask: which voters count.
 
     Returns:
-        Non-negative weights with mean 1 over the voters that count; 0 for the others.
+        Weights of any sign, below 0 for a voter that is better not followed; 0 where masked.
     """
-    logits = bias + (weight * context[:, None, :]).sum(-1)
-    return voter_mask.sum(-1, keepdim=True) * masked_softmax(logits, voter_mask)
+    everybody = 1 + bias + context @ weight.T
+    return torch.where(voter_mask, everybody.gather(1, torch.where(voter_mask, voters, 0)), 0)
 
 
 def cosine(a: Float[Tensor, "*#shape dim"], b: Float[Tensor, "*#shape dim"]) -> Float[Tensor, "*#shape"]:
@@ -41,16 +64,19 @@ def support(
     mask: Bool[Tensor, "batch voter proposal"],
     tau: Float[Tensor, "batch voter"],
     *,
-    kappa: Coefficient,
-    embeddings: Float[Tensor, "batch proposal dim"],
-    hidden: Float[Tensor, "batch dim"],
+    kappa: Coefficient = 0.0,
+    embeddings: Float[Tensor, "batch proposal dim"] | None = None,
+    hidden: Float[Tensor, "batch dim"] | None = None,
 ) -> Float[Tensor, "batch proposal"]:
     """Net support `sum_i tau_i q_ij + kappa cos(e_j, h)`.
 
-    The sum of ballots (tau = 1, kappa = 0) is published in the authors' SDK; tau, the weight of each voter, and
-    kappa, how strongly the hidden state speaks into the vote, are ours.
+    The sum of ballots (tau = 1, kappa = 0) is published in the authors' SDK; tau, the trust in each voter, and kappa,
+    how strongly the hidden state speaks into the vote, are ours. Without a hidden state, as before the first round, it
+    has no say.
     """
     votes = torch.where(mask, tau[:, :, None] * ballots, 0).sum(1)
+    if embeddings is None or hidden is None:
+        return votes
     return votes + kappa * cosine(embeddings, hidden[:, None, :])
 
 
@@ -65,28 +91,99 @@ def author_weight(
     return (tau[:, :, None] * (voters[:, :, None] == authors[:, None, :])).sum(1)
 
 
-def consensus(
-    support: Float[Tensor, "batch proposal"], proposal_mask: Bool[Tensor, "batch proposal"], beta: Coefficient
-) -> tuple[Float[Tensor, "batch proposal"], Int[Tensor, "batch"]]:
-    """Distribution `softmax(beta support)` over the proposals that count, and the winner.
+def same_answer(
+    proposal_mask: Bool[Tensor, "batch proposal"], classes: Int[Tensor, "batch proposal"] | None = None
+) -> Bool[Tensor, "batch proposal proposal"]:
+    """Which proposals say the same: both count and have equal numbers. Every proposal that counts says what it says.
 
-    Ranking by support is published in the authors' SDK; the softmax and the tie rule are ours.
+    Args:
+        proposal_mask: which proposals count.
+        classes: equal numbers for equal answers, -1 for a proposal that is its own; None makes every one its own.
+    """
+    same = torch.eye(proposal_mask.shape[1], dtype=torch.bool, device=proposal_mask.device).expand(
+        len(proposal_mask), -1, -1
+    )
+    if classes is not None:
+        same = same | ((classes[:, :, None] == classes[:, None, :]) & (classes >= 0)[:, :, None])
+    return same & proposal_mask[:, :, None] & proposal_mask[:, None, :]
+
+
+def answer_support(
+    support: Float[Tensor, "batch proposal"],
+    same: Bool[Tensor, "batch proposal proposal"],
+    beta: Coefficient = 1.0,
+    pooling: str = "mean",
+) -> Float[Tensor, "batch proposal"]:
+    """Support of the answer that each proposal gives, pooled over all proposals that give it. Ours.
+
+    Of an answer a: `mean_{j in a} s_j`, `sum_{j in a} s_j`, or `log(sum_{j in a} exp(beta s_j)) / beta`, with which
+    `softmax(beta support)` adds up the probabilities of equal proposals. An answer given once has the support of its
+    proposal. Which one is best was decided by data, see docs/log.md: with the sum, an answer that few gave has less
+    support than one that nobody else gave, for each of its proposals brings its rejections along.
+
+    Args:
+        support: net support of each proposal.
+        same: which proposals say the same, from `same_answer`.
+        beta: inverse temperature of the consensus, for "logsumexp" alone.
+        pooling: how.
+
+    Returns:
+        Equal values for proposals that say the same; 0 where masked.
+
+    Raises:
+        ValueError: for an unknown pooling.
+    """
+    there = same.any(-1)
+    if pooling == "logsumexp":
+        terms = (beta * support)[:, None, :].expand(same.shape)
+        # A masked row counts all entries, so that no row is empty and no gradient is NaN.
+        pooled = terms.masked_fill(~same & there[:, :, None], -torch.inf).logsumexp(-1) / beta
+    elif pooling in {"mean", "sum"}:
+        pooled = torch.where(same, support[:, None, :], 0).sum(-1)
+        if pooling == "mean":
+            pooled = pooled / same.sum(-1).clamp(min=1)
+    else:
+        raise ValueError(f"expected pooling to be mean, sum or logsumexp, got {pooling!r}")
+    return torch.where(there, pooled, 0)
+
+
+def consensus(
+    support: Float[Tensor, "batch proposal"],
+    proposal_mask: Bool[Tensor, "batch proposal"],
+    beta: Coefficient,
+    classes: Int[Tensor, "batch proposal"] | None = None,
+    pooling: str = "mean",
+) -> Consensus:
+    """Distribution `softmax(beta support)` over answers, and the winner.
+
+    Ranking proposals by support is published in the authors' SDK; that is what comes out where every proposal is its
+    own answer. Pooling proposals that say the same, the softmax and the tie rule are ours.
 
     Args:
         support: net support of each proposal.
         proposal_mask: which proposals count.
         beta: inverse temperature, above 0.
+        classes: equal numbers for equal answers, as in `same_answer`.
+        pooling: as in `answer_support`.
 
     Returns:
-        Probabilities, 0 where masked; and the index of the largest support, -1 where nothing counts. Supports
-        within 1e-9 (float32: 1e-5) times max(1, |largest|) of the largest tie, and the lowest index wins.
+        Probabilities and supports of answers, each at the proposal of largest support among those that give it.
+        Supports within 1e-9 (float32: 1e-5) times max(1, |largest|) of the largest tie: of proposals of an answer the
+        first shows it, and of answers the one wins that was given first.
     """
-    return masked_softmax(beta * support, proposal_mask), first_largest(support, proposal_mask)
+    same = same_answer(proposal_mask, classes)
+    pooled = answer_support(support, same, beta, pooling)
+    shown_by = first_largest(support.detach()[:, None, :].expand(same.shape), same)
+    head = shown_by == torch.arange(support.shape[1], device=support.device)
+    first = first_largest(pooled.detach(), proposal_mask)
+    winner = torch.where(first >= 0, shown_by.gather(1, first.clamp(min=0)[:, None])[:, 0], -1)
+    return Consensus(masked_softmax(beta * pooled, head), torch.where(head, pooled, 0), shown_by, winner)
 
 
 def conviction(support: Float[Tensor, "batch proposal"], winner: Int[Tensor, "batch"]) -> Float[Tensor, "batch"]:
-    """`support of the winner / sum of absolute supports`, in [-1, 1]. Published in the authors' SDK.
+    """`support of the winner / sum of absolute supports`, in [-1, 1]. Published in the authors' SDK, for proposals.
 
+    Over answers, give it their supports as `consensus` returns them.
     Zero without a winner, or where all supports together are within float noise of zero.
     """
     total = decisiveness(support)

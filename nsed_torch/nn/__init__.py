@@ -1,23 +1,18 @@
 """Differentiable modules of the protocol: tensors in, tensors out, no text."""
 
-from nsed_torch.nn.broker import (
-    Broker,
-    DynamicBroker,
-    InfeasibleBudgetError,
-    KnapsackBroker,
-    SmoothedBroker,
-    SmoothedTeam,
-)
-from nsed_torch.nn.cell import ConsensusCell, ConsensusOutput
+from nsed_torch.nn.broker import InfeasibleBudgetError, KnapsackBroker
+from nsed_torch.nn.cell import ConsensusCell, ConsensusOutput, Election
+from nsed_torch.nn.conformal import AnswerSets, ConformalSets
 from nsed_torch.nn.gate import ForgetGate
 from nsed_torch.nn.halting import EvidenceHalting, FatigueHalting, FixedHalting
 from nsed_torch.nn.law import FatigueLaw, Interval, fit_fatigue_law
+from nsed_torch.nn.learned_broker import Heard, LearnedBroker
 from nsed_torch.nn.learned_halting import LearnedHalting
 from nsed_torch.nn.memory import BoundedMemory, MemoryState
 from nsed_torch.nn.probe import GradientReport, gradient_probe
-from nsed_torch.nn.reliability import Calibration, Reliability
+from nsed_torch.nn.reading import Reading
 from nsed_torch.nn.telemetry import Telemetry
-from nsed_torch.nn.utility import Utility
+from nsed_torch.nn.trust import Calibration, Trust
 from nsed_torch.nn.vote import (
     VOTES,
     ApprovalVote,
@@ -32,14 +27,15 @@ from nsed_torch.nn.vote import (
 
 __all__ = [
     "VOTES",
+    "AnswerSets",
     "ApprovalVote",
     "BordaVote",
     "BoundedMemory",
-    "Broker",
     "Calibration",
+    "ConformalSets",
     "ConsensusCell",
     "ConsensusOutput",
-    "DynamicBroker",
+    "Election",
     "EntmaxVote",
     "EvidenceHalting",
     "FatigueHalting",
@@ -47,21 +43,21 @@ __all__ = [
     "FixedHalting",
     "ForgetGate",
     "GradientReport",
+    "Heard",
     "InfeasibleBudgetError",
     "Interval",
     "KnapsackBroker",
     "L2Vote",
+    "LearnedBroker",
     "LearnedHalting",
     "LinearVote",
     "MemoryState",
     "PluralityVote",
     "QuadraticVote",
-    "Reliability",
-    "SmoothedBroker",
-    "SmoothedTeam",
+    "Reading",
     "Telemetry",
     "TokenVote",
-    "Utility",
+    "Trust",
     "fit_fatigue_law",
     "gradient_probe",
 ]

@@ -11,21 +11,71 @@ from nsed_torch import functional
 from nsed_torch.nn.gate import ForgetGate
 from nsed_torch.nn.memory import BoundedMemory, MemoryState
 from nsed_torch.nn.pretrained import Pretrained
-from nsed_torch.nn.reliability import Reliability
+from nsed_torch.nn.reading import Reading, of_voters
+from nsed_torch.nn.trust import Trust
 from nsed_torch.nn.vote import QuadraticVote
 
 
-class ConsensusOutput(NamedTuple):
-    """What one round decided; from `ConsensusCell.unroll`, every field has the axis `round` after `batch`.
+class Prepared(NamedTuple):
+    """What a vote starts from.
 
     Args:
         ballots: the votes; 0 where masked.
-        reliability: weight of each voter; 0 where masked.
-        support: net support; 0 where masked.
-        consensus: probability of each proposal; 0 where masked.
-        winner: index of the winning proposal, -1 where none counts.
+        said: features of the proposals against their authors' habits; None where nothing is read.
+        own: those of each voter's own proposal.
+    """
+
+    ballots: Float[Tensor, "batch voter proposal"]
+    said: Float[Tensor, "batch proposal feature"] | None
+    own: Float[Tensor, "batch voter feature"] | None
+
+
+class Election(NamedTuple):
+    """What a round's vote decided.
+
+    Args:
+        ballots: the votes; 0 where masked.
+        trust: in each voter; 0 where masked.
+        support: net support of the proposals; 0 where masked.
+        shown_by: for each proposal the one that shows its answer; -1 where masked. Its own index without classes.
+        answer_support: of each answer, at the proposal that shows it; 0 elsewhere.
+        consensus: probability of each answer, at the proposal that shows it; 0 elsewhere.
+        winner: index of the proposal that shows the winning answer, -1 where none counts.
         all_negative: whether even the winner has negative support.
-        conviction: the winner's share of all absolute support, in [-1, 1].
+        conviction: the winner's share of the absolute supports of all answers, in [-1, 1].
+        decisiveness: sum of the absolute supports of answers.
+    """
+
+    ballots: Float[Tensor, "batch voter proposal"]
+    trust: Float[Tensor, "batch voter"]
+    support: Float[Tensor, "batch proposal"]
+    shown_by: Int[Tensor, "batch proposal"]
+    answer_support: Float[Tensor, "batch proposal"]
+    consensus: Float[Tensor, "batch proposal"]
+    winner: Int[Tensor, "batch"]
+    all_negative: Bool[Tensor, "batch"]
+    conviction: Float[Tensor, "batch"]
+    decisiveness: Float[Tensor, "batch"]
+
+    @property
+    def answer_mask(self) -> Bool[Tensor, "*batch proposal"]:
+        """Which proposals show an answer."""
+        return shows_itself(self.shown_by)
+
+
+class ConsensusOutput(NamedTuple):
+    """What one round decided and kept; from `ConsensusCell.unroll`, every field has the axis `round` after `batch`.
+
+    Args:
+        ballots: this and all up to decisiveness as in `Election`.
+        trust: in each voter.
+        support: of proposals.
+        shown_by: for each proposal the one that shows its answer.
+        answer_support: of answers.
+        consensus: probability of answers.
+        winner: index of the proposal that shows the winning answer, -1 where none counts.
+        all_negative: whether even the winner has negative support.
+        conviction: the winner's share.
         decisiveness: sum of absolute supports.
         controversy: variance of each proposal's counted ratings.
         gate: factor on the incoming slots; 0 for an empty one.
@@ -34,8 +84,10 @@ class ConsensusOutput(NamedTuple):
     """
 
     ballots: Float[Tensor, "batch voter proposal"]
-    reliability: Float[Tensor, "batch voter"]
+    trust: Float[Tensor, "batch voter"]
     support: Float[Tensor, "batch proposal"]
+    shown_by: Int[Tensor, "batch proposal"]
+    answer_support: Float[Tensor, "batch proposal"]
     consensus: Float[Tensor, "batch proposal"]
     winner: Int[Tensor, "batch"]
     all_negative: Bool[Tensor, "batch"]
@@ -46,13 +98,19 @@ class ConsensusOutput(NamedTuple):
     source: Int[Tensor, "batch slot"]
     hidden: Float[Tensor, "batch dim"]
 
+    @property
+    def answer_mask(self) -> Bool[Tensor, "*batch proposal"]:
+        """Which proposals show an answer."""
+        return shows_itself(self.shown_by)
+
 
 class ConsensusCell(Pretrained):
-    """Ratings in, consensus and next memory out: `(embeddings, ratings, masks, state) -> (output, state)`.
+    """Ratings in, consensus and next memory out: `(embeddings, ratings, masks, answers, state) -> (output, state)`.
 
     A fresh cell reproduces the published protocol: signed quadratic vote, equal voters, winner by summed
-    ballots. Reliability, the softmax over supports, kappa, backing and the memory's recurrence are ours. Gradients
-    cross rounds through the hidden state, which speaks into reliability and support once those weights leave
+    ballots. Classes of equal answers, trust, the softmax over supports, kappa, backing and the memory's recurrence are
+    ours; without classes every proposal is its own answer, as published. Gradients
+    cross rounds through the hidden state, which speaks into trust and support once those weights leave
     zero. `save_pretrained` and `from_pretrained` are in `nn.pretrained`; `agent_names`, None until somebody knows
     them, travel along.
 
@@ -62,14 +120,16 @@ class ConsensusCell(Pretrained):
         slots: memory slots a task keeps.
         vote: ratings and mask to ballots; signed quadratic if None.
         gate: state, consensus and task embedding to factors on retention; a learned gate if None.
-        reliability: voters, task, hidden state and mask to weights; one weight vector an agent if None.
+        trust: voters, task, hidden state and mask to weights; one weight vector an agent if None.
         calibration: ratings, mask and voters to the ratings that are voted on; as given if None.
+        reading: what moves trust and support by what proposals say and by the task's category; nothing if None.
+        pooling: how proposals that say the same pool their support: mean, sum or logsumexp.
         beta: inverse temperature of the consensus at the start, above 0; trained as its logarithm.
         kappa: pull of the hidden state on support at the start.
         backing: how far an author's weight as a voter counts for its own proposal at the start.
 
     Raises:
-        ValueError: if a size is below 1 or beta is not above 0.
+        ValueError: if a size is below 1, beta is not above 0, or the pooling is unknown.
     """
 
     def __init__(
@@ -80,8 +140,10 @@ class ConsensusCell(Pretrained):
         *,
         vote: nn.Module | None = None,
         gate: nn.Module | None = None,
-        reliability: nn.Module | None = None,
+        trust: nn.Module | None = None,
         calibration: nn.Module | None = None,
+        reading: Reading | None = None,
+        pooling: str = "mean",
         beta: float = 1.0,
         kappa: float = 0.0,
         backing: float = 0.0,
@@ -91,12 +153,15 @@ class ConsensusCell(Pretrained):
             raise ValueError(f"expected dim, agents and slots of at least 1, got {dim}, {agents} and {slots}")
         if not 0 < beta < math.inf:
             raise ValueError(f"expected a finite beta above 0, got {beta}")
-        self.dim, self.agents, self.slots = dim, agents, slots
+        if pooling not in functional.POOLINGS:
+            raise ValueError(f"expected pooling to be mean, sum or logsumexp, got {pooling!r}")
+        self.dim, self.agents, self.slots, self.pooling = dim, agents, slots, pooling
         self.agent_names = None
         self.vote = vote if vote is not None else QuadraticVote()
         self.gate = gate if gate is not None else ForgetGate()
-        self.reliability = reliability if reliability is not None else Reliability(agents, dim)
+        self.trust = trust if trust is not None else Trust(agents, dim)
         self.calibration = calibration
+        self.reading = reading
         self.memory = BoundedMemory()
         self.log_beta = nn.Parameter(torch.tensor(math.log(beta)))
         self.kappa = nn.Parameter(torch.tensor(float(kappa)))
@@ -117,10 +182,13 @@ class ConsensusCell(Pretrained):
         *,
         voters: Int[Tensor, "batch voter"] | None = None,
         authors: Int[Tensor, "batch proposal"] | None = None,
+        classes: Int[Tensor, "batch proposal"] | None = None,
+        features: Float[Tensor, "batch proposal feature"] | None = None,
+        category: Int[Tensor, "batch"] | None = None,
         proposal_mask: Bool[Tensor, "batch proposal"] | None = None,
         voter_mask: Bool[Tensor, "batch voter"] | None = None,
     ) -> tuple[ConsensusOutput, MemoryState]:
-        """One round.
+        """One round: the vote, then the memory. Of proposals that say the same, the one that shows their answer enters.
 
         Args:
             embeddings: of the proposals.
@@ -130,6 +198,9 @@ class ConsensusCell(Pretrained):
             state: the memory so far; empty if None.
             voters: index of each voter in the pool; 0, 1, ... if None.
             authors: index of each proposal's author, for `backing`; nobody if None.
+            classes: equal numbers for proposals that say the same, -1 for one that is its own; all are if None.
+            features: of the proposals, for `reading`, which needs authors too; NaN or None where not known.
+            category: of the task, for `reading`; -1 or None where not known.
             proposal_mask: which proposals are there; all if None. Masking one equals deleting it.
             voter_mask: which voters are there; all if None. Masking one equals deleting it.
 
@@ -140,47 +211,146 @@ class ConsensusCell(Pretrained):
             ValueError: if the widths, the number of voters or the state do not fit this cell.
         """
         self._check(embeddings, ratings, state)
-        device = embeddings.device
-        batch, n_voters, n_proposals = ratings.shape
         if state is None:
-            state = MemoryState.empty(batch, self.slots, self.dim, embeddings.dtype, device)
+            state = MemoryState.empty(len(ratings), self.slots, self.dim, embeddings.dtype, embeddings.device)
+        if proposal_mask is None:
+            proposal_mask = torch.ones(embeddings.shape[:2], dtype=torch.bool, device=embeddings.device)
+        embeddings = torch.where(proposal_mask[:, :, None], embeddings, 0)
+        election = self.elect(
+            ratings,
+            vote_mask,
+            task,
+            state.hidden(),
+            embeddings,
+            voters=voters,
+            authors=authors,
+            classes=classes,
+            features=features,
+            category=category,
+            proposal_mask=proposal_mask,
+            voter_mask=voter_mask,
+        )
+        gate = self.gate(state, (election.consensus[:, :, None] * embeddings).sum(1), task)
+        state, gate = state.faded(gate)
+        state, source = self.memory(
+            state,
+            gate,
+            embeddings,
+            election.consensus,
+            election.answer_support,
+            proposal_mask=election.answer_mask,
+        )
+        mask = vote_mask & proposal_mask[:, None, :]
+        if voter_mask is not None:
+            mask = mask & voter_mask[:, :, None]
+        controversy = functional.controversy(ratings, mask)
+        return ConsensusOutput(*election, controversy, gate, source, state.hidden()), state
+
+    def elect(
+        self,
+        ratings: Float[Tensor, "batch voter proposal"],
+        vote_mask: Bool[Tensor, "batch voter proposal"],
+        task: Float[Tensor, "batch dim"],
+        hidden: Float[Tensor, "batch dim"] | None = None,
+        embeddings: Float[Tensor, "batch proposal dim"] | None = None,
+        *,
+        voters: Int[Tensor, "batch voter"] | None = None,
+        authors: Int[Tensor, "batch proposal"] | None = None,
+        classes: Int[Tensor, "batch proposal"] | None = None,
+        features: Float[Tensor, "batch proposal feature"] | None = None,
+        category: Int[Tensor, "batch"] | None = None,
+        proposal_mask: Bool[Tensor, "batch proposal"] | None = None,
+        voter_mask: Bool[Tensor, "batch voter"] | None = None,
+        prepared: Prepared | None = None,
+    ) -> Election:
+        """The vote of one round alone, without touching the memory. Arguments as of `forward`, but for these.
+
+        Args:
+            ratings: in [-1, 1].
+            vote_mask: which ratings count.
+            task: embedding of the question.
+            hidden: the state that the round begins with; None before the first, when it is 0.
+            embeddings: of the proposals, which the state pulls on; not needed without it.
+            voters: index of each voter in the pool.
+            authors: index of each proposal's author.
+            classes: of proposals that say the same.
+            features: of the proposals.
+            category: of the task.
+            proposal_mask: which proposals are there.
+            voter_mask: which voters are there.
+            prepared: by `prepare` from the same arguments, so that a fit does that once; None does it here.
+        """
+        device = ratings.device
+        batch, n_voters, n_proposals = ratings.shape
         if voters is None:
             voters = torch.arange(n_voters, device=device).expand(batch, -1)
         if proposal_mask is None:
             proposal_mask = torch.ones(batch, n_proposals, dtype=torch.bool, device=device)
         if voter_mask is None:
             voter_mask = torch.ones(batch, n_voters, dtype=torch.bool, device=device)
-        embeddings = torch.where(proposal_mask[:, :, None], embeddings, 0)
         mask = vote_mask & proposal_mask[:, None, :] & voter_mask[:, :, None]
 
-        hidden = state.hidden()
-        ballots = self.vote(ratings if self.calibration is None else self.calibration(ratings, mask, voters), mask)
-        tau = self.reliability(voters, task, hidden, voter_mask)
-        support = functional.support(ballots, mask, tau, kappa=self.kappa, embeddings=embeddings, hidden=hidden)
+        if prepared is None:
+            prepared = self.prepare(
+                ratings, mask, voters, authors, features, proposal_mask=proposal_mask, voter_mask=voter_mask
+            )
+        ballots, said, own = prepared
+        tau = self.trust(voters, task, torch.zeros_like(task) if hidden is None else hidden, voter_mask)
+        if self.reading is not None:
+            known = torch.where(voter_mask, voters, 0)
+            shift = self.reading.trust_shift(own, known, category)
+            tau = torch.where(voter_mask, tau + shift, 0)
+        support = functional.support(
+            ballots, mask, tau, kappa=self.kappa, embeddings=embeddings, hidden=None if embeddings is None else hidden
+        )
+        if self.reading is not None and said is not None:
+            support = support + self.reading.support_shift(said)
         if authors is not None:
             known = torch.where(voter_mask, voters, -1)
             support = support + self.backing * functional.author_weight(tau, known, authors)
         support = torch.where(proposal_mask, support, 0)
-        consensus, winner = functional.consensus(support, proposal_mask, self.beta)
-
-        gate = self.gate(state, (consensus[:, :, None] * embeddings).sum(1), task)
-        state, gate = state.faded(gate)
-        state, source = self.memory(state, gate, embeddings, consensus, support, proposal_mask=proposal_mask)
-        output = ConsensusOutput(
+        decided = functional.consensus(support, proposal_mask, self.beta, classes, self.pooling)
+        return Election(
             ballots=ballots,
-            reliability=tau,
+            trust=tau,
             support=support,
-            consensus=consensus,
-            winner=winner,
-            all_negative=functional.all_negative(support, winner),
-            conviction=functional.conviction(support, winner),
-            decisiveness=functional.decisiveness(support),
-            controversy=functional.controversy(ratings, mask),
-            gate=gate,
-            source=source,
-            hidden=state.hidden(),
+            shown_by=decided.shown_by,
+            answer_support=decided.support,
+            consensus=decided.probability,
+            winner=decided.winner,
+            all_negative=functional.all_negative(decided.support, decided.winner),
+            conviction=functional.conviction(decided.support, decided.winner),
+            decisiveness=functional.decisiveness(decided.support),
         )
-        return output, state
+
+    def prepare(
+        self,
+        ratings: Float[Tensor, "batch voter proposal"],
+        mask: Bool[Tensor, "batch voter proposal"],
+        voters: Int[Tensor, "batch voter"],
+        authors: Int[Tensor, "batch proposal"] | None,
+        features: Float[Tensor, "batch proposal feature"] | None,
+        *,
+        proposal_mask: Bool[Tensor, "batch proposal"],
+        voter_mask: Bool[Tensor, "batch voter"],
+    ) -> Prepared:
+        """What the vote starts from, which depends on no parameter but those of calibration and vote.
+
+        Args:
+            ratings: in [-1, 1].
+            mask: which ratings count.
+            voters: index of each voter in the pool.
+            authors: index of each proposal's author.
+            features: of the proposals.
+            proposal_mask: which proposals are there.
+            voter_mask: which voters are there.
+        """
+        ballots = self.vote(ratings if self.calibration is None else self.calibration(ratings, mask, voters), mask)
+        if self.reading is None or features is None or authors is None:
+            return Prepared(ballots, None, None)
+        said = self.reading.against_habits(features.to(ballots.dtype), authors)
+        own = of_voters(said, torch.where(voter_mask, voters, -2), authors, proposal_mask)
+        return Prepared(ballots, said, own)
 
     def unroll(
         self,
@@ -192,6 +362,9 @@ class ConsensusCell(Pretrained):
         *,
         voters: Int[Tensor, "batch round voter"] | None = None,
         authors: Int[Tensor, "batch round proposal"] | None = None,
+        classes: Int[Tensor, "batch round proposal"] | None = None,
+        features: Float[Tensor, "batch round proposal feature"] | None = None,
+        category: Int[Tensor, "batch"] | None = None,
         proposal_mask: Bool[Tensor, "batch round proposal"] | None = None,
         voter_mask: Bool[Tensor, "batch round voter"] | None = None,
         round_mask: Bool[Tensor, "batch round"] | None = None,
@@ -206,6 +379,9 @@ class ConsensusCell(Pretrained):
             state: the memory before the first round; empty if None.
             voters: index of each voter in the pool; 0, 1, ... if None.
             authors: index of each proposal's author; nobody if None.
+            classes: equal numbers for proposals of a round that say the same.
+            features: of the proposals.
+            category: of the task.
             proposal_mask: which proposals are there; all if None.
             voter_mask: which voters are there; all if None.
             round_mask: which rounds a task held; all if None. Masking one equals deleting it: the memory passes
@@ -239,6 +415,9 @@ class ConsensusCell(Pretrained):
                 state,
                 voters=None if voters is None else voters[:, r],
                 authors=None if authors is None else authors[:, r],
+                classes=None if classes is None else classes[:, r],
+                features=None if features is None else features[:, r],
+                category=category,
                 proposal_mask=proposal_mask[:, r],
                 voter_mask=voter_mask[:, r],
             )
@@ -261,7 +440,12 @@ class ConsensusCell(Pretrained):
 
     def extra_repr(self) -> str:
         """What `print` shows."""
-        return f"dim={self.dim}, agents={self.agents}, slots={self.slots}"
+        return f"dim={self.dim}, agents={self.agents}, slots={self.slots}, pooling={self.pooling!r}"
+
+
+def shows_itself(shown_by: Int[Tensor, "*batch proposal"]) -> Bool[Tensor, "*batch proposal"]:
+    """Which proposals show their answer themselves."""
+    return shown_by == torch.arange(shown_by.shape[-1], device=shown_by.device)
 
 
 def _where_held(

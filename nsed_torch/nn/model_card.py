@@ -30,8 +30,10 @@ one away from it, as the second table shows. Fingerprint: `{fingerprint}`.
 | dtype | {dtype} |
 | vote | `{vote}` |
 | gate | `{gate}` |
-| reliability | {reliability} |
+| trust | {trust} |
 | calibration | {calibration} |
+| equal answers | pooled by their {pooling} |
+| reading | {reading} |
 
 {names}
 
@@ -62,17 +64,25 @@ def model_card(cell: nn.Module, config: Mapping[str, Any], start: Mapping[str, T
         start: the parameters of a fresh cell of the same settings.
         fingerprint: of the cell.
     """
-    features, rank = config["reliability"]["features"], config["reliability"]["rank"]
+    features, rank = config["trust"]["features"], config["trust"]["rank"]
     return TEMPLATE.format(
         fingerprint=fingerprint,
         **{name: config[name] for name in ("dim", "agents", "slots", "dtype")},
         vote=cell.vote,
         gate=cell.gate,
-        reliability="parameters of each agent" if features is None else f"rank {rank}, from {features} features",
+        trust="parameters of each agent" if features is None else f"rank {rank}, from {features} features",
         calibration="of each judge" if config["calibration"] else "none",
+        pooling=config["pooling"],
+        reading=_read(config["reading"]),
         names=_names(config["agent_names"]),
         rows="\n".join(_row(name, value.detach(), start[name].detach()) for name, value in cell.named_parameters()),
     )
+
+
+def _read(reading: Mapping[str, Sequence[str]] | None) -> str:
+    if not reading:
+        return "none"
+    return f"{len(reading['features'])} features of proposals, {len(reading['categories'])} categories of tasks"
 
 
 def _names(names: Sequence[str] | None) -> str:
@@ -84,7 +94,7 @@ def _names(names: Sequence[str] | None) -> str:
 
 def _row(name: str, value: Tensor, start: Tensor) -> str:
     shape = list(value.shape)
-    if name == "reliability.left":
+    if name == "trust.left":
         return f"| `{name}` | {shape} | starts at random | |"
     change = (value.cpu() - start).double()
     return f"| `{name}` | {shape} | {change.norm():.4g} | {change.abs().max():.4g} |"

@@ -17,16 +17,18 @@ from torch import Tensor, nn
 from nsed_torch.nn.gate import ForgetGate
 from nsed_torch.nn.memory import BoundedMemory
 from nsed_torch.nn.model_card import model_card
-from nsed_torch.nn.reliability import Calibration, Reliability
+from nsed_torch.nn.reading import Reading
+from nsed_torch.nn.trust import Calibration, Trust
 from nsed_torch.nn.vote import VOTES
 from nsed_torch.records import read_json, write_files
 from nsed_torch.records.files import to_json
 
-SCHEMA = 1
+SCHEMA = 2
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
+CONFORMAL = "conformal.safetensors"  # of `ConformalSets` that were calibrated on the cell's consensus
 HALTING = "halting.safetensors"  # of a `LearnedHalting` that was trained with the cell
 _ABOUT_FILE = ("schema_version", "nsed_torch", "sha256", "agent_names")  # the rest of config.json describes the cell
-_FEATURES = "reliability.features"
+_FEATURES = "trust.features"
 _HUB_TIMEOUT = 5.0  # seconds
 
 
@@ -131,7 +133,7 @@ def located(folder: str | Path, revision: str | None = None) -> Path:
     from huggingface_hub import snapshot_download  # noqa: PLC0415 - slow, and needed for the Hub alone
 
     try:
-        files = [CONFIG, WEIGHTS, CARD, HALTING]
+        files = [CONFIG, WEIGHTS, CARD, HALTING, CONFORMAL]
         return Path(snapshot_download(folder, revision=revision, allow_patterns=files, etag_timeout=_HUB_TIMEOUT))
     except Exception as error:  # the client's own, its HTTP library's, the socket's: other ones in every release
         reason = (str(error).splitlines() or [type(error).__name__])[0]
@@ -150,8 +152,9 @@ def _settings(cell: Any) -> dict[str, Any]:
     for part, kinds in {
         "vote": tuple(votes),
         "gate": (ForgetGate,),
-        "reliability": (Reliability,),
+        "trust": (Trust,),
         "calibration": (Calibration, type(None)),
+        "reading": (Reading, type(None)),
         "memory": (BoundedMemory,),
     }.items():
         if type(getattr(cell, part)) not in kinds:
@@ -160,7 +163,7 @@ def _settings(cell: Any) -> dict[str, Any]:
     dtypes = sorted({str(value.dtype).removeprefix("torch.") for value in _tensors(cell).values()})
     if len(dtypes) > 1:
         raise ValueError(f"cell: expected one dtype, got {' and '.join(dtypes)}: call cell.double() or cell.float()")
-    features = cell.reliability.features
+    features = cell.trust.features
     return {
         "dim": cell.dim,
         "agents": cell.agents,
@@ -169,19 +172,22 @@ def _settings(cell: Any) -> dict[str, Any]:
         "vote": {"name": votes[type(cell.vote)]}
         | ({"temperature": float(cell.vote.temperature)} if hasattr(cell.vote, "temperature") else {}),
         "gate": {"mode": cell.gate.mode} | ({"leak": cell.gate.leak.item()} if cell.gate.mode == "leaky" else {}),
-        "reliability": {
+        "trust": {
             "features": None if features is None else features.shape[1],
-            "rank": None if features is None else cell.reliability.left.shape[1],
+            "rank": None if features is None else cell.trust.left.shape[1],
         },
         "calibration": cell.calibration is not None,
+        "pooling": cell.pooling,
+        "reading": cell.reading
+        and {"features": list(cell.reading.features), "categories": list(cell.reading.categories)},
     }
 
 
 def _fresh(make: type[Cell], settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Cell:
     """A cell of these settings at its start. Sizes are those of the tensors: no file can ask for more memory."""
-    features, rank = tensors.get(_FEATURES), settings["reliability"]["rank"]
-    dim = tensors["reliability.weight" if features is None else "reliability.right"].shape[-1] // 2
-    agents = len(tensors["reliability.bias"] if features is None else features)
+    features, rank = tensors.get(_FEATURES), settings["trust"]["rank"]
+    dim = tensors["trust.weight" if features is None else "trust.right"].shape[-1] // 2
+    agents = len(tensors["trust.bias"] if features is None else features)
     vote = dict(settings["vote"])
     # Forked: loading a cell is nothing that a seeded experiment should notice.
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
@@ -192,10 +198,10 @@ def _fresh(make: type[Cell], settings: Mapping[str, Any], tensors: Mapping[str, 
             vote=VOTES[vote.pop("name")](**vote),
             gate=ForgetGate(settings["gate"]["mode"], dim=dim),
             # In float64, because torch has no QR of half precision; the way there and back is exact.
-            reliability=Reliability(agents, dim)
-            if features is None
-            else Reliability(agents, dim, features=features.double(), rank=rank),
+            trust=Trust(agents, dim) if features is None else Trust(agents, dim, features=features.double(), rank=rank),
             calibration=Calibration(agents) if settings["calibration"] else None,
+            pooling=settings["pooling"],
+            reading=Reading(agents, **settings["reading"]) if settings["reading"] else None,
         )
     return cell.to(tensors["log_beta"].dtype)
 
@@ -262,7 +268,8 @@ def _rows(path: Path, names: Sequence[str] | None, agents: Sequence[str]) -> lis
 
 
 def _picked(tensors: Mapping[str, Tensor], rows: list[int]) -> dict[str, Tensor]:
-    """The tensors of a smaller team; with features, reliability's parameters belong to no agent."""
-    own = {_FEATURES} if _FEATURES in tensors else {"reliability.bias", "reliability.weight"}
+    """The tensors of a smaller team; with features, trust's parameters belong to no agent."""
+    own = {_FEATURES} if _FEATURES in tensors else {"trust.bias", "trust.weight"}
     own |= {"calibration.scale", "calibration.shift"}
+    own |= {"reading.mean", "reading.deviation", "reading.trust", "reading.category"}
     return {name: value[rows] if name in own else value for name, value in tensors.items()}

@@ -26,7 +26,7 @@ def gradient_probe(cell: nn.Module, loss: Float[Tensor, ""], **inputs: Tensor) -
     Nothing is written to `.grad`, and the graph stays, so `loss.backward()` may follow.
 
     Args:
-        cell: its parameters are grouped by the part they belong to: "gate", "reliability", "kappa", ...
+        cell: its parameters are grouped by the part they belong to: "gate", "trust", "kappa", ...
         loss: a scalar computed with the cell.
         inputs: tensors (batch, round, ...) that went into the loss and require gradients, by name.
 

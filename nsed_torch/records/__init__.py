@@ -9,6 +9,7 @@ from nsed_torch.records.trace import Trace, TraceWriter, read_embeddings, read_t
 from nsed_torch.records.transcript import (
     ROLES,
     AgentRecord,
+    AnswerSet,
     Critique,
     MemorySlot,
     Proposal,
@@ -20,6 +21,7 @@ from nsed_torch.records.transcript import (
 __all__ = [
     "ROLES",
     "AgentRecord",
+    "AnswerSet",
     "CallLog",
     "CallLogError",
     "Critique",

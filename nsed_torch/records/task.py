@@ -11,6 +11,7 @@ class Task:
         question: the text put to every agent.
         id: names the task in seeds, logs and files; unique within a run.
         target: the reference answer, where one is known. Agents never see it.
+        category: of the question, where one is known.
 
     Raises:
         ValueError: if the question or the id is blank.
@@ -19,6 +20,7 @@ class Task:
     question: str
     id: str = "task"
     target: str | None = None
+    category: str | None = None
 
     def __post_init__(self) -> None:
         if not self.question.strip():

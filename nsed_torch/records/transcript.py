@@ -16,7 +16,7 @@ from typing import Any
 from nsed_torch.records.files import read_json, to_json, write_json
 from nsed_torch.records.task import Task
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Raised by one when a field changes its meaning or goes away; new fields alone leave it."""
 
 ROLES = ("proposer", "judge")
@@ -114,6 +114,26 @@ class MemorySlot:
 
 
 @dataclass(frozen=True)
+class AnswerSet:
+    """What may be right: the truth is among it with the promised coverage.
+
+    Args:
+        answers: indices of the proposals that show its answers.
+        none_of_these: whether "none of these" is in it too.
+        coverage: promised share of sets that hold the truth.
+    """
+
+    answers: list[int]
+    none_of_these: bool
+    coverage: float
+
+    @property
+    def decided(self) -> bool:
+        """Whether it holds one answer and nothing else."""
+        return len(self.answers) == 1 and not self.none_of_these
+
+
+@dataclass(frozen=True)
 class Round:
     """One turn of the recurrence: V voters rate P proposals.
 
@@ -125,18 +145,21 @@ class Round:
         ratings: V x P in [-1, 1]; None where a voter gave no valid rating or was masked.
         vote_mask: V x P; True where the rating counts.
         ballots: V x P; what the vote activation made of the ratings; 0 where masked.
-        reliability: V weights tau of the voters; their mean is 1.
+        trust: V weights tau of the voters, of any sign.
         support: P summed ballots.
-        consensus: P probabilities; 0 for a proposal that was no answer.
-        winner: index of the winning proposal, None if nobody answered.
+        consensus: P probabilities of answers, each at the proposal that shows it; 0 for any other proposal.
+        winner: index of the proposal that shows the winning answer, None if nobody answered.
         all_negative: whether even the winner has negative support.
-        conviction: support of the winner over the sum of absolute supports, in [-1, 1].
-        decisiveness: sum of absolute supports.
+        conviction: support of the winning answer over the sum of absolute supports of answers, in [-1, 1].
+        decisiveness: sum of absolute supports of answers.
         controversy: P variances of the counted ratings.
         memory: the slots after the gate, strongest first.
         critiques: what voters wrote, where the rating mode asks for it.
         notes: events worth knowing: shrunk answer allowances, unparsable ratings, who was left out.
         usage: what this round cost.
+        classes: P numbers, equal for proposals that say the same; -1 for one that is its own answer.
+        answer_set: which answers may be right; None where nothing was calibrated.
+        standing: names of the proposers whose proposals are those of the round before: they were not asked again.
     """
 
     index: int
@@ -146,7 +169,7 @@ class Round:
     ratings: list[list[float | None]]
     vote_mask: list[list[bool]]
     ballots: list[list[float]]
-    reliability: list[float]
+    trust: list[float]
     support: list[float]
     consensus: list[float]
     winner: int | None
@@ -158,6 +181,9 @@ class Round:
     critiques: list[Critique] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     usage: Usage = Usage()
+    classes: list[int] = field(default_factory=list)
+    answer_set: AnswerSet | None = None
+    standing: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -169,7 +195,8 @@ class Transcript:
         agents: the ensemble, in its order.
         rounds: one entry a round.
         answer: the text of the last round's winner; "" if nobody ever answered.
-        stop_reason: why it ended: "rounds", "evidence", "fatigue", "learned", "budget" or "no_answers".
+        stop_reason: why it ended: "rounds", "evidence", "fatigue", "learned", "budget", "broker" (nobody else
+            is worth asking) or "no_answers".
         usage: what the whole deliberation cost.
         seed: the run's seed.
         settings: what shaped the run besides its agents: templates, vote, gate, halting, budgets, versions.

@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from nsed_torch.nn import ConsensusCell, Telemetry
-from nsed_torch.training.broker import RoundBroker, evidence, with_confidence
-from nsed_torch.training.partial import Pool, all_teams, all_verdicts
+from nsed_torch.nn import ConsensusCell
+from nsed_torch.nn.learned_broker import LearnedBroker, with_confidence
+from nsed_torch.training.partial import Pool, all_teams, all_verdicts, replay
 
 PRICES = (0.01, 0.03, 0.1, 0.3)
 """Accuracy that a full team's mean cost is worth, where ridges are compared."""
@@ -44,7 +44,7 @@ def fit_broker(
     def worth(ridge: float) -> Tensor:
         fit = BrokerFit(cell, pool, train, ridge=ridge)
         prices = [price / float(fit.costs.sum()) for price in PRICES]
-        outcomes = [(price, fit.at(price)[0](heard)) for price in prices]
+        outcomes = [(price, replay(fit.at(price)[0], cell, heard)) for price in prices]
         return torch.stack([o.right.double() - price * o.cost for price, o in outcomes]).mean(0)
 
     worths = {ridge: worth(ridge) for ridge in sorted(ridges)}
@@ -59,14 +59,16 @@ def _close(lost: Tensor) -> bool:
 
 
 class BrokerFit:
-    """Fits `RoundBroker`s of any price to recorded answers, by Longstaff and Schwartz's regressions.
+    """Fits brokers that ask one agent a round to recorded answers, by Longstaff and Schwartz's regressions.
 
     Every subset of the pool on every task is a state one can be in, and recorded answers say what each would lead to.
     From full teams down to nobody, round by round: regress the value of asking a and then going on by the rules of
     later rounds, minus that of stopping now, on what can be known in the state; the rule of this round follows from
     the regressions, and with it the realized value of each state. The regressions are the published method for
     stopping times (Longstaff and Schwartz, 2001); several agents to choose from, and their heads, are ours. Heads are
-    ridge regressions towards a value linear in the agent's telemetry.
+    ridge regressions towards a value linear in the agent's track record: accuracy, and share of missing answers.
+
+    Trained end to end instead, by gradients through a smoothed choice, the same heads were no better (README's log).
 
     Args:
         cell: tuned.
@@ -83,68 +85,65 @@ class BrokerFit:
         if agents > 10:
             raise ValueError(f"broker: expected a pool of at most 10 agents, got {agents}: shortlist them first")
         self.cell, self.pool, self.teams = cell, pool.select(tasks), all_teams(agents)
-        self.telemetry = _telemetry(self.pool)
-        self.habits = torch.stack([self.pool.length.mean(0), self.pool.length.std(0).clamp(min=1e-3)])
+        answered = self.pool.classes >= 0
+        right = self.pool.correct.double().sum(0) / answered.sum(0).clamp(min=1)
+        self.record = torch.stack([right, 1 - answered.double().mean(0)], -1)
+        self.habits = _habits(self.pool)
         self.costs = self.pool.cost.mean(0)
         found = all_verdicts(cell, self.pool, self.teams)
         self.right = found.right.double()
-        teams = self.teams.expand(len(self.pool), -1, -1)
-        shown = evidence(found, self.pool, teams, self.habits)
+        shown = found.heard(self.pool, self.teams).evidence(self.habits)
         sizes = self.teams.sum(1)
-        self._found: dict[float, tuple[RoundBroker, float]] = {}
+        self._found: dict[float, tuple[LearnedBroker, float]] = {}
         self.levels = [
             _Level(shown, self.right, self.teams, (sizes == k).nonzero()[:, 0], ridge) for k in range(agents)
         ]
 
-    def at(self, price: float) -> tuple[RoundBroker, float]:
+    @torch.no_grad()
+    def at(self, price: float) -> tuple[LearnedBroker, float]:
         """The broker of a price, and what a task costs it on average on the tasks it was fitted to."""
         if price in self._found:
             return self._found[price]
-        broker = RoundBroker(self.cell, self.telemetry, self.costs, self.habits, price=price)
-        features = self.telemetry.features()
+        broker = LearnedBroker(self.pool.agents, rounds=len(self.levels))
+        broker.habits.copy_(self.habits)
         value, spent = self.right.clone(), torch.zeros_like(self.right)
         bits = 2 ** torch.arange(len(self.costs))
         for k in reversed(range(len(self.levels))):
             level = self.levels[k]
             after = level.members[:, None] + torch.where(level.free, bits, 0)
             now = self.right[:, level.members]
-            heads, track = level.solve(value[:, after] - now[:, :, None], features)
-            level.write(broker, k, heads, track)
-            worth = (level.rows @ heads.T + features @ track - price * self.costs).masked_fill(~level.free, -math.inf)
-            best, agent = worth.max(-1)
+            heads = level.solve(value[:, after] - now[:, :, None], self.record)
+            heads[:, 0] -= price * self.costs
+            broker.confidence[k] = level.confidence
+            broker.bias[k, :, 0], broker.weight[k, :, 0] = heads[:, 0], heads[:, 1:]
+            best, agent = (level.rows @ heads.T).masked_fill(~level.free, -math.inf).max(-1)
+            asks = best > (0 if k else -math.inf)  # somebody must answer
             chosen = after.expand(len(now), -1, -1).gather(2, agent[:, :, None])[:, :, 0]
             paid = self.pool.cost.gather(1, agent)
-            value[:, level.members] = torch.where(best > 0, value.gather(1, chosen) - price * paid, now)
-            spent[:, level.members] = torch.where(best > 0, spent.gather(1, chosen) + paid, 0)
+            value[:, level.members] = torch.where(asks, value.gather(1, chosen) - price * paid, now)
+            spent[:, level.members] = torch.where(asks, spent.gather(1, chosen) + paid, 0)
         self._found[price] = broker, float(spent[:, 0].mean())
         return self._found[price]
 
-    def within(self, budget: float) -> list[tuple[float, RoundBroker]]:
-        """Brokers and the share of tasks each takes, so that the mean cost on the fitted tasks is within the budget.
+    def within(self, budget: float) -> LearnedBroker:
+        """The broker of the least price found whose mean cost on the fitted tasks is within the budget.
 
-        The price is the budget's shadow price: the mean cost falls as the price rises, and where it jumps past the
-        budget, the two neighbouring prices share the tasks so that the budget is met. One broker where all of the
-        budget cannot be spent usefully.
+        That price is the budget's shadow price: the mean cost falls as the price rises. Where the budget does not
+        even pay for the cheapest broker, that one is returned.
 
         Args:
             budget: mean cost of a task, in the unit of the pool's costs.
         """
-        low, high = -120, 80  # eighths of a power of two, in accuracy a full team's cost: 3e-5 to 1e3
-        cheap, dear = self.at(0.0), self._priced(high)
-        if cheap[1] <= budget:
-            return [(1.0, cheap[0])]
-        while high - low > 1:
-            middle = (low + high) // 2
-            found = self._priced(middle)
-            if found[1] > budget:
-                low, cheap = middle, found
-            else:
-                high, dear = middle, found
-        share = (budget - dear[1]) / (cheap[1] - dear[1])
-        return [(share, cheap[0]), (1 - share, dear[0])]
+        if self.at(0.0)[1] <= budget:
+            return self.at(0.0)[0]
+        low, high = -15.0, 10.0  # powers of two, in accuracy a full team's cost: 3e-5 to 1e3
+        for _ in range(12):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self._priced(middle)[1] > budget else (low, middle)
+        return self._priced(high)[0]
 
-    def _priced(self, eighths: int) -> tuple[RoundBroker, float]:
-        return self.at(2 ** (eighths / 8) / float(self.costs.sum()))
+    def _priced(self, power: float) -> tuple[LearnedBroker, float]:
+        return self.at(2**power / float(self.costs.sum()))
 
 
 class _Level:
@@ -165,44 +164,28 @@ class _Level:
         penalties = (ridge * self.free.sum(0))[:, None, None] * eye
         self.factors = torch.linalg.cholesky(grams + penalties)
 
-    def solve(self, gain: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Heads [agent, 1 + width] and the weight of telemetry, for the gain [batch, team, agent] of asking."""
+    def solve(self, gain: Tensor, record: Tensor) -> Tensor:
+        """Heads [agent, 1 + width] for the gain [batch, team, agent] of asking, given the agents' track record."""
         gain = torch.where(self.free, gain, 0)
         mean = gain.sum((0, 1)) / (len(gain) * self.free.sum(0))
-        centred = features - features.mean(0)
+        centred = record - record.mean(0)
         eye = torch.eye(centred.shape[1], dtype=torch.float64)
         track = torch.linalg.solve(centred.T @ centred + eye, centred.T @ (mean - mean.mean()))
-        level = mean.mean() - features.mean(0) @ track
-        rest = torch.where(self.free, gain - level - features @ track, 0)
+        level = mean.mean() + centred @ track
+        rest = torch.where(self.free, gain - level, 0)
         sums = torch.einsum("tmi,tma->ai", self.rows, rest)
         heads = torch.cholesky_solve(sums[:, :, None], self.factors)[:, :, 0]
         heads[:, 0] += level
-        return heads, track
-
-    def write(self, broker: RoundBroker, round_: int, heads: Tensor, track: Tensor) -> None:
-        """Put the regressions into the broker's modules."""
-        linear, utility = broker.heads(round_)
-        with torch.no_grad():
-            linear.weight.copy_(self.confidence[None, 1:])
-            linear.bias.fill_(self.confidence[0])
-            utility.bias.copy_(heads[:, :1] - 1)
-            utility.weight[:, 0, heads.shape[1] - 1 :] = heads[:, 1:]
-            utility.telemetry_weight.copy_(track[None])
+        return heads
 
 
-def _telemetry(pool: Pool) -> Telemetry:
-    """What the fitted tasks tell of each agent; a missing answer is a failed call. Recordings keep no seconds."""
-    telemetry = Telemetry(pool.agents, decay=1.0)
-    columns = zip(pool.agents, pool.correct.T.tolist(), (pool.classes >= 0).T.tolist(), strict=True)
-    for name, correct, answered in columns:
-        for right, there in zip(correct, answered, strict=True):
-            if there:
-                telemetry.success(name, 0.0, correct=right)
-            else:
-                telemetry.failure(name)
-    telemetry.strikes.zero_()
-    telemetry.benched_until.zero_()
-    return telemetry
+def _habits(pool: Pool) -> Tensor:
+    """Mean and deviation of the logarithm of each agent's answer length, where it answered."""
+    answered = pool.classes >= 0
+    count = answered.sum(0).clamp(min=1)
+    mean = torch.where(answered, pool.length, 0).sum(0) / count
+    spread = torch.where(answered, (pool.length - mean) ** 2, 0).sum(0) / count
+    return torch.stack([mean, spread.sqrt().clamp(min=1e-3)])
 
 
 def _logistic(rows: Tensor, target: Tensor, penalty: float, steps: int = 15) -> Tensor:

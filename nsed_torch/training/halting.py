@@ -90,11 +90,16 @@ def fit_halting(
     start = copy.deepcopy(rule.state_dict())
     descent = optimizer(rule.parameters())
     best, least = start, _loss(rule, chosen_by, price).item()
-    for _ in range(epochs):
+
+    def closure() -> float:
         distance = torch.stack([(p - start[name]).square().sum() for name, p in rule.named_parameters()]).sum()
         descent.zero_grad()
-        (_loss(rule, seen, price) + pull * distance).backward()
-        descent.step()
+        loss = _loss(rule, seen, price) + pull * distance
+        loss.backward()
+        return loss.item()
+
+    for _ in range(epochs):
+        descent.step(closure)
         loss = _loss(rule, chosen_by, price).item()
         if loss < least:
             least, best = loss, copy.deepcopy(rule.state_dict())

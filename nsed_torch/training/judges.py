@@ -19,7 +19,7 @@ from nsed_torch.agents import (
     add_adapter,
     call_seed,
 )
-from nsed_torch.benchmarks import RecordedAnswers
+from nsed_torch.benchmarks import Equality, RecordedAnswers
 from nsed_torch.deliberation import JudgeQuestion, VerdictRating
 from nsed_torch.nn import ConsensusCell
 from nsed_torch.training.judge_scores import JudgeScores, judge_scores, surprise, verdict_loss
@@ -138,15 +138,14 @@ class JudgeTrainer:
         self, ratings: Float[Tensor, "batch voter proposal"], table: RecordedAnswers
     ) -> tuple[Float[Tensor, "batch proposal"], Tensor]:
         """Consensus and winner of a fresh cell."""
-        batch, _, proposals = ratings.shape
-        output, _ = self.cell(
-            torch.zeros(batch, proposals, 1, dtype=torch.float64),
+        election = self.cell.elect(
             ratings,
             ~ratings.isnan(),
-            torch.zeros(batch, 1, dtype=torch.float64),
+            torch.zeros(len(ratings), 1, dtype=torch.float64),
+            classes=Equality().classes(table.answers),
             proposal_mask=table.answered,
         )
-        return output.consensus, output.winner
+        return election.consensus, election.winner
 
     def loss(self, table: RecordedAnswers, *, index: int = 1) -> Float[Tensor, ""]:
         """Mean over some tasks of `surprise` and its share of `verdict_loss`."""

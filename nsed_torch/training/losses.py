@@ -10,35 +10,36 @@ from nsed_torch.functional import Coefficient
 
 
 def consensus_loss(
-    support: Float[Tensor, "batch round proposal"],
-    correct: Bool[Tensor, "batch round proposal"],
-    proposal_mask: Bool[Tensor, "batch round proposal"],
+    support: Float[Tensor, "batch *round proposal"],
+    correct: Bool[Tensor, "batch *round proposal"],
+    answer_mask: Bool[Tensor, "batch *round proposal"],
     beta: Coefficient,
     *,
-    weight: Float[Tensor, "batch round"] | None = None,
+    weight: Float[Tensor, "batch *round"] | None = None,
 ) -> Float[Tensor, ""]:
-    """Mean of `-log sum_{j correct} p_j` with `p = softmax(beta support)`, over rounds that a vote can decide. Ours.
+    """Mean of `-log sum_{a right} p_a` with `p = softmax(beta support)` over answers, where a vote can decide. Ours.
 
-    A round whose answers are all right or all wrong teaches nothing and does not count.
+    The same p decides: the answer of largest p wins. An answer counts once, however many proposals give it. A round
+    whose answers are all right or all wrong teaches nothing and does not count.
 
     Args:
-        support: net support of the proposals.
-        correct: which are right.
-        proposal_mask: which are there.
+        support: of each answer, at the proposal that shows it.
+        correct: which proposals are right.
+        answer_mask: which proposals show an answer.
         beta: inverse temperature of the consensus.
         weight: of each round; 1 if None. Weights of 0 leave rounds out.
 
     Returns:
         The weighted mean; 0 where no round counts.
     """
-    right, wrong = correct & proposal_mask, ~correct & proposal_mask
+    right, wrong = correct & answer_mask, ~correct & answer_mask
     counted = (right.any(-1) & wrong.any(-1)).to(support.dtype)
     if weight is not None:
         counted = counted * weight.to(support.dtype)
-    logits = torch.where(proposal_mask, beta * support, 0)
+    logits = torch.where(answer_mask, beta * support, 0)
     # Where a round does not count, every entry does, so that no row is empty and no gradient is NaN.
     ignored = (counted == 0)[..., None]
-    share = _logsumexp(logits, proposal_mask | ignored) - _logsumexp(logits, right | ignored)
+    share = _logsumexp(logits, answer_mask | ignored) - _logsumexp(logits, right | ignored)
     return (counted * share).sum() / counted.sum().clamp(min=torch.finfo(support.dtype).tiny)
 
 

@@ -8,8 +8,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from nsed_torch.agents import unfence
 from nsed_torch.benchmarks import Equality, RecordedAnswers, agreement
-from nsed_torch.nn import ConsensusCell
+from nsed_torch.nn import ConsensusCell, Election
+from nsed_torch.nn.learned_broker import Heard, LearnedBroker
+from nsed_torch.training.losses import consensus_loss
 
 CHUNK = 1 << 14
 """Partial teams that vote at once."""
@@ -24,7 +27,7 @@ class Pool:
         classes: equal answers of a task, equal numbers; -1 where there is none.
         correct: which answers are right.
         cost: what each answer cost, at least 0, in any unit.
-        length: logarithm of each answer's length.
+        length: logarithm of each answer's number of characters, as a live round has it.
     """
 
     agents: tuple[str, ...]
@@ -45,12 +48,13 @@ class Pool:
             named = ", ".join(unknown[:3]) + (f" and {len(unknown) - 3} more" if len(unknown) > 3 else "")
             remedy = "choose others by agents or max_parameters_b"
             raise ValueError(f"broker: expected parameters_b of every agent, got none of {named}: {remedy}")
+        characters = [[len(unfence(text)) for text in row] for row in recorded.outputs]
         return cls(
             recorded.agents,
             (equality or Equality()).classes(recorded.answers),
             recorded.correct,
             recorded.cost.double(),
-            recorded.characters.clamp(min=1).double().log(),
+            torch.tensor(characters, dtype=torch.float64).clamp(min=1).log(),
         )
 
     def __len__(self) -> int:
@@ -78,7 +82,7 @@ class Verdict(NamedTuple):
         winner: whose answer leads; -1 where nobody asked gave one.
         agree: who gave the leading answer.
         lead: probability the consensus gives to it.
-        second: the largest probability of any other proposal.
+        second: the largest probability of any other answer.
         right: whether the leading answer is right. For training and grading; no policy reads it.
     """
 
@@ -88,11 +92,35 @@ class Verdict(NamedTuple):
     second: Float[Tensor, "batch"]
     right: Bool[Tensor, "batch"]
 
+    def heard(self, pool: Pool, asked: Bool[Tensor, "*batch agent"]) -> Heard:
+        """What a broker may read of it.
 
-def consensus(
-    cell: ConsensusCell, classes: Int[Tensor, "batch agent"], asked: Bool[Tensor, "batch agent"]
-) -> tuple[Float[Tensor, "batch agent"], Int[Tensor, "batch"]]:
-    """Consensus and winner of the agents asked: agreement ratings, the cell's vote, everybody voter and author.
+        Args:
+            pool: its tasks in rows that broadcast with the verdict's.
+            asked: who was.
+        """
+        answered, length = pool.classes >= 0, pool.length
+        if self.agree.ndim == 3:
+            answered, length = answered[:, None], length[:, None]
+        return Heard(asked, answered, self.agree, length, self.lead, self.second)
+
+
+class Outcome(NamedTuple):
+    """How rounds on recorded answers ended.
+
+    Args:
+        right: whether the leading answer is right.
+        cost: of all answers asked for.
+        asked: who was asked.
+    """
+
+    right: Bool[Tensor, "batch"]
+    cost: Float[Tensor, "batch"]
+    asked: Bool[Tensor, "batch agent"]
+
+
+def election(cell: ConsensusCell, classes: Int[Tensor, "batch agent"], asked: Bool[Tensor, "batch agent"]) -> Election:
+    """The vote of the agents asked: agreement ratings, everybody voter and author.
 
     Args:
         cell: of width 1; questions and answers are not embedded.
@@ -104,23 +132,23 @@ def consensus(
     ratings, mask = agreement(known)
     everybody = torch.arange(agents).expand(batch, -1)
     dtype = cell.log_beta.dtype
-    output, _ = cell(
-        torch.zeros(batch, agents, cell.dim, dtype=dtype),
+    return cell.elect(
         ratings.to(dtype),
         mask,
         torch.zeros(batch, cell.dim, dtype=dtype),
         voters=everybody,
         authors=everybody,
+        classes=known,
         proposal_mask=known >= 0,
         voter_mask=known >= 0,
     )
-    return output.consensus, output.winner
 
 
 @torch.no_grad()
 def verdict(cell: ConsensusCell, pool: Pool, asked: Bool[Tensor, "batch agent"]) -> Verdict:
     """What the consensus makes of the answers of those asked, one team a task of the pool."""
-    probability, winner = consensus(cell, pool.classes, asked)
+    found = election(cell, pool.classes, asked)
+    probability, winner = found.consensus, found.winner
     first = winner.clamp(min=0)[:, None]
     some = winner >= 0
     same = pool.classes == pool.classes.gather(1, first)
@@ -149,12 +177,34 @@ def all_verdicts(cell: ConsensusCell, pool: Pool, teams: Bool[Tensor, "team agen
     return Verdict(*(torch.cat(fields) for fields in zip(*parts, strict=True)))
 
 
+@torch.no_grad()
+def replay(broker: LearnedBroker, cell: ConsensusCell, pool: Pool) -> Outcome:
+    """Rounds of a broker with one role on recorded answers: an answer is seen once its agent has been asked.
+
+    Args:
+        broker: of the pool's agents.
+        cell: makes the consensus of those heard so far.
+        pool: in the order of the broker's agents.
+    """
+    asked = torch.zeros_like(pool.correct)
+    active = torch.arange(len(pool))
+    for round_ in range(broker.rounds):
+        rows, before = pool.select(active), asked[active]
+        new = broker.next_one(round_, verdict(cell, rows, before).heard(rows, before))
+        asked[active] = before | new
+        active = active[new.any(1)]
+        if not len(active):
+            break
+    right = verdict(cell, pool, asked).right
+    return Outcome(right, torch.where(asked, pool.cost, 0).sum(1), asked)
+
+
 def tune_cell(
     pool: Pool, train: Int[Tensor, "train"], validation: Int[Tensor, "validation"], *, steps: int = 250, seed: int = 0
 ) -> ConsensusCell:
-    """Fit a cell's reliability, beta and backing to partial teams of all sizes.
+    """Fit a cell's trust, beta and backing to partial teams of all sizes.
 
-    Minimises `-log sum of the consensus over right proposals` over tasks where somebody asked was right, plus 1e-3
+    Minimises `consensus_loss` plus 1e-3
     times the squared distance of the parameters from the published protocol's, with Adam. Each step draws a new team a
     task, the whole pool for a fifth of them. The step of least loss on validation tasks, with the whole pool, is kept.
     Ours.
@@ -167,7 +217,7 @@ def tune_cell(
         seed: of the teams drawn.
     """
     draw = torch.Generator().manual_seed(seed)
-    cell = ConsensusCell(1, len(pool.agents), slots=1)
+    cell = ConsensusCell(1, len(pool.agents), slots=1).double()
     start = [p.detach().clone() for p in cell.parameters()]
     optimizer = torch.optim.Adam(cell.parameters(), lr=0.05)
     least, best = float("inf"), cell.state_dict()
@@ -190,8 +240,20 @@ def tune_cell(
     return cell
 
 
+@torch.no_grad()
+def widened(cell: ConsensusCell, dim: int) -> ConsensusCell:
+    """A tuned cell for embeddings of that width: it votes the same whatever they hold, and has a fresh memory.
+
+    Args:
+        cell: of `tune_cell`, of width 1.
+        dim: of a live run's encoder.
+    """
+    wide = ConsensusCell(dim, cell.agents).to(cell.log_beta.dtype)
+    for name in ("trust.bias", "log_beta", "backing"):
+        wide.get_parameter(name).copy_(cell.get_parameter(name))
+    return wide
+
+
 def _loss(cell: ConsensusCell, pool: Pool, asked: Tensor) -> Tensor:
-    probability, _ = consensus(cell, pool.classes, asked)
-    possible = (pool.correct & asked).any(1)
-    right = (probability * pool.correct).sum(1)[possible]
-    return -right.clamp(min=1e-6).log().sum() / possible.sum().clamp(min=1)
+    found = election(cell, pool.classes, asked)
+    return consensus_loss(found.answer_support, pool.correct, found.answer_mask, cell.beta)

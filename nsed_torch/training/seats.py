@@ -118,18 +118,18 @@ class RecordedSeats:
         """
         team, first = self.there & team, self.episodes
         authors, voters = first.authors[:, 0], first.voters[:, 0]
-        output, _ = cell(
-            first.embeddings[:, 0],
+        election = cell.elect(
             first.ratings[:, 0],
             first.vote_mask[:, 0],
             first.task,
             voters=voters.clamp(min=0),
             authors=authors,
+            classes=first.classes[:, 0],
             proposal_mask=first.proposal_mask[:, 0] & _holds(team[..., 0], authors),
             voter_mask=first.voter_mask[:, 0] & _holds(team[..., 1], voters),
         )
-        right = first.correct[:, 0].gather(1, output.winner.clamp(min=0)[:, None])[:, 0]
-        elected: Tensor = right & (output.winner >= 0)
+        right = first.correct[:, 0].gather(1, election.winner.clamp(min=0)[:, None])[:, 0]
+        elected: Tensor = right & (election.winner >= 0)
         return elected
 
 

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from nsed_torch.benchmarks import Episodes
-from nsed_torch.nn import ConsensusCell, ConsensusOutput, gradient_probe
+from nsed_torch.benchmarks import Episodes, joined
+from nsed_torch.nn import ConsensusCell, ConsensusOutput, Election, gradient_probe
+from nsed_torch.nn.cell import Prepared
 from nsed_torch.records.files import write_bytes
 from nsed_torch.training.logs import Log
 from nsed_torch.training.losses import consensus_loss, distance_from_start
@@ -28,10 +29,11 @@ class Schedule:
     """How long and how a cell is trained.
 
     Args:
-        epochs: at most.
+        epochs: at most; a fit that ends here has not converged and says so.
         patience: epochs without a better validation loss before training stops.
+        tolerance: change of the objective from one epoch to the next below which training has converged.
         batch_size: tasks of one step; None takes all at once.
-        pull: weight of the squared distance from the published protocol.
+        pulls: weights of the squared distance from the published protocol; of several, validation tasks choose one.
         every_round: whether every round's consensus counts, or each task's last.
         frozen: names of parameters, or their beginnings, that stay as they are.
         probe: epochs between two looks at how gradients spread over rounds and parts.
@@ -41,22 +43,25 @@ class Schedule:
         ValueError: if a number is out of range.
     """
 
-    epochs: int = 400
-    patience: int = 60
+    epochs: int = 100
+    patience: int = 5
+    tolerance: float = 1e-6
     batch_size: int | None = None
-    pull: float = 1e-3
+    pulls: Sequence[float] = (1e-3,)
     every_round: bool = False
     frozen: Sequence[str] = ()
-    probe: int = 50
-    checkpoint: int = 50
+    probe: int = 10
+    checkpoint: int = 10
 
     def __post_init__(self) -> None:
         for name in ("epochs", "patience", "batch_size", "probe", "checkpoint"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise ValueError(f"training {name}: expected a whole number of at least 1, got {value}")
-        if not 0 <= self.pull < math.inf:
-            raise ValueError(f"training pull: expected a value of at least 0, got {self.pull}")
+        if not self.pulls or not all(0 <= pull < math.inf for pull in self.pulls):
+            raise ValueError(f"training pulls: expected values of at least 0, got {list(self.pulls)}")
+        if not 0 <= self.tolerance < math.inf:
+            raise ValueError(f"training tolerance: expected a value of at least 0, got {self.tolerance}")
 
 
 class Fit(NamedTuple):
@@ -65,12 +70,21 @@ class Fit(NamedTuple):
     Args:
         epochs: that were run.
         best_epoch: whose parameters were kept; 0 are those before training.
-        validation_loss: then.
+        loss: on the validation tasks then; without any, on the training tasks.
+        stopped: why training ended: "converged", "patience" (no better validation loss), or "epochs" (the cap).
     """
 
     epochs: int
     best_epoch: int
-    validation_loss: float
+    loss: float
+    stopped: str
+
+    def __str__(self) -> str:
+        """One line for the terminal."""
+        why = {"epochs": f"not converged after {self.epochs} epochs, raise training.epochs"}.get(
+            self.stopped, f"{self.epochs} epochs, {self.stopped}"
+        )
+        return f"{why}, best {self.best_epoch}, loss {self.loss:.4f}"
 
 
 def unroll(cell: ConsensusCell, episodes: Episodes, ratings: Tensor | None = None) -> ConsensusOutput:
@@ -88,11 +102,79 @@ def unroll(cell: ConsensusCell, episodes: Episodes, ratings: Tensor | None = Non
         episodes.task,
         voters=episodes.voters.clamp(min=0),
         authors=episodes.authors,
+        classes=episodes.classes,
+        features=episodes.features,
+        category=_category(cell, episodes),
         proposal_mask=episodes.proposal_mask,
         voter_mask=episodes.voter_mask,
         round_mask=episodes.round_mask,
     )
     return output
+
+
+def elect(
+    cell: ConsensusCell, episodes: Episodes, ratings: Tensor | None = None, prepared: Prepared | None = None
+) -> Election:
+    """The cell's decisions in the first recorded round, which no memory precedes.
+
+    Args:
+        cell: built for the episodes' width and agents.
+        episodes: recorded rounds.
+        ratings: in place of the recorded ones.
+        prepared: by `prepare`; None does it here.
+    """
+    return cell.elect(
+        (episodes.ratings if ratings is None else ratings)[:, 0],
+        episodes.vote_mask[:, 0],
+        episodes.task,
+        voters=episodes.voters[:, 0].clamp(min=0),
+        authors=episodes.authors[:, 0],
+        classes=episodes.classes[:, 0],
+        features=None if episodes.features is None else episodes.features[:, 0],
+        category=_category(cell, episodes),
+        proposal_mask=episodes.proposal_mask[:, 0],
+        voter_mask=episodes.voter_mask[:, 0],
+        prepared=prepared,
+    )
+
+
+@torch.no_grad()
+def prepare(cell: ConsensusCell, episodes: Episodes) -> Prepared:
+    """What the vote of the first recorded round starts from."""
+    proposals, voters = episodes.proposal_mask[:, 0], episodes.voter_mask[:, 0]
+    return cell.prepare(
+        episodes.ratings[:, 0],
+        episodes.vote_mask[:, 0] & proposals[:, None, :] & voters[:, :, None],
+        episodes.voters[:, 0].clamp(min=0),
+        episodes.authors[:, 0],
+        None if episodes.features is None else episodes.features[:, 0],
+        proposal_mask=proposals,
+        voter_mask=voters,
+    )
+
+
+def by_author(episodes: Episodes) -> Float[Tensor, "batch agent feature"]:
+    """Features of what every agent proposed last; NaN where it proposed nothing.
+
+    Raises:
+        ValueError: for episodes without features.
+    """
+    if episodes.features is None:
+        raise ValueError("expected episodes with features, got none: load them with features")
+    rows = torch.arange(len(episodes), device=episodes.task.device)
+    features, authors, there = (
+        x[rows, episodes.last] for x in (episodes.features, episodes.authors, episodes.proposal_mask)
+    )
+    where = there & (authors >= 0)
+    table = features.new_full((len(episodes), len(episodes.agents), features.shape[-1]), math.nan)
+    table[rows[:, None].expand_as(authors)[where], authors[where]] = features[where]
+    return table
+
+
+def _category(cell: ConsensusCell, episodes: Episodes) -> Int[Tensor, "batch"] | None:
+    if cell.reading is None or not episodes.categories:
+        return None
+    return cell.reading.categorized(episodes.categories).to(episodes.task.device)
 
 
 @torch.no_grad()
@@ -106,51 +188,68 @@ def winners_correct(cell: ConsensusCell, episodes: Episodes) -> Bool[Tensor, "ba
 class CellTrainer:
     """Trains a cell on some recorded rounds and keeps the parameters that are best on others.
 
-    Every epoch is one pass over the training tasks, in an order drawn from the seed. The parameters at the end are
-    those of the epoch with the lowest validation loss, those before training included. With a checkpoint file, a run
+    Every epoch is one pass over the training tasks, in an order drawn from the seed; with a quasi-Newton optimizer
+    (`torch.optim.LBFGS`), which wants all tasks at once, it is as many of its iterations as it makes in a step.
+    Training ends when an epoch changes the objective by less than the tolerance, when validation tasks have not gained
+    for a while, or at a cap, and `Fit` says which. The parameters at the end are those of the epoch with the lowest
+    validation loss, those before training included; without validation tasks, the last. With a checkpoint file, a run
     that is interrupted goes on where it was and ends as an uninterrupted one would, bit for bit on the same machine.
 
     Args:
         cell: trained in place.
         train: tasks to learn from.
-        validation: tasks to choose by.
+        validation: tasks to choose by; None trains to convergence.
         optimizer: from parameters to a torch optimizer.
         scheduler: from the optimizer to a torch scheduler, stepped every epoch; None keeps the rate.
         schedule: how long and how.
+        pull: weight of the squared distance from the published protocol; the schedule's first if None.
+        epochs: at most, in place of the schedule's.
         seed: of the order of tasks.
         logs: hear of every epoch.
         checkpoint: the file; None writes none.
 
     Raises:
-        ValueError: if no parameter is left to train.
+        ValueError: if no parameter is left to train, or a quasi-Newton optimizer is to work on batches.
     """
 
     def __init__(
         self,
         cell: ConsensusCell,
         train: Episodes,
-        validation: Episodes,
+        validation: Episodes | None = None,
         *,
         optimizer: MakeOptimizer,
         scheduler: MakeScheduler | None = None,
         schedule: Schedule | None = None,
+        pull: float | None = None,
+        epochs: int | None = None,
         seed: int = 0,
         logs: Sequence[Log] = (),
         checkpoint: Path | None = None,
     ) -> None:
         self.cell, self.train, self.validation = cell, train, validation
         self.schedule = schedule or Schedule()
+        self.pull = self.schedule.pulls[0] if pull is None else pull
+        self.epochs = self.schedule.epochs if epochs is None else epochs
         for name, parameter in cell.named_parameters():
             parameter.requires_grad_(not any(name.startswith(frozen) for frozen in self.schedule.frozen))
         trained = [p for p in cell.parameters() if p.requires_grad]
         if not trained:
             raise ValueError(f"expected parameters to train, got all of them frozen by {list(self.schedule.frozen)}")
         self.optimizer = optimizer(trained)
+        if isinstance(self.optimizer, torch.optim.LBFGS) and self.schedule.batch_size is not None:
+            raise ValueError(
+                f"training batch_size: expected null with LBFGS, got {self.schedule.batch_size}: use optimizer=adam"
+            )
         self.scheduler = scheduler(self.optimizer) if scheduler else None
         self.logs, self.checkpoint = logs, checkpoint
         self._start = copy.deepcopy(cell.state_dict())
+        # Without parameters of their own, calibration and vote start from the same in every epoch.
+        fixed = cell.calibration is None and not any(True for _ in cell.vote.parameters())
+        self._prepared = prepare(cell, train) if fixed and train.round_mask.shape[1] == 1 else None
         self._generator = torch.Generator().manual_seed(seed)
         self._epoch, self._best_epoch = 0, 0
+        self._objective, self._converged = math.inf, False
         self._best, self._best_loss = copy.deepcopy(cell.state_dict()), self._validate()
 
     def fit(self, *, resume: bool = False) -> Fit:
@@ -166,11 +265,13 @@ class CellTrainer:
             self._load(self.checkpoint)
         for log in self.logs:
             log.resume(self._epoch)
-        while self._epoch < self.schedule.epochs and self._epoch - self._best_epoch < self.schedule.patience:
+        while not self._stopped():
             self._epoch += 1
             record = self._train_epoch()
             loss = self._validate()
-            if loss < self._best_loss:
+            self._converged = abs(self._objective - record["objective"]) < self.schedule.tolerance
+            self._objective = record["objective"]
+            if loss < self._best_loss or self.validation is None:
                 self._best_epoch, self._best_loss = self._epoch, loss
                 self._best = copy.deepcopy(self.cell.state_dict())
             for log in self.logs:
@@ -180,41 +281,65 @@ class CellTrainer:
         self.cell.load_state_dict(self._best)
         for log in self.logs:
             log.close()
-        return Fit(self._epoch, self._best_epoch, self._best_loss)
+        return Fit(self._epoch, self._best_epoch, self._best_loss, self._stopped())
+
+    def _stopped(self) -> str:
+        """Why training is over; "" while it is not."""
+        if self._converged:
+            return "converged"
+        if self.validation is not None and self._epoch - self._best_epoch >= self.schedule.patience:
+            return "patience"
+        return "epochs" if self._epoch >= self.epochs else ""
 
     def _train_epoch(self) -> dict[str, Any]:
         order = torch.randperm(len(self.train), generator=self._generator)
         record: dict[str, Any] = {"rate": self.optimizer.param_groups[0]["lr"]}
         probed = self._epoch % self.schedule.probe == 1 or self.schedule.probe == 1
-        total = 0.0
+        total = objective = 0.0
         for i, rows in enumerate(order.split(self.schedule.batch_size or len(order))):
             # All at once needs no copy, and no order.
             batch = self.train if len(rows) == len(self.train) else self.train.select(rows)
-            ratings = batch.ratings.clone().requires_grad_() if probed and i == 0 else None
-            loss = self._loss(batch, ratings)
-            if ratings is not None:
-                report = gradient_probe(self.cell, loss, ratings=ratings)
+            if probed and i == 0:
+                ratings = batch.ratings.clone().requires_grad_()
+                report = gradient_probe(self.cell, self._loss(batch, ratings), ratings=ratings)
                 record["gradient"] = {"rounds": report.rounds["ratings"], "parts": report.parameters}
-            self.optimizer.zero_grad()
-            (loss + self.schedule.pull * distance_from_start(self.cell, self._start)).backward()
-            self.optimizer.step()
-            total += loss.item() * len(rows)
+            losses: list[float] = []
+
+            def closure(batch: Episodes = batch, losses: list[float] = losses) -> float:
+                self.optimizer.zero_grad()
+                loss = self._loss(batch)
+                whole = loss + self.pull * distance_from_start(self.cell, self._start)
+                whole.backward()
+                losses.append(loss.item())
+                return whole.item()
+
+            # Before the step; a quasi-Newton optimizer evaluates more often in it.
+            objective += float(self.optimizer.step(closure)) * len(rows)
+            total += losses[0] * len(rows)
         if self.scheduler is not None:
             self.scheduler.step()
-        return record | {"loss": total / len(order)}
+        return record | {"loss": total / len(order), "objective": objective / len(order)}
 
     def _loss(self, episodes: Episodes, ratings: Tensor | None = None) -> Float[Tensor, ""]:
+        if episodes.round_mask.shape[1] == 1:
+            known = self._prepared if episodes is self.train and ratings is None else None
+            election = elect(self.cell, episodes, ratings, known)
+            return consensus_loss(election.answer_support, episodes.correct[:, 0], election.answer_mask, self.cell.beta)
         output = unroll(self.cell, episodes, ratings)
         weight = episodes.round_mask.clone()
         if not self.schedule.every_round:
             weight &= torch.arange(weight.shape[1], device=weight.device) == episodes.last[:, None]
         return consensus_loss(
-            output.support, episodes.correct, episodes.proposal_mask, self.cell.beta, weight=weight.to(output.support)
+            output.answer_support,
+            episodes.correct,
+            output.answer_mask,
+            self.cell.beta,
+            weight=weight.to(output.support),
         )
 
     @torch.no_grad()
     def _validate(self) -> float:
-        return self._loss(self.validation).item()
+        return self._loss(self.train if self.validation is None else self.validation).item()
 
     def _save(self, path: Path) -> None:
         state = {
@@ -227,6 +352,8 @@ class CellTrainer:
             "epoch": self._epoch,
             "best_epoch": self._best_epoch,
             "best_loss": self._best_loss,
+            "objective": self._objective,
+            "converged": self._converged,
             "run": self._run(),
         }
         buffer = io.BytesIO()
@@ -250,6 +377,7 @@ class CellTrainer:
         self._generator.set_state(state["generator"])
         self._best, self._start = state["best"], state["start"]
         self._epoch, self._best_epoch, self._best_loss = state["epoch"], state["best_epoch"], state["best_loss"]
+        self._objective, self._converged = state["objective"], state["converged"]
 
     def _run(self) -> dict[str, Any]:
         """What a checkpoint must fit: the cell's shape, the tasks, what is trained and how fast."""
@@ -257,7 +385,95 @@ class CellTrainer:
         return {
             "cell": str(self.cell),
             "trained": [name for name, p in self.cell.named_parameters() if p.requires_grad],
-            "tasks": [list(self.train.ids), list(self.validation.ids)],
+            "tasks": [list(self.train.ids), None if self.validation is None else list(self.validation.ids)],
             "optimizer": str(type(self.optimizer)),
-            "schedule": [schedule.batch_size, schedule.pull, schedule.every_round, schedule.patience],
+            "schedule": [schedule.batch_size, self.pull, schedule.every_round, schedule.patience],
         }
+
+
+@dataclass(frozen=True)
+class Refit:
+    """How a cell came to be: what validation tasks chose, and the last fit.
+
+    Args:
+        pull: that was chosen.
+        chosen: the fit on the training tasks that it was chosen by.
+        last: the fit on training and validation tasks together.
+    """
+
+    pull: float
+    chosen: Fit
+    last: Fit
+
+    def __str__(self) -> str:
+        """One line for the terminal."""
+        return f"pull {self.pull:g} chosen (validation {self.chosen}); on all of them {self.last}"
+
+
+def fit_cell(
+    cell: ConsensusCell,
+    train: Episodes,
+    validation: Episodes,
+    *,
+    optimizer: MakeOptimizer,
+    scheduler: MakeScheduler | None = None,
+    schedule: Schedule | None = None,
+    seed: int = 0,
+    folder: Path | None = None,
+    logs: Callable[[Path], Sequence[Log]] = lambda folder: (),
+    resume: bool = False,
+    refit: bool = True,
+) -> Refit:
+    """Choose how strongly a cell is held to its start, and how long it trains, on validation tasks; then train on all.
+
+    A `CellTrainer` fits a copy with each of the schedule's pulls; the one of least validation loss is taken, the
+    strongest of equals. The cell is then fitted to training and validation tasks together: to convergence, or for as
+    many epochs as were best where validation tasks ended the fit early.
+
+    Args:
+        cell: trained in place.
+        train: tasks to learn from.
+        validation: tasks to choose by, and to learn from in the end.
+        optimizer: as of `CellTrainer`.
+        scheduler: likewise.
+        schedule: likewise.
+        seed: likewise.
+        folder: for checkpoints, with a folder inside for every pull; None writes none.
+        logs: from one of these folders to what hears of its fit.
+        resume: go on from checkpoints that are there.
+        refit: whether to learn from the validation tasks too in the end; otherwise the cell stays what they chose.
+    """
+    schedule = schedule or Schedule()
+
+    def fitted(
+        copied: ConsensusCell, data: Episodes, chooser: Episodes | None, pull: float, where: Path | None, epochs: int
+    ) -> Fit:
+        trainer = CellTrainer(
+            copied,
+            data,
+            chooser,
+            optimizer=optimizer,
+            scheduler=scheduler,
+            schedule=schedule,
+            pull=pull,
+            epochs=epochs,
+            seed=seed,
+            logs=logs(where) if where else (),
+            checkpoint=where / "checkpoint.pt" if where else None,
+        )
+        return trainer.fit(resume=resume)
+
+    fits, cells = {}, {}
+    for pull in sorted(schedule.pulls, reverse=True):
+        where = folder / f"pull_{pull:g}" if folder else None
+        cells[pull] = copy.deepcopy(cell)
+        fits[pull] = fitted(cells[pull], train, validation, pull, where, schedule.epochs)
+    pull = min(fits, key=lambda one: fits[one].loss)
+    chosen = fits[pull]
+    if not refit:
+        cell.load_state_dict(cells[pull].state_dict())
+        return Refit(pull, chosen, chosen)
+    epochs = chosen.best_epoch if chosen.stopped == "patience" else schedule.epochs
+    last = fitted(cell, joined([train, validation]), None, pull, folder, epochs)
+    # Ending where validation tasks said so is what was wanted, not a cap.
+    return Refit(pull, chosen, last._replace(stopped="validation") if chosen.stopped == "patience" else last)

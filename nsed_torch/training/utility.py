@@ -1,15 +1,15 @@
-"""Learn from recorded rounds whom a question is worth asking: a `Utility` for a mean budget of tokens."""
+"""Learn from recorded rounds whom a question is worth asking: a learned broker for a mean budget of tokens."""
 
 import itertools
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from nsed_torch.benchmarks.splits import place
-from nsed_torch.nn import ConsensusCell, Utility
+from nsed_torch.nn import ConsensusCell, LearnedBroker
 from nsed_torch.training.seats import RecordedSeats, mean_costs
 
 FOLDS = 5
@@ -137,7 +137,7 @@ class LearnedTeams:
     log-odds that a is right (judges: puts a right above a wrong answer) and cost_ar its mean share of the full team's
     tokens; at least `seats.LEAST` in any case. Thresholds, one a role, and the price come from a grid; each policy is
     tried on the tasks given, with log-odds from regressions that did not see them (`left_out`), and the cell's vote of
-    its teams. As u is linear in x, it is a `Utility`, and a live `deliberation.Broker` seats the same agents. Ours.
+    its teams. As u is linear in x, it is a head of a `LearnedBroker`, and live the same agents are seated. Ours.
 
     Args:
         cell: elects winners.
@@ -182,16 +182,20 @@ class LearnedTeams:
             return min(self.policies, key=lambda policy: policy.cost)
         return max(paid, key=lambda policy: (policy.accuracy, -policy.cost))
 
-    def utility(self, policy: Policy) -> Utility:
-        """What the policy seats by, for a broker: of the agents by name, in float64."""
-        agents, roles, dim = self.log_odds.weight.shape
-        utility = Utility(agents, roles, dim).double()
+    @torch.no_grad()
+    def broker(self, policy: Policy, encoder: Mapping[str, Any]) -> LearnedBroker:
+        """The policy as a broker of one round, which seats the same agents.
+
+        Args:
+            policy: of `within`.
+            encoder: identity of what embedded the tasks.
+        """
+        _, roles, dim = self.log_odds.weight.shape
+        broker = LearnedBroker(self.agents, rounds=1, roles=roles, dim=dim, encoder=encoder)
         shift = self.log_odds.bias.new_tensor(policy.thresholds) + policy.price * self.share
-        with torch.no_grad():
-            utility.bias.copy_(self.log_odds.bias - shift - 1)
-            utility.weight[..., :dim] = self.log_odds.weight
-        utility.agent_names = self.agents
-        return utility
+        broker.bias[0] = self.log_odds.bias - shift
+        broker.weight[0, ..., :dim] = self.log_odds.weight
+        return broker
 
 
 def _accuracies(

@@ -1,5 +1,6 @@
 """Recorded answers as tensors for the consensus cell."""
 
+import dataclasses
 import math
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsed_torch.agents import HashedEncoder
-from nsed_torch.benchmarks import Equality, RecordedAnswers, agreement, plurality, recorded_episodes
+from nsed_torch.benchmarks import Equality, RecordedAnswers, agreement, joined, plurality, recorded_episodes
 from nsed_torch.nn import ConsensusCell
 from nsed_torch.records import Task
 from nsed_torch.training.trainer import unroll
@@ -52,9 +53,54 @@ def test_the_last_round_is_everybody_whatever_came_before(rows, rounds):
     assert (joined.diff(dim=1) >= 0).all()
     assert not (episodes.vote_mask & ~episodes.proposal_mask[:, :, None]).any()
     assert not (episodes.vote_mask & ~episodes.voter_mask[..., None]).any()
-    right, answered = episodes.by_agent()
-    assert torch.equal(answered, classes >= 0)
-    assert right.tolist() == [[a == "a" for a in row] for row in rows]
+    found = episodes.by_agent()
+    assert torch.equal(found.answered, classes >= 0)
+    assert torch.equal(found.classes, classes)
+    assert found.right.tolist() == [[a == "a" for a in row] for row in rows]
+    # Small letters are no labels of options, unless there is no answer at all.
+    assert (found.labels == -1).all()
+
+
+@settings(max_examples=30)
+@given(st.lists(st.text("ABE.", min_size=4, max_size=4), min_size=1, max_size=5), st.integers(1, 3))
+def test_letters_of_options_are_labels_that_tasks_share(rows, rounds):
+    episodes = recorded_episodes(recorded(rows), HashedEncoder(8), equality=EXACT, rounds=rounds)
+    labels = torch.tensor([["ABCDE.".index(a) for a in row] for row in rows])
+    labels[labels == 5] = -1
+    assert torch.equal(episodes.labels[:, -1], labels)
+    assert torch.equal(episodes.labels >= 0, episodes.proposal_mask)
+    assert torch.equal(episodes.by_agent().labels, labels)
+    order = torch.tensor([3.0, 1.0, 4.0, 2.0])
+    assert torch.equal(episodes.sorted_by(order).by_agent().labels, labels)
+    assert torch.equal(episodes.sorted_by(order).labels[:, -1], labels[:, [2, 0, 3, 1]])
+    assert torch.equal(episodes.select([0]).labels, episodes.labels[:1])
+
+
+def test_one_answer_that_is_no_letter_and_there_are_no_labels():
+    for rows in (["ABC.", "ABCx"], ["ABC1"], ["aBCD"]):
+        episodes = recorded_episodes(recorded(rows), HashedEncoder(8), equality=EXACT)
+        assert episodes.labels is None
+        assert (episodes.by_agent().labels == -1).all()
+        assert episodes.sorted_by(torch.ones(4)).labels is None
+
+
+def test_categories_go_with_their_tasks_where_all_have_one():
+    def named(ids, categories, rows):
+        found = recorded(rows)
+        tasks = [Task("?", name, "a", category) for name, category in zip(ids, categories, strict=True)]
+        return recorded_episodes(dataclasses.replace(found, tasks=tuple(tasks)), HashedEncoder(8), equality=EXACT)
+
+    law, half = named("pq", ("law", "art"), ["ABAB"] * 2), named("rs", ("law", None), ["AB.A"] * 2)
+    assert law.categories == ("law", "art")
+    assert half.categories == ()
+    assert law.select([1, 0, 1]).categories == ("art", "law", "art")
+    assert half.select([1]).categories == ()
+    other = named("tu", ("art", "art"), ["aBAB"] * 2)
+    both = joined([law, other])
+    assert both.categories == ("law", "art", "art", "art")
+    assert both.labels is None
+    assert joined([law, half]).categories == ()
+    assert joined([law, half]).labels[:, 0].tolist() == [[0, 1, 0, 1]] * 2 + [[0, 1, -1, 0]] * 2
 
 
 def test_who_costs_least_joins_first():

@@ -23,7 +23,7 @@ def questions(tmp_path):
 
 def transcript(task, *rounds):
     """Rounds of proposals that nobody rates."""
-    nothing = {"reliability": [], "controversy": [], "memory": [], "ratings": [], "vote_mask": [], "ballots": []}
+    nothing = {"trust": [], "controversy": [], "memory": [], "ratings": [], "vote_mask": [], "ballots": []}
     verdict = {"winner": 0, "all_negative": False, "conviction": 0.0, "decisiveness": 0.0}
     records = [
         Round(

@@ -224,7 +224,7 @@ def test_traces_are_graded_and_blank_answers_are_none(prompts_of):
     judge = Annotators(lambda pattern, answer: 1.0 if "friend" in answer else -1.0)
     bound = judge.bind(graded)
     texts = [" I am your friend. ", "I am a program.", " \n"]
-    nothing = {"reliability": [], "controversy": [], "memory": [], "ratings": [], "vote_mask": [], "ballots": []}
+    nothing = {"trust": [], "controversy": [], "memory": [], "ratings": [], "vote_mask": [], "ballots": []}
     record = Round(
         index=1,
         proposers=list(NAMES),

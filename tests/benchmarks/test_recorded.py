@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from nsed_torch.agents import HashedEncoder, unfence
-from nsed_torch.benchmarks import Equality, RecordedAnswers, load_recorded, plurality
+from nsed_torch.benchmarks import Equality, RecordedAnswers, load_recorded, plurality, read_tasks
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
 from nsed_torch.nn import ConsensusCell, FixedHalting
 
@@ -47,6 +47,13 @@ def folder(tmp_path) -> Path:
         write(tmp_path / "answers" / f"{name}.jsonl", records)
     (tmp_path / "agents.json").write_text(json.dumps(FACTS))
     return tmp_path
+
+
+def test_a_category_comes_with_the_questions_that_have_one(folder):
+    assert [task.category for task in load_recorded(folder).tasks] == [None] * 4
+    write(folder / "questions.jsonl", [q | {"category": "sums"} if i else q for i, q in enumerate(QUESTIONS)])
+    assert [task.category for task in load_recorded(folder).tasks] == [None, "sums", "sums", "sums"]
+    assert read_tasks(folder / "questions.jsonl") == load_recorded(folder).tasks
 
 
 def test_arrays_are_aligned_and_what_is_missing_is_masked(folder):

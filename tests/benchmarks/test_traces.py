@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, ScriptedEngine
-from nsed_torch.benchmarks import AnswerGrader, Equality, GradedTasks, joined, load_traces
+from nsed_torch.benchmarks import AnswerGrader, Equality, GradedTasks, GradersAnswers, joined, load_traces
 from nsed_torch.deliberation import Broker, MacroRNN, MacroRNNCell
 from nsed_torch.nn import ConsensusCell, EvidenceHalting
 from nsed_torch.records import ROLES, Task, TraceWriter, read_traces
@@ -36,7 +36,7 @@ def judge(request, candidate):
     return draw.uniform(-1, 1) * draw.choice([1, 1e-4, 1e-8, 1e-10])
 
 
-def team(budget=False, roles=(ROLES,) * 4):
+def team(budget=False, roles=(ROLES,) * 4, pooled=False):
     engine = ScriptedEngine(write, judge)
     members = [
         Agent(name, "scripted", decoding=Decoding(max_new_tokens=8 * (i + 1)), roles=roles[i])
@@ -44,7 +44,8 @@ def team(budget=False, roles=(ROLES,) * 4):
     ]
     encoder = HashedEncoder(8)
     consensus = ConsensusCell(8, agents=len(NAMES), slots=3).double()
-    cell = MacroRNNCell(Ensemble({"scripted": engine}, members), encoder, consensus, seed=3)
+    answers = GradersAnswers(GRADED.grader) if pooled else None
+    cell = MacroRNNCell(Ensemble({"scripted": engine}, members), encoder, consensus, seed=3, answers=answers)
     broker = Broker(min_proposers=2, max_proposers=3, min_judges=2, max_judges=2) if budget else None
     return MacroRNN(cell, halting=EvidenceHalting(rounds=4, min_rounds=1, effort=0.2), broker=broker)
 
@@ -68,9 +69,11 @@ def test_a_judge_that_proposes_nothing_has_a_row_and_no_column(tmp_path):
     assert episodes.agents == NAMES
     assert {tuple(row) for row in episodes.authors[episodes.round_mask].tolist()} == {(1, 2, 3)}
     assert {tuple(row) for row in episodes.voters[episodes.round_mask].tolist()} == {(0, 2)}
-    right, answered = episodes.by_agent()
-    assert not right[:, 0].any()
-    assert answered.any(0).tolist() == [False, True, True, True]
+    found = episodes.by_agent()
+    assert not found.right[:, 0].any()
+    assert found.answered.any(0).tolist() == [False, True, True, True]
+    assert (found.classes[:, 0] == -1).all()
+    assert (found.labels == -1).all()
 
 
 @pytest.mark.parametrize("options", [{}, {"budget": True}, {"roles": SOME}])
@@ -102,6 +105,49 @@ def test_a_fresh_cell_decides_again_what_the_transcripts_say(tmp_path, options):
             )
             torch.testing.assert_close(output.consensus[b, r, :p].tolist(), record.consensus, rtol=0, atol=1e-9)
             assert output.winner[b, r] == (-1 if record.winner is None else record.winner)
+
+
+@pytest.mark.parametrize("options", [{}, {"budget": True}, {"roles": SOME}])
+def test_a_team_that_pooled_its_answers_is_decided_again_by_its_own_classes(tmp_path, options):
+    traces = collected(tmp_path, pooled=True, **options)
+    # Another rule than the one that the team pooled by, under which no two answers are equal.
+    episodes = load_traces(tmp_path, equality=Nothing(math_verify=False))
+    cell = ConsensusCell(8, agents=len(NAMES), slots=3).double()
+    output = unroll(cell, episodes)
+    pooled = 0
+    for b, trace in enumerate(traces):
+        for r, record in enumerate(trace.transcript.rounds):
+            p = len(record.proposals)
+            assert episodes.classes[b, r, :p].tolist() == record.classes
+            assert (episodes.classes[b, r, p:] == -1).all()
+            for name in ("support", "consensus"):
+                got = getattr(output, name)[b, r, :p].tolist()
+                torch.testing.assert_close(got, getattr(record, name), rtol=0, atol=1e-9)
+            assert output.conviction[b, r].item() == pytest.approx(record.conviction, abs=1e-6)
+            assert output.decisiveness[b, r].item() == pytest.approx(record.decisiveness, abs=1e-9)
+            assert output.winner[b, r] == (-1 if record.winner is None else record.winner)
+            numbers = [number for number in record.classes if number >= 0]
+            pooled += len(numbers) - len(set(numbers))
+    assert pooled > 5
+
+
+class Nothing(Equality):
+    """Every answer is its own."""
+
+    def classes(self, answers):
+        return torch.arange(len(answers[0])).expand(len(answers), -1).clone()
+
+
+def test_a_team_that_did_not_pool_has_the_classes_of_its_final_answers(tmp_path):
+    traces = collected(tmp_path)
+    assert {number for trace in traces for record in trace.transcript.rounds for number in record.classes} == {-1}
+    assert torch.equal(load_traces(tmp_path, equality=Nothing(math_verify=False)).classes.amax(), torch.tensor(3))
+    found, same = load_traces(tmp_path, equality=RULE).classes, 0
+    for b, trace in enumerate(traces):
+        for r, row in enumerate(trace.answers):
+            assert found[b, r, : len(row)].tolist() == GRADED.grader.classes(trace.transcript.task, row)
+            same += len(row) - len(set(row))
+    assert same > 5
 
 
 def test_every_entry_is_the_transcripts(tmp_path):

@@ -115,9 +115,9 @@ def test_any_team_alone_and_beside_others(scripted, team):
     assert alone.proposers == [scripted.NAMES[a] for a in team.proposers]
     assert alone.voters == [scripted.NAMES[a] for a in team.voters]
     assert len(alone.support) == len(alone.consensus) == len(alone.controversy) == len(team.proposers)
-    assert len(alone.ratings) == len(alone.ballots) == len(alone.reliability) == len(team.voters)
+    assert len(alone.ratings) == len(alone.ballots) == len(alone.trust) == len(team.voters)
     if team.voters:
-        assert math.isclose(sum(alone.reliability), len(team.voters))
+        assert math.isclose(sum(alone.trust), len(team.voters))
     for voter, row in zip(alone.voters, alone.vote_mask, strict=True):
         assert not any(counts for name, counts in zip(alone.proposers, row, strict=True) if name == voter)
 

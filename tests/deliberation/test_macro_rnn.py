@@ -91,7 +91,7 @@ def test_a_fresh_network_computes_the_published_formulas(scripted, seed, agents,
                 assert getattr(record, name) == pytest.approx(expected[name], abs=1e-6)
             for row, ballot in zip(record.ballots, expected["ballots"], strict=True):
                 assert row == pytest.approx(ballot, abs=1e-6)
-            assert record.reliability == pytest.approx([1.0] * agents)
+            assert record.trust == pytest.approx([1.0] * agents)
             assert [slot.text for slot in record.memory] == [text for _, text in memory]
             assert [slot.retention for slot in record.memory] == pytest.approx([r for r, _ in memory], abs=1e-6)
             for slot in record.memory:

@@ -52,7 +52,7 @@ def test_padding_is_gone():
     assert (second.voters, second.proposers) == (["a"], ["b", "c"])
     assert [len(row) for row in second.ratings + second.ballots + second.vote_mask] == [2, 2, 2]
     assert len(second.support) == len(second.consensus) == len(second.controversy) == 2
-    assert second.reliability == [1.0]
+    assert second.trust == [1.0]
     assert second.winner == 0
     assert not second.all_negative
     assert first.all_negative
@@ -60,7 +60,7 @@ def test_padding_is_gone():
 
 def test_numbers_are_those_of_the_tensors_to_nine_digits():
     (first, _), output, state = records()
-    for name in ("support", "consensus", "controversy", "reliability"):
+    for name in ("support", "consensus", "controversy", "trust"):
         assert getattr(first, name) == [round(x, DIGITS) for x in getattr(output, name)[0].tolist()]
     assert [slot.retention for slot in first.memory] == [round(x, DIGITS) for x in state.retention[0].tolist()]
     assert [slot.shown for slot in first.memory] == [True, False]

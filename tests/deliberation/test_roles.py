@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nsed_torch.agents import Agent, Ensemble, GenerateRequest, HashedEncoder
 from nsed_torch.deliberation import Broker, Budget, CritiqueRating, MacroRNN, MacroRNNCell, VerdictRating, full_team
-from nsed_torch.deliberation.broker import round_costs
+from nsed_torch.deliberation.costs import round_costs
 from nsed_torch.experiments.build import consensus_cell
 from nsed_torch.nn import FixedHalting, InfeasibleBudgetError, Telemetry
 from nsed_torch.records import ROLES, Task, Transcript

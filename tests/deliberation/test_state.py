@@ -70,7 +70,7 @@ def test_nothing_follows_a_text_that_was_cut_or_hidden():
 def test_select_takes_rows_of_everything():
     memory = MemoryState(*(torch.arange(3.0).reshape(3, *[1] * n) for n in (2, 1, 1, 1)), torch.ones(3, 1) > 0)
     slots = tuple((SlotText(f"text {i}", "ada", 1),) for i in range(3))
-    state = DeliberationState(memory, slots, ({}, {"ada": ("no",)}, {}))
+    state = DeliberationState(memory, slots, ({}, {"ada": ("no",)}, {}), (None,) * 3)
     chosen = state.select([2, 1])
     assert [tensor.flatten().tolist() for tensor in chosen.memory[:4]] == [[2, 1]] * 4
     assert chosen.slots == (slots[2], slots[1])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nsed_torch.agents import HashedEncoder
 from nsed_torch.deliberation import Broker, Budget
-from nsed_torch.deliberation.broker import round_costs
+from nsed_torch.deliberation.costs import round_costs
 from nsed_torch.nn import InfeasibleBudgetError, Telemetry, Utility
 from nsed_torch.records import Task, Usage
 

@@ -17,7 +17,7 @@ def trace(name, *rounds):
             ratings=[],
             vote_mask=[],
             ballots=[],
-            reliability=[],
+            trust=[],
             support=[],
             consensus=[],
             winner=winner,

@@ -46,8 +46,9 @@ def test_what_is_written_is_what_is_printed(tmp_path):
 
 def test_baselines(guesses):
     train, test = guesses(40), guesses(30, seed=3)
-    right, answered = test.by_agent()
+    right, answered, classes, _ = test.by_agent()
     assert answered.all()
+    assert classes.equal(test.classes[:, -1])
     assert oracle(test).equal(right.any(1))
     score, name = best_single(train, test)
     assert name == "cat"

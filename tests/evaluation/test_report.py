@@ -80,17 +80,17 @@ def test_roles_and_the_judges_model_are_shown_where_they_are_not_the_usual(page)
     assert team.count("takes part as judge only") == team.count("takes part as") == 1
     assert "Ben as a judge: smollm2-135m" in shown.words("summary")
     assert any("adapter f00d" in text for text in shown.words("details"))
-    assert "Ada reliability 1.12 -0.78 ballot -0.84 -0.33 ballot -0.55" in shown.words("tr")
+    assert "Ada trust 1.12 -0.78 ballot -0.84 -0.33 ballot -0.55" in shown.words("tr")
 
 
 def test_every_cell_of_the_vote_matrix_says_what_it_is(page):
     rows = page.words("tr")
-    assert "Ada reliability 1.12 own -0.78 ballot -0.84 -0.33 ballot -0.55" in rows
-    assert "Ben reliability 0.77 +0.56 ballot +1.00 own no rating" in rows
+    assert "Ada trust 1.12 own -0.78 ballot -0.84 -0.33 ballot -0.55" in rows
+    assert "Ben trust 0.77 +0.56 ballot +1.00 own no rating" in rows
     assert "Support +1.82 -1.31 -0.61" in rows
     assert "Consensus 0.88 0.04 0.08" in rows
     assert "Controversy 0.03 0.11 0.00" in rows
-    assert "Cleo reliability 1.20 -0.20 ballot -0.41 -1.00 ballot -0.91 +0.40 not counted" in rows
+    assert "Cleo trust 1.20 -0.20 ballot -0.41 -1.00 ballot -0.91 +0.40 not counted" in rows
 
 
 def test_colours_follow_sign_and_size_of_the_rating():
@@ -186,7 +186,7 @@ def test_any_team_size_is_drawn(count):
     base = example()
     turn = base.rounds[1]
     names = [f"agent {i}" for i in range(count)]
-    empty = {name: [0.0] * count for name in ("reliability", "support", "consensus", "controversy")}
+    empty = {name: [0.0] * count for name in ("trust", "support", "consensus", "controversy")}
     turn = dataclasses.replace(
         turn,
         proposers=names,

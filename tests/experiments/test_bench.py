@@ -74,7 +74,7 @@ def test_the_core_is_measured_against_a_matrix_product(nsed, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["target=moon"], "expected target=engine or target=core, got target=moon"),
+        (["target=moon"], "expected target=engine, target=core or target=tune, got target=moon"),
         (
             ["lines=[propose,sleep]"],
             "expected lines out of propose, rate, whole, conduct, memory, llama_cpp, import, got sleep",
@@ -88,3 +88,11 @@ def test_the_core_is_measured_against_a_matrix_product(nsed, monkeypatch):
 )
 def test_what_a_user_can_fix_is_one_line(nsed, arguments, line):
     assert nsed.fault("bench", *arguments).startswith(line)
+
+
+def test_tuning_is_measured_against_a_logistic_vote(nsed, monkeypatch):
+    monkeypatch.setattr("nsed_torch.experiments.bench.ANSWERED", (60, 4))
+    out = nsed.ok("bench", "target=tune", "repeats=1", "output_dir=out")
+    assert "tune, 60 tasks x 4 agents x 5 folds" in out
+    (line,) = read_json(nsed.folder / "out/bench.json")["lines"]
+    assert line["facts"]["peak_memory_mib"] > 0

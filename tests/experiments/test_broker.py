@@ -10,6 +10,7 @@ import torch
 
 from nsed_torch.benchmarks import RecordedAnswers, load_recorded, split
 from nsed_torch.experiments.broker import BrokerSettings, priced_pool, tune_broker
+from nsed_torch.nn import ConsensusCell, LearnedBroker
 from nsed_torch.training.partial import Pool
 
 
@@ -39,7 +40,7 @@ def test_results_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     splits = [split([task.id for task in recorded.tasks], turn=0.2 * i) for i in range(2)]
     told: list[str] = []
     settings = BrokerSettings(budgets=[0.3, 1.0], steps=5, ridges=[3.0, 30.0])
-    found = tune_broker(Pool.of(recorded), out, splits, settings=settings, report=told.append)
+    found = tune_broker(Pool.of(recorded), out, splits, dim=16, settings=settings, report=told.append)
     assert [line.split(":")[0] for line in told] == ["broker, seed 0", "broker, seed 1"]
     assert json.loads((out / "cost.json").read_text()) == json.loads(json.dumps(found))
     assert (out / "cost.png").read_bytes().startswith(b"\x89PNG")
@@ -50,6 +51,22 @@ def test_results_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     best = [p["accuracy"]["mean"] for p in found["curves"]["oracle"]]
     assert all(p["accuracy"]["mean"] <= best[1] for p in found["curves"]["tuned broker"])
     assert "tuned broker" in capsys.readouterr().out
+    # What is saved is the first split's, with the cell that it goes with.
+    for share in ("0.30", "1.00"):
+        broker = LearnedBroker.from_pretrained(out / "broker" / f"{share}.safetensors")
+        assert (broker.rounds, broker.one_by_one, broker.dim) == (len(broker.agents), True, 0)
+        cell = ConsensusCell.from_pretrained(out / "broker/cell", agents=broker.agents)
+        assert cell.dim == 16
+
+
+def test_what_is_used_may_learn_from_all_tasks(tmp_path: Path) -> None:
+    recorded = folder(tmp_path / "data")
+    ids, settings = [task.id for task in recorded.tasks], BrokerSettings(budgets=[0.5], steps=5)
+    whole = split(ids, (0.8, 0.2, 0.0))
+    for name, refit in (("first", None), ("whole", whole)):
+        tune_broker(Pool.of(recorded), tmp_path / name, [split(ids)], dim=8, settings=settings, refit=refit)
+    files = [tmp_path / name / "broker/0.50.safetensors" for name in ("first", "whole")]
+    assert files[0].read_bytes() != files[1].read_bytes()
 
 
 def test_unknown_parameters_are_named(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def saved(folder, names=("explainer", "idler", "solver", "skeptic"), dim=4):
     """A cell of a larger pool, of which every agent weighs something else."""
     cell = ConsensusCell(dim, len(names), slots=5)
     with torch.no_grad():
-        cell.reliability.bias.copy_(torch.arange(1.0, len(names) + 1))
+        cell.trust.bias.copy_(torch.arange(1.0, len(names) + 1))
     cell.save_pretrained(folder, agent_names=names)
     return cell
 
@@ -64,7 +64,7 @@ def test_a_saved_cell_serves_a_team_by_name(tmp_path):
     cell = saved_cell(str(tmp_path), AGENTS)
     assert (cell.agents, cell.slots) == (3, 5)
     assert cell.agent_names == ("solver", "skeptic", "explainer")
-    assert cell.reliability.bias.tolist() == [3, 4, 1]
+    assert cell.trust.bias.tolist() == [3, 4, 1]
     assert {p.dtype for p in cell.parameters()} == {torch.float64}
 
 

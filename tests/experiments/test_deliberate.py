@@ -238,7 +238,8 @@ def saved(folder, names, *, dim=64, trust=None):
     cell = ConsensusCell(dim, len(names))
     if trust:
         with torch.no_grad():
-            cell.reliability.bias[names.index(trust)] = 20
+            cell.trust.bias.fill_(-1)
+            cell.trust.bias[names.index(trust)] = 2
     cell.save_pretrained(folder, agent_names=names)
 
 
@@ -246,10 +247,10 @@ def test_a_saved_cell_votes(nsed):
     pool = ["explainer", "idler", "skeptic", "solver"]
     saved(nsed.folder / "cell", pool, trust="skeptic")
     _, trusting = nsed.deliberate(QUESTION, "rounds=1", "cell=cell")
-    torch.testing.assert_close(trusting["rounds"][0]["reliability"], [0.0, 3.0, 0.0], rtol=0, atol=1e-6)
+    torch.testing.assert_close(trusting["rounds"][0]["trust"], [0.0, 3.0, 0.0], rtol=0, atol=1e-6)
     picked = ConsensusCell.from_pretrained(nsed.folder / "cell", agents=TEAM).double()
     assert trusting["settings"]["cell"] == picked.fingerprint()
-    assert trusting["settings"]["parameters"]["reliability.bias"] == [0, 20, 0]
+    assert trusting["settings"]["parameters"]["trust.bias"] == [-1, 2, -1]
 
     saved(nsed.folder / "fresh", TEAM)
     _, loaded = nsed.deliberate(QUESTION, "rounds=1", "cell=fresh", folder="loaded")

@@ -12,6 +12,7 @@ from nsed_torch.benchmarks import (
     AnswerGrader,
     Equality,
     GradedTasks,
+    GradersAnswers,
     load_recorded,
     recorded_episodes,
     write_candidates,
@@ -68,7 +69,7 @@ def test_the_saved_cell_learned_from_every_task(nsed, data):
     assert train + validation == 100
     cell = ConsensusCell.from_pretrained(nsed.folder / "out/cell")
     assert cell.agent_names == ("ant", "bee", "cat", "dog")
-    assert cell.reliability.bias.argmax() == 2
+    assert cell.trust.bias.argmax() == 2
     card = (nsed.folder / "out/cell/README.md").read_text()
     assert "consensus_tuned" in card
 
@@ -196,10 +197,11 @@ def traces(folder, tasks=50, first=0):
 
     members = [Agent(name, "scripted", decoding=Decoding(max_new_tokens=8)) for name in NAMES]
     ensemble = Ensemble({"scripted": ScriptedEngine(write, judge)}, members)
-    cell = MacroRNNCell(ensemble, HashedEncoder(8), ConsensusCell(8, agents=3).double())
-    rule = Equality(math_verify=False)
+    grader = AnswerGrader(Equality(math_verify=False))
+    pooled = GradersAnswers(grader)
+    cell = MacroRNNCell(ensemble, HashedEncoder(8), ConsensusCell(8, agents=3).double(), answers=pooled)
     questions = tuple(Task(f"How much is {i} times 7?", f"q{i}", str(7 * i)) for i in range(first, tasks))
-    graded = GradedTasks(questions, AnswerGrader(rule), {})
+    graded = GradedTasks(questions, grader, {})
     writer = TraceWriter(folder)
     with torch.no_grad():
         found = [graded.trace(transcript) for transcript in MacroRNN(cell)(questions).transcripts]
@@ -211,7 +213,15 @@ def traces(folder, tasks=50, first=0):
 def test_traces_are_tuned_on_like_recorded_answers(nsed):
     found = traces(nsed.folder / "traces")
     nsed.ok(
-        *("tune", "data_dir=traces", "output_dir=out", "seeds=5", "training.epochs=6", "optimizer.lr=0.2"),
+        *(
+            "tune",
+            "data_dir=traces",
+            "output_dir=out",
+            "seeds=5",
+            "training.epochs=6",
+            "optimizer=adam",
+            "optimizer.lr=0.2",
+        ),
         *("gate=vector", "calibration=true"),
     )
     metrics = read_json(nsed.folder / "out/metrics.json")

@@ -9,7 +9,7 @@ import torch
 from nsed_torch.agents import HashedEncoder
 from nsed_torch.benchmarks import load_traces
 from nsed_torch.experiments.utility import UtilitySettings
-from nsed_torch.nn import Utility
+from nsed_torch.nn import LearnedBroker
 from nsed_torch.records import TraceWriter, read_json, read_traces
 from nsed_torch.training.seats import RecordedSeats
 
@@ -56,8 +56,8 @@ def test_from_traces_to_a_live_broker(nsed, collected):
     assert (nsed.folder / "out/teams.png").read_bytes().startswith(b"\x89PNG")
 
     utility = nsed.folder / "out/broker/0.15.safetensors"
-    assert Utility.from_pretrained(utility).encoder == {"name": "hashed", "dim": 64}
-    live = "broker=learned", f"broker.utility={utility}", "rounds=1"
+    assert LearnedBroker.from_pretrained(utility).encoder == {"name": "hashed", "dim": 64}
+    live = "broker=learned", f"broker.learned={utility}", "rounds=1"
     for question, expert in (("sum number 7", "solver"), ("word number 8", "skeptic")):
         _, transcript = nsed.deliberate(question, *live, folder=question.split()[0])
         (record,) = transcript["rounds"]
@@ -98,9 +98,9 @@ def costs_add_up(folder, first):
 def test_a_broker_without_its_file_or_of_others_is_one_line(nsed, tmp_path):
     arguments = "deliberate", "Why?", *nsed.tiny, "output_dir=out", "broker=learned"
     assert nsed.fault(*arguments) == (
-        "broker: expected a utility of nsed tune utility=true, got none: pass broker.utility=FILE"
+        "broker: expected a utility of nsed tune utility=true, got none: pass broker.learned=FILE"
     )
-    assert "nowhere: expected a trained utility, got none there" in nsed.fault(*arguments, "broker.utility=nowhere")
+    assert "nowhere: expected a trained utility, got none there" in nsed.fault(*arguments, "broker.learned=nowhere")
     utility = Utility(3, 2, 8).double()
     for names, encoder, line in (
         (
@@ -112,7 +112,7 @@ def test_a_broker_without_its_file_or_of_others_is_one_line(nsed, tmp_path):
     ):
         utility.agent_names, utility.encoder = names, encoder
         utility.save_pretrained(tmp_path / "file")
-        assert line in nsed.fault(*arguments, "broker.utility=file")
+        assert line in nsed.fault(*arguments, "broker.learned=file")
     assert not (nsed.folder / "out/transcript.json").exists()
 
 

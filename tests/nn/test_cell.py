@@ -113,7 +113,7 @@ def test_masking_equals_deleting(voters, proposals, seed, old_vote):
         big = cell(e, ratings, mask, task, state, voters=pool, authors=wrote, **masks)
         close = {"atol": 1e-12, "rtol": 0}
         torch.testing.assert_close(big[0].ballots[:, keep_v][:, :, keep_p], small[0].ballots, **close)
-        torch.testing.assert_close(big[0].reliability[:, keep_v], small[0].reliability, **close)
+        torch.testing.assert_close(big[0].trust[:, keep_v], small[0].trust, **close)
         for name in ("support", "consensus", "controversy"):
             torch.testing.assert_close(getattr(big[0], name)[:, keep_p], getattr(small[0], name), **close)
         for name in ("conviction", "decisiveness", "all_negative", "gate", "hidden"):
@@ -142,7 +142,7 @@ def test_gradcheck_through_two_rounds(voters, proposals):
 
         _, state = call(e, ratings0, mask, task)
         out, state = call(second[0], ratings1, mask, task, state)
-        return out.consensus, out.hidden, out.conviction, state.retention, out.reliability
+        return out.consensus, out.hidden, out.conviction, state.retention, out.trust
 
     inputs = [first[0], *ratings, first[3], *(p.detach() for p in cell.parameters())]
     assert gradcheck(run, [t.detach().clone().requires_grad_() for t in inputs])
@@ -190,7 +190,7 @@ def test_parameters_and_state_dict():
     shapes = {name: tuple(p.shape) for name, p in cell.named_parameters()}
     assert shapes == {
         "log_beta": (), "kappa": (), "backing": (), "gate.weight": (4,), "gate.bias": (),
-        "reliability.bias": (4,), "reliability.weight": (4, 6),
+        "trust.bias": (4,), "trust.weight": (4, 6),
     }  # fmt: skip
     assert cell.beta.item() == pytest.approx(2)
     other = ConsensusCell(3, 4)
@@ -204,11 +204,11 @@ def test_backing_adds_what_the_author_would_have_said():
     cell = ConsensusCell(2, 5, backing=0.5).double()
     e, ratings, mask, task = a_round(1, 3, 4, 2, 3)
     with torch.no_grad():
-        cell.reliability.bias.copy_(torch.tensor([0.3, 9.0, -1.0, 0.0, 0.7]))
+        cell.trust.bias.copy_(torch.tensor([0.3, 9.0, -1.0, 0.0, 0.7]))
     voters, authors = torch.tensor([[4, 0, 2]]), torch.tensor([[2, 3, -1, 4]])
     backed, _ = cell(e, ratings, mask, task, voters=voters, authors=authors)
     plain, _ = cell(e, ratings, mask, task, voters=voters)
-    tau = plain.reliability[0]
+    tau = plain.trust[0]
     added = (backed.support - plain.support)[0]
     torch.testing.assert_close(added, 0.5 * torch.stack([tau[2], tau[0] * 0, tau[0] * 0, tau[0]]))
 

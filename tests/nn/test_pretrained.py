@@ -127,7 +127,7 @@ def test_the_hub_is_asked_for_our_files_alone(folder, tmp_path, monkeypatch):
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", cached)
     assert ConsensusCell.from_pretrained("owner/name", revision=commit).agent_names == NAMES
-    files = ["config.json", "model.safetensors", "README.md", "halting.safetensors"]
+    files = ["config.json", "model.safetensors", "README.md", "halting.safetensors", "conformal.safetensors"]
     assert (asked[0]["allow_patterns"], asked[0]["revision"]) == (files, commit)
     with pytest.raises(
         ValueError, match=r"^owner/other: no such folder, and none on the Hugging Face Hub \("
@@ -145,15 +145,15 @@ def front_matter(folder):
 def test_the_card(tmp_path):
     cell = ConsensusCell(DIM, 2, calibration=Calibration(2))
     with torch.no_grad():
-        cell.reliability.weight[0, 0] = 3
-        cell.reliability.weight[1, 1] = -4
+        cell.trust.weight[0, 0] = 3
+        cell.trust.weight[1, 1] = -4
     names = ['ev"il`\n---\n# x', "b|c"]
     cell.save_pretrained(tmp_path, agent_names=names, card="## Measured\n\n{accuracy} 80%\n\n")
     head, body = front_matter(tmp_path)
     assert head["library_name"] == "nsed_torch"
     assert head["license"] == "apache-2.0"
     assert "nsed_torch" in head["tags"]
-    assert "| `reliability.weight` | [2, 8] | 5 | 4 |" in body
+    assert "| `trust.weight` | [2, 8] | 5 | 4 |" in body
     rows = [line for line in body.splitlines() if line.startswith("| `") and line != rows_of_weight(body)]
     assert len(rows) == len(list(cell.parameters())) - 1
     assert all(line.endswith("| 0 | 0 |") for line in rows)
@@ -163,21 +163,21 @@ def test_the_card(tmp_path):
 
 
 def rows_of_weight(body):
-    return next(line for line in body.splitlines() if line.startswith("| `reliability.weight`"))
+    return next(line for line in body.splitlines() if line.startswith("| `trust.weight`"))
 
 
 def test_the_card_of_a_cell_on_features(tmp_path):
     cell_of(features=True).save_pretrained(tmp_path)
     _, body = front_matter(tmp_path)
-    assert "| reliability | rank 2, from 3 features |" in body
-    assert "| `reliability.left` | [3, 2] | starts at random | |" in body
+    assert "| trust | rank 2, from 3 features |" in body
+    assert "| `trust.left` | [3, 2] | starts at random | |" in body
     assert "The agents have no names" in body
 
 
 def test_the_fingerprint_tells_cells_apart():
     cells = [cell_of(), cell_of(seed=1), cell_of("linear"), cell_of(dtype=torch.float32), cell_of(features=True)]
     other = cell_of(features=True)
-    other.reliability.features[0, 0] += 1  # outside the state dict
+    other.trust.features[0, 0] += 1  # outside the state dict
     prints = [cell.fingerprint() for cell in [*cells, other]]
     assert len(set(prints)) == len(prints)
     assert cell_of().fingerprint() == prints[0]

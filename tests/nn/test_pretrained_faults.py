@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from saved_cells import DIM, NAMES, OwnVote, cell_of, with_part
 
-from nsed_torch.nn import Calibration, ConsensusCell, ForgetGate, LearnedHalting, Reliability
+from nsed_torch.nn import Calibration, ConsensusCell, ForgetGate, LearnedHalting, Trust
 
 
 def edited(folder, **changes):
@@ -48,11 +48,11 @@ def test_a_cell_without_names_picks_nobody(tmp_path):
     [
         (with_part("vote", OwnVote()), None, "cell.vote: expected a part that nsed_torch.nn knows, got OwnVote"),
         (with_part("gate", torch.nn.Identity()), None, "cell.gate: expected a part .* got Identity"),
-        (with_part("reliability", torch.nn.Identity()), None, "cell.reliability: expected a part .* got Identity"),
+        (with_part("trust", torch.nn.Identity()), None, "cell.trust: expected a part .* got Identity"),
         (with_part("calibration", torch.nn.Identity()), None, "cell.calibration: expected a part .* got Identity"),
         (with_part("gate", ForgetGate(dtype=torch.float32)), None, "one dtype, got float32 and float64: call cell.d"),
         (with_part("calibration", Calibration(2).double()), None, "could not be loaded again: .*size mismatch.*scale"),
-        (with_part("reliability", Reliability(3, DIM).double()), None, "loaded again: agents: expected 3, got 5"),
+        (with_part("trust", Trust(3, DIM).double()), None, "loaded again: agents: expected 3, got 5"),
         (with_part("extra", torch.nn.Linear(1, 1).double()), None, "loaded again: .*Unexpected key.*extra.weight"),
         (cell_of(), ["a", "b"], r"agent_names: expected 5 different names, got \['a', 'b'\]"),
         (cell_of(), ["a"] * 5, "agent_names: expected 5 different names"),
@@ -117,8 +117,8 @@ ONE = torch.tensor(1.0, dtype=torch.float64)
         (lambda f: garbage(f, "model.safetensors"), r"model\.safetensors: not the weights"),
         (no_safetensors, r"model\.safetensors: not safetensors"),
         (lambda f: (f / "config.json").write_text("[1]"), r"config\.json: expected a saved consensus cell .* got list"),
-        (lambda f: (f / "config.json").write_text('{"model_type": "llama"}'), r"config\.json: .* schema 1, got None"),
-        (lambda f: edited(f, schema_version=2), r"config\.json: .* schema 1, got 2"),
+        (lambda f: (f / "config.json").write_text('{"model_type": "llama"}'), r"config\.json: .* schema 2, got None"),
+        (lambda f: edited(f, schema_version=3), r"config\.json: .* schema 2, got 3"),
         (lambda f: edited(f, dim=5), r"config\.json: .*\(dim: expected 4, got 5\)"),
         (lambda f: edited(f, agents=True), r"\(agents: expected 5, got True\)"),
         (lambda f: edited(f, slots=3.0), r"config\.json: .*float"),
@@ -132,7 +132,7 @@ ONE = torch.tensor(1.0, dtype=torch.float64)
         (lambda f: edited(f, gate={"mode": "leaky"}), r"config\.json: .*gate\.leak"),
         (lambda f: edited(f, calibration=False), r"Unexpected key.*calibration"),
         (lambda f: edited(f, calibration=1), r"calibration: expected True, got 1"),
-        (lambda f: edited(f, reliability={"features": 3, "rank": 1}), r"reliability: expected"),
+        (lambda f: edited(f, trust={"features": 3, "rank": 1}), r"trust: expected"),
         (lambda f: edited(f, _target_="os.system"), r"_target_: expected None, got os.system"),
         (lambda f: edited(f, agent_names=["a"]), r"agent_names: expected 5 different names"),
         (lambda f: edited(f, agent_names=5), r"agent_names: expected 5 different names, got 5"),
@@ -141,7 +141,7 @@ ONE = torch.tensor(1.0, dtype=torch.float64)
         (lambda f: reweighed(f, more=ONE), r"Unexpected key.*more"),
         (lambda f: reweighed(f, kappa=ONE.float()), r"got torch.float32 and torch.float64"),
         (lambda f: reweighed(f, kappa=ONE.expand(2).clone()), r"size mismatch for kappa"),
-        (lambda f: reweighed(f, **{"reliability.weight": ONE}), r"config\.json: does not fit"),
+        (lambda f: reweighed(f, **{"trust.weight": ONE}), r"config\.json: does not fit"),
     ],
 )
 def test_a_faulty_folder_is_refused_in_one_line(folder, fault, line):

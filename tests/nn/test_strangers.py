@@ -4,14 +4,14 @@ import pytest
 import torch
 
 from nsed_torch.nn import ConsensusCell
-from nsed_torch.nn.reliability import Calibration, Reliability
 from nsed_torch.nn.strangers import with_strangers
+from nsed_torch.nn.trust import Calibration, Trust
 
 
 def cell(*, features=False, calibrated=True):
     torch.manual_seed(0)
-    trust = Reliability(3, 4, features=torch.randn(3, 2).double()) if features else None
-    made = ConsensusCell(4, 3, reliability=trust, calibration=Calibration(3) if calibrated else None).double()
+    trust = Trust(3, 4, features=torch.randn(3, 2).double()) if features else None
+    made = ConsensusCell(4, 3, trust=trust, calibration=Calibration(3) if calibrated else None).double()
     with torch.no_grad():
         for parameter in made.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.3)
@@ -42,18 +42,18 @@ def test_agents_that_are_known_decide_what_they_decided(features, calibrated):
 
 def test_a_stranger_weighs_what_an_agent_of_bias_0_weighs_and_is_taken_at_its_word():
     larger = with_strangers(cell(), 2)
-    assert larger.reliability.bias[3:].tolist() == [0.0, 0.0]
-    assert not larger.reliability.weight[3:].any()
+    assert larger.trust.bias[3:].tolist() == [0.0, 0.0]
+    assert not larger.trust.weight[3:].any()
     assert larger.calibration.scale[3:].tolist() == [1.0, 1.0]
     assert larger.calibration.shift[3:].tolist() == [0.0, 0.0]
     output = vote(larger, torch.tensor([[3, 4]] * 2))
-    assert torch.allclose(output.reliability, torch.ones(2, 2, dtype=torch.float64))
+    assert torch.allclose(output.trust, torch.ones(2, 2, dtype=torch.float64))
 
 
 def test_features_of_a_stranger_are_the_mean_of_those_known():
     known = cell(features=True)
     larger = with_strangers(known, 1)
-    assert torch.equal(larger.reliability.features[3], known.reliability.features.mean(0))
+    assert torch.equal(larger.trust.features[3], known.trust.features.mean(0))
 
 
 @pytest.mark.parametrize("count", [0, 3])
@@ -61,7 +61,7 @@ def test_gradients_reach_the_copy_and_not_the_cell(count):
     known = cell()
     larger = with_strangers(known, count)
     vote(larger, torch.arange(3 + count)[None, -2:].expand(2, -1)).support.sum().backward()
-    assert larger.reliability.bias.grad.abs().sum() > 0
+    assert larger.trust.bias.grad.abs().sum() > 0
     assert all(parameter.grad is None for parameter in known.parameters())
 
 
@@ -70,5 +70,5 @@ def test_what_cannot_grow_is_refused_in_one_line():
         with_strangers(cell(), -1)
     foreign = cell()
     foreign.calibration = torch.nn.Identity()
-    with pytest.raises(ValueError, match=r"^strangers: expected Reliability and Calibration .*, got .* and Identity"):
+    with pytest.raises(ValueError, match=r"^strangers: expected Trust and Calibration .*, got .* and Identity"):
         with_strangers(foreign, 1)

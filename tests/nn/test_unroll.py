@@ -62,7 +62,7 @@ def test_masking_rounds_equals_deleting_them(seed, gate, held):
     ratings = torch.where(held[:, :, None, None], ratings, math.nan)
     outputs, state = cell.unroll(e, ratings, mask, task, round_mask=held)
     assert (outputs.winner[~held] == -1).all()
-    for name in ("ballots", "support", "consensus", "conviction", "reliability"):
+    for name in ("ballots", "support", "consensus", "conviction", "trust"):
         assert not getattr(outputs, name)[~held].any()
     if not held.any():
         assert not state.mask.any()
@@ -109,7 +109,7 @@ def test_probe_sees_gradients_reach_every_earlier_round(gate):
     loss = outputs.consensus[:, -1, 0].log().sum()
     report = gradient_probe(cell, loss, ratings=ratings, embeddings=e)
     assert set(report.rounds) == {"ratings", "embeddings"}
-    assert set(report.parameters) == {"backing", "gate", "kappa", "log_beta", "reliability"}
+    assert set(report.parameters) == {"backing", "gate", "kappa", "log_beta", "trust"}
     assert all(norm > 0 for norms in report.rounds.values() for norm in norms)
     assert report.parameters.pop("backing") == 0  # nobody said who the authors are
     assert all(norm > 0 for norm in report.parameters.values())

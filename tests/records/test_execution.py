@@ -108,7 +108,7 @@ def test_a_broken_engine_disturbs_wherever_it_broke(kind):
         (lambda d: d["levels"][0]["steps"][0].update(attempts="1"), "expected int, got '1'"),
         (
             lambda d: d["levels"][0]["steps"][0]["transcript"].update(schema_version=7),
-            "expected transcripts of schema version 1 in it, got others",
+            "expected transcripts of schema version 2 in it, got others",
         ),
     ],
 )

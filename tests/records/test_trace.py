@@ -31,7 +31,7 @@ def trace(name, text="17 Ω\n\u2028"):
         ratings=[[None, None], [-1.0, None]],
         vote_mask=[[False, False], [True, False]],
         ballots=[[0.0, 0.0], [-1.0, 0.0]],
-        reliability=[1.0, 1.0],
+        trust=[1.0, 1.0],
         support=[-1.0, 0.0],
         consensus=[1.0, 0.0],
         winner=0,
@@ -120,8 +120,8 @@ def broken_line(change):
 
 
 FAULTS = {
-    "not valid JSON": '{"schema_version": 1,',
-    "expected a transcript of schema version 1, got None": "[]",
+    "not valid JSON": '{"schema_version": 2,',
+    "expected a transcript of schema version 2, got None": "[]",
     "not a complete transcript (expected list, got 'x')": broken_line(lambda d: d.update(rounds="x")),
     "expected at least one round": broken_line(lambda d: d.update(rounds=[])),
     "expected grades with true or false for each of [2]": broken_line(lambda d: d.update(grades=[[True]])),

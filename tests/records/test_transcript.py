@@ -39,7 +39,7 @@ ROUNDS = st.builds(
     ratings=few(few(st.none() | NUMBERS)),
     vote_mask=few(few(st.booleans())),
     ballots=few(few(NUMBERS)),
-    reliability=few(NUMBERS),
+    trust=few(NUMBERS),
     support=few(NUMBERS),
     consensus=few(NUMBERS),
     winner=st.none() | COUNTS,
@@ -51,10 +51,11 @@ ROUNDS = st.builds(
     critiques=few(st.builds(Critique, COUNTS, COUNTS, WORDS)),
     notes=few(WORDS),
     usage=USAGES,
+    classes=few(st.integers(-1, 3)),
 )
 TRANSCRIPTS = st.builds(
     Transcript,
-    task=st.builds(Task, FILLED, FILLED, st.none() | WORDS),
+    task=st.builds(Task, FILLED, FILLED, st.none() | WORDS, st.none() | WORDS),
     agents=few(st.builds(AgentRecord, WORDS, WORDS, WORDS, SETTINGS, SETTINGS, NUMBERS, NUMBERS)),
     rounds=few(ROUNDS),
     answer=WORDS,
@@ -75,7 +76,7 @@ def example():
         ratings=[[None, 0.5], [-1.0, None]],
         vote_mask=[[False, True], [True, False]],
         ballots=[[0.0, 1.0], [-1.0, 0.0]],
-        reliability=[1.0, 1.0],
+        trust=[1.0, 1.0],
         support=[-1.0, 1.0],
         consensus=[0.12, 0.88],
         winner=1,
@@ -134,8 +135,8 @@ def test_unknown_fields_are_dropped_and_defaults_fill_in(tmp_path):
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (lambda d: d.update(schema_version=2), "expected a transcript of schema version 1, got 2"),
-        (lambda d: d.pop("schema_version"), "schema version 1, got None"),
+        (lambda d: d.update(schema_version=1), "expected a transcript of schema version 2, got 1"),
+        (lambda d: d.pop("schema_version"), "schema version 2, got None"),
         (lambda d: d.pop("answer"), "not a complete transcript .*answer"),
         (lambda d: d["rounds"][0].pop("support"), "not a complete transcript .*support"),
         (lambda d: d.update(rounds="many"), "expected list, got 'many'"),
@@ -164,5 +165,5 @@ def test_truncated_file_and_other_json(tmp_path):
     with pytest.raises(ValueError, match=r"t\.json: not valid JSON"):
         Transcript.load(path)
     path.write_text("[]")
-    with pytest.raises(ValueError, match="schema version 1, got None"):
+    with pytest.raises(ValueError, match="schema version 2, got None"):
         Transcript.load(path)

@@ -67,7 +67,7 @@ def test_distance_counts_trained_parameters_only():
     with torch.no_grad():
         cell.kappa += 2
         cell.gate.bias -= 1
-        cell.reliability.bias += 0.5
+        cell.trust.bias += 0.5
     assert distance_from_start(cell, start).item() == pytest.approx(4 + 1 + 3 * 0.25)
     cell.kappa.requires_grad_(False)
     assert distance_from_start(cell, start).item() == pytest.approx(1 + 3 * 0.25)

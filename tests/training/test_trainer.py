@@ -1,16 +1,32 @@
 """Training: it learns whom to trust, stops in time, and goes on after an interruption as if there had been none."""
 
+import dataclasses
 import json
+import math
 from functools import partial
 
 import pytest
 import torch
+from planted_rounds import planted
 
-from nsed_torch.nn import ConsensusCell, ForgetGate
+from nsed_torch.benchmarks import joined
+from nsed_torch.nn import Calibration, ConsensusCell, ForgetGate
 from nsed_torch.training.logs import FileLog
-from nsed_torch.training.trainer import CellTrainer, Schedule, unroll, winners_correct
+from nsed_torch.training.losses import consensus_loss, distance_from_start
+from nsed_torch.training.trainer import (
+    CellTrainer,
+    Fit,
+    Refit,
+    Schedule,
+    elect,
+    fit_cell,
+    prepare,
+    unroll,
+    winners_correct,
+)
 
 ADAM = partial(torch.optim.Adam, lr=0.05)
+LBFGS = partial(torch.optim.LBFGS, max_iter=5, history_size=20, tolerance_grad=1e-7, line_search_fn="strong_wolfe")
 
 
 def trainer(guesses, cell, rounds=1, **kwargs):
@@ -24,9 +40,9 @@ def test_finds_the_one_who_knows(guesses):
     fit = trainer(guesses, cell, schedule=Schedule(epochs=40)).fit()
     after = winners_correct(cell, test).float().mean()
     assert after > before + 0.3
-    assert cell.reliability.bias.argmax() == 2
+    assert cell.trust.bias.argmax() == 2
     assert 0 < fit.best_epoch <= fit.epochs <= 40
-    assert trainer(guesses, cell)._validate() == pytest.approx(fit.validation_loss)
+    assert trainer(guesses, cell)._validate() == pytest.approx(fit.loss)
 
 
 def test_the_best_epoch_is_kept_and_patience_ends_training(guesses):
@@ -35,7 +51,7 @@ def test_the_best_epoch_is_kept_and_patience_ends_training(guesses):
     # Uphill from the start: nothing gets better than no training.
     uphill = partial(torch.optim.SGD, lr=0.1, maximize=True)
     fit = trainer(guesses, cell, optimizer=uphill, schedule=Schedule(patience=3)).fit()
-    assert (fit.best_epoch, fit.epochs) == (0, 3)
+    assert (fit.best_epoch, fit.epochs, fit.stopped) == (0, 3, "patience")
     for name, value in cell.state_dict().items():
         assert torch.equal(value, fresh[name])
 
@@ -43,16 +59,16 @@ def test_the_best_epoch_is_kept_and_patience_ends_training(guesses):
 def test_pull_keeps_near_the_protocol(guesses):
     far, near = (ConsensusCell(8, 4) for _ in range(2))
     for cell, pull in ((far, 0.0), (near, 1.0)):
-        trainer(guesses, cell, schedule=Schedule(epochs=25, pull=pull)).fit()
-    assert 0 < near.reliability.bias.norm() < 0.5 * far.reliability.bias.norm()
+        trainer(guesses, cell, schedule=Schedule(epochs=25, pulls=[pull])).fit()
+    assert 0 < near.trust.bias.norm() < 0.5 * far.trust.bias.norm()
 
 
 def test_frozen_parameters_stay(guesses):
     cell = ConsensusCell(8, 4)
-    trainer(guesses, cell, rounds=2, schedule=Schedule(epochs=10, frozen=["reliability.weight", "kappa"])).fit()
-    assert (cell.reliability.weight == 0).all()
+    trainer(guesses, cell, rounds=2, schedule=Schedule(epochs=10, frozen=["trust.weight", "kappa"])).fit()
+    assert (cell.trust.weight == 0).all()
     assert cell.kappa == 0
-    assert (cell.reliability.bias != 0).any()
+    assert (cell.trust.bias != 0).any()
     with pytest.raises(ValueError, match="parameters to train, got all of them frozen"):
         trainer(guesses, cell, schedule=Schedule(frozen=[""]))
 
@@ -126,7 +142,7 @@ def test_a_foreign_or_broken_checkpoint_is_refused(guesses, tmp_path):
         other.fit(resume=True)
 
 
-@pytest.mark.parametrize(("name", "value"), [("epochs", 0), ("patience", 1.5), ("batch_size", 0), ("pull", -1.0)])
+@pytest.mark.parametrize(("name", "value"), [("epochs", 0), ("patience", 1.5), ("batch_size", 0), ("tolerance", -1.0)])
 def test_bad_schedules(name, value):
     with pytest.raises(ValueError, match=f"training {name}: expected .* at least .*, got {value}"):
         Schedule(**{name: value})
@@ -139,3 +155,213 @@ def test_winners_where_nobody_answered_are_wrong(guesses):
     right = winners_correct(ConsensusCell(8, 4), episodes)
     assert not right[0]
     assert unroll(ConsensusCell(8, 4), episodes).winner[0, 0] == -1
+
+
+@pytest.mark.parametrize("pulls", [[], [-1.0], [1e-3, math.inf], [math.nan]])
+def test_bad_pulls(pulls):
+    with pytest.raises(ValueError, match=r"training pulls: expected values of at least 0, got \["):
+        Schedule(pulls=pulls)
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_convergence_is_reported_and_is_a_minimum(guesses, rounds):
+    cell = ConsensusCell(8, 4).double()
+    episodes = in_double(guesses(60, rounds))
+    made = CellTrainer(cell, episodes, optimizer=LBFGS, schedule=Schedule(epochs=200, tolerance=1e-10), pull=1e-2)
+    fit = made.fit()
+    assert fit.stopped == "converged"
+    assert fit.best_epoch == fit.epochs < 200
+    assert str(fit).startswith(f"{fit.epochs} epochs, converged, best {fit.epochs}, loss 0.")
+    assert fit.loss == pytest.approx(made._validate())
+    fresh = ConsensusCell(8, 4).double().state_dict()
+    found = unroll(cell, episodes)
+    last = [field[:, -1] for field in (found.answer_support, episodes.correct, found.answer_mask)]
+    loss = consensus_loss(*last, cell.beta)
+    assert loss.item() == pytest.approx(fit.loss)
+    for slope in torch.autograd.grad(loss + 1e-2 * distance_from_start(cell, fresh), list(cell.parameters())):
+        assert slope.abs().max() < 1e-3
+
+
+def test_the_cap_is_reported(guesses):
+    fit = trainer(guesses, ConsensusCell(8, 4), schedule=Schedule(epochs=3)).fit()
+    assert (fit.epochs, fit.stopped) == (3, "epochs")
+    assert str(fit).startswith("not converged after 3 epochs, raise training.epochs, best ")
+    other = trainer(guesses, ConsensusCell(8, 4), schedule=Schedule(epochs=30), epochs=2)
+    assert other.fit()[0::3] == (2, "epochs")
+    # No epoch at all leaves the cell as it is.
+    cell = ConsensusCell(8, 4)
+    assert trainer(guesses, cell, epochs=0).fit().epochs == 0
+    assert not cell.trust.bias.any()
+
+
+def test_a_quasi_newton_optimizer_wants_all_tasks_at_once(guesses):
+    with pytest.raises(ValueError, match="batch_size: expected null with LBFGS, got 8: use optimizer=adam"):
+        trainer(guesses, ConsensusCell(8, 4), optimizer=LBFGS, schedule=Schedule(batch_size=8))
+
+
+def test_a_quasi_newton_optimizer_finds_what_adam_finds(guesses):
+    found = {}
+    for name, optimizer, epochs in (("lbfgs", LBFGS, 60), ("adam", ADAM, 400)):
+        cell = ConsensusCell(8, 4).double()
+        schedule = Schedule(epochs=epochs, tolerance=1e-9, frozen=["trust.weight"])
+        made = CellTrainer(cell, in_double(guesses(60)), optimizer=optimizer, schedule=schedule, pull=1e-2)
+        found[name] = made.fit().loss, cell.trust.bias.tolist()
+    assert found["lbfgs"][0] == pytest.approx(found["adam"][0], abs=1e-3)
+    assert found["lbfgs"][1] == pytest.approx(found["adam"][1], abs=0.03)
+
+
+def test_what_is_prepared_once_decides_as_what_is_prepared_every_time(guesses):
+    episodes, cell = guesses(30), ConsensusCell(8, 4)
+    with torch.no_grad():
+        cell.trust.bias.copy_(torch.tensor([0.5, -0.2, 0.1, 0.0]))
+    for mine, other in zip(elect(cell, episodes), elect(cell, episodes, prepared=prepare(cell, episodes)), strict=True):
+        assert torch.equal(mine, other)
+    # A calibration that learns is never taken for one that stays.
+    cell = ConsensusCell(8, 4, calibration=Calibration(4))
+    CellTrainer(cell, episodes, optimizer=ADAM, schedule=Schedule(epochs=3)).fit()
+    assert (cell.calibration.scale != 1).any()
+
+
+def test_whoever_is_always_wrong_is_trusted_below_zero():
+    """Two judges that tell right from wrong more often than not, and one that always says the opposite."""
+    train, test = (liars(seed=seed) for seed in (0, 1))
+    cell = ConsensusCell(4, 3).double()
+    before = winners_correct(cell, test).double().mean()
+    schedule = Schedule(frozen=["trust.weight"], pulls=[1e-3])
+    fit = CellTrainer(cell, train, optimizer=LBFGS, schedule=schedule).fit()
+    assert fit.stopped == "converged"
+    trust = elect(cell, test).trust[0]
+    assert trust[2] < 0 < trust[:2].min()
+    after = winners_correct(cell, test).double().mean()
+    assert after > before + 0.2
+    # Better than if nobody heard the liar at all.
+    with torch.no_grad():
+        cell.trust.bias[2] = -1
+    assert after > winners_correct(cell, test).double().mean()
+
+
+def test_validation_tasks_choose_the_pull_and_the_last_fit_learns_from_them_too(guesses, tmp_path):
+    train, validation = guesses(60), renamed(guesses(20, seed=1))
+    schedule = Schedule(epochs=60, pulls=[1e-3, 10.0, 1e-1], frozen=["trust.weight"])
+    seen = []
+
+    def logs(folder):
+        seen.append(folder)
+        return [FileLog(folder / "log.jsonl")]
+
+    cell = ConsensusCell(8, 4)
+    found = fit_cell(cell, train, validation, optimizer=LBFGS, schedule=schedule, folder=tmp_path, logs=logs)
+    assert [folder.name for folder in seen] == ["pull_10", "pull_0.1", "pull_0.001", tmp_path.name]
+    fits = {}
+    for pull in schedule.pulls:
+        copied = ConsensusCell(8, 4)
+        fits[pull] = CellTrainer(copied, train, validation, optimizer=LBFGS, schedule=schedule, pull=pull).fit()
+    assert found.pull == min(fits, key=lambda pull: fits[pull].loss) != 10.0
+    assert found.chosen == fits[found.pull]
+    # By hand: both together, for as long as validation tasks said.
+    both, again = joined([train, validation]), ConsensusCell(8, 4)
+    epochs = found.chosen.best_epoch if found.chosen.stopped == "patience" else 60
+    last = CellTrainer(again, both, optimizer=LBFGS, schedule=schedule, pull=found.pull, epochs=epochs).fit()
+    assert found.last[:3] == last[:3]
+    assert found.last.stopped == ("validation" if found.chosen.stopped == "patience" else last.stopped)
+    for mine, other in zip(cell.state_dict().values(), again.state_dict().values(), strict=True):
+        assert torch.equal(mine, other)
+    assert cell.trust.bias.argmax() == 2
+    lines = (tmp_path / f"pull_{found.pull:g}/log.jsonl").read_text().splitlines()
+    assert len(lines) == found.chosen.epochs
+    assert len((tmp_path / "log.jsonl").read_text().splitlines()) == found.last.epochs
+
+
+def test_of_equal_pulls_the_strongest_is_taken_and_no_better_validation_means_no_training(guesses):
+    train, validation = guesses(30), renamed(guesses(20, seed=1))
+    uphill = partial(torch.optim.SGD, lr=0.1, maximize=True)
+    cell = ConsensusCell(8, 4)
+    schedule = Schedule(patience=2, pulls=[0.0, 0.5, 0.1])
+    found = fit_cell(cell, train, validation, optimizer=uphill, schedule=schedule)
+    assert found.pull == 0.5
+    assert (found.chosen.best_epoch, found.chosen.stopped) == (0, "patience")
+    assert (found.last.epochs, found.last.stopped) == (0, "validation")
+    assert not cell.trust.bias.any()
+
+
+def test_how_a_cell_came_to_be_is_one_line():
+    chosen = Fit(12, 2, 0.25, "patience")
+    assert str(Refit(0.001, chosen, Fit(2, 2, 0.5, "validation"))) == (
+        "pull 0.001 chosen (validation 12 epochs, patience, best 2, loss 0.2500); "
+        "on all of them 2 epochs, validation, best 2, loss 0.5000"
+    )
+    assert "on all of them not converged after 9 epochs" in str(Refit(0.1, chosen, Fit(9, 9, 0.5, "epochs")))
+
+
+@pytest.mark.parametrize("stop", [3, 12])
+def test_a_resumed_choice_equals_a_straight_one(guesses, tmp_path, stop):
+    """Interrupted in one of several fits, with curvature kept between epochs."""
+    train, validation = guesses(40), renamed(guesses(20, seed=1))
+
+    class Interrupted(Exception):
+        """Stands for a kill."""
+
+    class Bomb:
+        left = stop
+
+        def write(self, step, record):
+            Bomb.left -= 1
+            if Bomb.left == 0:
+                raise Interrupted
+
+        def resume(self, step):
+            pass
+
+        def close(self):
+            pass
+
+    def run(folder, resume=False, bomb=False):
+        cell = ConsensusCell(8, 4)
+        schedule = Schedule(epochs=8, pulls=[1e-2, 1e-3], checkpoint=2, tolerance=0.0)
+        optimizer = partial(LBFGS, max_iter=1)
+        found = fit_cell(
+            cell,
+            train,
+            validation,
+            optimizer=optimizer,
+            schedule=schedule,
+            folder=folder,
+            logs=lambda where: [FileLog(where / "log.jsonl"), *([Bomb()] if bomb else [])],
+            resume=resume,
+        )
+        return cell, found
+
+    straight, fit = run(tmp_path / "straight")
+    assert {path.parent.name for path in (tmp_path / "straight").rglob("checkpoint.pt")} == {
+        "straight",
+        "pull_0.01",
+        "pull_0.001",
+    }
+    with pytest.raises(Interrupted):
+        run(tmp_path / "broken", bomb=True)
+    resumed, again = run(tmp_path / "broken", resume=True)
+    assert again == fit
+    for mine, other in zip(resumed.state_dict().values(), straight.state_dict().values(), strict=True):
+        assert torch.equal(mine, other)
+    for path in (tmp_path / "straight").rglob("log.jsonl"):
+        name = path.relative_to(tmp_path / "straight")
+        assert path.read_text() == (tmp_path / "broken" / name).read_text()
+
+
+def in_double(episodes):
+    """The same rounds in float64."""
+    names = ("task", "embeddings", "ratings", "cost")
+    return dataclasses.replace(episodes, **{name: getattr(episodes, name).double() for name in names})
+
+
+def renamed(episodes):
+    """The same rounds of other tasks."""
+    return dataclasses.replace(episodes, ids=tuple(f"other {name}" for name in episodes.ids))
+
+
+def liars(seed, tasks=200):
+    """Planted rounds in which two agents judge rightly two times in three, and the third never."""
+    found = planted(tasks, 3, seed=seed, knows=1.0, guesses=0.3)
+    g = torch.Generator().manual_seed(seed + 100)
+    tells = torch.rand(tasks, 1, 3, 1, generator=g) < torch.tensor([0.67, 0.67, 0.0])[:, None]
+    return dataclasses.replace(found, ratings=torch.where(found.correct[:, :, None] == tells, 0.5, -0.5).double())

@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from planted_rounds import planted
 
-from nsed_torch.nn import ConsensusCell
+from nsed_torch.nn import ConsensusCell, Heard
 from nsed_torch.training.seats import RecordedSeats
 from nsed_torch.training.utility import OUT, LearnedTeams, fit_log_odds, left_out
 
 RIDGES = (1.0,)
+ENCODER = {"name": "planted"}
 
 
 def learned(tasks=150, agents=3, *, seed=0, ridges=RIDGES, prices=(0.0,), **options):
@@ -22,9 +23,14 @@ def learned(tasks=150, agents=3, *, seed=0, ridges=RIDGES, prices=(0.0,), **opti
     return LearnedTeams(cell, fit, ridges=ridges, prices=prices), cell, test
 
 
+def utilities(found, policy, task):
+    with torch.no_grad():
+        return found.broker(policy, ENCODER)(0, Heard.nothing(len(task), len(found.agents)), task)
+
+
 def seated(found, policy, test):
     with torch.no_grad():
-        return test.seated(found.utility(policy)(test.episodes.task, torch.zeros(len(found.agents), 3)))
+        return test.seated(utilities(found, policy, test.episodes.task))
 
 
 def test_a_budget_for_one_proposer_buys_the_right_one():
@@ -96,7 +102,7 @@ def test_a_price_leaves_out_whoever_is_dear():
     episodes.cost[:] = 1800.0
     seats = RecordedSeats.of(episodes)
     found = LearnedTeams(ConsensusCell(4, 3).double(), seats, ridges=[1e4], prices=[50.0])
-    spent = [seats.seated(found.utility(policy)(episodes.task, torch.zeros(3, 3))) for policy in found.policies]
+    spent = [seats.seated(utilities(found, policy, episodes.task)) for policy in found.policies]
     assert all(team[..., :2, 0].all() for team in spent if team[:, 2, 0].any())
     assert any(not team[:, 2, 0].any() for team in spent)
 
@@ -137,7 +143,7 @@ def test_no_mean_budget_is_exceeded_and_more_money_buys_no_less(seed, knows, gue
 def test_equal_tasks_give_equal_utilities_whatever_their_order():
     one, two = (learned(60, knows=0.8, guesses=0.3, judge=0.8)[0] for _ in range(2))
     assert one.policies == two.policies
-    a, b = (found.utility(found.within(300.0)).state_dict() for found in (one, two))
+    a, b = (found.broker(found.within(300.0), ENCODER).state_dict() for found in (one, two))
     assert all(torch.equal(a[name], b[name]) for name in a)
     seats = RecordedSeats.of(planted(60, 3, knows=0.8, guesses=0.3, judge=0.8))
     order = torch.arange(60).flip(0)

@@ -156,7 +156,8 @@ def _positions(transcript: Transcript, record: Round, voter: str) -> dict[int, i
         call_seed(transcript.seed, transcript.task.id, record.index, voter, "rate"),
         voter,
         record.proposers,
-        [bool(proposal.text) for proposal in record.proposals],
+        # Who stands, with a proposal that stands, heard it in an earlier round.
+        [bool(p.text) and not {voter, p.agent} <= set(record.standing) for p in record.proposals],
         shuffled=transcript.settings.get("shuffled", True),
         own=not transcript.settings.get("diagonal_mask", True),
     )

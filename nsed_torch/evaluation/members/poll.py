@@ -103,7 +103,7 @@ def elected(cell: ConsensusCell, poll: Poll, team: Sequence[int]) -> Float[Tenso
     """Whether the consensus of a team is right, when it holds this round alone, without memory.
 
     Without memory kappa has nothing to pull towards, so that embeddings of proposals change no outcome.
-    Proposals of equal largest support share the task: the right ones among them over all of them. So no agent gains
+    Answers of equal largest support share the task: the right ones among them over all of them. So no agent gains
     by its place in the list, as it does in a deliberation, where the first of them wins. Ours.
 
     Args:
@@ -117,20 +117,21 @@ def elected(cell: ConsensusCell, poll: Poll, team: Sequence[int]) -> Float[Tenso
     index = torch.as_tensor(team)
     seats, counts = index.expand(len(poll), -1), poll.proposal_mask[:, index]
     with torch.no_grad():
-        output, _ = cell(
-            poll.embeddings[:, index],
+        election = cell.elect(
             poll.ratings[:, index][:, :, index],
             poll.vote_mask[:, index][:, :, index],
             poll.task,
             voters=seats,
             authors=seats,
+            classes=poll.classes[:, index],
             proposal_mask=counts,
             voter_mask=poll.voter_mask[:, index],
         )
-    support = torch.where(counts, output.support, -torch.inf)
+    answers = election.answer_mask
+    support = torch.where(answers, election.answer_support, -torch.inf)
     largest = support.amax(1, keepdim=True)
     # Float noise, as where a cell looks for its winner.
-    tied = counts & (support >= largest - 1e-9 * largest.abs().clamp(min=1))
+    tied = answers & (support >= largest - 1e-9 * largest.abs().clamp(min=1))
     return _share(tied & poll.correct[:, index], tied)
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from nsed_torch.agents import Agent, call_seed
 from nsed_torch.deliberation import JudgeQuestion, JudgeReply
-from nsed_torch.deliberation.broker import MARKUP
+from nsed_torch.deliberation.costs import MARKUP
 from nsed_torch.evaluation.methods.growth import Course, answers, check_size, sampled
 from nsed_torch.evaluation.methods.panel import Answer, Panel
 from nsed_torch.records import Task

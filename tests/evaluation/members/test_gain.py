@@ -33,8 +33,10 @@ def test_by_hand():
     assert (everybody.stratum, everybody.tasks, everybody.pairs) == (ALL, 2, 2)
     assert everybody.p_g == pytest.approx(1 / 3)
     assert everybody.p_v == pytest.approx((1 + 0.5) / 2)
-    # The first task goes to a; in the second, which nobody rated, all tie.
-    assert everybody.gain == pytest.approx((1 + 1 / 3) / 2 - 1 / 3)
+    # The first task goes to a; in the second, which nobody rated, yes and no tie.
+    assert everybody.gain == pytest.approx((1 + 1 / 2) / 2 - 1 / 3)
+    # b and c say the same, whatever they think of each other: there is nothing to decide, and nothing to gain.
+    assert quadratic["b", "c"].gain == 0
     # Alone with c, a is rated 1 by c and rates c below 0; the second task is a tie.
     assert quadratic["a", "c"].gain == pytest.approx((1 + 0.5) / 2 - 0.5)
     assert (quadratic["a", "c"].p_v, quadratic["a", "c"].pairs) == (None, 0)

@@ -35,17 +35,17 @@ def found(poll, votes=("quadratic",)):
 
 
 def test_sizes_by_hand():
-    # Nobody rates: a team's accuracy is its share of right proposals, and the mean over teams the same for every size.
+    # Nobody rates: a team's accuracy is its share of right answers, one of two wherever a is not alone.
     right = poll([["yes", "no", "no"]] * 8, [[[None] * 3] * 3] * 8)
     rows = found(right)
     assert [(row.vote, row.size, row.teams) for row in rows] == [
         (vote, size, count) for vote in ("quadratic", COMMONEST) for size, count in ((1, 3), (2, 3), (3, 1))
     ]
     quadratic = rows[:3]
-    assert [row.accuracy.mean for row in quadratic] == pytest.approx([1 / 3] * 3)
-    assert [row.held_out.mean for row in quadratic] == pytest.approx([1 / 3] * 3)
-    assert [row.best.accuracy.mean for row in quadratic] == pytest.approx([1, 0.5, 1 / 3])
-    assert [row.worst.accuracy.mean for row in quadratic] == pytest.approx([0, 0, 1 / 3])
+    assert [row.accuracy.mean for row in quadratic] == pytest.approx([1 / 3, 1 / 3, 1 / 2])
+    assert [row.held_out.mean for row in quadratic] == pytest.approx([1 / 3, 1 / 3, 1 / 2])
+    assert [row.best.accuracy.mean for row in quadratic] == pytest.approx([1, 0.5, 0.5])
+    assert [row.worst.accuracy.mean for row in quadratic] == pytest.approx([0, 0, 0.5])
     assert [row.best.agents for row in quadratic] == [("a",), ("a", "b"), ("a", "b", "c")]
     assert [row.worst.agents for row in quadratic] == [("b",), ("b", "c"), ("a", "b", "c")]
     # Two of three commonest answers say no.

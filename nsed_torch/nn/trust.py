@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from nsed_torch import functional
 
 
-class Reliability(nn.Module):
-    """Voter weights `tau_i = N softmax_i(a_i + w_i . [x; h])`, all one at the start. Ours.
+class Trust(nn.Module):
+    """Trust `tau_i = 1 + a_i + w_i . [x; h]` in each voter, one at the start; it may become negative. Ours.
 
     Each agent of the pool owns one a and one w; or both are linear in the agent's features phi, `a_i = u . phi_i`
     and `w_i = R^T L^T phi_i`. Then no parameter belongs to an agent: a module built on the features of other
@@ -44,7 +44,7 @@ class Reliability(nn.Module):
             self.weight = nn.Parameter(torch.zeros(agents, 2 * dim))
             return
         if rank < 1:
-            raise ValueError(f"reliability rank: expected at least 1, got {rank}")
+            raise ValueError(f"trust rank: expected at least 1, got {rank}")
         if len(features) != agents or features.shape[1] < 1 or not features.isfinite().all():
             shape = tuple(features.shape)
             raise ValueError(f"expected finite features of (agents, features), {agents} rows, got shape {shape}")
@@ -60,15 +60,14 @@ class Reliability(nn.Module):
         hidden: Float[Tensor, "batch dim"],
         voter_mask: Bool[Tensor, "batch voter"],
     ) -> Float[Tensor, "batch voter"]:
-        """Weights of the voters, given by their index in the pool; 0 where masked, mean 1 over the others."""
-        voters = torch.where(voter_mask, voters, 0)
+        """Trust in the voters, given by their index in the pool; 0 where masked."""
         context = torch.cat([task, hidden], dim=-1)
         bias: Tensor = self.bias
         if self.features is None:
             weight: Tensor = self.weight
         else:
             bias, weight = self.features @ bias, self.features @ self.left @ self.right
-        return functional.reliability(bias[voters], weight[voters], context, voter_mask)
+        return functional.trust(bias, weight, context, voters, voter_mask)
 
 
 class Calibration(nn.Module):

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from nsed_torch.nn import Calibration, Reliability
+from nsed_torch.nn import Calibration, Trust
 
 TASK, HIDDEN = torch.ones(2, 3), torch.zeros(2, 3)
 VOTERS = torch.tensor([[4, 0, -1], [1, 2, 3]])
@@ -9,36 +9,34 @@ MASK = torch.tensor([[True, True, False], [True, True, True]])
 
 
 def test_everyone_counts_alike_at_the_start():
-    torch.testing.assert_close(Reliability(5, 3)(VOTERS, TASK, HIDDEN, MASK), MASK.float())
+    torch.testing.assert_close(Trust(5, 3)(VOTERS, TASK, HIDDEN, MASK), MASK.float())
 
 
 def test_each_voter_uses_its_own_row_of_the_pool():
-    module = Reliability(5, 3)
+    module = Trust(5, 3)
     with torch.no_grad():
         module.bias[4], module.weight[2, 0] = 1.0, 1.0
     tau = module(VOTERS, TASK, HIDDEN, MASK)
-    e = torch.tensor(1.0).exp()
-    torch.testing.assert_close(tau[0], torch.stack([2 * e / (1 + e), 2 / (1 + e), torch.tensor(0.0)]))
-    torch.testing.assert_close(tau[1], 3 * torch.stack([torch.tensor(1.0), e, torch.tensor(1.0)]) / (2 + e))
+    assert tau.tolist() == [[2, 1, 0], [1, 2, 1]]
     tau[:, 0].sum().backward()
-    assert module.bias.grad.count_nonzero() == 5
+    assert module.bias.grad.tolist() == [0, 1, 0, 0, 1]
     assert module.weight.grad.isfinite().all()
 
 
 def test_sizes():
     with pytest.raises(ValueError, match="at least 1, got agents=0 and dim=3"):
-        Reliability(0, 3)
+        Trust(0, 3)
     with pytest.raises(ValueError, match=r"finite features of \(agents, features\), 5 rows, got shape \(4, 2\)"):
-        Reliability(5, 3, features=torch.ones(4, 2))
+        Trust(5, 3, features=torch.ones(4, 2))
     with pytest.raises(ValueError, match="rank: expected at least 1, got 0"):
-        Reliability(5, 3, features=torch.ones(5, 2), rank=0)
+        Trust(5, 3, features=torch.ones(5, 2), rank=0)
     with pytest.raises(ValueError, match="agents of at least 1, got 0"):
         Calibration(0)
 
 
 def test_features_start_equal_and_learn():
     torch.manual_seed(0)
-    module = Reliability(5, 3, features=torch.randn(5, 4), rank=2)
+    module = Trust(5, 3, features=torch.randn(5, 4), rank=2)
     assert {n: tuple(p.shape) for n, p in module.named_parameters()} == {"bias": (4,), "left": (4, 2), "right": (2, 6)}
     tau = module(VOTERS, TASK, HIDDEN, MASK)
     torch.testing.assert_close(tau, MASK.float())
@@ -50,18 +48,18 @@ def test_features_start_equal_and_learn():
 def test_agents_never_seen_get_values_from_their_features():
     torch.manual_seed(0)
     features = torch.randn(5, 4)
-    trained = Reliability(5, 3, features=features)
+    trained = Trust(5, 3, features=features)
     with torch.no_grad():
         trained.bias.normal_()
         trained.right.normal_()
     newcomers = torch.cat([features[[4, 0]], torch.randn(5, 4)])
-    other = Reliability(7, 3, features=newcomers)
+    other = Trust(7, 3, features=newcomers)
     other.load_state_dict(trained.state_dict())
     here = other(torch.tensor([[0, 1, -1]]), TASK[:1], HIDDEN[:1], MASK[:1])
     torch.testing.assert_close(here, trained(VOTERS[:1], TASK[:1], HIDDEN[:1], MASK[:1]))
     logits = torch.stack([f @ trained.bias + (trained.right.T @ trained.left.T @ f)[:3].sum() for f in newcomers])
     everyone = other(torch.arange(7)[None], TASK[:1], HIDDEN[:1], torch.ones(1, 7, dtype=torch.bool))
-    torch.testing.assert_close(everyone[0], 7 * logits.softmax(0))
+    torch.testing.assert_close(everyone[0], 1 + logits)
 
 
 def test_calibration_is_each_judges_own():

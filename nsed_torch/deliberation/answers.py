@@ -1,0 +1,70 @@
+"""Which proposals of a round say the same: what makes answers of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from nsed_torch.agents import Encoder
+from nsed_torch.records import Task
+
+
+class AnswerClasses(Protocol):
+    """What tells which texts say the same. A benchmark's grader does, without telling which are right."""
+
+    def classes(self, task: Task, texts: Sequence[str]) -> list[int]:
+        """Equal numbers for texts that say the same; -1 for one that is its own."""
+        ...
+
+    def finals(self, task: Task, texts: Sequence[str]) -> list[str | None]:
+        """The final answer that each text gives; None where there is none, or nobody looks for one."""
+        ...
+
+    def identity(self) -> Mapping[str, Any]:
+        """What tells this rule from another; JSON values only."""
+        ...
+
+
+@dataclass(frozen=True)
+class SimilarTexts:
+    """Texts of open-ended tasks are one answer where their embeddings are close.
+
+    Each text joins the first class whose first text it is similar enough to. Close to the semantic clusters of Kuhn,
+    Gal and Farquhar (2023, semantic entropy), with a cosine in place of their entailment in both directions, which
+    tells contradictions from agreement where a cosine may not. Ours.
+
+    Args:
+        encoder: of the texts.
+        threshold: cosine from which on texts are one answer, in (-1, 1].
+
+    Raises:
+        ValueError: if the threshold is out of range.
+    """
+
+    encoder: Encoder
+    threshold: float
+
+    def __post_init__(self) -> None:
+        if not -1 < self.threshold <= 1:
+            raise ValueError(f"similarity: expected a cosine in (-1, 1], or null for none, got {self.threshold}")
+
+    def classes(self, task: Task, texts: Sequence[str]) -> list[int]:
+        """Classes in the order of the texts; -1 for an empty one."""
+        vectors = self.encoder.embed(texts).double()
+        cosines = (vectors @ vectors.T).tolist()
+        heads: list[int] = []
+        numbers = []
+        for i, text in enumerate(texts):
+            near = (n for n, head in enumerate(heads) if cosines[i][head] >= self.threshold)
+            number = next(near, len(heads)) if text else -1
+            if number == len(heads):
+                heads.append(i)
+            numbers.append(number)
+        return numbers
+
+    def finals(self, task: Task, texts: Sequence[str]) -> list[str | None]:
+        """None: whole texts are compared."""
+        return [None] * len(texts)
+
+    def identity(self) -> dict[str, Any]:
+        """Rule, threshold and encoder."""
+        return {"rule": "similar texts", "threshold": self.threshold, "encoder": dict(self.encoder.identity())}

@@ -1,0 +1,93 @@
+"""What a round may cost at most, and what a task may use."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from nsed_torch.agents import Prompts
+from nsed_torch.deliberation.cell import MacroRNNCell
+from nsed_torch.deliberation.rating import JudgeQuestion
+from nsed_torch.records import Task, Usage
+
+RESOURCES = ("money", "tokens", "memory")
+"""US$, tokens read and written, GiB of weights."""
+
+MARKUP = 16
+"""Tokens a chat template may add to a message."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a task may use.
+
+    Args:
+        money: US$ over all rounds; None is unlimited.
+        tokens: tokens read and written over all rounds; None is unlimited.
+        memory: GiB of weights at any moment, each backbone counted once; None is unlimited.
+
+    Raises:
+        ValueError: if a budget is negative or no number.
+    """
+
+    money: float | None = None
+    tokens: float | None = None
+    memory: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in RESOURCES:
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int | float) and value >= 0):
+                raise ValueError(f"expected a {name} budget of at least 0, or null for no limit, got {value!r}")
+
+    def left(self, spent: Usage) -> Float[Tensor, " resource"]:
+        """What remains for the next round; memory is held, not used up."""
+        limits = [math.inf if getattr(self, name) is None else float(getattr(self, name)) for name in RESOURCES]
+        # In float32 a budget could be rounded up and then exceeded; a sum of prices may end a rounding below zero.
+        used = torch.tensor([spent.price, float(spent.tokens), 0.0], dtype=torch.float64)
+        return (torch.tensor(limits, dtype=torch.float64) - used).clamp(min=0)
+
+
+def round_costs(task: Task, cell: MacroRNNCell, proposers: int) -> Float[Tensor, "agent role resource"]:
+    """What one round costs at most: US$, tokens, and no GiB beyond the backbone's opening charge.
+
+    Args:
+        task: what is asked.
+        cell: knows the agents, the prompts and how ratings are made.
+        proposers: most answers a judge may have to read.
+    """
+    authors = cell.ensemble.proposers
+    longest = max(agent.decoding.max_new_tokens for agent in authors)
+    filler = " ".join(["word"] * longest)
+    rows = []
+    for agent in cell.ensemble.agents:
+        engine = cell.ensemble.engine(agent)
+        critics = sum(judge != agent for judge in cell.ensemble.judges) if cell.rating.written_tokens else 0
+        read = _proposal_texts(task, cell.prompts, agent.persona, slots=cell.consensus.slots, critics=critics)
+        criticism = cell.rating.written_tokens * critics
+        tokens = sum(engine.count_tokens(text) for text in read) + cell.memory_tokens + criticism + 2 * MARKUP
+        answers = (filler,) * proposers
+        longest_name = max((a.name for a in authors), key=engine.count_tokens)
+        names = None if cell.anonymous else (longest_name,) * proposers
+        question = JudgeQuestion(agent, task.question, answers, seed=0, names=names)
+        judged_read, judged_written = cell.rating.most_tokens(cell.prompts, engine, question)
+        rows.append(
+            [
+                _resources(agent.usage(tokens, agent.decoding.max_new_tokens)),
+                _resources(agent.usage(judged_read + 2 * MARKUP * proposers, judged_written)),
+            ]
+        )
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def _proposal_texts(task: Task, prompts: Prompts, persona: str, *, slots: int, critics: int) -> list[str]:
+    """What a proposer reads besides the words of memory and critiques: with all of their fences."""
+    messages = prompts.propose(task.question, memory=["…"] * slots, critiques=["…"] * critics, persona=persona, seed=0)
+    return [message.content for message in messages]
+
+
+def _resources(usage: Usage) -> Sequence[float]:
+    return [usage.price, float(usage.tokens), 0.0]

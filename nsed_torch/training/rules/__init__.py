@@ -1,0 +1,83 @@
+"""The field's own rules for combining recorded answers, to be shown beside a tuned vote on the same tasks."""
+
+from typing import Protocol
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from nsed_torch.benchmarks import Episodes
+from nsed_torch.training.rules.crowd import Crowd
+from nsed_torch.training.rules.learners import boosted_votes, logistic_vote
+from nsed_torch.training.rules.routers import best_by_category, best_single, knn_router
+from nsed_torch.training.rules.weights import (
+    accuracy,
+    log_odds,
+    optimal_weight,
+    optimal_weight_pseudo,
+    plurality,
+    surprising_popularity,
+)
+
+__all__ = ["RULES", "Crowd", "Rule", "accuracy", "available", "decide"]
+
+
+class Rule(Protocol):
+    """Learns from training tasks, if it learns, and scores the answers to test tasks. The pool is the same in both."""
+
+    def __call__(self, train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:
+        """Score of every agent's answer on the test tasks; higher wins.
+
+        Equal answers have equal scores, -inf where an agent gave none; a rule that asks one agent only gives -inf to
+        all where that one is silent.
+
+        Args:
+            train: tasks with grades.
+            test: tasks whose grades it does not read.
+        """
+        ...
+
+
+RULES: dict[str, Rule] = {
+    "best_single": best_single,
+    "best_by_category": best_by_category,
+    "knn_router": knn_router,
+    "plurality": plurality,
+    "log_odds": log_odds,
+    "optimal_weight": optimal_weight,
+    "optimal_weight_pseudo": optimal_weight_pseudo,
+    "surprising_popularity": surprising_popularity,
+    "dawid_skene": Crowd("DawidSkene"),
+    "dawid_skene_graded": Crowd("DawidSkene", graded=True),
+    "one_coin_dawid_skene": Crowd("OneCoinDawidSkene"),
+    "wawa": Crowd("Wawa", read="skills_"),
+    "zero_based_skill": Crowd("ZeroBasedSkill", read="skills_"),
+    "mace": Crowd("MACE", options={"n_restarts": 1}),
+    "logistic_vote": logistic_vote,
+    "boosted_votes": boosted_votes,
+}
+"""By name, routers first, then votes, models of crowds and learners."""
+
+
+def available(train: Episodes) -> dict[str, Rule]:
+    """`RULES` without those that need categories where tasks have none."""
+    return {name: rule for name, rule in RULES.items() if name != "best_by_category" or train.categories}
+
+
+def decide(
+    scores: Float[Tensor, "batch agent"], test: Episodes, order: Float[Tensor, "agent"]
+) -> Bool[Tensor, "batch"]:
+    """Whether the answer of the highest score is right; False where nothing is scored.
+
+    Ties go to the answer of the agent highest in order, then lowest in index. Scores within 1e-9 of the highest,
+    relative to its size where that is above 1, are ties: sums of the same weights differ by rounding.
+
+    Args:
+        scores: of a rule.
+        test: tasks that it scored.
+        order: of the agents, higher first: `accuracy` of the training tasks.
+    """
+    best = scores.amax(1, keepdim=True)
+    tied = (scores >= best - 1e-9 * best.abs().clamp(min=1).nan_to_num(posinf=1)) & scores.isfinite()
+    ranked = order.argsort(descending=True, stable=True)
+    winner = ranked[tied[:, ranked].int().argmax(1)]
+    return test.by_agent().right.gather(1, winner[:, None])[:, 0] & tied.any(1)

@@ -1,0 +1,92 @@
+"""Rules of crowd-sourcing, by crowd-kit: agents are workers, whose skill their agreement with each other tells."""
+
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nsed_torch.benchmarks import Episodes
+from nsed_torch.training.rules.learners import by_name, library
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """A model of workers and tasks, fitted to the answers of training and test tasks together.
+
+    Scores are its probabilities of labels. Labels are those that tasks share; where a task has none, its classes of
+    equal answers get labels at random, with a fixed seed, so that no label means anything. A model that takes true
+    labels gets those of training tasks that somebody answered right; the others use no grades.
+
+    Args:
+        method: class of `crowdkit.aggregation`, which names the publication.
+        options: of its constructor.
+        graded: whether `fit` takes true labels.
+        read: method that fits and returns a frame of tasks by labels; or `skills_`, the attribute of a model whose
+            predictions are a majority vote weighted by it (their `predict` needs an older scikit-learn).
+    """
+
+    method: str
+    options: dict[str, Any] = field(default_factory=dict)
+    graded: bool = False
+    read: str = "fit_predict_proba"
+
+    def __call__(self, train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:
+        """Probability of every agent's answer.
+
+        Args:
+            train: tasks whose answers and, if `graded`, right labels are known.
+            test: tasks whose answers are scored.
+
+        Raises:
+            ValueError: if crowd-kit is not installed.
+        """
+        aggregation = library("crowdkit.aggregation", "crowd-kit", self.method)
+        pandas = library("pandas", "pandas", self.method)
+        order = by_name(train)
+        labels = _labels(train, test)[:, order]
+        task, worker = (labels >= 0).nonzero(as_tuple=True)
+        if not (task >= len(train)).any():
+            return torch.full((len(test), len(order)), -torch.inf, dtype=torch.float64)
+        columns = {"task": task, "worker": worker, "label": labels[task, worker]}
+        votes = pandas.DataFrame({name: column.numpy() for name, column in columns.items()})
+        known = {}
+        if self.graded:
+            right, where = train.by_agent().right.cpu()[:, order].max(1)
+            gold = labels[: len(train)].gather(1, where[:, None])[:, 0]
+            known["true_labels"] = pandas.Series(gold[right].numpy(), index=right.nonzero()[:, 0].numpy())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = getattr(aggregation, self.method)(**self.options)
+            if self.read == "skills_":
+                frame = aggregation.MajorityVote().fit_predict_proba(votes, skills=model.fit(votes).skills_)
+            else:
+                frame = getattr(model, self.read)(votes, **known)
+        frame = frame.reindex(index=range(len(train), len(labels)), columns=range(int(labels.max()) + 1))
+        table = torch.tensor(frame.fillna(0.0).to_numpy(dtype="float64"))
+        mine = labels[len(train) :]
+        scores = table.gather(1, mine.clamp(min=0)).masked_fill(mine < 0, -torch.inf)
+        return scores[:, order.argsort()].to(test.task.device)
+
+
+def _labels(train: Episodes, test: Episodes) -> Int[Tensor, "task agent"]:
+    """Labels of the answers to training tasks, then test tasks; -1 where there is none. A column an agent."""
+    both = [(part.by_agent(), by_name(part)) for part in (train, test)]
+    if all((part.labels >= 0).eq(part.answered).all() for part, _ in both):
+        return torch.cat([part.labels for part, _ in both]).cpu()
+    classes = [part.classes.cpu() for part, _ in both]
+    most = max(int(part.max()) + 1 if part.numel() else 0 for part in classes)
+    order = both[0][1]
+    named = torch.cat([_numbered(part[:, order]) for part in classes])[:, order.argsort()]
+    random = torch.rand(len(named), max(most, 1), generator=torch.Generator().manual_seed(0)).argsort(1)
+    return torch.where(named >= 0, random.gather(1, named.clamp(min=0)), -1)
+
+
+def _numbered(classes: Int[Tensor, "task agent"]) -> Int[Tensor, "task agent"]:
+    """The same classes, numbered from 0 in the order of their first agents."""
+    same = classes[:, :, None] == classes[:, None, :]
+    first = same.int().argmax(2)
+    heads = (first == torch.arange(classes.shape[1])) & (classes >= 0)
+    return torch.where(classes >= 0, (heads.cumsum(1) - 1).gather(1, first), -1)
