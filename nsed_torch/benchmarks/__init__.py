@@ -14,7 +14,7 @@ from nsed_torch.benchmarks.graders import AnswerGrader, AskingGrader, Grader, Gr
 from nsed_torch.benchmarks.math_tasks import aime, gsm8k, math500
 from nsed_torch.benchmarks.patterns import PatternGrader, darkbench
 from nsed_torch.benchmarks.programs import Case, ProgramGrader
-from nsed_torch.benchmarks.recorded import RecordedAnswers, load_recorded, read_tasks
+from nsed_torch.benchmarks.recorded import RecordedAnswers, load_recorded, read_tasks, recorded_engine
 from nsed_torch.benchmarks.sandbox import Sandbox
 from nsed_torch.benchmarks.splits import Split, place, split
 from nsed_torch.benchmarks.traces import load_traces
@@ -60,6 +60,7 @@ __all__ = [
     "plurality",
     "read_candidates",
     "read_tasks",
+    "recorded_engine",
     "recorded_episodes",
     "recorded_tasks",
     "split",

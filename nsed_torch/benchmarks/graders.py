@@ -59,7 +59,7 @@ class GradersAnswers:
 
     def identity(self) -> dict[str, Any]:
         """The grader's."""
-        return {"rule": "final answers", **self.grader.identity()}
+        return {"rule": "final answers", "grader": dict(self.grader.identity())}
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,12 @@ class LoggedGrader:
     def grade(self, pairs: Sequence[tuple[Task, str]]) -> list[Verdict]:
         """As the grader did, or does."""
         identity = dict(self.grader.identity())
-        keys = [call_key(kind="grade", grader=identity, task=asdict(task), answer=answer) for task, answer in pairs]
+        # Without the category, which no verdict depends on, so that logs from before there was one still count.
+        asked = [{k: v for k, v in asdict(task).items() if k != "category"} for task, _ in pairs]
+        keys = [
+            call_key(kind="grade", grader=identity, task=task, answer=answer)
+            for task, (_, answer) in zip(asked, pairs, strict=True)
+        ]
         known = {key: Verdict(value) for key, value in self.call_log.get(keys).items()}
         missing = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in known}
         if missing:

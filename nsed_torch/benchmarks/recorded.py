@@ -120,6 +120,15 @@ class RecordedAnswers:
         return Ensemble({"recorded": engine}, agents, call_log=call_log)
 
 
+def recorded_engine(data_dir: str) -> ReplayEngine:
+    """The engine of all agents of a folder, for the group `ensemble`; as `load_recorded` and `RecordedAnswers.engine`.
+
+    Args:
+        data_dir: the folder.
+    """
+    return load_recorded(data_dir).engine()
+
+
 def load_recorded(
     folder: str | Path, *, agents: Sequence[str] | None = None, max_parameters_b: float | None = None
 ) -> RecordedAnswers:

@@ -16,7 +16,8 @@ from nsed_torch.records import Trace, read_embeddings, read_traces
 def load_traces(folder: str | Path, *, equality: Equality | None = None) -> Episodes:
     """Read what `nsed collect` wrote, for `ConsensusCell.unroll` and everything that learns from it.
 
-    Unrolled over them, a cell like the one that deliberated decides again what the transcripts say. An empty proposal
+    Unrolled over them, a cell like the one that deliberated decides again what the transcripts say, if its team pooled
+    equal answers. An empty proposal
     is masked. Classes are those that the team pooled its answers by, else come from the final answers; a proposal
     without one has class -1. Costs are tokens read and written.
 

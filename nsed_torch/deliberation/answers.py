@@ -54,7 +54,8 @@ class SimilarTexts:
         heads: list[int] = []
         numbers = []
         for i, text in enumerate(texts):
-            near = (n for n, head in enumerate(heads) if cosines[i][head] >= self.threshold)
+            # Rounding must not tell a text from itself.
+            near = (n for n, head in enumerate(heads) if cosines[i][head] >= self.threshold - 1e-6)
             number = next(near, len(heads)) if text else -1
             if number == len(heads):
                 heads.append(i)

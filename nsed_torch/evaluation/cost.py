@@ -89,7 +89,7 @@ def cost_tables(curves: Sequence[Curve], budgets: Sequence[float], full: float) 
         spent = f"{float(first.cost[point].mean()):.3f}"
         level.add_row(f"{budget:.2f}", spent, *map(shown, accuracies))
         differences = (shown(difference(first, curve, point), "+") for curve in others)
-        apart.add_row(f"{budget:.2f}", f"{accuracies[0].mean / full:.1%}", *differences)
+        apart.add_row(f"{budget:.2f}", f"{accuracies[0].mean / full if full else math.nan:.1%}", *differences)
     return level, apart
 
 

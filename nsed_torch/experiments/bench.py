@@ -193,7 +193,8 @@ def tuning_line(repeats: int) -> Measurement:
             both = episodes.select(torch.cat([fold.train, fold.validation]))
             RULES["logistic_vote"](both, episodes.select(fold.test))
 
-    tuned(), plainly()
+    tuned()
+    plainly()
     tasks, agents = ANSWERED
     (line,) = compare(
         f"tune, {tasks} tasks x {agents} agents x 5 folds",

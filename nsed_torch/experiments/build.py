@@ -122,6 +122,7 @@ def build_broker(cfg: DictConfig, ensemble: DictConfig) -> Broker:
         if not cfg.learned:
             raise ValueError("broker: expected one that nsed tune saved, got none: pass broker.learned=FILE")
         record["learned"] = LearnedBroker.from_pretrained(str(cfg.learned))
+        record["learned"].check(names)
     broker: Broker = instantiate(cfg, **record)
     return broker
 

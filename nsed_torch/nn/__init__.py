@@ -1,8 +1,9 @@
 """Differentiable modules of the protocol: tensors in, tensors out, no text."""
 
 from nsed_torch.nn.broker import InfeasibleBudgetError, KnapsackBroker
-from nsed_torch.nn.cell import ConsensusCell, ConsensusOutput, Election
+from nsed_torch.nn.cell import ConsensusCell
 from nsed_torch.nn.conformal import AnswerSets, ConformalSets
+from nsed_torch.nn.election import ConsensusOutput, Election
 from nsed_torch.nn.gate import ForgetGate
 from nsed_torch.nn.halting import EvidenceHalting, FatigueHalting, FixedHalting
 from nsed_torch.nn.law import FatigueLaw, Interval, fit_fatigue_law

@@ -97,7 +97,10 @@ class KnapsackBroker(nn.Module):
             available,
             4 * torch.finfo(budgets.dtype).eps,
         )
-        return torch.stack([problem.best(task) for task in range(len(utilities))])
+        team = torch.zeros_like(available)
+        for task in range(len(team)):
+            team[task] = problem.best(task)
+        return team
 
     def extra_repr(self) -> str:
         """What `print` shows."""

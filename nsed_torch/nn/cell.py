@@ -1,107 +1,19 @@
 """Deliberation on tensors, one round or a recorded sequence: the innermost of the three nested cells."""
 
 import math
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from nsed_torch import functional
+from nsed_torch.nn.election import ConsensusOutput, Election, Prepared
 from nsed_torch.nn.gate import ForgetGate
 from nsed_torch.nn.memory import BoundedMemory, MemoryState
 from nsed_torch.nn.pretrained import Pretrained
 from nsed_torch.nn.reading import Reading, of_voters
 from nsed_torch.nn.trust import Trust
 from nsed_torch.nn.vote import QuadraticVote
-
-
-class Prepared(NamedTuple):
-    """What a vote starts from.
-
-    Args:
-        ballots: the votes; 0 where masked.
-        said: features of the proposals against their authors' habits; None where nothing is read.
-        own: those of each voter's own proposal.
-    """
-
-    ballots: Float[Tensor, "batch voter proposal"]
-    said: Float[Tensor, "batch proposal feature"] | None
-    own: Float[Tensor, "batch voter feature"] | None
-
-
-class Election(NamedTuple):
-    """What a round's vote decided.
-
-    Args:
-        ballots: the votes; 0 where masked.
-        trust: in each voter; 0 where masked.
-        support: net support of the proposals; 0 where masked.
-        shown_by: for each proposal the one that shows its answer; -1 where masked. Its own index without classes.
-        answer_support: of each answer, at the proposal that shows it; 0 elsewhere.
-        consensus: probability of each answer, at the proposal that shows it; 0 elsewhere.
-        winner: index of the proposal that shows the winning answer, -1 where none counts.
-        all_negative: whether even the winner has negative support.
-        conviction: the winner's share of the absolute supports of all answers, in [-1, 1].
-        decisiveness: sum of the absolute supports of answers.
-    """
-
-    ballots: Float[Tensor, "batch voter proposal"]
-    trust: Float[Tensor, "batch voter"]
-    support: Float[Tensor, "batch proposal"]
-    shown_by: Int[Tensor, "batch proposal"]
-    answer_support: Float[Tensor, "batch proposal"]
-    consensus: Float[Tensor, "batch proposal"]
-    winner: Int[Tensor, "batch"]
-    all_negative: Bool[Tensor, "batch"]
-    conviction: Float[Tensor, "batch"]
-    decisiveness: Float[Tensor, "batch"]
-
-    @property
-    def answer_mask(self) -> Bool[Tensor, "*batch proposal"]:
-        """Which proposals show an answer."""
-        return shows_itself(self.shown_by)
-
-
-class ConsensusOutput(NamedTuple):
-    """What one round decided and kept; from `ConsensusCell.unroll`, every field has the axis `round` after `batch`.
-
-    Args:
-        ballots: this and all up to decisiveness as in `Election`.
-        trust: in each voter.
-        support: of proposals.
-        shown_by: for each proposal the one that shows its answer.
-        answer_support: of answers.
-        consensus: probability of answers.
-        winner: index of the proposal that shows the winning answer, -1 where none counts.
-        all_negative: whether even the winner has negative support.
-        conviction: the winner's share.
-        decisiveness: sum of absolute supports.
-        controversy: variance of each proposal's counted ratings.
-        gate: factor on the incoming slots; 0 for an empty one.
-        source: for each slot of the new state its index among old slots followed by proposals, -1 if empty.
-        hidden: the hidden state after the update.
-    """
-
-    ballots: Float[Tensor, "batch voter proposal"]
-    trust: Float[Tensor, "batch voter"]
-    support: Float[Tensor, "batch proposal"]
-    shown_by: Int[Tensor, "batch proposal"]
-    answer_support: Float[Tensor, "batch proposal"]
-    consensus: Float[Tensor, "batch proposal"]
-    winner: Int[Tensor, "batch"]
-    all_negative: Bool[Tensor, "batch"]
-    conviction: Float[Tensor, "batch"]
-    decisiveness: Float[Tensor, "batch"]
-    controversy: Float[Tensor, "batch proposal"]
-    gate: Float[Tensor, "batch slot"]
-    source: Int[Tensor, "batch slot"]
-    hidden: Float[Tensor, "batch dim"]
-
-    @property
-    def answer_mask(self) -> Bool[Tensor, "*batch proposal"]:
-        """Which proposals show an answer."""
-        return shows_itself(self.shown_by)
 
 
 class ConsensusCell(Pretrained):
@@ -130,6 +42,19 @@ class ConsensusCell(Pretrained):
 
     Raises:
         ValueError: if a size is below 1, beta is not above 0, or the pooling is unknown.
+
+    Examples:
+        >>> import torch
+        >>> cell = ConsensusCell(dim=2, agents=3)
+        >>> embeddings, task = torch.randn(1, 3, 2), torch.randn(1, 2)
+        >>> ratings = torch.tensor([[[0.0, 0.5, 0.1], [0.2, 0.0, 0.9], [-0.4, 0.3, 0.0]]])
+        >>> vote_mask = ~torch.eye(3, dtype=torch.bool)[None]  # nobody rates its own proposal
+        >>> output, state = cell(embeddings, ratings, vote_mask, task)
+        >>> output.winner.item()
+        1
+        >>> output, state = cell(embeddings, ratings, vote_mask, task, state, classes=torch.tensor([[0, 1, 0]]))
+        >>> output.shown_by.tolist()  # the first proposal says what the third does, which has more support
+        [[2, 1, 2]]
     """
 
     def __init__(
@@ -279,7 +204,11 @@ class ConsensusCell(Pretrained):
             proposal_mask: which proposals are there.
             voter_mask: which voters are there.
             prepared: by `prepare` from the same arguments, so that a fit does that once; None does it here.
+
+        Raises:
+            ValueError: if the width of the task's embedding or the number of voters do not fit this cell.
         """
+        self._check(task, ratings)
         device = ratings.device
         batch, n_voters, n_proposals = ratings.shape
         if voters is None:
@@ -427,7 +356,7 @@ class ConsensusCell(Pretrained):
             state = after
         return ConsensusOutput(*(torch.stack(field, 1) for field in zip(*outputs, strict=True))), state
 
-    def _check(self, embeddings: Tensor, ratings: Tensor, state: MemoryState | None) -> None:
+    def _check(self, embeddings: Tensor, ratings: Tensor, state: MemoryState | None = None) -> None:
         if embeddings.shape[-1] != self.dim:
             raise ValueError(
                 f"expected embeddings of width {self.dim}, got {embeddings.shape[-1]}: build the cell for it"
@@ -441,11 +370,6 @@ class ConsensusCell(Pretrained):
     def extra_repr(self) -> str:
         """What `print` shows."""
         return f"dim={self.dim}, agents={self.agents}, slots={self.slots}, pooling={self.pooling!r}"
-
-
-def shows_itself(shown_by: Int[Tensor, "*batch proposal"]) -> Bool[Tensor, "*batch proposal"]:
-    """Which proposals show their answer themselves."""
-    return shown_by == torch.arange(shown_by.shape[-1], device=shown_by.device)
 
 
 def _where_held(

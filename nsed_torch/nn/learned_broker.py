@@ -149,12 +149,12 @@ class LearnedBroker(nn.Module):
         chosen: Tensor = nn.functional.one_hot(agent, len(self.agents)).bool() & asks[..., None]
         return chosen
 
-    def check(self, agents: Sequence[str], encoder: Mapping[str, Any]) -> None:
+    def check(self, agents: Sequence[str], encoder: Mapping[str, Any] | None = None) -> None:
         """Refuse to speak of agents or embeddings that it was not fitted to.
 
         Args:
             agents: names of a team, some of its own.
-            encoder: identity of what embeds its tasks.
+            encoder: identity of what embeds its tasks; None where nobody knows yet.
 
         Raises:
             ValueError: says what it was fitted to.
@@ -162,7 +162,7 @@ class LearnedBroker(nn.Module):
         if strangers := [name for name in agents if name not in self.agents]:
             known, got = ", ".join(self.agents), ", ".join(strangers)
             raise ValueError(f"broker: expected agents out of {known}, got {got}: leave them out or fit it with them")
-        if self.encoder is not None and dict(self.encoder) != dict(encoder):
+        if self.encoder is not None and encoder is not None and dict(self.encoder) != dict(encoder):
             expected, got = json.dumps(dict(self.encoder)), json.dumps(dict(encoder))
             raise ValueError(f"broker: expected the encoder {expected}, got {got}: choose that it was fitted with")
 

@@ -72,7 +72,7 @@ class Reading(nn.Module):
         """Features in deviations from their author's habit, at most 3; 0 where not known, or nobody wrote."""
         index = authors.clamp(min=0)
         z = ((features - self.mean[index]) / self.deviation[index]).clamp(-3, 3)
-        return torch.where(z.isfinite() & (authors >= 0)[..., None], z, 0)
+        return torch.where(features.isfinite() & (authors >= 0)[..., None], z, 0)
 
     def trust_shift(
         self,

@@ -59,6 +59,11 @@ class Trace:
                     f"expected {name} with {words} for each of {proposals} proposals a round, got {str(table)[:60]}"
                 )
         for record in rounds:
+            if len(record.classes) not in {0, len(record.proposals)}:
+                raise ValueError(
+                    f"round {record.index}: expected a class for each of {len(record.proposals)} proposals, "
+                    f"got {record.classes}"
+                )
             expected = [len(record.proposals)] * len(record.voters)
             shapes = [[len(row) for row in rows] for rows in (record.ratings, record.vote_mask)]
             if len(record.proposers) != len(record.proposals) or shapes != [expected, expected]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from nsed_torch.benchmarks import Episodes, joined
 from nsed_torch.nn import ConsensusCell, ConsensusOutput, Election, gradient_probe
-from nsed_torch.nn.cell import Prepared
+from nsed_torch.nn.election import Prepared
 from nsed_torch.records.files import write_bytes
 from nsed_torch.training.logs import Log
 from nsed_torch.training.losses import consensus_loss, distance_from_start
@@ -30,7 +30,8 @@ class Schedule:
 
     Args:
         epochs: at most; a fit that ends here has not converged and says so.
-        patience: epochs without a better validation loss before training stops.
+        patience: epochs without a better validation loss before training stops, and the best epoch is kept; None trains
+            on and keeps the last.
         tolerance: change of the objective from one epoch to the next below which training has converged.
         batch_size: tasks of one step; None takes all at once.
         pulls: weights of the squared distance from the published protocol; of several, validation tasks choose one.
@@ -44,7 +45,7 @@ class Schedule:
     """
 
     epochs: int = 100
-    patience: int = 5
+    patience: int | None = None
     tolerance: float = 1e-6
     batch_size: int | None = None
     pulls: Sequence[float] = (1e-3,)
@@ -58,8 +59,9 @@ class Schedule:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise ValueError(f"training {name}: expected a whole number of at least 1, got {value}")
-        if not self.pulls or not all(0 <= pull < math.inf for pull in self.pulls):
-            raise ValueError(f"training pulls: expected values of at least 0, got {list(self.pulls)}")
+        pulls: Any = self.pulls  # from a config it may be anything
+        if not isinstance(pulls, Iterable) or not pulls or not all(0 <= pull < math.inf for pull in pulls):
+            raise ValueError(f"training pulls: expected a list of values of at least 0, got {self.pulls}")
         if not 0 <= self.tolerance < math.inf:
             raise ValueError(f"training tolerance: expected a value of at least 0, got {self.tolerance}")
 
@@ -71,7 +73,8 @@ class Fit(NamedTuple):
         epochs: that were run.
         best_epoch: whose parameters were kept; 0 are those before training.
         loss: on the validation tasks then; without any, on the training tasks.
-        stopped: why training ended: "converged", "patience" (no better validation loss), or "epochs" (the cap).
+        stopped: why training ended: "converged", "patience" (no better validation loss), "epochs" (the cap), or
+            "validation" (after as many epochs as were best on other tasks).
     """
 
     epochs: int
@@ -190,9 +193,10 @@ class CellTrainer:
 
     Every epoch is one pass over the training tasks, in an order drawn from the seed; with a quasi-Newton optimizer
     (`torch.optim.LBFGS`), which wants all tasks at once, it is as many of its iterations as it makes in a step.
-    Training ends when an epoch changes the objective by less than the tolerance, when validation tasks have not gained
-    for a while, or at a cap, and `Fit` says which. The parameters at the end are those of the epoch with the lowest
-    validation loss, those before training included; without validation tasks, the last. With a checkpoint file, a run
+    Training ends when an epoch of a quasi-Newton optimizer changes the objective by less than the tolerance, when
+    validation tasks have not gained for as long as patience has it, or at a cap, and `Fit` says which. With patience
+    the parameters at the end are those of the epoch with the lowest validation loss, those before training included;
+    without, the last. With a checkpoint file, a run
     that is interrupted goes on where it was and ends as an uninterrupted one would, bit for bit on the same machine.
 
     Args:
@@ -269,9 +273,11 @@ class CellTrainer:
             self._epoch += 1
             record = self._train_epoch()
             loss = self._validate()
-            self._converged = abs(self._objective - record["objective"]) < self.schedule.tolerance
+            # Small steps of another optimizer may be those of a small rate.
+            still = abs(self._objective - record["objective"]) < self.schedule.tolerance
+            self._converged = still and isinstance(self.optimizer, torch.optim.LBFGS)
             self._objective = record["objective"]
-            if loss < self._best_loss or self.validation is None:
+            if loss < self._best_loss or not self._chooses:
                 self._best_epoch, self._best_loss = self._epoch, loss
                 self._best = copy.deepcopy(self.cell.state_dict())
             for log in self.logs:
@@ -283,11 +289,17 @@ class CellTrainer:
             log.close()
         return Fit(self._epoch, self._best_epoch, self._best_loss, self._stopped())
 
+    @property
+    def _chooses(self) -> bool:
+        """Whether validation tasks say which epoch is kept."""
+        return self.validation is not None and self.schedule.patience is not None
+
     def _stopped(self) -> str:
         """Why training is over; "" while it is not."""
         if self._converged:
             return "converged"
-        if self.validation is not None and self._epoch - self._best_epoch >= self.schedule.patience:
+        patience = self.schedule.patience
+        if self._chooses and patience is not None and self._epoch - self._best_epoch >= patience:
             return "patience"
         return "epochs" if self._epoch >= self.epochs else ""
 
@@ -363,7 +375,7 @@ class CellTrainer:
     def _load(self, path: Path) -> None:
         try:
             state = torch.load(path, weights_only=True)
-            known = state["run"]
+            known, self._objective = state["run"], state["objective"]
         except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, TypeError) as error:
             raise ValueError(f"{path}: expected a checkpoint, got no such file; remove it to start anew") from error
         if known != self._run():
@@ -377,7 +389,7 @@ class CellTrainer:
         self._generator.set_state(state["generator"])
         self._best, self._start = state["best"], state["start"]
         self._epoch, self._best_epoch, self._best_loss = state["epoch"], state["best_epoch"], state["best_loss"]
-        self._objective, self._converged = state["objective"], state["converged"]
+        self._converged = state["converged"]
 
     def _run(self) -> dict[str, Any]:
         """What a checkpoint must fit: the cell's shape, the tasks, what is trained and how fast."""
@@ -424,11 +436,11 @@ def fit_cell(
     resume: bool = False,
     refit: bool = True,
 ) -> Refit:
-    """Choose how strongly a cell is held to its start, and how long it trains, on validation tasks; then train on all.
+    """Choose how strongly a cell is held to its start on validation tasks, then train on those, too.
 
     A `CellTrainer` fits a copy with each of the schedule's pulls; the one of least validation loss is taken, the
-    strongest of equals. The cell is then fitted to training and validation tasks together: to convergence, or for as
-    many epochs as were best where validation tasks ended the fit early.
+    strongest of equals. The cell is then fitted to training and validation tasks together in the same way: to
+    convergence, or with patience for as many epochs as were best.
 
     Args:
         cell: trained in place.
@@ -473,7 +485,7 @@ def fit_cell(
     if not refit:
         cell.load_state_dict(cells[pull].state_dict())
         return Refit(pull, chosen, chosen)
-    epochs = chosen.best_epoch if chosen.stopped == "patience" else schedule.epochs
+    epochs = schedule.epochs if schedule.patience is None else chosen.best_epoch
     last = fitted(cell, joined([train, validation]), None, pull, folder, epochs)
     # Ending where validation tasks said so is what was wanted, not a cap.
-    return Refit(pull, chosen, last._replace(stopped="validation") if chosen.stopped == "patience" else last)
+    return Refit(pull, chosen, last if schedule.patience is None else last._replace(stopped="validation"))

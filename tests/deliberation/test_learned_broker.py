@@ -1,4 +1,4 @@
-"""A broker with a learned utility, live: whom the question is worth asking, down to one who answers alone."""
+"""A learned broker of one round, live: whom the question is worth asking, down to one who answers alone."""
 
 import dataclasses
 import math
@@ -11,21 +11,21 @@ from hypothesis import strategies as st
 from nsed_torch.agents import HashedEncoder
 from nsed_torch.deliberation import Broker, Budget
 from nsed_torch.evaluation.report import write_report
-from nsed_torch.nn import InfeasibleBudgetError, Utility
+from nsed_torch.nn import InfeasibleBudgetError, LearnedBroker
 from nsed_torch.records import Task, Transcript
 
 KINDS = ("sums", "letters", "words")
 TASKS = [Task(f"{kind} {i}", f"{kind}-{i}") for i in range(2) for kind in KINDS]
 
 
-def utility(scripted, *, proposing=0.0, judging=-1.0):
+def learned(scripted, *, proposing=0.0, judging=-1.0, rounds=1):
     """Agent a is worth asking where the question's word is the a-th kind; agents judge at the same worth everywhere."""
-    found = Utility(4, 2, 16).double()
+    encoder = HashedEncoder(16)
+    found = LearnedBroker(scripted.NAMES[:4], rounds=rounds, roles=2, dim=16, encoder=encoder.identity())
     with torch.no_grad():
-        found.weight[:3, 0, :16] = 4 * HashedEncoder(16).embed(KINDS).double()
-        found.bias[:, 0] = proposing - 2
-        found.bias[:, 1] = judging - 1
-    found.agent_names, found.encoder = scripted.NAMES[:4], HashedEncoder(16).identity()
+        found.weight[:, :3, 0, :16] = 4 * encoder.embed(KINDS).double()
+        found.bias[..., 0] = proposing - 1
+        found.bias[..., 1] = judging
     return found
 
 
@@ -34,7 +34,7 @@ def build(scripted, broker, **options):
 
 
 def test_each_question_goes_to_whom_it_is_worth_asking_and_nobody_else(scripted):
-    rnn, engine = build(scripted, Broker(utility=utility(scripted), min_proposers=1, min_judges=0), rounds=2)
+    rnn, engine = build(scripted, Broker(learned=learned(scripted, rounds=2), min_proposers=1, min_judges=0), rounds=2)
     transcripts = rnn(TASKS).transcripts
     for transcript in transcripts:
         expert = scripted.NAMES[KINDS.index(transcript.task.question.split()[0])]
@@ -50,7 +50,7 @@ def test_each_question_goes_to_whom_it_is_worth_asking_and_nobody_else(scripted)
 
 
 def test_where_nobody_is_worth_it_the_best_answers_alone(scripted):
-    broker = Broker(utility=utility(scripted, proposing=-9), min_proposers=1, min_judges=0)
+    broker = Broker(learned=learned(scripted, proposing=-9), min_proposers=1, min_judges=0)
     rnn, _ = build(scripted, broker, rounds=1)
     for transcript in rnn(TASKS).transcripts:
         expert = scripted.NAMES[KINDS.index(transcript.task.question.split()[0])]
@@ -58,11 +58,11 @@ def test_where_nobody_is_worth_it_the_best_answers_alone(scripted):
 
 
 def test_teams_of_all_sizes_share_a_batch(scripted):
-    uneven = utility(scripted, judging=1.0)
+    uneven = learned(scripted, judging=1.0)
     with torch.no_grad():
-        uneven.bias[3, 0] = 1.0  # always proposes too
-        uneven.weight[:, 1, :16] = -9 * HashedEncoder(16).embed(["sums"])[0]
-    rnn, _ = build(scripted, Broker(utility=uneven, min_proposers=1, min_judges=0), rounds=1)
+        uneven.bias[0, 3, 0] = 2.0  # always proposes too
+        uneven.weight[0, :, 1, :16] = -9 * HashedEncoder(16).embed(["sums"])[0]
+    rnn, _ = build(scripted, Broker(learned=uneven, min_proposers=1, min_judges=0), rounds=1)
     together = rnn(TASKS).transcripts
     sizes = {(len(t.rounds[0].proposers), len(t.rounds[0].voters)) for t in together}
     assert sizes == {(2, 0), (2, 4)}
@@ -70,11 +70,11 @@ def test_teams_of_all_sizes_share_a_batch(scripted):
 
 
 def test_an_answer_of_one_alone_has_a_transcript_and_a_page(scripted, tmp_path):
-    rnn, _ = build(scripted, Broker(utility=utility(scripted), min_proposers=1, min_judges=0), rounds=1)
+    rnn, _ = build(scripted, Broker(learned=learned(scripted), min_proposers=1, min_judges=0), rounds=1)
     (transcript,) = rnn(TASKS[:1]).transcripts
     transcript.save(tmp_path / "transcript.json")
     assert Transcript.load(tmp_path / "transcript.json") == transcript
-    assert len(transcript.settings["utility"]) == 12
+    assert len(transcript.settings["broker"]) == 12
     page = write_report(tmp_path).read_text()
     assert transcript.answer in page
 
@@ -84,7 +84,7 @@ def test_an_answer_of_one_alone_has_a_transcript_and_a_page(scripted, tmp_path):
 def test_no_budget_is_ever_exceeded(scripted, share, proposing, judging, seed):
     broker = Broker(
         Budget(tokens=share * 400),
-        utility=utility(scripted, proposing=proposing, judging=judging),
+        learned=learned(scripted, proposing=proposing, judging=judging),
         min_proposers=1,
         min_judges=0,
     )
@@ -99,28 +99,31 @@ def test_no_budget_is_ever_exceeded(scripted, share, proposing, judging, seed):
         assert transcript.rounds
 
 
-def test_a_utility_of_others_or_of_another_encoder_is_refused(scripted):
-    other = utility(scripted)
-    other.agent_names = tuple(reversed(other.agent_names))
-    with pytest.raises(
-        ValueError, match=r"^utility: expected the agents Mirabel, .*, got Zebulon, .*: load it for them$"
-    ):
-        build(scripted, Broker(utility=other))
-    foreign = utility(scripted)
+def test_a_broker_of_others_or_of_another_encoder_is_refused(scripted):
+    other = learned(scripted)
+    other.agents = ("Eve", *other.agents[1:])
+    with pytest.raises(ValueError, match=r"^broker: expected agents out of Eve, .*, got Zebulon: leave them out"):
+        build(scripted, Broker(learned=other))
+    foreign = learned(scripted)
     foreign.encoder = {"name": "hashed", "dim": 32}
-    with pytest.raises(
-        ValueError, match=r'^utility: expected the encoder {"name": "hashed", "dim": 32}, got .*"dim": 16}'
-    ):
-        build(scripted, Broker(utility=foreign))
+    with pytest.raises(ValueError, match=r'^broker: expected the encoder {"name": "hashed", "dim": 32}, got .*: 16}'):
+        build(scripted, Broker(learned=foreign))
 
 
-def test_a_saved_utility_seats_the_same_agents(scripted, tmp_path):
-    path = tmp_path / "utility.safetensors"
-    utility(scripted, proposing=0.7).save_pretrained(path)
-    again = Utility.from_pretrained(path, agents=scripted.NAMES[:4])
+def test_behind_its_last_head_a_task_ends(scripted):
+    broker = Broker(learned=learned(scripted), min_proposers=1, min_judges=0)
+    rnn, engine = build(scripted, broker, rounds=5)
+    transcripts = rnn(TASKS).transcripts
+    assert all((len(t.rounds), t.stop_reason) == (1, "broker") for t in transcripts)
+    assert len(engine.generated) == len(TASKS)
+
+
+def test_a_saved_broker_seats_the_same_agents(scripted, tmp_path):
+    path = tmp_path / "broker.safetensors"
+    learned(scripted, proposing=0.7).save_pretrained(path)
     runs = [
-        build(scripted, Broker(utility=found, min_proposers=1, min_judges=0), rounds=2)[0](TASKS).transcripts
-        for found in (utility(scripted, proposing=0.7), again)
+        build(scripted, Broker(learned=found, min_proposers=1, min_judges=0), rounds=1)[0](TASKS).transcripts
+        for found in (learned(scripted, proposing=0.7), LearnedBroker.from_pretrained(path))
     ]
     assert runs[0] == runs[1]
     assert math.isfinite(dataclasses.asdict(runs[0][0])["usage"]["price"])

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from nsed_torch.agents import HashedEncoder
 from nsed_torch.deliberation import Broker, Budget
 from nsed_torch.deliberation.costs import round_costs
-from nsed_torch.nn import InfeasibleBudgetError, Telemetry, Utility
-from nsed_torch.records import Task, Usage
+from nsed_torch.nn import InfeasibleBudgetError, LearnedBroker, Telemetry
+from nsed_torch.records import Task
 
 TASKS = [Task(f"What is {i} times {i + 2}?", id=f"task {i}") for i in range(3)]
 ONE = TASKS[:1]
@@ -41,13 +41,19 @@ def silent(*names):
     return lambda request: "" if request.agent in names else f"#{request.seed}"
 
 
+def learned(scripted, rounds=3):
+    """A broker of four agents in two roles that reads the question: everybody is worth 1 until told apart."""
+    encoder = HashedEncoder(16)
+    return LearnedBroker(scripted.NAMES[:4], rounds=rounds, roles=2, dim=16, encoder=encoder.identity())
+
+
 def teams(transcript):
     return [(record.proposers, record.voters) for record in transcript.rounds]
 
 
 def plain(transcript):
-    """Without what the settings say of utility and telemetry."""
-    kept = {name: value for name, value in transcript.settings.items() if name not in {"utility", "telemetry"}}
+    """Without what the settings say of broker and telemetry."""
+    kept = {name: value for name, value in transcript.settings.items() if name not in {"broker", "telemetry"}}
     return dataclasses.replace(transcript, settings=kept)
 
 
@@ -166,63 +172,46 @@ def test_telemetry_is_on_disk_after_every_round_and_survives_a_restart(scripted,
 
 def test_what_an_agent_is_worth_decides_who_is_seated(scripted):
     """Seats for two proposers and three judges go to the first ones, until agents are told apart."""
-    utility = Utility(4, 2, 16)
+    broker = learned(scripted, rounds=1)
     with torch.no_grad():
-        utility.bias[2:, 0] = 1.0  # propose well
-        utility.bias[1, 1] = -3.0  # worth less than nothing as a judge
+        broker.bias[0, 2:, 0] = 2.0  # propose well
+        broker.bias[0, 1, 1] = -2.0  # worth less than nothing as a judge
     options = {"write": silent(), "prices": (1.0, 1.0), "rounds": 1}
     seats = {"max_proposers": 2, "max_judges": 3}
     assert teams(scripted.build(4, broker=Broker(**seats), **options)[0](ONE).transcripts[0]) == [
         (list(scripted.NAMES[:2]), list(scripted.NAMES[:3]))
     ]
     zebulon, _, oberon, mirabel = scripted.NAMES[:4]
-    rnn, _ = scripted.build(4, broker=Broker(**seats, utility=utility), **options)
+    rnn, _ = scripted.build(4, broker=Broker(**seats, learned=broker), **options)
     assert teams(rnn(ONE).transcripts[0]) == [([oberon, mirabel], [zebulon, oberon, mirabel])]
     # A role's least number is kept even so.
-    rnn, _ = scripted.build(4, broker=Broker(min_judges=4, utility=utility), **options)
+    rnn, _ = scripted.build(4, broker=Broker(min_judges=4, learned=broker), **options)
     assert len(rnn(ONE).transcripts[0].rounds[0].voters) == 4
 
 
-def test_tasks_and_track_records_tell_agents_apart(scripted, clock):
-    """Each question has a specialist; and whoever failed is worth less even when its bench is over."""
+def test_tasks_tell_agents_apart(scripted):
+    """Each question has a specialist."""
     questions = HashedEncoder(16).embed([task.question for task in TASKS])
-    utility = Utility(4, 2, 16).double()
+    broker = learned(scripted, rounds=1)
     with torch.no_grad():
         # Agent i + 1 is worth more the more a question is like number i and unlike the others.
-        utility.weight[1:, 0, :16] = torch.linalg.pinv(questions.double()).T
-        utility.telemetry_weight[0, 2] = -9.0
-    options = {"write": silent(), "rounds": 1}
+        broker.weight[0, 1:, 0, :16] = torch.linalg.pinv(questions.double()).T
     seats = {"min_proposers": 1, "max_proposers": 1}
-    rnn, _ = scripted.build(4, broker=Broker(**seats, utility=utility), **options)
+    rnn, _ = scripted.build(4, broker=Broker(**seats, learned=broker), write=silent(), rounds=1)
     seated = [transcript.rounds[0].proposers for transcript in rnn(TASKS).transcripts]
     assert seated == [[name] for name in scripted.NAMES[1:4]]
-    telemetry = telemetry_of(scripted, clock)
-    telemetry.failure(scripted.NAMES[2])
-    clock.now += 300
-    rnn, _ = scripted.build(4, broker=Broker(**seats, utility=utility, telemetry=telemetry), **options)
-    seated = [transcript.rounds[0].proposers for transcript in rnn(TASKS).transcripts]
-    assert seated == [[scripted.NAMES[1]], [scripted.NAMES[0]], [scripted.NAMES[3]]]
 
 
-def test_the_state_reaches_the_utilities(scripted):
-    """One agent is worth more once memory holds what is said first, another once it holds what is said later."""
-    first, later = HashedEncoder(16).embed(["seventy-one", "blue"])
-    utility = Utility(4, 2, 16)
+def test_what_was_heard_reaches_the_utilities(scripted):
+    """Whoever was asked is worth less in the next round."""
+    broker = learned(scripted, rounds=3)
     with torch.no_grad():
-        utility.weight[3, 0, 16:] = first
-        utility.weight[2, 0, 16:] = 9 * (later - (later @ first) * first)
-
-    def write(request):
-        return "blue" if scripted.fenced(request.messages[-1].content) else "seventy-one"
-
-    broker = Broker(max_proposers=2, utility=utility)
-    (transcript,) = scripted.build(4, write=write, broker=broker)[0](ONE).transcripts
+        broker.weight[1:, range(4), 0, range(16, 20)] = -0.5
+    rnn, _ = scripted.build(4, write=silent(), broker=Broker(max_proposers=2, learned=broker))
+    (transcript,) = rnn(ONE).transcripts
     zebulon, quillfeather, oberon, mirabel = scripted.NAMES[:4]
-    assert [record.proposers for record in transcript.rounds] == [
-        [zebulon, quillfeather],
-        [zebulon, mirabel],
-        [oberon, mirabel],
-    ]
+    first, second = [zebulon, quillfeather], [oberon, mirabel]
+    assert [record.proposers for record in transcript.rounds] == [first, second, first]
 
 
 def test_questions_are_embedded_once_a_run_for_the_broker(scripted, monkeypatch):
@@ -230,7 +219,7 @@ def test_questions_are_embedded_once_a_run_for_the_broker(scripted, monkeypatch)
     embed = HashedEncoder.embed
     monkeypatch.setattr(HashedEncoder, "embed", lambda self, texts: embedded.extend(texts) or embed(self, texts))
     counts = []
-    for broker in (Broker(), Broker(utility=Utility(4, 2, 16))):
+    for broker in (Broker(), Broker(learned=learned(scripted))):
         scripted.build(4, broker=broker)[0](TASKS)
         counts.append(sum(text == TASKS[0].question for text in embedded))
         embedded.clear()
@@ -239,13 +228,13 @@ def test_questions_are_embedded_once_a_run_for_the_broker(scripted, monkeypatch)
 
 def test_team_embeds_and_looks_at_the_bench_where_nobody_did(scripted, clock):
     """Called by itself, the broker gives the team that a run would seat."""
-    utility, telemetry = Utility(4, 2, 16), telemetry_of(scripted, clock)
+    worth, telemetry = learned(scripted), telemetry_of(scripted, clock)
     torch.manual_seed(3)
-    torch.nn.init.normal_(utility.weight, std=3.0)
+    torch.nn.init.normal_(worth.weight, std=3.0)
     telemetry.failure(scripted.NAMES[1])
-    broker = Broker(max_proposers=2, max_judges=2, utility=utility, telemetry=telemetry)
+    broker = Broker(max_proposers=2, max_judges=2, learned=worth, telemetry=telemetry)
     rnn, _ = scripted.build(4, write=silent(), broker=broker, rounds=1)
-    found = [broker.team(task, rnn.cell, Usage()) for task in TASKS]
+    found = [broker.team(task, rnn.cell) for task in TASKS]
     for team, transcript in zip(found, rnn(TASKS).transcripts, strict=True):
         names = [[scripted.NAMES[a] for a in role] for role in (team.proposers, team.voters)]
         assert teams(transcript) == [tuple(names)]
@@ -255,19 +244,19 @@ def test_team_embeds_and_looks_at_the_bench_where_nobody_did(scripted, clock):
 @settings(max_examples=2)
 @given(st.integers(0, 2**32), st.integers(1, 9))
 def test_fresh_parts_change_nothing_while_nobody_fails(scripted, seed, max_batch):
-    """Nor does a trained utility depend on how tasks are batched."""
+    """Nor does a trained broker depend on how tasks are batched."""
     options = {"write": silent(), "seed": seed}
     without = scripted.build(4, broker=Broker(max_proposers=3), **options)[0](TASKS).transcripts
-    assert not {"utility", "telemetry"} & set(without[0].settings)
-    broker = Broker(max_proposers=3, utility=Utility(4, 2, 16), telemetry=Telemetry(scripted.NAMES[:4]))
+    assert not {"broker", "telemetry"} & set(without[0].settings)
+    broker = Broker(max_proposers=3, learned=learned(scripted), telemetry=Telemetry(scripted.NAMES[:4]))
     fresh = scripted.build(4, broker=broker, **options)[0](TASKS).transcripts
-    assert {"utility", "telemetry"} <= set(fresh[0].settings)
+    assert {"broker", "telemetry"} <= set(fresh[0].settings)
     assert [plain(t) for t in fresh] == [plain(t) for t in without]
 
-    utility = Utility(4, 2, 16).double()
+    worth = learned(scripted)
     torch.manual_seed(seed)
-    torch.nn.init.normal_(utility.weight)
-    broker = Broker(max_proposers=3, utility=utility)
+    torch.nn.init.normal_(worth.weight)
+    broker = Broker(max_proposers=3, learned=worth)
     together = scripted.build(4, broker=broker, **options)[0](TASKS).transcripts
     alone = [scripted.build(4, broker=broker, max_batch=max_batch, **options)[0]([t]).transcripts[0] for t in TASKS]
     assert list(together) == alone
@@ -288,14 +277,14 @@ def test_same_telemetry_at_the_start_same_transcripts(scripted, clock):
 @settings(max_examples=10)
 @given(st.floats(0.3, 4), st.integers(0, 2**32))
 def test_budgets_are_kept_with_utilities_and_benches(scripted, share, seed):
-    utility = Utility(4, 2, 16)
+    worth = learned(scripted, rounds=4)
     torch.manual_seed(seed)
-    torch.nn.init.normal_(utility.weight, std=3.0)
+    torch.nn.init.normal_(worth.weight, std=3.0)
     options = {"prices": (3.0, 7.0), "max_new_tokens": 20, "seed": seed, "rounds": 4}
     bare, _ = scripted.build(4, **options)
     money, tokens, _ = round_costs(ONE[0], bare.cell, proposers=4).sum((0, 1)).tolist()
     budget = Budget(money=share * money, tokens=share * tokens)
-    broker = Broker(budget, utility=utility, telemetry=Telemetry(scripted.NAMES[:4]))
+    broker = Broker(budget, learned=worth, telemetry=Telemetry(scripted.NAMES[:4]))
     rnn, _ = scripted.build(4, broker=broker, **options)
     try:
         (transcript,) = rnn(ONE).transcripts
@@ -307,42 +296,18 @@ def test_budgets_are_kept_with_utilities_and_benches(scripted, share, seed):
     assert all(min(map(len, team)) >= 2 for team in teams(transcript))
 
 
-@pytest.mark.parametrize(
-    ("parts", "expected", "got"),
-    [
-        (
-            {"utility": Utility(4, 2, 8)},
-            "Utility(agents=3, roles=2, dim=16, features=3)",
-            "Utility(agents=4, roles=2, dim=8, features=3)",
-        ),
-        (
-            {"utility": Utility(3, 2, 16, features=1), "telemetry": Telemetry(["Zebulon", "Quillfeather", "Oberon"])},
-            "Utility(agents=3, roles=2, dim=16, features=3)",
-            "Utility(agents=3, roles=2, dim=16, features=1)",
-        ),
-        (
-            {"telemetry": Telemetry(["Oberon", "Zebulon"])},
-            "telemetry of ('Zebulon', 'Quillfeather', 'Oberon')",
-            "one of ('Oberon', 'Zebulon')",
-        ),
-    ],
-)
-def test_parts_of_another_team_are_refused(scripted, parts, expected, got):
-    line = f"broker: expected {expected}, got {got}: build it so"
+def test_telemetry_of_another_team_is_refused(scripted):
+    expected = "telemetry of ('Zebulon', 'Quillfeather', 'Oberon')"
+    line = f"broker: expected {expected}, got one of ('Oberon', 'Zebulon'): build it so"
     with pytest.raises(ValueError, match=f"^{re.escape(line)}$"):
-        scripted.build(3, broker=Broker(**parts))
-
-
-def test_a_utility_without_telemetry_needs_no_features(scripted):
-    rnn, _ = scripted.build(3, write=silent(), broker=Broker(utility=Utility(3, 2, 16, features=0)), rounds=1)
-    assert len(rnn(ONE).transcripts[0].rounds[0].proposers) == 3
+        scripted.build(3, broker=Broker(telemetry=Telemetry(["Oberon", "Zebulon"])))
 
 
 def test_a_utility_that_is_no_number_is_refused_and_a_file_needs_telemetry(scripted, tmp_path):
-    utility = Utility(4, 2, 16)
+    worth = learned(scripted)
     with torch.no_grad():
-        utility.bias[0] = math.nan
+        worth.bias[0] = math.nan
     with pytest.raises(ValueError, match=r"^broker: expected finite utilities, got nan or inf"):
-        scripted.build(4, broker=Broker(utility=utility))[0](ONE)
+        scripted.build(4, broker=Broker(learned=worth))[0](ONE)
     with pytest.raises(ValueError, match=r"^broker: expected telemetry to save in .*, got none: pass telemetry too$"):
         Broker(telemetry_file=tmp_path / "telemetry.json")

@@ -11,7 +11,8 @@ import torch
 from nsed_torch.benchmarks import RecordedAnswers, load_recorded, split
 from nsed_torch.experiments.broker import BrokerSettings, priced_pool, tune_broker
 from nsed_torch.nn import ConsensusCell, LearnedBroker
-from nsed_torch.training.partial import Pool
+from nsed_torch.records import read_traces
+from nsed_torch.training.partial import Pool, replay
 
 
 def folder(root: Path, parameters: bool = True) -> RecordedAnswers:
@@ -25,7 +26,12 @@ def folder(root: Path, parameters: bool = True) -> RecordedAnswers:
     for agent, chance in (("small", 0.6), ("middle", 0.7), ("large", 0.8)):
         right = (torch.rand(60, generator=draw) < chance).tolist()
         rows = [
-            {"id": n, "output": "x" * 40, "answer": "1" if r else str(2 + i % 3), "correct": r}
+            {
+                "id": n,
+                "output": f"{agent} thinks that the answer is {1 if r else 2 + i % 3}",
+                "answer": "1" if r else str(2 + i % 3),
+                "correct": r,
+            }
             for i, (n, r) in enumerate(zip(names, right, strict=True))
         ]
         (root / "answers" / f"{agent}.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -67,6 +73,33 @@ def test_what_is_used_may_learn_from_all_tasks(tmp_path: Path) -> None:
         tune_broker(Pool.of(recorded), tmp_path / name, [split(ids)], dim=8, settings=settings, refit=refit)
     files = [tmp_path / name / "broker/0.50.safetensors" for name in ("first", "whole")]
     assert files[0].read_bytes() != files[1].read_bytes()
+
+
+def test_the_saved_broker_decides_live_as_on_the_recorded_answers(nsed: Any) -> None:
+    """From recorded answers to a broker of the command line, which asks the same agents of the same team."""
+    recorded = folder(nsed.folder / "data")
+    quick = "data_dir=data", "encoder=hashed", "training.epochs=1", "seeds=1", "output_dir=out"
+    told = nsed.ok("tune", *quick, "cost_curve=true", "budgeting.budgets=[0.4]", "budgeting.steps=20")
+    out = nsed.folder / "out/broker"
+    assert f"broker=learned broker.learned={out}/SHARE.safetensors cell={out}/cell rounds=8\n" in told
+    broker = LearnedBroker.from_pretrained(nsed.folder / "out/broker/0.40.safetensors")
+    agents = ", ".join(f"{name}: {{backbone: recorded}}" for name in broker.agents)
+    nsed.ok(
+        "evaluate", "benchmark=recorded", "data_dir=data", "ensemble=recorded", f"+ensemble.agents={{{agents}}}",
+        "encoder=hashed", "broker=learned", "broker.learned=out/broker/0.40.safetensors", "cell=out/broker/cell",
+        "rounds=3", "methods=[deliberation]", "output_dir=live",
+    )  # fmt: skip
+    everybody = Pool.of(recorded)
+    pool = everybody.select(agents=[everybody.agents.index(name) for name in broker.agents])
+    cell = ConsensusCell.from_pretrained(nsed.folder / "out/broker/cell", agents=broker.agents)
+    outcome = replay(broker, cell, pool)
+    assert 1 < float(outcome.asked.sum(1).double().mean()) < 3
+    traces = {trace.transcript.task.id: trace for trace in read_traces(nsed.folder / "live")}
+    for i, task in enumerate(recorded.tasks):
+        last, grades = traces[task.id].transcript.rounds[-1], traces[task.id].grades[-1]
+        assert set(last.proposers) == {broker.agents[a] for a in outcome.asked[i].nonzero()[:, 0].tolist()}
+        assert grades[last.winner or 0] == bool(outcome.right[i])
+        assert traces[task.id].transcript.stop_reason in {"broker", "rounds"}
 
 
 def test_unknown_parameters_are_named(tmp_path: Path) -> None:

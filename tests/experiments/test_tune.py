@@ -243,6 +243,6 @@ def test_several_folders_of_traces_are_one(nsed, data):
     out = nsed.ok("tune", "data_dir=[some,more]", "output_dir=out", "seeds=2", "training.epochs=2")
     assert "40 tasks, 3 agents" in out
     line = nsed.fault("tune", f"data_dir=[some,{data}]")
-    assert line == f"{data}: expected traces in each of several folders, got no traces.jsonl: pass one data_dir"
+    assert line == f"{data}: expected traces in each of several folders, got no traces.jsonl: pass one kind"
     assert "expected every task in one record" in nsed.fault("tune", "data_dir=[some,some]")
     assert "judges=true, got 2: pass one" in nsed.fault("tune", "data_dir=[some,more]", "judges=true")

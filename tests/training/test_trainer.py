@@ -159,7 +159,7 @@ def test_winners_where_nobody_answered_are_wrong(guesses):
 
 @pytest.mark.parametrize("pulls", [[], [-1.0], [1e-3, math.inf], [math.nan]])
 def test_bad_pulls(pulls):
-    with pytest.raises(ValueError, match=r"training pulls: expected values of at least 0, got \["):
+    with pytest.raises(ValueError, match=r"training pulls: expected a list of values of at least 0, got \["):
         Schedule(pulls=pulls)
 
 
