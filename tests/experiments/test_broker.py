@@ -85,7 +85,8 @@ def test_the_saved_broker_decides_live_as_on_the_recorded_answers(nsed: Any) -> 
     broker = LearnedBroker.from_pretrained(nsed.folder / "out/broker/0.40.safetensors")
     agents = ", ".join(f"{name}: {{backbone: recorded}}" for name in broker.agents)
     nsed.ok(
-        "evaluate", "benchmark=recorded", "data_dir=data", "ensemble=recorded", f"+ensemble.agents={{{agents}}}",
+        "evaluate", "benchmark=recorded", "data_dir=data", "ensemble=recorded",
+        "ensemble.engines.recorded.data_dir=data", f"+ensemble.agents={{{agents}}}",
         "encoder=hashed", "broker=learned", "broker.learned=out/broker/0.40.safetensors", "cell=out/broker/cell",
         "rounds=3", "methods=[deliberation]", "output_dir=live",
     )  # fmt: skip
