@@ -176,11 +176,11 @@ def training_line(repeats: int, dim: int) -> Measurement:
 
 
 def tuning_line(repeats: int) -> Measurement:
-    """Cells tuned in five folds, each with its choice of a pull, against a logistic vote of one weight an agent."""
+    """Cells tuned in five folds, against a logistic vote of one weight an agent."""
     episodes = answered_alike(*ANSWERED)
     folds = [split(episodes.ids, (0.6, 0.2, 0.2), turn=fold / 5) for fold in range(5)]
     optimizer = partial(torch.optim.LBFGS, max_iter=5, history_size=20, line_search_fn="strong_wolfe")
-    schedule = Schedule(pulls=(0.001, 0.003, 0.01, 0.03), frozen=("trust.weight",))
+    schedule = Schedule(frozen=("trust.weight",))
 
     def tuned() -> None:
         for fold in folds:
@@ -198,7 +198,7 @@ def tuning_line(repeats: int) -> Measurement:
     tasks, agents = ANSWERED
     (line,) = compare(
         f"tune, {tasks} tasks x {agents} agents x 5 folds",
-        ours=("cells, pulls chosen", tuned),
+        ours=("cells", tuned),
         others=[("a logistic vote", plainly)],
         repeats=repeats,
         facts={"peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024},

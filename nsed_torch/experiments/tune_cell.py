@@ -90,7 +90,11 @@ def tune_seed(
     result = {
         "seed": seed,
         "settings": settings,
-        "fit": {"pull": fit.pull, "chosen": fit.chosen._asdict(), "last": fit.last._asdict()},
+        "fit": {
+            "firmness": fit.firmness,
+            "chosen": fit.chosen and fit.chosen._asdict(),
+            "last": fit.last._asdict(),
+        },
         "best_single": name,
         "parameters": {k: v.tolist() for k, v in cell.state_dict().items() if v.numel() <= 64},
         **extra,

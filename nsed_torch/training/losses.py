@@ -43,13 +43,28 @@ def consensus_loss(
     return (counted * share).sum() / counted.sum().clamp(min=torch.finfo(support.dtype).tiny)
 
 
-def distance_from_start(cell: nn.Module, start: Mapping[str, Tensor]) -> Float[Tensor, ""]:
+READERS = ("trust.weight", "trust.right", "reading.")
+"""Beginnings of the names of parameters that read a question, a state or a text: many for the tasks there are."""
+
+
+def reads(name: str) -> bool:
+    """Whether the parameter of this name reads what changes from task to task."""
+    return name.startswith(READERS)
+
+
+def distance_from_start(cell: nn.Module, start: Mapping[str, Tensor], firmness: float = 1.0) -> Float[Tensor, ""]:
     """Sum of squared differences of a module's trained parameters from where they started. Ours.
 
     A fresh cell is the published protocol, so this pulls towards the protocol where weight decay pulls towards zero.
+
+    Args:
+        cell: whose trained parameters count.
+        start: all of its parameters as they were.
+        firmness: how many times parameters count that read.
     """
     named = [(name, p) for name, p in cell.named_parameters() if p.requires_grad]
-    return torch.stack([(p - start[name].to(p)).square().sum() for name, p in named]).sum()
+    squares = [(firmness if reads(name) else 1.0) * (p - start[name].to(p)).square().sum() for name, p in named]
+    return torch.stack(squares).sum()
 
 
 def _logsumexp(x: Tensor, mask: Tensor) -> Tensor:

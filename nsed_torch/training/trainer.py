@@ -18,7 +18,7 @@ from nsed_torch.nn import ConsensusCell, ConsensusOutput, Election, gradient_pro
 from nsed_torch.nn.election import Prepared
 from nsed_torch.records.files import write_bytes
 from nsed_torch.training.logs import Log
-from nsed_torch.training.losses import consensus_loss, distance_from_start
+from nsed_torch.training.losses import consensus_loss, distance_from_start, reads
 
 MakeOptimizer = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 MakeScheduler = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
@@ -34,7 +34,9 @@ class Schedule:
             on and keeps the last.
         tolerance: change of the objective from one epoch to the next below which training has converged.
         batch_size: tasks of one step; None takes all at once.
-        pulls: weights of the squared distance from the published protocol; of several, validation tasks choose one.
+        pull: weight of the squared distance from the published protocol.
+        firmness: how many times as strongly parameters are pulled that read a question, a state or a text; of several,
+            validation tasks choose one.
         every_round: whether every round's consensus counts, or each task's last.
         frozen: names of parameters, or their beginnings, that stay as they are.
         probe: epochs between two looks at how gradients spread over rounds and parts.
@@ -48,7 +50,8 @@ class Schedule:
     patience: int | None = None
     tolerance: float = 1e-6
     batch_size: int | None = None
-    pulls: Sequence[float] = (1e-3,)
+    pull: float = 1e-3
+    firmness: Sequence[float] = (1.0,)
     every_round: bool = False
     frozen: Sequence[str] = ()
     probe: int = 10
@@ -59,11 +62,12 @@ class Schedule:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise ValueError(f"training {name}: expected a whole number of at least 1, got {value}")
-        pulls: Any = self.pulls  # from a config it may be anything
-        if not isinstance(pulls, Iterable) or not pulls or not all(0 <= pull < math.inf for pull in pulls):
-            raise ValueError(f"training pulls: expected a list of values of at least 0, got {self.pulls}")
-        if not 0 <= self.tolerance < math.inf:
-            raise ValueError(f"training tolerance: expected a value of at least 0, got {self.tolerance}")
+        listed: Any = self.firmness  # from a config it may be anything
+        if not isinstance(listed, Iterable) or not listed or not all(0 <= value < math.inf for value in listed):
+            raise ValueError(f"training firmness: expected a list of values of at least 0, got {self.firmness}")
+        for name in ("pull", "tolerance"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"training {name}: expected a value of at least 0, got {getattr(self, name)}")
 
 
 class Fit(NamedTuple):
@@ -206,7 +210,7 @@ class CellTrainer:
         optimizer: from parameters to a torch optimizer.
         scheduler: from the optimizer to a torch scheduler, stepped every epoch; None keeps the rate.
         schedule: how long and how.
-        pull: weight of the squared distance from the published protocol; the schedule's first if None.
+        firmness: out of the schedule's; the first if None.
         epochs: at most, in place of the schedule's.
         seed: of the order of tasks.
         logs: hear of every epoch.
@@ -225,7 +229,7 @@ class CellTrainer:
         optimizer: MakeOptimizer,
         scheduler: MakeScheduler | None = None,
         schedule: Schedule | None = None,
-        pull: float | None = None,
+        firmness: float | None = None,
         epochs: int | None = None,
         seed: int = 0,
         logs: Sequence[Log] = (),
@@ -233,7 +237,7 @@ class CellTrainer:
     ) -> None:
         self.cell, self.train, self.validation = cell, train, validation
         self.schedule = schedule or Schedule()
-        self.pull = self.schedule.pulls[0] if pull is None else pull
+        self.firmness = self.schedule.firmness[0] if firmness is None else firmness
         self.epochs = self.schedule.epochs if epochs is None else epochs
         for name, parameter in cell.named_parameters():
             parameter.requires_grad_(not any(name.startswith(frozen) for frozen in self.schedule.frozen))
@@ -320,7 +324,7 @@ class CellTrainer:
             def closure(batch: Episodes = batch, losses: list[float] = losses) -> float:
                 self.optimizer.zero_grad()
                 loss = self._loss(batch)
-                whole = loss + self.pull * distance_from_start(self.cell, self._start)
+                whole = loss + self.schedule.pull * distance_from_start(self.cell, self._start, self.firmness)
                 whole.backward()
                 losses.append(loss.item())
                 return whole.item()
@@ -399,7 +403,7 @@ class CellTrainer:
             "trained": [name for name, p in self.cell.named_parameters() if p.requires_grad],
             "tasks": [list(self.train.ids), None if self.validation is None else list(self.validation.ids)],
             "optimizer": str(type(self.optimizer)),
-            "schedule": [schedule.batch_size, self.pull, schedule.every_round, schedule.patience],
+            "schedule": [schedule.batch_size, schedule.pull, self.firmness, schedule.every_round, schedule.patience],
         }
 
 
@@ -408,18 +412,20 @@ class Refit:
     """How a cell came to be: what validation tasks chose, and the last fit.
 
     Args:
-        pull: that was chosen.
-        chosen: the fit on the training tasks that it was chosen by.
-        last: the fit on training and validation tasks together.
+        firmness: that was chosen; None where no parameter reads, so that there was nothing to choose.
+        chosen: the fit on the training tasks that it was chosen by; None likewise.
+        last: the fit that made the cell.
     """
 
-    pull: float
-    chosen: Fit
+    firmness: float | None
+    chosen: Fit | None
     last: Fit
 
     def __str__(self) -> str:
         """One line for the terminal."""
-        return f"pull {self.pull:g} chosen (validation {self.chosen}); on all of them {self.last}"
+        if self.chosen is None:
+            return str(self.last)
+        return f"firmness {self.firmness:g} chosen (validation {self.chosen}); in the end {self.last}"
 
 
 def fit_cell(
@@ -436,11 +442,12 @@ def fit_cell(
     resume: bool = False,
     refit: bool = True,
 ) -> Refit:
-    """Choose how strongly a cell is held to its start on validation tasks, then train on those, too.
+    """Choose how firmly what reads is held to its start on validation tasks, then train on those, too.
 
-    A `CellTrainer` fits a copy with each of the schedule's pulls; the one of least validation loss is taken, the
-    strongest of equals. The cell is then fitted to training and validation tasks together in the same way: to
-    convergence, or with patience for as many epochs as were best.
+    A `CellTrainer` fits a copy with each of the schedule's values; the one of least validation loss is taken, the
+    firmest of equals. The cell is then fitted to training and validation tasks together in the same way: to
+    convergence, or with patience for as many epochs as were best. Where no parameter reads and there is no patience,
+    validation tasks have nothing to choose.
 
     Args:
         cell: trained in place.
@@ -450,7 +457,7 @@ def fit_cell(
         scheduler: likewise.
         schedule: likewise.
         seed: likewise.
-        folder: for checkpoints, with a folder inside for every pull; None writes none.
+        folder: for checkpoints, with a folder inside for every choice; None writes none.
         logs: from one of these folders to what hears of its fit.
         resume: go on from checkpoints that are there.
         refit: whether to learn from the validation tasks too in the end; otherwise the cell stays what they chose.
@@ -458,7 +465,12 @@ def fit_cell(
     schedule = schedule or Schedule()
 
     def fitted(
-        copied: ConsensusCell, data: Episodes, chooser: Episodes | None, pull: float, where: Path | None, epochs: int
+        copied: ConsensusCell,
+        data: Episodes,
+        chooser: Episodes | None,
+        firmness: float,
+        where: Path | None,
+        epochs: int,
     ) -> Fit:
         trainer = CellTrainer(
             copied,
@@ -467,7 +479,7 @@ def fit_cell(
             optimizer=optimizer,
             scheduler=scheduler,
             schedule=schedule,
-            pull=pull,
+            firmness=firmness,
             epochs=epochs,
             seed=seed,
             logs=logs(where) if where else (),
@@ -475,17 +487,22 @@ def fit_cell(
         )
         return trainer.fit(resume=resume)
 
+    trained = [name for name, _ in cell.named_parameters() if not name.startswith(tuple(schedule.frozen))]
+    reading = any(map(reads, trained))
+    if not reading and schedule.patience is None:
+        data = joined([train, validation]) if refit else train
+        return Refit(None, None, fitted(cell, data, None, schedule.firmness[0], folder, schedule.epochs))
     fits, cells = {}, {}
-    for pull in sorted(schedule.pulls, reverse=True):
-        where = folder / f"pull_{pull:g}" if folder else None
-        cells[pull] = copy.deepcopy(cell)
-        fits[pull] = fitted(cells[pull], train, validation, pull, where, schedule.epochs)
-    pull = min(fits, key=lambda one: fits[one].loss)
-    chosen = fits[pull]
+    for firmness in sorted(schedule.firmness if reading else schedule.firmness[:1], reverse=True):
+        where = folder / f"firmness_{firmness:g}" if folder else None
+        cells[firmness] = copy.deepcopy(cell)
+        fits[firmness] = fitted(cells[firmness], train, validation, firmness, where, schedule.epochs)
+    best = min(fits, key=lambda one: fits[one].loss)
+    chosen = fits[best]
     if not refit:
-        cell.load_state_dict(cells[pull].state_dict())
-        return Refit(pull, chosen, chosen)
+        cell.load_state_dict(cells[best].state_dict())
+        return Refit(best, chosen, chosen)
     epochs = schedule.epochs if schedule.patience is None else chosen.best_epoch
-    last = fitted(cell, joined([train, validation]), None, pull, folder, epochs)
+    last = fitted(cell, joined([train, validation]), None, best, folder, epochs)
     # Ending where validation tasks said so is what was wanted, not a cap.
-    return Refit(pull, chosen, last if schedule.patience is None else last._replace(stopped="validation"))
+    return Refit(best, chosen, last if schedule.patience is None else last._replace(stopped="validation"))

@@ -8,7 +8,7 @@ import pytest
 from nsed_torch.nn import ConformalSets, ConsensusCell
 from nsed_torch.records import read_json
 
-QUICK = ["seeds=2", "training.epochs=8", "training.pulls=[0.01]"]
+QUICK = ["seeds=2", "training.epochs=8", "training.firmness=[10.0]"]
 
 
 def write(folder, tasks, seed, agents=("ant", "bee", "cat")):

@@ -59,7 +59,7 @@ def test_the_best_epoch_is_kept_and_patience_ends_training(guesses):
 def test_pull_keeps_near_the_protocol(guesses):
     far, near = (ConsensusCell(8, 4) for _ in range(2))
     for cell, pull in ((far, 0.0), (near, 1.0)):
-        trainer(guesses, cell, schedule=Schedule(epochs=25, pulls=[pull])).fit()
+        trainer(guesses, cell, schedule=Schedule(epochs=25, pull=pull)).fit()
     assert 0 < near.trust.bias.norm() < 0.5 * far.trust.bias.norm()
 
 
@@ -157,10 +157,10 @@ def test_winners_where_nobody_answered_are_wrong(guesses):
     assert unroll(ConsensusCell(8, 4), episodes).winner[0, 0] == -1
 
 
-@pytest.mark.parametrize("pulls", [[], [-1.0], [1e-3, math.inf], [math.nan]])
-def test_bad_pulls(pulls):
-    with pytest.raises(ValueError, match=r"training pulls: expected a list of values of at least 0, got \["):
-        Schedule(pulls=pulls)
+@pytest.mark.parametrize("firmness", [[], [-1.0], [1e-3, math.inf], [math.nan], 3.0])
+def test_bad_firmness(firmness):
+    with pytest.raises(ValueError, match=r"training firmness: expected a list of values of at least 0, got "):
+        Schedule(firmness=firmness)
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
