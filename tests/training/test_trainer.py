@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -167,7 +168,7 @@ def test_bad_firmness(firmness):
 def test_convergence_is_reported_and_is_a_minimum(guesses, rounds):
     cell = ConsensusCell(8, 4).double()
     episodes = in_double(guesses(60, rounds))
-    made = CellTrainer(cell, episodes, optimizer=LBFGS, schedule=Schedule(epochs=200, tolerance=1e-10), pull=1e-2)
+    made = CellTrainer(cell, episodes, optimizer=LBFGS, schedule=Schedule(epochs=200, tolerance=1e-10, pull=1e-2))
     fit = made.fit()
     assert fit.stopped == "converged"
     assert fit.best_epoch == fit.epochs < 200
@@ -204,7 +205,7 @@ def test_a_quasi_newton_optimizer_finds_what_adam_finds(guesses):
     for name, optimizer, epochs in (("lbfgs", LBFGS, 60), ("adam", ADAM, 400)):
         cell = ConsensusCell(8, 4).double()
         schedule = Schedule(epochs=epochs, tolerance=1e-9, frozen=["trust.weight"])
-        made = CellTrainer(cell, in_double(guesses(60)), optimizer=optimizer, schedule=schedule, pull=1e-2)
+        made = CellTrainer(cell, in_double(guesses(60)), optimizer=optimizer, schedule=replace(schedule, pull=1e-2))
         found[name] = made.fit().loss, cell.trust.bias.tolist()
     assert found["lbfgs"][0] == pytest.approx(found["adam"][0], abs=1e-3)
     assert found["lbfgs"][1] == pytest.approx(found["adam"][1], abs=0.03)
@@ -227,7 +228,7 @@ def test_whoever_is_always_wrong_is_trusted_below_zero():
     train, test = (liars(seed=seed) for seed in (0, 1))
     cell = ConsensusCell(4, 3).double()
     before = winners_correct(cell, test).double().mean()
-    schedule = Schedule(frozen=["trust.weight"], pulls=[1e-3])
+    schedule = Schedule(frozen=["trust.weight"])
     fit = CellTrainer(cell, train, optimizer=LBFGS, schedule=schedule).fit()
     assert fit.stopped == "converged"
     trust = elect(cell, test).trust[0]
@@ -240,9 +241,9 @@ def test_whoever_is_always_wrong_is_trusted_below_zero():
     assert after > winners_correct(cell, test).double().mean()
 
 
-def test_validation_tasks_choose_the_pull_and_the_last_fit_learns_from_them_too(guesses, tmp_path):
+def test_validation_tasks_choose_the_firmness_and_the_last_fit_learns_from_them_too(guesses, tmp_path):
     train, validation = guesses(60), renamed(guesses(20, seed=1))
-    schedule = Schedule(epochs=60, pulls=[1e-3, 10.0, 1e-1], frozen=["trust.weight"])
+    schedule = Schedule(epochs=60, pull=1e-2, firmness=[1.0, 1e4, 100.0])
     seen = []
 
     def logs(folder):
@@ -251,34 +252,52 @@ def test_validation_tasks_choose_the_pull_and_the_last_fit_learns_from_them_too(
 
     cell = ConsensusCell(8, 4)
     found = fit_cell(cell, train, validation, optimizer=LBFGS, schedule=schedule, folder=tmp_path, logs=logs)
-    assert [folder.name for folder in seen] == ["pull_10", "pull_0.1", "pull_0.001", tmp_path.name]
+    assert [folder.name for folder in seen] == ["firmness_10000", "firmness_100", "firmness_1", tmp_path.name]
     fits = {}
-    for pull in schedule.pulls:
+    for firmness in schedule.firmness:
         copied = ConsensusCell(8, 4)
-        fits[pull] = CellTrainer(copied, train, validation, optimizer=LBFGS, schedule=schedule, pull=pull).fit()
-    assert found.pull == min(fits, key=lambda pull: fits[pull].loss) != 10.0
-    assert found.chosen == fits[found.pull]
-    # By hand: both together, for as long as validation tasks said.
+        trainer = CellTrainer(copied, train, validation, optimizer=LBFGS, schedule=schedule, firmness=firmness)
+        fits[firmness] = trainer.fit()
+    assert found.firmness == min(fits, key=lambda firmness: fits[firmness].loss)
+    assert found.chosen == fits[found.firmness]
+    # By hand: both together.
     both, again = joined([train, validation]), ConsensusCell(8, 4)
-    epochs = found.chosen.best_epoch if found.chosen.stopped == "patience" else 60
-    last = CellTrainer(again, both, optimizer=LBFGS, schedule=schedule, pull=found.pull, epochs=epochs).fit()
-    assert found.last[:3] == last[:3]
-    assert found.last.stopped == ("validation" if found.chosen.stopped == "patience" else last.stopped)
+    last = CellTrainer(again, both, optimizer=LBFGS, schedule=schedule, firmness=found.firmness).fit()
+    assert found.last == last
     for mine, other in zip(cell.state_dict().values(), again.state_dict().values(), strict=True):
         assert torch.equal(mine, other)
     assert cell.trust.bias.argmax() == 2
-    lines = (tmp_path / f"pull_{found.pull:g}/log.jsonl").read_text().splitlines()
+    lines = (tmp_path / f"firmness_{found.firmness:g}/log.jsonl").read_text().splitlines()
     assert len(lines) == found.chosen.epochs
     assert len((tmp_path / "log.jsonl").read_text().splitlines()) == found.last.epochs
 
 
-def test_of_equal_pulls_the_strongest_is_taken_and_no_better_validation_means_no_training(guesses):
+def test_where_nothing_reads_there_is_nothing_to_choose(guesses):
+    train, validation = guesses(60), renamed(guesses(20, seed=1))
+    schedule = Schedule(frozen=["trust.weight"], firmness=[1.0, 10.0])
+    cell, again = ConsensusCell(8, 4), ConsensusCell(8, 4)
+    found = fit_cell(cell, train, validation, optimizer=LBFGS, schedule=schedule)
+    assert (found.firmness, found.chosen) == (None, None)
+    last = CellTrainer(again, joined([train, validation]), optimizer=LBFGS, schedule=schedule).fit()
+    assert found.last == last
+    assert str(found) == str(last)
+
+
+def test_what_reads_is_held_more_firmly(guesses):
+    far, near = ConsensusCell(8, 4), ConsensusCell(8, 4)
+    for cell, firmness in ((far, 1.0), (near, 100.0)):
+        trainer(guesses, cell, optimizer=LBFGS, schedule=Schedule(pull=1e-2), firmness=firmness).fit()
+    assert near.trust.weight.norm() < far.trust.weight.norm() / 5
+    assert near.trust.bias.norm() > far.trust.bias.norm() / 5
+
+
+def test_of_equals_the_firmest_is_taken_and_no_better_validation_means_no_training(guesses):
     train, validation = guesses(30), renamed(guesses(20, seed=1))
     uphill = partial(torch.optim.SGD, lr=0.1, maximize=True)
     cell = ConsensusCell(8, 4)
-    schedule = Schedule(patience=2, pulls=[0.0, 0.5, 0.1])
+    schedule = Schedule(patience=2, firmness=[0.0, 0.5, 0.1])
     found = fit_cell(cell, train, validation, optimizer=uphill, schedule=schedule)
-    assert found.pull == 0.5
+    assert found.firmness == 0.5
     assert (found.chosen.best_epoch, found.chosen.stopped) == (0, "patience")
     assert (found.last.epochs, found.last.stopped) == (0, "validation")
     assert not cell.trust.bias.any()
@@ -286,11 +305,11 @@ def test_of_equal_pulls_the_strongest_is_taken_and_no_better_validation_means_no
 
 def test_how_a_cell_came_to_be_is_one_line():
     chosen = Fit(12, 2, 0.25, "patience")
-    assert str(Refit(0.001, chosen, Fit(2, 2, 0.5, "validation"))) == (
-        "pull 0.001 chosen (validation 12 epochs, patience, best 2, loss 0.2500); "
-        "on all of them 2 epochs, validation, best 2, loss 0.5000"
+    assert str(Refit(3.0, chosen, Fit(2, 2, 0.5, "validation"))) == (
+        "firmness 3 chosen (validation 12 epochs, patience, best 2, loss 0.2500); "
+        "in the end 2 epochs, validation, best 2, loss 0.5000"
     )
-    assert "on all of them not converged after 9 epochs" in str(Refit(0.1, chosen, Fit(9, 9, 0.5, "epochs")))
+    assert "in the end not converged after 9 epochs" in str(Refit(0.1, chosen, Fit(9, 9, 0.5, "epochs")))
 
 
 @pytest.mark.parametrize("stop", [3, 12])
@@ -317,7 +336,7 @@ def test_a_resumed_choice_equals_a_straight_one(guesses, tmp_path, stop):
 
     def run(folder, resume=False, bomb=False):
         cell = ConsensusCell(8, 4)
-        schedule = Schedule(epochs=8, pulls=[1e-2, 1e-3], checkpoint=2, tolerance=0.0)
+        schedule = Schedule(epochs=8, firmness=[10.0, 1.0], checkpoint=2, tolerance=0.0)
         optimizer = partial(LBFGS, max_iter=1)
         found = fit_cell(
             cell,
@@ -334,8 +353,8 @@ def test_a_resumed_choice_equals_a_straight_one(guesses, tmp_path, stop):
     straight, fit = run(tmp_path / "straight")
     assert {path.parent.name for path in (tmp_path / "straight").rglob("checkpoint.pt")} == {
         "straight",
-        "pull_0.01",
-        "pull_0.001",
+        "firmness_10",
+        "firmness_1",
     }
     with pytest.raises(Interrupted):
         run(tmp_path / "broken", bomb=True)
