@@ -48,7 +48,7 @@ class Schedule:
 
     epochs: int = 100
     patience: int | None = None
-    tolerance: float = 1e-6
+    tolerance: float = 1e-5
     batch_size: int | None = None
     pull: float = 1e-3
     firmness: Sequence[float] = (1.0,)
