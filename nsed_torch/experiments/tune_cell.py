@@ -18,10 +18,11 @@ from nsed_torch.nn import ConformalSets, ConsensusCell, LearnedHalting, Reading
 from nsed_torch.nn.pretrained import CONFORMAL, HALTING
 from nsed_torch.records import read_json, write_json
 from nsed_torch.training.coverage import fit_sets, set_rows
+from nsed_torch.training.decisions import by_author, winners_correct
 from nsed_torch.training.halting import fit_halting, halted
 from nsed_torch.training.logs import FileLog, Log, TensorBoardLog
 from nsed_torch.training.rules import RULES, accuracy, available, decide
-from nsed_torch.training.trainer import Refit, by_author, fit_cell, winners_correct
+from nsed_torch.training.trainer import Refit, fit_cell
 
 OWN = (
     *("output_dir", "resume", "seeds", "refit", "cost_curve", "budgeting", "utility", "teams"),

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from nsed_torch.benchmarks import Episodes
 from nsed_torch.nn import ConformalSets, ConsensusCell
-from nsed_torch.training.trainer import unroll
+from nsed_torch.training.decisions import unroll
 
 
 def fit_sets(

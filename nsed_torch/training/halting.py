@@ -9,7 +9,8 @@ from torch import Tensor
 
 from nsed_torch.benchmarks import Episodes
 from nsed_torch.nn import ConsensusCell, LearnedHalting
-from nsed_torch.training.trainer import MakeOptimizer, unroll
+from nsed_torch.training.decisions import unroll
+from nsed_torch.training.trainer import MakeOptimizer
 
 
 class Course(NamedTuple):

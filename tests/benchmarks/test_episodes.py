@@ -12,7 +12,7 @@ from nsed_torch.agents import HashedEncoder
 from nsed_torch.benchmarks import Equality, RecordedAnswers, agreement, joined, plurality, recorded_episodes
 from nsed_torch.nn import ConsensusCell
 from nsed_torch.records import Task
-from nsed_torch.training.trainer import unroll
+from nsed_torch.training.decisions import unroll
 
 EXACT = Equality(math_verify=False)
 

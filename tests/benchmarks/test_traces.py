@@ -12,7 +12,7 @@ from nsed_torch.benchmarks import AnswerGrader, Equality, GradedTasks, GradersAn
 from nsed_torch.deliberation import Broker, MacroRNN, MacroRNNCell
 from nsed_torch.nn import ConsensusCell, EvidenceHalting
 from nsed_torch.records import ROLES, Task, TraceWriter, read_traces
-from nsed_torch.training.trainer import unroll
+from nsed_torch.training.decisions import unroll
 
 RULE = Equality(math_verify=False)
 TASKS = tuple(Task(f"How much is {i} times 7?", f"q{i}", str(7 * i)) for i in range(7))

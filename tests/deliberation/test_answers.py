@@ -12,7 +12,7 @@ from nsed_torch.agents import HashedEncoder
 from nsed_torch.benchmarks import AnswerGrader, Equality, GradedTasks, GradersAnswers, load_traces
 from nsed_torch.deliberation import MacroRNN, SimilarTexts
 from nsed_torch.records import Task, TraceWriter
-from nsed_torch.training.trainer import unroll
+from nsed_torch.training.decisions import unroll
 
 TASK = Task("How much is 2 + 2?", "sum", "4")
 GRADER = AnswerGrader(Equality(math_verify=False))

@@ -20,7 +20,7 @@ from nsed_torch.benchmarks import (
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
 from nsed_torch.nn import ConsensusCell, LearnedHalting
 from nsed_torch.records import Task, TraceWriter, read_json
-from nsed_torch.training.trainer import unroll
+from nsed_torch.training.decisions import unroll
 
 METHODS = ["oracle", "best_single", "plurality", "consensus_untrained", "consensus_tuned"]
 QUICK = ["seeds=2", "training.epochs=12"]

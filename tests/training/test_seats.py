@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from planted_rounds import planted
 
 from nsed_torch.nn import ConsensusCell, KnapsackBroker
+from nsed_torch.training.decisions import winners_correct
 from nsed_torch.training.seats import LEAST, RecordedSeats
-from nsed_torch.training.trainer import winners_correct
 
 
 def cell(episodes):

@@ -12,19 +12,10 @@ from planted_rounds import planted
 
 from nsed_torch.benchmarks import joined
 from nsed_torch.nn import Calibration, ConsensusCell, ForgetGate
+from nsed_torch.training.decisions import elect, prepare, unroll, winners_correct
 from nsed_torch.training.logs import FileLog
 from nsed_torch.training.losses import consensus_loss, distance_from_start
-from nsed_torch.training.trainer import (
-    CellTrainer,
-    Fit,
-    Refit,
-    Schedule,
-    elect,
-    fit_cell,
-    prepare,
-    unroll,
-    winners_correct,
-)
+from nsed_torch.training.trainer import CellTrainer, Fit, Refit, Schedule, fit_cell
 
 ADAM = partial(torch.optim.Adam, lr=0.05)
 LBFGS = partial(torch.optim.LBFGS, max_iter=5, history_size=20, tolerance_grad=1e-7, line_search_fn="strong_wolfe")
