@@ -96,5 +96,7 @@ def _row(name: str, value: Tensor, start: Tensor) -> str:
     shape = list(value.shape)
     if name == "trust.left":
         return f"| `{name}` | {shape} | starts at random | |"
+    if not value.numel():
+        return f"| `{name}` | {shape} | nothing in it | |"
     change = (value.cpu() - start).double()
     return f"| `{name}` | {shape} | {change.norm():.4g} | {change.abs().max():.4g} |"

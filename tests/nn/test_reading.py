@@ -145,3 +145,9 @@ def test_nothing_to_read():
         Reading(3, [])
     with pytest.raises(ValueError, match="expected different names"):
         Reading(3, ["length", "length"])
+
+
+def test_categories_alone_are_saved_too(tmp_path):
+    cell = ConsensusCell(4, 3, reading=Reading(3, [], ["law"])).double()
+    cell.save_pretrained(tmp_path)
+    assert ConsensusCell.from_pretrained(tmp_path).reading.categories == ("law",)
