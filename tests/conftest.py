@@ -55,7 +55,7 @@ def guesses():
     import torch
 
     from nsed_torch.agents import HashedEncoder
-    from nsed_torch.benchmarks import RecordedAnswers, recorded_episodes
+    from nsed_torch.data import RecordedAnswers, recorded_episodes
     from nsed_torch.records import Task
 
     def make(tasks=60, rounds=1, seed=0):

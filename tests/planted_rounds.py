@@ -2,7 +2,7 @@
 
 import torch
 
-from nsed_torch.benchmarks import Episodes
+from nsed_torch.data import Episodes
 
 
 def planted(tasks=120, agents=3, *, seed=0, knows=1.0, guesses=0.0, judge=1.0, noise=0.05):

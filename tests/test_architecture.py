@@ -21,6 +21,7 @@ FLOORS = {
     "nn": 2,
     "agents": 2,
     "deliberation": 3,
+    "data": 3,
     "benchmarks": 3,
     "training": 4,
     "evaluation": 4,
@@ -29,7 +30,7 @@ FLOORS = {
     "experiments": 5,
     "cli": 6,
 }
-SAME_FLOOR = {("experiments", "config"), ("evaluation", "conductor")}
+SAME_FLOOR = {("experiments", "config"), ("evaluation", "conductor"), ("benchmarks", "data")}
 ROOF = 7  # the package's own __init__ may show anything; nobody imports from it, save its version
 MAX_LINES = 500
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from nsed_torch.benchmarks.recorded import load_recorded
+from nsed_torch.data.recorded import load_recorded
 from nsed_torch.records import Task, read_traces, write_text
 
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nsed_torch.benchmarks.canonical import canonical, unwrapped
 from nsed_torch.benchmarks.final_answer import boxes
+from nsed_torch.data.canonical import canonical, unwrapped
 from nsed_torch.records import Task, Verdict
 
 LETTERS = string.ascii_uppercase

@@ -4,7 +4,7 @@ import itertools
 import re
 from collections.abc import Iterator
 
-from nsed_torch.benchmarks.equality import Equality
+from nsed_torch.data.equality import Equality
 
 _BRACES = re.compile(r"\\boxed\s*\{|\\?[{}]")
 _SAID = re.compile(r"\banswer[*_\s]*(?:\bis\b|:)[*_:\s]*([^\n]+)", re.IGNORECASE)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from nsed_torch.benchmarks.equality import Equality
 from nsed_torch.benchmarks.graders import AnswerGrader, Grader
-from nsed_torch.benchmarks.recorded import SUFFIXES, read_tasks
+from nsed_torch.data.equality import Equality
+from nsed_torch.data.recorded import SUFFIXES, read_tasks
 from nsed_torch.records import Task, Trace, Transcript, Verdict
 
 

@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from nsed_torch.agents import Ensemble, Prompts
-from nsed_torch.benchmarks.equality import Equality
 from nsed_torch.benchmarks.final_answer import final_answer, grade, last_line, marked_answer
+from nsed_torch.data.equality import Equality
 from nsed_torch.records import CallLog, Task, Verdict, call_key
 
 

@@ -1,9 +1,9 @@
 """Benchmarks of mathematics: a question, and a number or formula that answers it."""
 
-from nsed_torch.benchmarks.equality import Equality
 from nsed_torch.benchmarks.graded import GradedTasks
 from nsed_torch.benchmarks.graders import AnswerGrader
 from nsed_torch.benchmarks.sources import Hub, Row, read_rows
+from nsed_torch.data.equality import Equality
 from nsed_torch.records import Task
 
 BOXED = r"Put your final answer in \boxed{}."

@@ -10,7 +10,7 @@ from typing import Any
 
 from nsed_torch.agents import Ensemble, Prompts, RateRequest, RatingScale, call_seed
 from nsed_torch.benchmarks.graded import GradedTasks
-from nsed_torch.benchmarks.jsonl import read_records
+from nsed_torch.data.jsonl import read_records
 from nsed_torch.records import Task, Verdict
 
 MEANINGS = {

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from nsed_torch.benchmarks import Episodes, plurality
+from nsed_torch.data import Episodes, plurality
 
 
 def oracle(episodes: Episodes) -> Bool[Tensor, "batch"]:

@@ -21,8 +21,8 @@ from rich.table import Table
 from nsed_torch.agents import Decoding, Prompts, TransformersEngine
 from nsed_torch.agents.weights import resolve
 from nsed_torch.agents.wheels import DownloadError
-from nsed_torch.benchmarks import Episodes, agreement, split
 from nsed_torch.config import conf_dir, instantiate, register
+from nsed_torch.data import Episodes, agreement, split
 from nsed_torch.evaluation.measurement import Measurement, compare, hardware
 from nsed_torch.evaluation.speed import phases
 from nsed_torch.evaluation.speed.conduct import conduct_lines

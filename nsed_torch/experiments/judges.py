@@ -11,8 +11,8 @@ from rich.table import Table
 from torch import Tensor
 
 from nsed_torch.agents import Ensemble, save_adapter
-from nsed_torch.benchmarks import RecordedAnswers, load_recorded, split
 from nsed_torch.config import instantiate
+from nsed_torch.data import RecordedAnswers, load_recorded, split
 from nsed_torch.deliberation import VerdictRating
 from nsed_torch.evaluation.comparison import shown
 from nsed_torch.evaluation.statistics import Estimate, estimate, paired

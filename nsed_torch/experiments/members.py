@@ -9,8 +9,8 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 from rich.console import Console
 
-from nsed_torch.benchmarks import load_traces
 from nsed_torch.config import conf_dir, plain_config, register
+from nsed_torch.data import load_traces
 from nsed_torch.evaluation.members.faulty import most_faulty
 from nsed_torch.evaluation.members.plots import plot_study
 from nsed_torch.evaluation.members.poll import Poll, rules

@@ -17,8 +17,9 @@ from rich.table import Table
 
 from nsed_torch.agents import TransformersEngine, add_adapter, copy_adapter, save_adapter
 from nsed_torch.agents.adapters import adapter_shape
-from nsed_torch.benchmarks import GradedTasks, file_tasks, mixed_tasks, place, read_candidates, split
+from nsed_torch.benchmarks import GradedTasks, file_tasks, mixed_tasks, read_candidates
 from nsed_torch.config import conf_dir, instantiate, register
+from nsed_torch.data import place, split
 from nsed_torch.deliberation import VerdictRating
 from nsed_torch.evaluation.statistics import clopper_pearson
 from nsed_torch.records import read_json, write_json, write_text

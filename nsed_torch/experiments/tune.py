@@ -13,17 +13,9 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from nsed_torch.agents import Encoder
-from nsed_torch.benchmarks import (
-    Episodes,
-    RecordedAnswers,
-    joined,
-    load_recorded,
-    load_traces,
-    recorded_episodes,
-    split,
-)
-from nsed_torch.benchmarks.featured import CachedEncoder, featured, featured_traces
 from nsed_torch.config import conf_dir, instantiate, register
+from nsed_torch.data import Episodes, RecordedAnswers, joined, load_recorded, load_traces, recorded_episodes, split
+from nsed_torch.data.featured import CachedEncoder, featured, featured_traces
 from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.evaluation.coverage import coverage_summary, coverage_tables
 from nsed_torch.experiments.broker import BrokerSettings, priced_pool, tune_broker

@@ -10,8 +10,8 @@ from jaxtyping import Bool
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from nsed_torch.benchmarks import Episodes, Split, joined, split
 from nsed_torch.config import instantiate
+from nsed_torch.data import Episodes, Split, joined, split
 from nsed_torch.evaluation.baselines import best_single, oracle, plurality_correct
 from nsed_torch.experiments.build import consensus_cell
 from nsed_torch.nn import ConformalSets, ConsensusCell, LearnedHalting, Reading

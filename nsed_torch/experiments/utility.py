@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from nsed_torch.benchmarks import Episodes, Split
+from nsed_torch.data import Episodes, Split
 from nsed_torch.evaluation.cost import Curve, cost_json, cost_plot, cost_tables, oracle_curve
 from nsed_torch.evaluation.statistics import estimate
 from nsed_torch.experiments.broker import save_brokers

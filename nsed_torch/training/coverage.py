@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from nsed_torch.benchmarks import Episodes
+from nsed_torch.data import Episodes
 from nsed_torch.nn import ConformalSets, ConsensusCell
 from nsed_torch.training.decisions import unroll
 

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from nsed_torch.benchmarks import Episodes
+from nsed_torch.data import Episodes
 from nsed_torch.nn import ConsensusCell, ConsensusOutput, Election
 from nsed_torch.nn.election import Prepared
 

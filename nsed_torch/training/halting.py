@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from nsed_torch.benchmarks import Episodes
+from nsed_torch.data import Episodes
 from nsed_torch.nn import ConsensusCell, LearnedHalting
 from nsed_torch.training.decisions import unroll
 from nsed_torch.training.trainer import MakeOptimizer

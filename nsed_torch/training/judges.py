@@ -19,7 +19,7 @@ from nsed_torch.agents import (
     add_adapter,
     call_seed,
 )
-from nsed_torch.benchmarks import Equality, RecordedAnswers
+from nsed_torch.data import Equality, RecordedAnswers
 from nsed_torch.deliberation import JudgeQuestion, VerdictRating
 from nsed_torch.nn import ConsensusCell
 from nsed_torch.training.judge_scores import JudgeScores, judge_scores, surprise, verdict_loss

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nsed_torch.agents import unfence
-from nsed_torch.benchmarks import Equality, RecordedAnswers, agreement
+from nsed_torch.data import Equality, RecordedAnswers, agreement
 from nsed_torch.nn import ConsensusCell, Election
 from nsed_torch.nn.learned_broker import Heard, LearnedBroker
 from nsed_torch.training.losses import consensus_loss

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nsed_torch.benchmarks import plurality
+from nsed_torch.data import plurality
 from nsed_torch.nn import ConsensusCell
 from nsed_torch.training.partial import Pool, verdict
 

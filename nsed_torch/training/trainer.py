@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nsed_torch.benchmarks import Episodes, joined
+from nsed_torch.data import Episodes, joined
 from nsed_torch.nn import ConsensusCell, gradient_probe
 from nsed_torch.records.files import write_bytes
 from nsed_torch.training.decisions import elect, prepare, unroll

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from nsed_torch.benchmarks.splits import place
+from nsed_torch.data.splits import place
 from nsed_torch.nn import ConsensusCell, LearnedBroker
 from nsed_torch.training.seats import RecordedSeats, mean_costs
 

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from nsed_torch.benchmarks import file_tasks, generated_tasks, read_tasks, recorded_tasks
+from nsed_torch.benchmarks import file_tasks, generated_tasks, recorded_tasks
+from nsed_torch.data import read_tasks
 from nsed_torch.records import Proposal, Round, Task, Transcript, Usage, Verdict
 
 QUESTIONS = [{"id": i, "question": f"How much is {i} + {i}?", "gold": 2 * i} for i in range(3)]

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from nsed_torch.benchmarks import AnswerGrader, Equality, GradersAnswers
+from nsed_torch.benchmarks import AnswerGrader, GradersAnswers
+from nsed_torch.data import Equality
 from nsed_torch.records import Task
 
 RULE = Equality(math_verify=False)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from nsed_torch.benchmarks import AnswerGrader, Equality, GradedTasks, LoggedGrader
+from nsed_torch.benchmarks import AnswerGrader, GradedTasks, LoggedGrader
+from nsed_torch.data import Equality
 from nsed_torch.records import CallLog, Task, Verdict
 
 RULE = Equality(math_verify=False)

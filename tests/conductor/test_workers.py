@@ -5,9 +5,10 @@ import torch
 from scripted_workers import CHAIN, NAMES, POOL, PROMPTS, TASKS, Recorder, answers, build, flow, with_council
 
 from nsed_torch.agents import call_seed
-from nsed_torch.benchmarks import AnswerGrader, Equality
+from nsed_torch.benchmarks import AnswerGrader
 from nsed_torch.conductor.executor import Job
 from nsed_torch.conductor.workers import worth_saying
+from nsed_torch.data import Equality
 from nsed_torch.deliberation import Broker, Budget, VerdictRating
 from nsed_torch.evaluation.methods import Panel
 from nsed_torch.records import Failure, Task, Usage

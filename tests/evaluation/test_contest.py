@@ -5,7 +5,8 @@ import random
 import pytest
 
 from nsed_torch.agents import Agent, ContextWindowError, Ensemble, HashedEncoder, ScriptedEngine
-from nsed_torch.benchmarks import AnswerGrader, Equality, GradedTasks, LoggedGrader
+from nsed_torch.benchmarks import AnswerGrader, GradedTasks, LoggedGrader
+from nsed_torch.data import Equality
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
 from nsed_torch.evaluation.contest import Contest, Shard
 from nsed_torch.evaluation.insight import insight

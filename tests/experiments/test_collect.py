@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from nsed_torch.agents import TransformersEngine
-from nsed_torch.benchmarks import load_traces
+from nsed_torch.data import load_traces
 from nsed_torch.records import CallLog, read_json, read_traces
 
 QUESTIONS = [{"id": f"q{i}", "question": f"How much is {i} + {i}?", "gold": 2 * i} for i in range(2)]
@@ -85,7 +85,8 @@ import os, random, signal, sys, time
 from pathlib import Path
 
 from nsed_torch.agents import Agent, Ensemble, HashedEncoder, ScriptedEngine
-from nsed_torch.benchmarks import AnswerGrader, Equality, GradedTasks
+from nsed_torch.benchmarks import AnswerGrader, GradedTasks
+from nsed_torch.data import Equality
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
 from nsed_torch.experiments.collect import collect
 from nsed_torch.nn import ConsensusCell, FixedHalting

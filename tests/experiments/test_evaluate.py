@@ -118,7 +118,8 @@ import os, random, signal, sys, time
 from pathlib import Path
 
 from nsed_torch.agents import Agent, Ensemble, HashedEncoder, ScriptedEngine
-from nsed_torch.benchmarks import AnswerGrader, Equality, GradedTasks
+from nsed_torch.benchmarks import AnswerGrader, GradedTasks
+from nsed_torch.data import Equality
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
 from nsed_torch.evaluation.methods import Debate, SelfConsistency
 from nsed_torch.experiments import evaluated

@@ -8,9 +8,9 @@ import torch
 from omegaconf import OmegaConf
 from rich.console import Console
 
-from nsed_torch.benchmarks import load_recorded
 from nsed_torch.benchmarks.candidates import write_candidates
 from nsed_torch.config import conf_dir, instantiate
+from nsed_torch.data import load_recorded
 from nsed_torch.evaluation.statistics import Estimate
 from nsed_torch.experiments.build import build_ensemble
 from nsed_torch.experiments.judges import held_out, show, summary, tune_judges

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from nsed_torch.agents import HashedEncoder
-from nsed_torch.benchmarks import load_traces
+from nsed_torch.data import load_traces
 from nsed_torch.experiments.utility import UtilitySettings
 from nsed_torch.nn import LearnedBroker
 from nsed_torch.records import TraceWriter, read_json, read_traces

@@ -8,7 +8,7 @@ import torch
 from tiny_models import save_tiny, tiny_tokenizer
 
 from nsed_torch.agents import Agent, Ensemble, Prompts, RatingScale, Weights, add_adapter, load_backbone
-from nsed_torch.benchmarks import RecordedAnswers
+from nsed_torch.data import RecordedAnswers
 from nsed_torch.deliberation import VerdictRating
 from nsed_torch.records import Task
 from nsed_torch.training.judges import JudgeTrainer, give_adapters

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from nsed_torch.agents import HashedEncoder
-from nsed_torch.benchmarks import AnswerGrader, Equality, GradersAnswers, RecordedAnswers, grade
+from nsed_torch.benchmarks import AnswerGrader, GradersAnswers, grade
+from nsed_torch.data import Equality, RecordedAnswers
 from nsed_torch.deliberation import Broker, Budget, MacroRNN, MacroRNNCell
 from nsed_torch.nn import ConsensusCell, FixedHalting, InfeasibleBudgetError, LearnedBroker
 from nsed_torch.records import CallLog, Task

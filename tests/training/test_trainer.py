@@ -10,7 +10,7 @@ import pytest
 import torch
 from planted_rounds import planted
 
-from nsed_torch.benchmarks import joined
+from nsed_torch.data import joined
 from nsed_torch.nn import Calibration, ConsensusCell, ForgetGate
 from nsed_torch.training.decisions import elect, prepare, unroll, winners_correct
 from nsed_torch.training.logs import FileLog

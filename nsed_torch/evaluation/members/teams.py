@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nsed_torch.benchmarks import split
+from nsed_torch.data import split
 from nsed_torch.evaluation.members.poll import Poll, Rule
 from nsed_torch.evaluation.statistics import Mean, mean_difference, mean_score
 

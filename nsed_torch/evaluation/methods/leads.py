@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from nsed_torch.benchmarks.splits import place
+from nsed_torch.data.splits import place
 from nsed_torch.records import Outcome
 
 SINGLE = "single:"

@@ -5,7 +5,7 @@ from typing import Protocol
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from nsed_torch.benchmarks import Episodes
+from nsed_torch.data import Episodes
 from nsed_torch.training.rules.crowd import Crowd
 from nsed_torch.training.rules.learners import boosted_votes, logistic_vote
 from nsed_torch.training.rules.routers import best_by_category, best_single, knn_router

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nsed_torch.benchmarks import Episodes
+from nsed_torch.data import Episodes
 from nsed_torch.training.rules.learners import by_name, library
 
 

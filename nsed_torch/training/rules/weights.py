@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from nsed_torch.benchmarks import Episodes
+from nsed_torch.data import Episodes
 
 _CERTAIN = 0.02
 """Accuracies are kept this far from 0 and 1, so that a few lucky answers do not decide every vote."""

@@ -7,7 +7,7 @@ from polls import drawn, poll
 from team_traces import team
 
 from nsed_torch.agents import HashedEncoder
-from nsed_torch.benchmarks import load_traces
+from nsed_torch.data import load_traces
 from nsed_torch.evaluation.insight import insight
 from nsed_torch.evaluation.members.gain import ALL, gains, prefixes, spearman
 from nsed_torch.evaluation.members.poll import Poll, rules

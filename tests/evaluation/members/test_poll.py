@@ -11,7 +11,7 @@ from polls import drawn, poll, polls
 from team_traces import team, trace, turn
 
 from nsed_torch.agents import HashedEncoder
-from nsed_torch.benchmarks import load_traces
+from nsed_torch.data import load_traces
 from nsed_torch.evaluation.baselines import plurality_correct
 from nsed_torch.evaluation.members.poll import COMMONEST, TUNED, Poll, commonest, elected, rules
 from nsed_torch.nn import VOTES, ConsensusCell

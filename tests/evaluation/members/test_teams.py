@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polls import drawn, poll, polls
 
-from nsed_torch.benchmarks import split
+from nsed_torch.data import split
 from nsed_torch.evaluation.members.poll import COMMONEST, rules
 from nsed_torch.evaluation.members.teams import additions, scores, sub_teams, team_sizes
 

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from nsed_torch.agents import Agent, Decoding, Ensemble, GenerateRequest, LikelihoodRequest, Prompts, ScriptedEngine
-from nsed_torch.benchmarks import AnswerGrader, Equality
+from nsed_torch.benchmarks import AnswerGrader
+from nsed_torch.data import Equality
 from nsed_torch.deliberation import VerdictRating
 from nsed_torch.evaluation.methods import Panel
 from nsed_torch.records import Task, Usage

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsed_torch.benchmarks.splits import place
+from nsed_torch.data.splits import place
 from nsed_torch.evaluation.methods import best_single, cross_fitted_leads
 from nsed_torch.records import Outcome, Usage, Verdict
 

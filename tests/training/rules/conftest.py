@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from nsed_torch.benchmarks import Episodes
+from nsed_torch.data import Episodes
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsed_torch.benchmarks import split
+from nsed_torch.data import split
 
 IDS = [f"task-{i}" for i in range(2000)]
 

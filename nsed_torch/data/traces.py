@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nsed_torch.benchmarks.episodes import Episodes
-from nsed_torch.benchmarks.equality import Equality
+from nsed_torch.data.episodes import Episodes
+from nsed_torch.data.equality import Equality
 from nsed_torch.records import Trace, read_embeddings, read_traces
 
 

@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nsed_torch.agents import Encoder
-from nsed_torch.benchmarks.equality import Equality, agreement, shared_labels
-from nsed_torch.benchmarks.recorded import RecordedAnswers
+from nsed_torch.data.equality import Equality, agreement, shared_labels
+from nsed_torch.data.recorded import RecordedAnswers
 
 
 class ByAgent(NamedTuple):

@@ -6,7 +6,7 @@ import re
 from fractions import Fraction
 from typing import Any
 
-from nsed_torch.benchmarks.canonical import unwrapped
+from nsed_torch.data.canonical import unwrapped
 
 LONGEST_FORMULA = 80
 """Characters; longer answers are prose or derivations, and compare as texts."""

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsed_torch import functional
-from nsed_torch.benchmarks import Equality, agreement, plurality
+from nsed_torch.data import Equality, agreement, plurality
 
 PLAIN = Equality(math_verify=False)
 needs_math_verify = pytest.mark.skipif(

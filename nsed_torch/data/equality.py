@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from nsed_torch.benchmarks.canonical import canonical
-from nsed_torch.benchmarks.formulas import Formulas, latex
+from nsed_torch.data.canonical import canonical
+from nsed_torch.data.formulas import Formulas, latex
 from nsed_torch.functional import vote_mask
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsed_torch.agents import HashedEncoder
-from nsed_torch.benchmarks import Equality, RecordedAnswers, agreement, joined, plurality, recorded_episodes
+from nsed_torch.data import Equality, RecordedAnswers, agreement, joined, plurality, recorded_episodes
 from nsed_torch.nn import ConsensusCell
 from nsed_torch.records import Task
 from nsed_torch.training.decisions import unroll

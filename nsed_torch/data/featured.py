@@ -17,8 +17,8 @@ from nsed_torch.agents import Encoder
 from nsed_torch.agents import features as extraction
 from nsed_torch.agents.features import feature_names, letters_of, proposal_features
 from nsed_torch.agents.weights import cache_folder
-from nsed_torch.benchmarks.episodes import Episodes
-from nsed_torch.benchmarks.recorded import RecordedAnswers
+from nsed_torch.data.episodes import Episodes
+from nsed_torch.data.recorded import RecordedAnswers
 from nsed_torch.records import Trace
 from nsed_torch.records.files import write_bytes
 

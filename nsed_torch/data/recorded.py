@@ -14,8 +14,8 @@ from torch import Tensor
 
 from nsed_torch.agents import Agent, Decoding, Ensemble
 from nsed_torch.agents.replay import CHARACTERS_PER_TOKEN, Recording, ReplayEngine
-from nsed_torch.benchmarks.equality import Equality
-from nsed_torch.benchmarks.jsonl import read_records
+from nsed_torch.data.equality import Equality
+from nsed_torch.data.jsonl import read_records
 from nsed_torch.records import CallLog, Task
 from nsed_torch.records.files import read_json
 
