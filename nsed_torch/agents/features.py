@@ -3,10 +3,17 @@
 import math
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
 LETTERS = "ABCDEFGHIJ"
+
+Embed = Callable[[Sequence[str]], Float[Tensor, "text dim"]]
+"""From texts to unit vectors, such as an encoder's `embed`."""
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "text": (
@@ -19,6 +26,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     ),
     "letter": tuple(f"letter_{letter}" for letter in LETTERS),
     "option": ("option_number", "option_middle", "option_largest", "option_smallest", "option_length"),
+    "meaning": ("near_question", "near_options"),
 }
 """Names of features by group.
 
@@ -28,7 +36,9 @@ of hedging words and of different letters named; how well it compresses (repetit
 support: share of its own option's distinctive words in the text and in its last sentences, whether these quote the
 option, whether the last number is the option's; the means of the same over the others' texts.
 letter: which option it is. option: what kind: a number, how near the middle of the numbers on offer, the largest, the
-smallest; log length against the mean option. The last two groups read the test's construction rather than the text.
+smallest; log length against the mean option. meaning: cosine of the option's embedding with the question's, against the
+mean option; and with the mean of the other options. The last three groups read the test's construction rather than the
+text.
 """
 
 _OPTION = re.compile(r"^\(?([A-J])[.)][ \t]*(.*?)\s*$", re.MULTILINE)
@@ -80,7 +90,11 @@ def options(question: str) -> dict[str, Option]:
 
 
 def proposal_features(
-    question: str, texts: Sequence[str], letters: Sequence[str | None], groups: Sequence[str] = tuple(GROUPS)
+    question: str,
+    texts: Sequence[str],
+    letters: Sequence[str | None],
+    groups: Sequence[str],
+    embed: Embed | None = None,
 ) -> list[list[float]]:
     r"""Features of the proposals to one question, a row a proposal; NaN for what is not known, or an empty text.
 
@@ -89,9 +103,10 @@ def proposal_features(
         texts: whole proposals.
         letters: the option that each comes to; None for none.
         groups: out of `GROUPS`.
+        embed: unit vectors of texts, for the group "meaning"; it is given all `meaningful` texts at once.
 
     Raises:
-        ValueError: for an unknown group.
+        ValueError: for an unknown group, or "meaning" with nothing to embed it.
 
     Examples:
         >>> question = "How many legs has a spider?\nA. 6\nB. 8"
@@ -100,13 +115,17 @@ def proposal_features(
         ([1.0, 0.0, 1.0], True)
     """
     feature_names(groups)
+    if "meaning" in groups and embed is None:
+        raise ValueError("features: expected an encoder for the group meaning, got none: pass embed")
     known = options(question)
+    meaning = _meaning(question, known, embed) if embed and "meaning" in groups else {}
     read = [_read(text) for text in texts]
     made = {
         "text": lambda i: _of_text(texts[i], read[i], letters[i]),
         "support": lambda i: _of_support(i, read, known.get(letters[i] or "")),
         "letter": lambda i: [math.nan] * len(LETTERS) if not letters[i] else [float(letters[i] == x) for x in LETTERS],
         "option": lambda i: _of_option(known, letters[i]),
+        "meaning": lambda i: meaning.get(letters[i] or "", [math.nan] * len(GROUPS["meaning"])),
     }
     rows = []
     for i, text in enumerate(texts):
@@ -115,6 +134,16 @@ def proposal_features(
             row += made[group](i) if text else [math.nan] * len(GROUPS[group])
         rows.append(row)
     return rows
+
+
+def meaningful(question: str) -> list[str]:
+    """What the group "meaning" embeds: the question before its options, then the options. Empty without options."""
+    first = _OPTION.search(question[-4 * _LONGEST :])
+    known = options(question)
+    if not known or first is None:
+        return []
+    stem = question[-4 * _LONGEST :][: first.start()].strip()
+    return [stem[-_LONGEST:], *(option.text[:_LONGEST] for option in known.values())]
 
 
 def feature_names(groups: Sequence[str]) -> tuple[str, ...]:
@@ -205,6 +234,19 @@ def _of_option(known: Mapping[str, Option], letter: str | None) -> list[float]:
     place = (below + (equal - 1) / 2) / (len(numbers) - 1)
     largest, smallest = float(option.number == numbers[-1]), float(option.number == numbers[0])
     return [1.0, 1 - 2 * abs(place - 0.5), largest, smallest, length]
+
+
+def _meaning(question: str, known: Mapping[str, Option], embed: Embed) -> dict[str, list[float]]:
+    """Features of every option, by letter."""
+    texts = meaningful(question)
+    if not texts:
+        return {}
+    stem, *rows = embed(texts).double()
+    table = torch.stack(rows)
+    near = table @ stem
+    others = (table.sum(0) - table) / (len(table) - 1)
+    typical = torch.nn.functional.cosine_similarity(table, others, dim=-1)
+    return dict(zip(known, torch.stack([near - near.mean(), typical], -1).tolist(), strict=True))
 
 
 def _words(text: str) -> frozenset[str]:

@@ -300,7 +300,7 @@ class MacroRNNCell(nn.Module):
         for i, (task, answers) in enumerate(zip(tasks, proposals, strict=True)):
             texts = [proposal.text for proposal in answers]
             finals = self.answers.finals(task, texts) if self.answers else [None] * len(texts)
-            rows = proposal_features(task.question, texts, letters_of(finals), groups)
+            rows = proposal_features(task.question, texts, letters_of(finals), groups, self.encoder.embed)
             features[i, : len(rows)] = like.new_tensor(rows).reshape(len(rows), -1)
         category = reading.categorized([task.category or "" for task in tasks]).to(like.device)
         return {"features": features, "category": category}

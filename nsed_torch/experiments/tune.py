@@ -169,8 +169,9 @@ def _others(cfg: DictConfig, folder: str, ids: Sequence[str]) -> dict[str, dict[
 def _collected(cfg: DictConfig, folders: Sequence[str]) -> Episodes:
     parts = [load_traces(path) for path in folders]
     if cfg.reading:
+        encoder: Encoder = instantiate(cfg.encoder)
         parts = [
-            featured_traces(part, list(read_traces(path)), list(cfg.reading))
+            featured_traces(part, list(read_traces(path)), list(cfg.reading), encoder)
             for part, path in zip(parts, folders, strict=True)
         ]
     return joined(parts)
@@ -181,7 +182,7 @@ def _replayed(cfg: DictConfig, recorded: RecordedAnswers) -> Episodes:
     # Hashing is faster than reading what was hashed.
     kept = CachedEncoder(encoder) if "weights" in cfg.encoder else encoder
     episodes = recorded_episodes(recorded, kept, rounds=cfg.rounds)
-    return featured(episodes, recorded, list(cfg.reading)) if cfg.reading else episodes
+    return featured(episodes, recorded, list(cfg.reading), kept) if cfg.reading else episodes
 
 
 def _electing_cell(cfg: DictConfig, which: str, episodes: Episodes, folder: Path, seed: int | None) -> ConsensusCell:

@@ -11,8 +11,10 @@ class Reading(nn.Module):
     """Reads features f of proposals and the task's category: nothing at the start, linear once it has learned. Ours.
 
     With z the features against their author's habit, `z = clamp((f - mean_i) / deviation_i, -3, 3)`, trust in voter i
-    moves by `v_i . z_i + c_i[category]`, z_i of what the voter itself proposed, and the support of proposal j by
-    `u . z_j`. A feature that is NaN is not known and moves nothing.
+    moves by `(v + v_i) . z_i + c_i[category]`, z_i of what the voter itself proposed, and the support of proposal j by
+    `u . z_j`. The common v is learned from all voters, so that v_i need only hold what is peculiar to one: with many
+    voters and a pull towards zero that is worth more than v_i alone. A feature that is NaN is not known and moves
+    nothing.
 
     Args:
         agents: size of the pool.
@@ -45,6 +47,7 @@ class Reading(nn.Module):
         count = len(self.features)
         self.register_buffer("mean", torch.zeros(agents, count))
         self.register_buffer("deviation", torch.ones(agents, count))
+        self.common = nn.Parameter(torch.zeros(count))
         self.trust = nn.Parameter(torch.zeros(agents, count))
         self.score = nn.Parameter(torch.zeros(count))
         self.category = nn.Parameter(torch.zeros(agents, len(self.categories)))
@@ -87,7 +90,8 @@ class Reading(nn.Module):
             voters: index of each voter in the pool.
             category: of the task, an index into `categories`; -1 for any other.
         """
-        shift = self.trust.new_zeros(voters.shape) if own is None else (self.trust[voters] * own).sum(-1)
+        weight = self.common + self.trust[voters]
+        shift = self.trust.new_zeros(voters.shape) if own is None else (weight * own).sum(-1)
         if category is None or not self.categories:
             return shift
         of_category = self.category[voters].gather(2, category.clamp(min=0)[:, None, None].expand(*voters.shape, 1))

@@ -1,6 +1,7 @@
 """Room in a trained cell for voters that it has never heard of."""
 
 import copy
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -45,7 +46,9 @@ def with_strangers(cell: ConsensusCell, count: int) -> ConsensusCell:
     if larger.calibration is not None:
         _lengthen(larger.calibration, Calibration(count))
     if larger.reading is not None:
-        _lengthen(larger.reading, Reading(count, larger.reading.features, larger.reading.categories), without="score")
+        _lengthen(
+            larger.reading, Reading(count, larger.reading.features, larger.reading.categories), {"score", "common"}
+        )
         for name in ("mean", "deviation"):
             # Whoever is a stranger has the habits of those known, on average.
             known: torch.Tensor = getattr(larger.reading, name)
@@ -53,10 +56,10 @@ def with_strangers(cell: ConsensusCell, count: int) -> ConsensusCell:
     return larger
 
 
-def _lengthen(part: nn.Module, fresh: nn.Module, *, without: str = "") -> None:
-    """Append the fresh part's rows, an agent each, to all parameters but one."""
+def _lengthen(part: nn.Module, fresh: nn.Module, without: Collection[str] = ()) -> None:
+    """Append the fresh part's rows, one per agent, to all parameters but those named."""
     for name, rows in fresh.named_parameters():
-        if name == without:
+        if name in without:
             continue
         known: torch.Tensor = getattr(part, name)
         setattr(part, name, nn.Parameter(torch.cat([known.detach(), rows.detach().to(known)])))

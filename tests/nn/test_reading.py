@@ -67,6 +67,12 @@ def test_trust_goes_by_what_the_voter_said_and_support_by_what_is_said():
     assert unread.trust.tolist() == [[1.0, 1.0, 1.0]]
 
 
+def test_what_is_common_to_all_voters_adds_to_what_is_peculiar_to_one():
+    module = reading(common=[0.5, -1.0], trust=[[2.0, 0.0], [0.0] * 2, [0.0] * 2])
+    own = torch.tensor([[[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]], dtype=REAL)
+    assert module.trust_shift(own, EVERYBODY).tolist() == [[2.5, -0.5, 0.0]]
+
+
 def test_a_masked_voter_is_a_deleted_one():
     module = reading(trust=[[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], score=[0.3, 0.1])
     cell = ConsensusCell(4, 3, reading=module).double()
