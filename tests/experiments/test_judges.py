@@ -86,12 +86,12 @@ def test_differences_are_paired_by_task():
     before = JudgeScores(one, one, torch.tensor([0.0, 1.0]), torch.zeros(2))
     after = JudgeScores(one + 0.25, one, torch.tensor([1.0, 1.0]), torch.zeros(2))
     rows = summary(before, after, ["a", "b"])
-    assert rows["pairs, a"]["difference"] == Estimate(0.25, 0.25, 0.25, 0.0, 2)
+    assert rows["pairs, a"]["difference"] == Estimate(2, 0.25, 0.25, 0.25, "Student")
     assert rows["signs, b"]["difference"].mean == 0
-    assert rows["consensus"]["after"] == Estimate(1.0, 1.0, 1.0, 0.0, 2)
+    assert rows["consensus"]["after"] == Estimate(2, 1.0, 1.0, 1.0, "Student")
     console = Console(record=True, width=120)
     show(rows, console)
-    assert "+0.2500 ± 0.0000" in console.export_text()
+    assert "+0.250 [+0.250, +0.250]" in console.export_text()
 
 
 def test_faults_are_one_line(cfg):
