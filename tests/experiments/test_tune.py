@@ -79,7 +79,7 @@ def test_without_a_refit_the_saved_cell_is_the_first_divisions(nsed, data):
     episodes = recorded_episodes(load_recorded(data), HashedEncoder(64))
     for mine, other in zip(unroll(cell, episodes), unroll(again, episodes), strict=True):
         assert torch.equal(mine, other)
-    assert "consensus_tuned" in (nsed.folder / "out/cell/README.md").read_text()
+    assert "consensus\\_tuned" in (nsed.folder / "out/cell/README.md").read_text()
 
 
 def test_resume_goes_on_and_ends_the_same(nsed, data, tmp_path):
