@@ -68,7 +68,7 @@ def oracle_curve(
     return Curve("oracle", torch.where(chosen, price, 0), chosen.double())
 
 
-def cost_tables(curves: Sequence[Curve], budgets: Sequence[float], full: float) -> tuple[Table, Table]:
+def cost_tables(curves: Sequence[Curve], budgets: Sequence[float], full: Estimate) -> tuple[Table, Table]:
     """Accuracy at each budget, and how the first curve differs from the others at its own cost.
 
     Args:
@@ -77,16 +77,17 @@ def cost_tables(curves: Sequence[Curve], budgets: Sequence[float], full: float) 
         full: the full team's accuracy.
     """
     first, *others = curves
+    whole = full.mean or 0.0
     level = [["budget", "cost", *(curve.name for curve in curves)]]
     apart = [["budget", "of full team", *(f"minus {curve.name}" for curve in others)]]
     for point, budget in enumerate(budgets):
         accuracies = [student(first.right[point]), *(student(curve.at(budget)) for curve in others)]
         level.append([f"{budget:.2f}", f"{float(first.cost[point].mean()):.3f}", *map(shown, accuracies)])
-        relative = (accuracies[0].mean or 0.0) / full if full else math.nan
+        relative = float(first.right[point].mean()) / whole if whole else math.nan
         differences = (shown(difference(first, curve, point), "+") for curve in others)
         apart.append([f"{budget:.2f}", f"{relative:.1%}", *differences])
     return (
-        terminal_table(level, title=f"accuracy at a share of the full team's cost (full team {full:.4f})"),
+        terminal_table(level, title=f"accuracy at a share of the full team's cost (full team {shown(full)})"),
         terminal_table(apart, title=f"{first.name} at its own cost, question by question"),
     )
 

@@ -24,14 +24,9 @@ PURPLE, SKY, GREY = "#CC79A7", "#56B4E9", "#8A8A8A"
 
 
 def new_axes(width: float, height: float, rows: int = 1, columns: int = 1, **options: Any) -> Any:
-    """Axes of a new figure without frame and with a faint grid: one, or an array where there are several.
+    """Axes of a new figure, sizes in inches, without frame and with a faint grid: one, or an array of several.
 
-    Args:
-        width: in inches.
-        height: likewise.
-        rows: of axes.
-        columns: of axes.
-        **options: of `Figure.subplots`.
+    Further options are those of `Figure.subplots`.
 
     Raises:
         ValueError: if matplotlib is not installed.
@@ -235,21 +230,11 @@ def plot_cost(methods: Mapping[str, MethodResult], path: Path) -> None:
 
 
 def plot_curves(
-    curves: Sequence[Curve],
-    path: Path,
-    *,
-    full: Estimate,
-    title: str = "",
-    unit: str = "parameters x answer length",
+    curves: Sequence[Curve], path: Path, *, full: Estimate, title: str = "", unit: str = "parameters x answer length"
 ) -> None:
-    """Draw policies' cost against accuracy with bands of 95%.
+    """Policies' cost, counted in `unit`, against accuracy with bands of 95%, the policy of interest first.
 
-    Args:
-        curves: the policy of interest first.
-        path: the PNG file.
-        full: the full team's accuracy.
-        title: above the axes.
-        unit: what costs are counted in.
+    `full` is the full team's accuracy.
     """
     axes = new_axes(7.5, 5.0)
     axes.axhspan(full.low, full.high, color="0.93", zorder=0)
@@ -271,13 +256,9 @@ def plot_curves(
 
 
 def plot_learning(lines: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """How a Conductor learned: shares of a step's texts, and whom workflows asked.
+    """How a Conductor learned, from the lines of `log.jsonl`: shares of a step's texts, and whom workflows asked.
 
     Both step by step and as running means of a tenth of the steps.
-
-    Args:
-        lines: of `log.jsonl`, one per step; at least one.
-        path: the PNG file.
     """
     above, below = new_axes(7.5, 6.0, 2, sharex=True, height_ratios=[3, 2])
     steps, width = [line["step"] for line in lines], max(1, len(lines) // 10)

@@ -119,7 +119,7 @@ def tune_broker(
     write_json(folder / "cost.json", found)
     title = f"{int(tested.sum())} questions, {len(everybody.agents)} agents, {len(splits)} splits"
     plot_curves(curves, folder / "cost.png", full=team, title=title)
-    Console(width=120).print(*cost_tables(curves, budgets.tolist(), team.mean or 0.0))
+    Console(width=120).print(*cost_tables(curves, budgets.tolist(), team))
     return found
 
 

@@ -144,7 +144,7 @@ def tune_utility(
     write_json(folder / "teams.json", found)
     title = f"{int(tested.sum())} questions, {len(episodes.agents)} agents, {len(splits)} splits, round 1 as recorded"
     plot_curves(curves, folder / "teams.png", full=team, title=title, unit="tokens")
-    Console(width=120).print(*cost_tables(curves, budgets, team.mean or 0.0))
+    Console(width=120).print(*cost_tables(curves, budgets, team))
     return found
 
 

@@ -66,7 +66,7 @@ def test_table_and_json_tell_the_same() -> None:
     found = cost_json(curves, [0.2, 0.6], student([1.0, 1.0, 1.0, 0.0]))
     assert [p["mean"] for p in found["one_minus"]["other"]] == [0.25, -0.25]
     page = io.StringIO()
-    Console(width=220, file=page).print(*cost_tables(curves, [0.2, 0.6], 0.75))
+    Console(width=220, file=page).print(*cost_tables(curves, [0.2, 0.6], student([1.0, 1.0, 1.0, 0.0])))
     text = page.getvalue()
     assert "+0.250 [" in text
     assert "-0.250 [" in text
