@@ -1,86 +1,251 @@
-"""Methods side by side on the same tasks: means, paired differences, one table."""
+"""Methods side by side on the same tasks: accuracy and cost of each, and what the reference has over the others."""
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-from jaxtyping import Float
-from rich.table import Table
-from torch import Tensor
+from nsed_torch.evaluation.statistics import (
+    DIGITS,
+    LEVEL,
+    Estimate,
+    holm,
+    mcnemar,
+    mean_difference,
+    mean_score,
+    plain,
+    sign_flip,
+    student,
+)
+from nsed_torch.records import Outcome, Usage, Verdict
+from nsed_torch.records.transcript import rebuild
 
-from nsed_torch.evaluation.statistics import Estimate, estimate, paired
-from nsed_torch.records import write_json
+REFERENCE = "deliberation"
+"""What other methods are compared with, where it took part."""
+
+_Questions = list[list[float]]
+_Mean = Callable[[_Questions], Estimate]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
+class MethodResult:
+    """What a method came to."""
+
+    tasks: int  # that it was given
+    accuracy: Estimate  # over questions with a score, epochs of one averaged first
+    verdicts: dict[str, int]  # how often each came up; those that never did are left out
+    usage: Usage  # of all calls
+    strata: dict[str, Estimate]  # accuracy within each stratum; empty where tasks name none
+
+    @property
+    def failed(self) -> int:
+        """Tasks that ended in an error; each scores 0."""
+        return self.verdicts.get(Verdict.FAILED, 0)
+
+    @property
+    def not_run(self) -> int:
+        """Tasks whose answer nothing could grade; they have no score."""
+        return self.verdicts.get(Verdict.NOT_RUN, 0)
+
+    @property
+    def tokens_per_task(self) -> float:
+        """Tokens in and out together."""
+        return self.usage.tokens / self.tasks
+
+
+@dataclass(frozen=True)
+class Paired:
+    """What the reference has over another method, on the tasks that have scores of both."""
+
+    difference: Estimate  # the reference's accuracy minus the other's
+    wins: int  # questions where the reference is ahead
+    losses: int  # questions where the other is ahead
+    test: str | None = None  # whose p it is; None where the two share no question
+    p: float | None = None  # two-sided
+    p_holm: float | None = None  # the same, adjusted by Holm over all pairs of the comparison
+
+
+@dataclass(frozen=True)
 class Comparison:
-    """Scores of several methods on the tasks that each seed held out.
+    """Methods by name, in the order in which they first came up, and the reference minus each other one."""
 
-    Args:
-        tasks: ids, in the order of the last axis of scores.
-        scores: by method; NaN where a seed did not test a task.
-    """
-
-    tasks: tuple[str, ...]
-    scores: Mapping[str, Float[Tensor, "seed task"]]
+    reference: str
+    methods: dict[str, MethodResult]
+    paired: dict[str, Paired]
 
     @classmethod
-    def of(cls, runs: Sequence[Mapping[str, Mapping[str, float]]]) -> "Comparison":
-        """From one mapping a seed: method -> task -> score."""
-        tasks = tuple(sorted({task for run in runs for scores in run.values() for task in scores}))
+    def of(cls, outcomes: Iterable[Outcome], *, reference: str | None = None, by_student: bool = False) -> "Comparison":
+        """Count, average and compare.
+
+        Outcomes of one method may come in any order. Those that were not run have no score: they are counted and left
+        out of every mean. Where every question has one scored task, means have Clopper and Pearson's interval, and
+        differences Tango's with McNemar's exact test; where questions have epochs, Student's over questions and the
+        sign-flip test.
+
+        Args:
+            outcomes: one per method and task, at least one.
+            reference: a method's name; None is `deliberation`, or the first method where that took no part.
+            by_student: gives every mean Student's interval, whatever the scores.
+
+        Raises:
+            ValueError: for no outcomes, two of one method and task, or an unknown reference; with `by_student`, for
+                fewer than two questions.
+        """
+        by_method: dict[str, dict[str, Outcome]] = {}
+        for outcome in outcomes:
+            if outcome.task in by_method.setdefault(outcome.method, {}):
+                raise ValueError(
+                    f"expected one outcome a method and task, got a second of {outcome.method!r} for {outcome.task!r}; "
+                    "remove the file and rerun the nsed evaluate that wrote it"
+                )
+            by_method[outcome.method][outcome.task] = outcome
+        if not by_method:
+            raise ValueError("expected at least one outcome, got none: rerun nsed evaluate with a method and a task")
+        chosen = reference if reference is not None else REFERENCE if REFERENCE in by_method else next(iter(by_method))
+        if chosen not in by_method:
+            raise ValueError(f"expected a reference among {', '.join(by_method)}, got {chosen!r}")
+        # Sums of floats depend on their order; tasks come in theirs, whoever finished first.
+        by_method = {name: dict(sorted(tasks.items())) for name, tasks in by_method.items()}
+        score, difference = (_by_student, _by_student) if by_student else (mean_score, mean_difference)
+        first = by_method[chosen]
+        pairs = {name: _pair(first, other, difference) for name, other in by_method.items() if name != chosen}
+        tested = {name: pair.p for name, pair in pairs.items() if pair.p is not None}
+        adjusted = dict(zip(tested, holm(list(tested.values())), strict=True))
         return cls(
-            tasks,
-            {
-                method: torch.tensor([[run[method].get(task, math.nan) for task in tasks] for run in runs])
-                for method in runs[0]
-            },
+            chosen,
+            {name: _result(list(tasks.values()), score) for name, tasks in by_method.items()},
+            {name: replace(pair, p_holm=adjusted.get(name)) for name, pair in pairs.items()},
         )
 
-    def estimates(self) -> dict[str, Estimate]:
-        """Mean and 95% interval of each method."""
-        return {method: estimate(scores) for method, scores in self.scores.items()}
+    def relative_tokens(self, method: str) -> float | None:
+        """Tokens per task of a method over the reference's; None where the reference took none."""
+        first = self.methods[self.reference].tokens_per_task
+        return self.methods[method].tokens_per_task / first if first else None
 
-    def differences(self, method: str) -> dict[str, Estimate]:
-        """The method minus each of the others, task by task."""
-        mine = self.scores[method]
-        return {other: paired(mine, scores) for other, scores in self.scores.items() if other != method}
+    def to_json(self) -> dict[str, Any]:
+        """As plain data, floats rounded to 9 decimals.
 
-    def table(self, method: str = "consensus_tuned") -> Table:
-        """What `nsed tune` prints: every method, and what the given one has over it."""
-        table = Table(title=f"{len(self.tasks)} held-out tasks, 95% intervals", title_justify="left")
-        for column in ("method", "accuracy", f"{method} minus it"):
-            table.add_column(column)
-        differences = self.differences(method)
-        for name, value in self.estimates().items():
-            table.add_row(name, shown(value), shown(differences[name], "+") if name in differences else "")
-        return table
+        Returns:
+            `level`, `reference`, `methods`, `paired`, and `timings` by method, the only part in which two runs of one
+            command may differ.
+        """
+        data: dict[str, Any] = plain(
+            {
+                "level": LEVEL,
+                "reference": self.reference,
+                "methods": {name: self._method_json(name) for name in self.methods},
+                "paired": self.paired,
+                "timings": {
+                    name: {"seconds": m.usage.seconds, "seconds_per_task": m.usage.seconds / m.tasks}
+                    for name, m in self.methods.items()
+                },
+            }
+        )
+        return data
 
-    def card(self, method: str = "consensus_tuned") -> str:
-        """The same table in Markdown, for a model card."""
-        differences = self.differences(method)
-        lines = [
-            "## Measured",
-            "",
-            f"Accuracy on held-out tasks, n = {len(self.tasks)}, 95% intervals over tasks and seeds.",
-            "",
-            f"| method | accuracy | {method} minus it |",
-            "| --- | --- | --- |",
-        ]
-        for name, value in self.estimates().items():
-            difference = shown(differences[name], "+") if name in differences else ""
-            lines.append(f"| {name} | {shown(value)} | {difference} |")
-        return "\n".join(lines)
+    @classmethod
+    def from_json(cls, data: Any, where: str = "results.json") -> "Comparison":
+        """Read what `to_json` gave; keys beside it are passed over.
 
-    def write(self, folder: Path, method: str = "consensus_tuned", **facts: Any) -> None:
-        """Write `metrics.json`: an entry a method, the paired differences, and facts about the run."""
-        estimates = {name: value._asdict() for name, value in self.estimates().items()}
-        differences = {f"{method} - {name}": value._asdict() for name, value in self.differences(method).items()}
-        write_json(folder / "metrics.json", {**estimates, "paired": differences, **facts})
+        Args:
+            data: as JSON keeps it.
+            where: its file, for errors.
+
+        Raises:
+            ValueError: in one line with `where`, if it is none.
+        """
+        try:
+            methods = {name: _read_method(entry, data["timings"][name]) for name, entry in data["methods"].items()}
+            paired = {name: rebuild(Paired, entry) for name, entry in data["paired"].items()}
+            reference = data["reference"]
+            if reference not in methods or paired.keys() != methods.keys() - {reference}:
+                raise ValueError(f"reference {reference!r} is not compared with each of {', '.join(methods)}")
+        except (TypeError, KeyError, AttributeError, ValueError) as error:
+            raise ValueError(
+                f"{where}: not the results of an evaluation ({error!r}); rerun the nsed evaluate that wrote it"
+            ) from error
+        return cls(reference, methods, paired)
+
+    def _method_json(self, name: str) -> dict[str, Any]:
+        method = self.methods[name]
+        usage = dataclasses.asdict(method.usage)
+        del usage["seconds"]
+        return {
+            "n": method.accuracy.n,
+            "tasks": method.tasks,
+            "failed": method.failed,
+            "not_run": method.not_run,
+            "accuracy": method.accuracy,
+            "verdicts": method.verdicts,
+            "usage": usage,
+            "per_task": {key: value / method.tasks for key, value in usage.items()},
+            "tokens_per_task": method.tokens_per_task,
+            "relative_tokens": self.relative_tokens(name),
+            "strata": method.strata,
+        }
 
 
-def shown(value: Estimate, sign: str = "") -> str:
-    """A mean with the reach of its interval to either side; `sign="+"` for differences."""
-    return f"{value.mean:{sign}.4f} ± {value.high - value.mean:.4f}"
+def scored(runs: Sequence[Mapping[str, Mapping[str, float]]]) -> list[Outcome]:
+    """Outcomes without calls, for a comparison of what several seeds tested: one task per question and seed.
+
+    Args:
+        runs: of each seed, method -> question -> 1 where right, else 0.
+    """
+    return [
+        Outcome(method, f"{question}, seed {seed}", question, "", None, "", verdict, Usage())
+        for seed, run in enumerate(runs)
+        for method, scores in run.items()
+        for question, score in scores.items()
+        for verdict in [Verdict.RIGHT if score else Verdict.WRONG]
+    ]
+
+
+def _result(outcomes: Sequence[Outcome], mean: _Mean) -> MethodResult:
+    counts = Counter(outcome.verdict for outcome in outcomes)
+    usage = Usage.sum(outcome.usage for outcome in outcomes)
+    strata = sorted({outcome.stratum for outcome in outcomes})
+
+    def accuracy(part: Iterable[Outcome]) -> Estimate:
+        return mean(_by_question((o.group, o.score) for o in part if o.score is not None))
+
+    return MethodResult(
+        tasks=len(outcomes),
+        accuracy=accuracy(outcomes),
+        verdicts={verdict.value: counts[verdict] for verdict in Verdict if counts[verdict]},
+        # What is written is what is computed with, so that results read from a file give the same tables.
+        usage=replace(usage, price=round(usage.price, DIGITS), seconds=round(usage.seconds, DIGITS)),
+        strata={s: accuracy(o for o in outcomes if o.stratum == s) for s in strata if strata != [""]},
+    )
+
+
+def _pair(first: Mapping[str, Outcome], other: Mapping[str, Outcome], mean: _Mean) -> Paired:
+    """Both by task."""
+    both = [(one, other[task]) for task, one in first.items() if task in other]
+    questions = _by_question(
+        (a.group, a.score - b.score) for a, b in both if a.score is not None and b.score is not None
+    )
+    difference = mean(questions)
+    means = [sum(values) / len(values) for values in questions]
+    wins, losses = sum(value > 0 for value in means), sum(value < 0 for value in means)
+    if not means:
+        return Paired(difference, wins, losses)
+    single = all(len(values) == 1 for values in questions)
+    return Paired(difference, wins, losses, *(mcnemar(wins, losses) if single else sign_flip(means)))
+
+
+def _by_question(scores: Iterable[tuple[str, float]]) -> _Questions:
+    by_question: dict[str, list[float]] = {}
+    for question, score in scores:
+        by_question.setdefault(question, []).append(score)
+    return list(by_question.values())
+
+
+def _by_student(questions: _Questions) -> Estimate:
+    return student([sum(scores) / len(scores) for scores in questions])
+
+
+def _read_method(entry: Mapping[str, Any], timing: Mapping[str, Any]) -> MethodResult:
+    method: MethodResult = rebuild(MethodResult, entry)
+    usage: Usage = rebuild(Usage, {**entry["usage"], "seconds": timing["seconds"]})
+    return replace(method, usage=usage, strata={name: rebuild(Estimate, mean) for name, mean in method.strata.items()})

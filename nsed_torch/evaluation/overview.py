@@ -5,9 +5,10 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from nsed_torch.evaluation.collection import standing, summarize
+from nsed_torch.evaluation.statistics import Estimate
 from nsed_torch.evaluation.workflows import WorkflowSummary
 from nsed_torch.records import Execution, Outcome, Trace, Verdict, read_json, read_traces
 from nsed_torch.records.trace import ABOUT, TRACES
@@ -32,14 +33,6 @@ FILTERS = {
 _DRAWN = {"methods", "paired", "reference", "insight", "agents", "settings", "counts"}
 
 
-class Span(NamedTuple):
-    """A number and its 95% interval; None where no end is known."""
-
-    mean: float
-    low: float | None = None
-    high: float | None = None
-
-
 @dataclass(frozen=True)
 class MethodRow:
     """A method among others; None for what is not known.
@@ -56,8 +49,8 @@ class MethodRow:
 
     name: str
     n: float | None
-    accuracy: Span | None
-    difference: Span | None = None
+    accuracy: Estimate | None
+    difference: Estimate | None = None
     p: float | None = None
     tokens: float | None = None
     price: float | None = None
@@ -221,7 +214,7 @@ class Run:
         rows = method_rows(about)
         if not rows and traces:
             counted = summarize(traces.values()).accuracies
-            rows = [MethodRow(row.what, row.tasks, Span(row.share, *row.interval)) for row in counted]
+            rows = [MethodRow(what, accuracy.n, accuracy) for what, accuracy in counted.items()]
         plots = [
             (path.stem.replace("_", " "), "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode())
             for path in sorted((folder / "plots").glob("*.png"))
@@ -299,8 +292,8 @@ def _number(value: Any) -> float | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _span(value: Any) -> Span | None:
+def _span(value: Any) -> Estimate | None:
     """A bare number, or a mapping of `mean`, `low` and `high`."""
     found = value if isinstance(value, Mapping) else {"mean": value}
     mean, low, high = (_number(found.get(key)) for key in ("mean", "low", "high"))
-    return None if mean is None else Span(mean, low, high)
+    return None if mean is None else Estimate(0, mean, low, high)

@@ -15,9 +15,9 @@ from jinja2 import ChainableUndefined, FileSystemLoader, StrictUndefined, Templa
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from nsed_torch.evaluation import page_insight, page_tables, page_workflows
+from nsed_torch.evaluation.comparison import REFERENCE, Comparison
 from nsed_torch.evaluation.page_tables import Markdown, table
 from nsed_torch.evaluation.provenance import without_home
-from nsed_torch.evaluation.results import REFERENCE, Results
 from nsed_torch.evaluation.tables import markdown_text
 from nsed_torch.records import Execution, Outcome, read_json, read_outcomes, to_json, write_files
 
@@ -258,7 +258,7 @@ def _variants(steps: Mapping[str, StepResults], method: str = REFERENCE) -> Any:
         return next(iter(steps.values())).outcomes()
     for name, outcomes in names.items():
         found += [replace(outcome, method=name) for outcome in outcomes if outcome.method == method]
-    return Markdown(page_tables.results_table(Results.of(found, reference=next(iter(steps))).to_json()) + missing)
+    return Markdown(page_tables.results_table(Comparison.of(found, reference=next(iter(steps))).to_json()) + missing)
 
 
 def _judging(steps: Mapping[str, StepResults]) -> Any:

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nsed_torch.evaluation.results import Results
-from nsed_torch.evaluation.statistics import Mean, clopper_pearson
-from nsed_torch.evaluation.tables import UNNAMED, markdown_table, markdown_text, notes, shown, shown_p
+from nsed_torch.evaluation.comparison import Comparison
+from nsed_torch.evaluation.statistics import Estimate, share, shown
+from nsed_torch.evaluation.tables import UNNAMED, markdown_table, markdown_text, notes, shown_p
 
 
 class Markdown(str):
@@ -38,8 +38,8 @@ def pct(value: Any, digits: int = 1) -> Markdown:
     Raises:
         ValueError: for anything else.
     """
-    share = _mean(value).mean if isinstance(value, Mapping) else value
-    return Markdown("no score" if share is None else f"{100 * _number(share):.{digits}f}%")
+    mean = _mean(value).mean if isinstance(value, Mapping) else value
+    return Markdown("no score" if mean is None else f"{100 * _number(mean):.{digits}f}%")
 
 
 def num(value: Any, digits: int = 3) -> Markdown:
@@ -78,7 +78,7 @@ def results_table(data: Any, methods: Sequence[str] | None = None) -> Markdown:
         data: of results.json.
         methods: those to show, in this order; None shows all.
     """
-    results = Results.from_json(data)
+    results = Comparison.from_json(data)
     head = ["method", "n", "accuracy", f"{results.reference} minus it", "p (Holm)", "tokens a task"]
     body = []
     for name in results.methods if methods is None else methods:
@@ -91,7 +91,7 @@ def results_table(data: Any, methods: Sequence[str] | None = None) -> Markdown:
 
 def results_notes(data: Any) -> Markdown:
     """What to know about the numbers of results.json: whose intervals and tests they are, what failed."""
-    return Markdown("\n".join(map(markdown_text, notes(Results.from_json(data)))))
+    return Markdown("\n".join(map(markdown_text, notes(Comparison.from_json(data)))))
 
 
 def strata_table(data: Any, methods: Sequence[str] | None = None) -> Markdown:
@@ -101,7 +101,7 @@ def strata_table(data: Any, methods: Sequence[str] | None = None) -> Markdown:
         data: of results.json.
         methods: those to show, in this order; None shows all.
     """
-    results = Results.from_json(data)
+    results = Comparison.from_json(data)
     rows = {name: _known(results, name).strata for name in (results.methods if methods is None else methods)}
     strata = sorted({stratum for row in rows.values() for stratum in row})
     if not strata:
@@ -120,15 +120,7 @@ def metrics_table(data: Any) -> Markdown:
     if isinstance(data.get("test"), Mapping):
         rows = [[name, row["before"]["n"], *map(_cell, row.values())] for name, row in data["test"].items()]
         return table(rows, ["accuracy", "n", *next(iter(data["test"].values()))])
-    paired = data["paired"]
-    method = next(iter(paired)).rpartition(" - ")[0]
-    rows = [
-        [name, entry["n"], entry, difference and ci(difference, "+")]
-        for name, entry in data.items()
-        if isinstance(entry, Mapping) and "standard_error" in entry
-        for difference in [paired.get(f"{method} - {name}")]
-    ]
-    return table(rows, ["method", "n", "accuracy", f"{method} minus it"])
+    return results_table(data)
 
 
 def budgets_table(data: Any) -> Markdown:
@@ -177,24 +169,19 @@ def surest_table(sets: Any) -> Markdown:
 def accuracy_table(data: Any) -> Markdown:
     """What a team's answers came to, from collect.json: after each round, of each agent, of the oracle."""
     return table(
-        [{**row, "accuracy": row} for row in data["counts"]["accuracies"]],
-        {"what": "what", "tasks": "n", "accuracy": "accuracy"},
+        [{"what": what, "n": row["n"], "accuracy": row} for what, row in data["counts"]["accuracies"].items()],
+        ["what", "n", "accuracy"],
     )
 
 
-def _known(results: Results, name: str) -> Any:
+def _known(results: Comparison, name: str) -> Any:
     if name not in results.methods:
         raise ValueError(f"expected methods out of {', '.join(results.methods)}, got {name!r}")
     return results.methods[name]
 
 
 def _table(head: list[str], body: list[list[str]]) -> Markdown:
-    numbers = [h for i, h in enumerate(head) if any(row[i] for row in body) and all(_is_plain(row[i]) for row in body)]
-    return Markdown(markdown_table([head, *body], [h for h in head if h not in numbers]))
-
-
-def _is_plain(cell: str) -> bool:
-    return not any(c.isalpha() for c in cell) or cell == "no score"
+    return Markdown(markdown_table([head, *body]))
 
 
 def _cell(value: Any) -> str:
@@ -205,12 +192,11 @@ def _cell(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _mean(value: Any) -> Mean:
+def _mean(value: Any) -> Estimate:
     if isinstance(value, Mapping) and value.keys() >= {"mean", "low", "high"}:
-        return Mean(value.get("n", 0), value["mean"], value["low"], value["high"])
+        return Estimate(value.get("n", 0), value["mean"], value["low"], value["high"])
     if isinstance(value, Mapping) and value.keys() >= {"right", "tasks"}:
-        right, tasks = value["right"], value["tasks"]
-        return Mean(tasks, right / tasks, *clopper_pearson(right, tasks))
+        return share(value["right"], value["tasks"])
     raise ValueError(f"expected a mapping with mean, low and high, or with right and tasks, got {value!r}")
 
 

@@ -1,48 +1,89 @@
-"""Plots of an evaluation as PNG files: light, told apart without colour, each written whole or not at all."""
+"""Plots as PNG files: light, told apart without colour, the same bytes each time, written whole or not at all.
 
-from collections.abc import Sequence
+Every function that draws raises a `ValueError` in one line if matplotlib is not installed.
+"""
+
+import io
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 
 from nsed_torch import functional
-from nsed_torch.evaluation.canvas import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    RED,
-    SKY,
-    clean,
-    draw_points,
-    new_axes,
-    new_figure,
-    short_name,
-    write_png,
-)
-from nsed_torch.evaluation.insight import Insight, Value
-from nsed_torch.evaluation.insight.rounds import Law
+from nsed_torch.evaluation.comparison import MethodResult
+from nsed_torch.evaluation.cost_curves import Curve
+from nsed_torch.evaluation.insight import Insight
+from nsed_torch.evaluation.statistics import Estimate, student
+from nsed_torch.records import write_files
+
+# Okabe and Ito's colours, which the colour-blind tell apart.
+BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
+PURPLE, SKY, GREY = "#CC79A7", "#56B4E9", "#8A8A8A"
 
 
-class MethodPoint(NamedTuple):
-    """A method in a plot.
+def new_axes(width: float, height: float, rows: int = 1, columns: int = 1, **options: Any) -> Any:
+    """Axes of a new figure, sizes in inches, without frame and with a faint grid: one, or an array of several.
 
-    Args:
-        name: as shown.
-        accuracy: in [0, 1].
-        low: lower end of its interval; None if there is none.
-        high: upper end, likewise.
-        tokens: read and written for a task, the mean.
+    Further options are those of `Figure.subplots`.
+
+    Raises:
+        ValueError: if matplotlib is not installed.
     """
+    try:
+        from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise ValueError(
+            "expected matplotlib for plots, got no such package: pip install nsed_torch[report]"
+        ) from error
+    grid = Figure(figsize=(width, height), dpi=150, layout="constrained").subplots(rows, columns, **options)
+    for axes in np.ravel(grid):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(color="0.92", linewidth=0.8)
+        axes.set_axisbelow(True)
+    return grid
 
-    name: str
-    accuracy: float
-    low: float | None
-    high: float | None
-    tokens: float
+
+def style(number: int) -> dict[str, Any]:
+    """Colour and marker of a series."""
+    colors, markers = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, "0.2"), "osD^vPX"
+    return {"color": colors[number % len(colors)], "fmt": markers[number % len(markers)]}
+
+
+def draw_points(
+    axes: Any,
+    at: Sequence[float],
+    estimates: Sequence[Estimate],
+    *,
+    across: bool = False,
+    fmt: str = "o",
+    **options: Any,
+) -> None:
+    """Means with whiskers, upright or across; without an interval, without whiskers."""
+    means = [e.mean or 0.0 for e in estimates]
+    # An interval of resamples need not hold the mean.
+    below = [0.0 if e.low is None else max(0.0, mean - e.low) for mean, e in zip(means, estimates, strict=True)]
+    above = [0.0 if e.high is None else max(0.0, e.high - mean) for mean, e in zip(means, estimates, strict=True)]
+    x, y, error = (means, at, "xerr") if across else (at, means, "yerr")
+    options |= {error: [below, above], "fmt": fmt, "linestyle": "none"}
+    axes.errorbar(x, y, markersize=5, capsize=3, elinewidth=1.2, **options)
+
+
+def write_png(axes: Any, path: Path, *, legend: bool = False) -> None:
+    """Write the whole figure that the axes are on; a legend stands beside them."""
+    if legend:
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    data = io.BytesIO()
+    axes.figure.savefig(data, format="png", metadata={"Software": None}, facecolor="white")
+    write_files({path: data.getvalue()})
+
+
+def short_name(name: str) -> str:
+    """A name as a plot shows it: short, in one line, no formula, and never hidden from a legend."""
+    text = " ".join(name.split())
+    text = text if len(text) <= 40 else text[:39] + "\N{HORIZONTAL ELLIPSIS}"
+    return (" " if text.startswith("_") else "") + text.replace("$", r"\$")
 
 
 def plot_insight(insight: Insight, folder: Path) -> list[Path]:
@@ -50,9 +91,6 @@ def plot_insight(insight: Insight, folder: Path) -> list[Path]:
 
     Returns:
         The files written: `rounds.png`, and of `flips.png`, `calibration.png`, `biases.png` those with something in.
-
-    Raises:
-        ValueError: if matplotlib is not installed.
     """
     drawn = {
         "rounds": (plot_rounds, True),
@@ -60,12 +98,10 @@ def plot_insight(insight: Insight, folder: Path) -> list[Path]:
         "calibration": (plot_calibration, insight.calibration.brier.mean is not None),
         "biases": (plot_biases, bool(_biases(insight))),
     }
-    paths = []
-    for name, (plot, wanted) in drawn.items():
-        if wanted:
-            paths.append(folder / f"{name}.png")
-            plot(insight, paths[-1])
-    return paths
+    paths = {folder / f"{name}.png": plot for name, (plot, wanted) in drawn.items() if wanted}
+    for path, plot in paths.items():
+        plot(insight, path)
+    return list(paths)
 
 
 def plot_rounds(insight: Insight, path: Path) -> None:
@@ -74,17 +110,21 @@ def plot_rounds(insight: Insight, path: Path) -> None:
     axes = new_axes(max(6.5, 2.5 + 0.8 * len(rounds)), 4.4)
     at = [r.round for r in rounds]
     draw_points(axes, at, [r.accuracy for r in rounds], color=BLUE, label="measured, 95% interval")
-    if law.fit is not None:
-        _curve(axes, law, len(rounds))
-    axes.set_xticks(at, [f"{r.round}\n{_short(r.tokens)}" for r in rounds])
-    axes.set_xlim(0.5, len(rounds) + 0.5)
-    axes.set_xlabel("round, and tokens a task up to it")
-    axes.set_ylabel("accuracy")
-    axes.set_title(f"Accuracy by round, {insight.tasks} tasks", loc="left")
-    if law.fit is None:
+    last = len(rounds) + 0.5
+    if fit := law.fit:
+        t = torch.linspace(0.5, last, 200, dtype=torch.float64)
+        values = functional.utility(t, fit.p_g, fit.k, fit.beta)
+        axes.plot(t.tolist(), values.tolist(), color=ORANGE, linewidth=1.8, zorder=1, label="fitted law")
+        if 0 < fit.t_opt <= last:
+            low, high = fit.t_opt_interval
+            label = f"best round {fit.t_opt:.1f} [{low:.1f}, {high:.1f}]"
+            axes.axvline(fit.t_opt, color=RED, linewidth=1.2, linestyle=":", label=label)
+    else:
         axes.text(0, -0.24, f"No law fitted: {law.notes[0]}.", transform=axes.transAxes, color=GREY, fontsize=8)
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    write_png(axes, path)
+    axes.set_xticks(at, [f"{r.round}\n{_short(r.tokens)}" for r in rounds])
+    axes.set(xlim=(0.5, last), xlabel="round, and tokens per task up to it", ylabel="accuracy")
+    axes.set_title(f"Accuracy by round, {insight.tasks} tasks", loc="left")
+    write_png(axes, path, legend=True)
 
 
 def plot_flips(insight: Insight, path: Path) -> None:
@@ -106,8 +146,7 @@ def plot_flips(insight: Insight, path: Path) -> None:
         axes.annotate(text, (place, height), (0, 4), textcoords="offset points", ha="center", fontsize=9)
     axes.set_xticks(places, [f"{f.round} \N{RIGHTWARDS ARROW} {f.round + 1}" for f in flips])
     axes.grid(visible=False, axis="x")
-    axes.set_xlabel("rounds")
-    axes.set_ylabel("tasks that held both")
+    axes.set(xlabel="rounds", ylabel="tasks that held both")
     axes.set_title("What became of the standing answer", loc="left")
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, reverse=True)
     write_png(axes, path)
@@ -116,143 +155,149 @@ def plot_flips(insight: Insight, path: Path) -> None:
 def plot_calibration(insight: Insight, path: Path) -> None:
     """Share of right proposals by rating, and how many ratings there are."""
     bins = [b for b in insight.calibration.bins if b.rating is not None]
-    axes, below = new_figure(6.2, 5.4).subplots(2, 1, sharex=True, height_ratios=[4, 1])
-    clean(axes)
-    clean(below)
+    axes, below = new_axes(6.2, 5.4, 2, sharex=True, height_ratios=[4, 1])
     axes.plot([-1, 1], [0, 1], color=GREY, linewidth=1, linestyle="--", label="calibrated")
-    draw_points(
-        axes, [b.rating or 0.0 for b in bins], [b.right for b in bins], color=BLUE, label="measured, 95% interval"
-    )
-    axes.set_xlim(-1.05, 1.05)
-    axes.set_ylim(-0.03, 1.03)
-    axes.set_ylabel("share of right proposals")
+    ratings = [b.rating or 0.0 for b in bins]
+    draw_points(axes, ratings, [b.right for b in bins], color=BLUE, label="measured, 95% interval")
+    axes.set(xlim=(-1.05, 1.05), ylim=(-0.03, 1.03), ylabel="share of right proposals")
     error, brier = insight.calibration.error.mean, insight.calibration.brier.mean
     axes.set_title(f"Calibration of ratings: expected error {error:.3f}, Brier score {brier:.3f}", loc="left")
     axes.legend(loc="upper left", frameon=False)
     below.bar([(b.low + b.high) / 2 for b in bins], [b.right.n for b in bins], 0.17, color=SKY)
-    below.set_ylabel("ratings")
-    below.set_xlabel("rating")
+    below.set(xlabel="rating", ylabel="ratings")
     write_png(axes, path)
 
 
 def plot_biases(insight: Insight, path: Path) -> None:
-    """Correlation of ratings with what should not matter."""
+    """Correlations of ratings with length and position, with their intervals."""
     rows = _biases(insight)
     axes = new_axes(7.5, 1.3 + 0.36 * len(rows))
     axes.axvline(0, color="0.4", linewidth=1)
-    places = list(range(len(rows)))
-    draw_points(axes, places, [value for _, value in rows], color=BLUE, across=True)
-    axes.set_yticks(places, [short_name(name) for name, _ in rows])
+    draw_points(axes, range(len(rows)), list(rows.values()), color=BLUE, across=True)
+    axes.set_yticks(range(len(rows)), list(map(short_name, rows)))
     axes.invert_yaxis()
-    axes.set_xlim(-1.05, 1.05)
-    axes.set_xlabel("Pearson's correlation with the rating, 95% interval")
+    axes.set(xlim=(-1.05, 1.05), xlabel="Pearson's correlation with the rating, 95% interval")
     axes.set_title("What ratings follow besides the truth", loc="left")
     write_png(axes, path)
 
 
-def plot_methods(methods: Sequence[MethodPoint], path: Path) -> None:
-    """Accuracy of every method as a bar with its interval, in the order given.
-
-    Args:
-        methods: one or more.
-        path: where to.
-
-    Raises:
-        ValueError: if matplotlib is not installed.
-    """
+def plot_methods(methods: Mapping[str, MethodResult], path: Path) -> None:
+    """Accuracy of every method as a bar with its interval, in the order given; one or more, all with scores."""
     axes = new_axes(7.5, 1.3 + 0.38 * len(methods))
-    places = list(range(len(methods)))
-    axes.barh(places, [m.accuracy for m in methods], 0.62, color=SKY)
-    draw_points(axes, places, [_value(m) for m in methods], color="0.25", across=True)
-    for place, method in enumerate(methods):
-        end = method.accuracy if method.high is None else method.high
-        axes.annotate(
-            f"{method.accuracy:.1%}", (end, place), (6, 0), textcoords="offset points", va="center", fontsize=8
-        )
-    axes.set_yticks(places, [short_name(m.name) for m in methods])
+    accuracies, places = [method.accuracy for method in methods.values()], range(len(methods))
+    axes.barh(places, [accuracy.mean for accuracy in accuracies], 0.62, color=SKY)
+    draw_points(axes, places, accuracies, color="0.25", across=True)
+    for place, accuracy in enumerate(accuracies):
+        end = (accuracy.mean if accuracy.high is None else accuracy.high, place)
+        axes.annotate(f"{accuracy.mean:.1%}", end, (6, 0), textcoords="offset points", va="center", fontsize=8)
+    axes.set_yticks(places, list(map(short_name, methods)))
     axes.invert_yaxis()
-    axes.set_xlim(0, 1.1)
     axes.grid(visible=False, axis="y")
-    axes.set_xlabel("accuracy, 95% interval")
+    axes.set(xlim=(0, 1.1), xlabel="accuracy, 95% interval")
     write_png(axes, path)
 
 
-def plot_cost(methods: Sequence[MethodPoint], path: Path) -> None:
-    """Cost against accuracy: a method a point, up and to the left is better; the legend is sorted by accuracy.
+def plot_cost(methods: Mapping[str, MethodResult], path: Path) -> None:
+    """Cost against accuracy: a point per method, up and to the left is better; the legend is sorted by accuracy.
 
-    Args:
-        methods: one or more.
-        path: where to.
-
-    Raises:
-        ValueError: if matplotlib is not installed.
+    One or more methods, all with scores.
     """
+    from scipy.optimize import isotonic_regression  # noqa: PLC0415 - heavy, and wanted only here
+
     axes = new_axes(8.5, max(4.4, 1.2 + 0.24 * len(methods)))
-    colors, markers = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, "0.2"), "osD^v"
-    ranked = sorted(methods, key=lambda method: -method.accuracy)
-    for number, (method, at) in enumerate(zip(ranked, _aside([m.tokens for m in ranked]), strict=True)):
-        style: dict[str, Any] = {"color": colors[number % len(colors)], "fmt": markers[number % len(markers)]}
-        draw_points(axes, [at], [_value(method)], label=short_name(method.name), **style)
-    if _wide(tokens := [method.tokens for method in methods]):
+    ranked = sorted(methods.items(), key=lambda item: -(item[1].accuracy.mean or 0.0))
+    tokens = np.array([method.tokens_per_task for _, method in ranked])
+    least, most = float(tokens.min()), float(tokens.max())
+    logs = 0 < 8 * least < most
+    # Points stand as near their costs as leaves a step between any two.
+    at = np.log(tokens) if logs else tokens.copy()
+    order = at.argsort(kind="stable")
+    steps = 0.02 * (at.max() - (at.min() if logs else 0)) * np.arange(len(at))
+    at[order] = isotonic_regression(at[order] - steps).x + steps
+    for number, ((name, method), x) in enumerate(zip(ranked, np.exp(at) if logs else at, strict=True)):
+        draw_points(axes, [x], [method.accuracy], label=short_name(name), **style(number))
+    if logs:
         axes.set_xscale("log", subs=range(2, 10))
-        axes.set_xlim(min(tokens) / 1.25, max(tokens) * 1.25)
+        axes.set_xlim(least / 1.25, most * 1.25)
         axes.xaxis.get_major_locator().set_params(subs=(1, 2, 5))
         axes.xaxis.set_minor_formatter("")
     else:
-        top = max(tokens) or 1.0
-        axes.set_xlim(-0.03 * top, 1.15 * top)
+        axes.set_xlim(-0.03 * (most or 1.0), 1.15 * (most or 1.0))
     axes.xaxis.set_major_formatter(lambda value, _: _short(value))
-    axes.set_xlabel("tokens a task, read and written; about equal ones stand side by side")
+    axes.set_xlabel("tokens per task, read and written; about equal ones stand side by side")
     axes.set_ylabel("accuracy, 95% interval")
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    write_png(axes, path, legend=True)
+
+
+def plot_curves(
+    curves: Sequence[Curve], path: Path, *, full: Estimate, title: str = "", unit: str = "parameters x answer length"
+) -> None:
+    """Policies' cost, counted in `unit`, against accuracy with bands of 95%, the policy of interest first.
+
+    `full` is the full team's accuracy.
+    """
+    axes = new_axes(7.5, 5.0)
+    axes.axhspan(full.low, full.high, color="0.93", zorder=0)
+    axes.axhline(full.mean, color="0.55", linewidth=1, label="full team")
+    for index, curve in enumerate(curves):
+        order = curve.cost.mean(1).argsort()
+        x = curve.cost.mean(1)[order].tolist()
+        points = [student(curve.right[i]) for i in order.tolist()]
+        (line,) = axes.plot(
+            x, [p.mean for p in points], marker="os^Dvx"[index % 6], linewidth=2.2 if index == 0 else 1.4,
+            markersize=4.5, label=curve.name, zorder=5 - min(index, 4),
+        )  # fmt: skip
+        axes.fill_between(x, [p.low for p in points], [p.high for p in points], color=line.get_color(), alpha=0.13)
+    axes.set_xlabel(f"mean cost, share of the full team's ({unit})")
+    axes.set_ylabel("accuracy, with 95% intervals by question")
+    axes.set_title(title, loc="left")
+    axes.legend(loc="lower right", frameon=False)
     write_png(axes, path)
 
 
-def _biases(insight: Insight) -> list[tuple[str, Value]]:
+def plot_learning(lines: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """How a Conductor learned, from the lines of `log.jsonl`: shares of a step's texts, and whom workflows asked.
+
+    Both step by step and as running means of a tenth of the steps.
+    """
+    above, below = new_axes(7.5, 6.0, 2, sharex=True, height_ratios=[3, 2])
+    steps, width = [line["step"] for line in lines], max(1, len(lines) // 10)
+
+    def running(values: Sequence[float]) -> Any:
+        return np.array([np.mean(values[max(0, i + 1 - width) : i + 1]) for i in range(len(values))])
+
+    for key, label, color in (
+        ("right", "right answers", BLUE),
+        ("parsed", "valid workflows", GREEN),
+        ("no_signal", "groups without signal", GREY),
+    ):
+        values = [line[key] for line in lines]
+        above.plot(steps, values, color=color, alpha=0.25, linewidth=1)
+        above.plot(steps, running(values), color=color, label=label)
+    above.set_title(f"What {len(lines)} steps of training came to", loc="left")
+    base = np.zeros(len(lines))
+    for i, name in enumerate(sorted({name for line in lines for name in line["workers"]})):
+        top = base + running([line["workers"].get(name, 0.0) for line in lines])
+        below.fill_between(steps, base, top, label=name, alpha=0.8, color=f"C{i}", hatch=["", "//", ".."][i % 3])
+        base = top
+    above.set(ylim=(0, 1.02), ylabel="share of texts, of groups")
+    below.set(ylim=(0, 1.02), ylabel="share of workflow steps", xlabel="step")
+    if below.get_legend_handles_labels()[0]:  # nobody may have been asked
+        below.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    write_png(above, path, legend=True)
+
+
+def _biases(insight: Insight) -> dict[str, Estimate]:
     length = insight.length
-    rows = [
-        ("length, all ratings", length.pooled.pearson),
-        ("length, within a ballot", length.within.pearson),
-        ("length, right proposals", length.right.pearson),
-        ("length, wrong proposals", length.wrong.pearson),
-        ("position heard at, within a ballot", insight.position.correlation),
-        *((f"length, {name}", correlations.pearson) for name, correlations in length.judges.items()),
-    ]
-    return [(name, value) for name, value in rows if value.mean is not None]
-
-
-def _curve(axes: Any, law: Law, rounds: int) -> None:
-    fit = law.fit
-    if fit is None:
-        return
-    t = torch.linspace(0.5, rounds + 0.5, 200, dtype=torch.float64)
-    values = functional.utility(t, fit.p_g, fit.k, fit.beta)
-    axes.plot(t.tolist(), values.tolist(), color=ORANGE, linewidth=1.8, zorder=1, label="fitted law")
-    if 0 < fit.t_opt <= rounds + 0.5:
-        low, high = fit.t_opt_interval
-        label = f"best round {fit.t_opt:.1f} [{low:.1f}, {high:.1f}]"
-        axes.axvline(fit.t_opt, color=RED, linewidth=1.2, linestyle=":", label=label)
-
-
-def _wide(tokens: Sequence[float]) -> bool:
-    """Whether costs differ so much that their logarithms are drawn."""
-    return bool(tokens) and 0 < 8 * min(tokens) < max(tokens)
-
-
-def _aside(tokens: Sequence[float]) -> list[float]:
-    """Where on the axis methods are drawn: as near their costs as leaves a step between any two."""
-    from scipy.optimize import isotonic_regression  # noqa: PLC0415 - heavy, and wanted only here
-
-    logs = _wide(tokens)
-    places = np.log(tokens) if logs else np.array(tokens, dtype=np.float64)
-    order = places.argsort(kind="stable")
-    steps = 0.02 * (places.max() - (places.min() if logs else 0)) * np.arange(len(places))
-    places[order] = isotonic_regression(places[order] - steps).x + steps
-    return list(np.exp(places) if logs else places)
-
-
-def _value(method: MethodPoint) -> Value:
-    return Value(method.accuracy, method.low, method.high, 0)
+    rows = {
+        "length, all ratings": length.pooled.pearson,
+        "length, within a ballot": length.within.pearson,
+        "length, right proposals": length.right.pearson,
+        "length, wrong proposals": length.wrong.pearson,
+        "position heard at, within a ballot": insight.position.correlation,
+        **{f"length, {name}": correlations.pearson for name, correlations in length.judges.items()},
+    }
+    return {name: value for name, value in rows.items() if value.mean is not None}
 
 
 def _short(tokens: float) -> str:

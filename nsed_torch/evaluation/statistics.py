@@ -1,94 +1,87 @@
-"""Means with intervals: over tasks that several runs were tested on, over questions, over paired differences."""
+"""One number with its interval, the intervals, and tests of no difference on questions that two methods answered."""
 
+import dataclasses
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 LEVEL = 0.95
-"""Of every interval that names no other."""
+"""Of every interval."""
 
+DIGITS = 9
+"""Kept behind the point in files, so that equal runs write equal bytes on any machine."""
 
-class Estimate(NamedTuple):
-    """A mean with its interval.
+EXACT = 16
+"""Up to so many questions with a difference, all signs are tried; 2^16 sums take milliseconds."""
 
-    Args:
-        mean: over tasks.
-        low: lower end.
-        high: upper end.
-        standard_error: of the mean.
-        n: tasks.
-    """
+DRAWS = 20_000
+"""Signs drawn for more questions; a p of 0.05 then has a standard error of 0.0015."""
 
-    mean: float
-    low: float
-    high: float
-    standard_error: float
-    n: int
+_CHUNK = 500
 
 
 @dataclass(frozen=True)
-class Mean:
-    """A mean over questions, with an interval where the data give one.
+class Estimate:
+    """A number with its 95% interval; None for what the data do not give."""
 
-    Args:
-        n: questions.
-        mean: None where there are none.
-        low: lower end of the interval; None where there is no interval.
-        high: upper end, likewise.
-        interval: whose it is: "Clopper-Pearson", "Student" or "Tango"; None where there is none.
-    """
-
-    n: int
+    n: int  # observations: questions, mostly
     mean: float | None = None
     low: float | None = None
     high: float | None = None
-    interval: str | None = None
+    interval: str | None = None  # whose: Clopper-Pearson, Student, Tango, Wilson or resampling
 
 
-def estimate(scores: Float[Tensor, "seed task"], *, level: float = LEVEL) -> Estimate:
-    """Mean over tasks and seeds, with Student's interval over tasks.
+def shown(estimate: Estimate, sign: str = "") -> str:
+    """An estimate as `0.873 [0.842, 0.901]`; `sign="+"` for differences."""
+    if estimate.mean is None:
+        return "no score"
+    text = f"{estimate.mean:{sign}.3f}"
+    return text if estimate.low is None else f"{text} [{estimate.low:{sign}.3f}, {estimate.high:{sign}.3f}]"
 
-    A task's score is its mean over the seeds that tested it, so that several tests of one task count as one
-    observation and differences between seeds are part of the spread. Standard practice (clustered by task).
 
-    Args:
-        scores: NaN where a seed did not test a task.
-        level: of the interval, in (0, 1).
+def plain(value: Any) -> Any:
+    """A tree of dataclasses and tuples as JSON data: floats with 9 decimals, None where one is not finite."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if hasattr(value, "_asdict"):
+        return plain(value._asdict())
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    if isinstance(value, float):
+        # Plus 0, for there is no -0 in a report.
+        return round(value, DIGITS) + 0.0 if math.isfinite(value) else None
+    return value
 
-    Returns:
-        The mean with its interval; the interval has no width where all tasks score alike.
+
+def student(values: Sequence[float] | Float[Tensor, "question"]) -> Estimate:
+    """Mean of one value per question with Student's interval, which has no width where all are alike.
 
     Raises:
-        ValueError: if fewer than two tasks were tested, or the level is none.
+        ValueError: for fewer than two questions.
     """
     from scipy.special import stdtrit  # noqa: PLC0415 - heavy, and wanted only here
 
-    _check_level(level)
-    tested = ~scores.isnan()
-    means = scores.double().nan_to_num(0.0).sum(0)[tested.any(0)] / tested.sum(0)[tested.any(0)]
-    n = len(means)
+    values = torch.as_tensor(values, dtype=torch.float64)
+    n = len(values)
     if n < 2:
         raise ValueError(f"expected at least 2 tested tasks, got {n}: add tasks or enlarge the test part")
-    mean, error = means.mean().item(), means.std().item() / math.sqrt(n)
-    reach = error * float(stdtrit(n - 1, (1 + level) / 2))
-    return Estimate(mean, mean - reach, mean + reach, error, n)
+    mean, error = values.mean().item(), values.std().item() / math.sqrt(n)
+    reach = error * float(stdtrit(n - 1, (1 + LEVEL) / 2))
+    return Estimate(n, mean, mean - reach, mean + reach, "Student")
 
 
-def paired(one: Float[Tensor, "seed task"], other: Float[Tensor, "seed task"], *, level: float = LEVEL) -> Estimate:
-    """`estimate` of the difference task by task and seed by seed, where both were tested."""
-    return estimate(one - other, level=level)
+def mean_score(questions: Sequence[Sequence[float]]) -> Estimate:
+    """Mean over questions of a question's mean score, with the interval that suits the data.
 
-
-def mean_score(questions: Sequence[Sequence[float]]) -> Mean:
-    """Mean over questions of a question's mean score, with the 95% interval that suits the data.
-
-    One score of 0 or 1 a question: `clopper_pearson`. Otherwise Student's over questions, clipped to [0, 1]. Where
+    One score of 0 or 1 per question: `clopper_pearson`. Otherwise Student's over questions, clipped to [0, 1]. Where
     every question scores 0, or every one 1, Student's sees no spread; there Clopper and Pearson's still holds, for n
     independent scores in [0, 1] of mean m are all 1 with a chance of at most m^n (our reading). Fewer than two
     questions, or none that differ, otherwise give no interval.
@@ -99,16 +92,15 @@ def mean_score(questions: Sequence[Sequence[float]]) -> Mean:
     means = [math.fsum(scores) / len(scores) for scores in questions]
     single = all(len(scores) == 1 for scores in questions)
     if means and (set(means) <= {0.0, 1.0} if single else set(means) in ({0.0}, {1.0})):
-        n, right = len(means), round(sum(means))
-        return Mean(n, right / n, *clopper_pearson(right, n), "Clopper-Pearson")
-    return _student(means, 0.0, 1.0)
+        return share(round(sum(means)), len(means))
+    return _clipped(means, 0.0, 1.0)
 
 
-def mean_difference(questions: Sequence[Sequence[float]]) -> Mean:
-    """Mean over questions of the mean difference between two methods, with the 95% interval that suits the data.
+def mean_difference(questions: Sequence[Sequence[float]]) -> Estimate:
+    """Mean over questions of the mean difference between two methods, with the interval that suits the data.
 
-    One difference of -1, 0 or 1 a question: `tango`. Otherwise Student's over questions, clipped to [-1, 1]; none for
-    fewer than two questions or where all differ alike.
+    One difference of -1, 0 or 1 per question: `tango`. Otherwise Student's over questions, clipped to [-1, 1]; none
+    for fewer than two questions or where all differ alike.
 
     Args:
         questions: the differences in [-1, 1] of each one's epochs, at least one; independent between questions.
@@ -116,38 +108,39 @@ def mean_difference(questions: Sequence[Sequence[float]]) -> Mean:
     means = [math.fsum(differences) / len(differences) for differences in questions]
     if means and all(len(differences) == 1 for differences in questions) and set(means) <= {-1.0, 0.0, 1.0}:
         n, wins, losses = len(means), means.count(1.0), means.count(-1.0)
-        return Mean(n, (wins - losses) / n, *tango(wins, losses, n), "Tango")
-    return _student(means, -1.0, 1.0)
+        return Estimate(n, (wins - losses) / n, *tango(wins, losses, n), "Tango")
+    return _clipped(means, -1.0, 1.0)
 
 
-def clopper_pearson(right: int, n: int, *, level: float = LEVEL) -> tuple[float, float]:
+def share(right: int, n: int) -> Estimate:
+    """Successes over trials, with `clopper_pearson`."""
+    return Estimate(n, right / n, *clopper_pearson(right, n), "Clopper-Pearson")
+
+
+def clopper_pearson(right: int, n: int) -> tuple[float, float]:
     """The exact interval of a share: all shares that a binomial test on either side does not refuse.
 
-    Covers the true share at least as often as `level` says, for every n. Published (Clopper and Pearson 1934).
+    Covers the true share at least as often as claimed, for every n. Published (Clopper and Pearson 1934).
 
     Args:
         right: successes, 0 to n.
         n: trials, at least 1.
-        level: of the interval, in (0, 1).
-
-    Returns:
-        Lower and upper end, in [0, 1].
 
     Raises:
-        ValueError: for other counts or levels.
+        ValueError: for other counts.
     """
+    # The same as scipy.stats.binomtest(right, n).proportion_ci(), without its search and its second of import.
     from scipy.special import betaincinv  # noqa: PLC0415 - heavy, and wanted only here
 
-    _check_level(level)
     if not 0 <= right <= n or n < 1:
         raise ValueError(f"expected 0 <= right <= n and n of at least 1, got right {right} of n {n}")
-    tail = (1 - level) / 2
+    tail = (1 - LEVEL) / 2
     low = float(betaincinv(right, n - right + 1, tail)) if right > 0 else 0.0
     high = float(betaincinv(right + 1, n - right, 1 - tail)) if right < n else 1.0
     return low, high
 
 
-def tango(wins: int, losses: int, n: int, *, level: float = LEVEL) -> tuple[float, float]:
+def tango(wins: int, losses: int, n: int) -> tuple[float, float]:
     """The score interval of a difference of two shares that were measured on the same questions.
 
     All differences d that the score test does not refuse: (b - c - n d)^2 <= z^2 n (2 q + d (1 - d)) with b wins, c
@@ -160,18 +153,13 @@ def tango(wins: int, losses: int, n: int, *, level: float = LEVEL) -> tuple[floa
         wins: questions that only the one got right.
         losses: questions that only the other got right.
         n: all questions, at least 1.
-        level: of the interval, in (0, 1).
-
-    Returns:
-        Lower and upper end of the one's share minus the other's, in [-1, 1].
 
     Raises:
-        ValueError: for other counts or levels.
+        ValueError: for other counts.
     """
-    _check_level(level)
     if min(wins, losses) < 0 or wins + losses > n or n < 1:
         raise ValueError(f"expected wins and losses that n of at least 1 holds, got {wins} and {losses} of {n}")
-    z2 = NormalDist().inv_cdf((1 + level) / 2) ** 2
+    z2 = NormalDist().inv_cdf((1 + LEVEL) / 2) ** 2
     return -_tango_end(losses, wins, n, z2), _tango_end(wins, losses, n, z2)
 
 
@@ -190,17 +178,77 @@ def _tango_end(b: int, c: int, n: int, z2: float) -> float:
     return outside
 
 
-def _student(means: Sequence[float], least: float, most: float) -> Mean:
+def _clipped(means: Sequence[float], least: float, most: float) -> Estimate:
     if not means:
-        return Mean(0)
+        return Estimate(0)
     mean = math.fsum(means) / len(means)
     # Equal shares may differ in their last digit; an interval made of that would claim certainty.
     if max(means) - min(means) < 1e-12:
-        return Mean(len(means), mean)
-    found = estimate(torch.tensor([means], dtype=torch.float64))
-    return Mean(found.n, mean, max(least, found.low), min(most, found.high), "Student")
+        return Estimate(len(means), mean)
+    wide = student(means)
+    low, high = wide.low or 0.0, wide.high or 0.0
+    return replace(wide, mean=mean, low=max(least, low), high=min(most, high))
 
 
-def _check_level(level: float) -> None:
-    if not 0 < level < 1:
-        raise ValueError(f"expected a level in (0, 1), got {level}")
+def mcnemar(wins: int, losses: int) -> tuple[str, float]:
+    """McNemar's test in its exact form: were wins and losses tosses of a fair coin?
+
+    `p = min(1, 2 P(X <= min(wins, losses)))` with X binomial over wins + losses tosses; 1 where there are none.
+    Published (McNemar 1947, binomial form).
+
+    Returns:
+        The test's name and the two-sided p.
+    """
+    from scipy.special import bdtr  # noqa: PLC0415 - heavy, and wanted only here
+
+    return "McNemar, exact", min(1.0, 2 * float(bdtr(min(wins, losses), wins + losses, 0.5)))
+
+
+def sign_flip(differences: Sequence[float], *, seed: int = 0) -> tuple[str, float]:
+    """Fisher's randomisation test: had the two methods changed names at random, question by question?
+
+    p is the share of all signs whose sum is at least as far from 0 as the one observed: counted over all of them for up
+    to `EXACT` differences other than 0, and else (1 + hits) / (1 + DRAWS) over drawn ones, which is never below the
+    truth on average. Published (Fisher 1935; Phipson and Smyth 2010 for the drawn form).
+
+    Args:
+        differences: one per question, finite.
+        seed: of the draws.
+
+    Returns:
+        The test's name and the two-sided p.
+    """
+    values = torch.tensor([d for d in differences if d != 0.0], dtype=torch.float64)
+    # Sums that are equal but for rounding count as equal.
+    reach = abs(values.sum().item()) - 1e-9
+    if len(values) <= EXACT:
+        sums = torch.zeros(1, dtype=torch.float64)
+        for value in values:
+            sums = torch.cat([sums + value, sums - value])
+        return "sign flips, exact", (sums.abs() >= reach).double().mean().item()
+    # Signs of equal differences are drawn together: how many are positive is binomial, and few values are distinct.
+    sizes, counts = values.abs().round(decimals=12).unique(return_counts=True)
+    tosses = counts.double().expand(_CHUNK, -1)
+    generator = torch.Generator().manual_seed(seed)
+    hits = 0
+    for _ in range(DRAWS // _CHUNK):
+        positive = torch.binomial(tosses, torch.full_like(tosses, 0.5), generator=generator)
+        hits += int((((2 * positive - tosses) @ sizes).abs() >= reach).sum())
+    return f"sign flips, {DRAWS:,} draws", (1 + hits) / (1 + DRAWS)
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """Holm's p values: each may be held against the level as if it were the only one.
+
+    With m of them in rising order, `p'_k = min(1, max_{l <= k} (m - l + 1) p_l)`: the chance that any true "no
+    difference" of the family is refused stays below the level, however the tests hang together. Published (Holm 1979).
+
+    Returns:
+        The adjusted ones, in the order given.
+    """
+    adjusted = [0.0] * len(ps)
+    largest = 0.0
+    for rank, index in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
+        largest = max(largest, min(1.0, (len(ps) - rank) * ps[index]))
+        adjusted[index] = largest
+    return adjusted

@@ -1,19 +1,22 @@
-"""Results as tables: Markdown, CSV, LaTeX and the terminal. Names are any text, and data in each of them."""
+"""A comparison as tables: Markdown, CSV, LaTeX and the terminal. Names are any text, and data in each of them."""
 
-import io
 import re
-from collections.abc import Container, Sequence
-from csv import QUOTE_NONNUMERIC, writer
+from collections.abc import Sequence
+from csv import QUOTE_NONNUMERIC
+from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from nsed_torch.evaluation.results import DIGITS, MethodResult, Results
-from nsed_torch.evaluation.statistics import Mean
+from nsed_torch.evaluation.comparison import Comparison, MethodResult
+from nsed_torch.evaluation.statistics import DIGITS, Estimate, shown
 
 UNNAMED = "(none)"
 """How a stratum without a name is shown."""
+
+Rows = Sequence[Sequence[str]]
+"""The headings, then a row each; any texts. Columns of nothing but numbers are set to the right."""
 
 _MARKDOWN = re.compile(r"[\\`*_\[\]<>&|~$]")
 _LATEX = {
@@ -42,96 +45,104 @@ _CSV_COLUMNS = (
     *("tokens_per_task", "relative_tokens", "calls", "prompt_tokens", "completion_tokens", "price", "seconds"),
 )
 
-_LEFT = ("stratum", "method")
+_WIDTH = 110  # characters of a line where no terminal sets the width
 _COLUMNS, _STRATA = 6, 40  # of a table on a terminal: columns, and rows by stratum
-_Rows = list[list[str]]
 
 
-def markdown(results: Results) -> str:
+def markdown(comparison: Comparison) -> str:
     """A table of methods, one by stratum where there are strata, and what to know about the numbers."""
-    tables = [markdown_table(rows) + "\n" for rows in _tables(results)]
-    return "\n".join([*tables, *map(markdown_text, notes(results))]) + "\n"
+    tables = [markdown_table(rows) + "\n" for rows in _tables(comparison)]
+    return "\n".join([*tables, *map(markdown_text, notes(comparison))]) + "\n"
 
 
-def markdown_table(rows: Sequence[Sequence[str]], left: Container[str] = _LEFT) -> str:
-    """Any texts as a table; numbers stay as they are, the rest is escaped.
-
-    Args:
-        rows: the headings, then a row each.
-        left: headings of the columns that are set to the left.
-    """
-    head, *body = [[markdown_cell(cell) for cell in row] for row in rows]
-    rule = ["---" if column in left else "---:" for column in rows[0]]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *body))
-
-
-def latex(results: Results) -> str:
+def latex(comparison: Comparison) -> str:
     r"""The same tables as `tabular`s that need `\usepackage{booktabs}`; the notes are comments."""
-    lines = [f"% {one_line(note)}" for note in notes(results)]
-    for rows in _tables(results):
-        head, *body = [" & ".join(map(_latex_cell, row)) + r" \\" for row in rows]
-        columns = "".join("l" if column in _LEFT else "r" for column in rows[0])
-        lines += ["", rf"\begin{{tabular}}{{{columns}}}", r"\toprule", head, r"\midrule", *body]
-        lines += [r"\bottomrule", r"\end{tabular}"]
+    from pandas import DataFrame  # noqa: PLC0415 - heavy, and wanted only here
+
+    lines = [f"% {one_line(note)}" for note in notes(comparison)]
+    for rows in _tables(comparison):
+        head, *body = [list(map(_latex_cell, row)) for row in rows]
+        columns = "".join(side[0] for side in _sides(rows))
+        table = DataFrame(body, columns=head, dtype=object)
+        lines += ["", table.to_latex(index=False, escape=False, column_format=columns).rstrip()]
     return "\n".join(lines) + "\n"
 
 
-def csv(results: Results) -> str:
-    """One row a method, then one a method and stratum; numbers as they are, texts quoted, no cell a formula."""
-    file = io.StringIO()
-    table = writer(file, quoting=QUOTE_NONNUMERIC, lineterminator="\n")
-    table.writerow(_CSV_COLUMNS)
-    for name, method in results.methods.items():
-        cells = _facts(results, name, method)
-        table.writerow([_csv_cell(cells.get(column)) for column in _CSV_COLUMNS])
-    for name, method in results.methods.items():
-        for stratum, mean in method.strata.items():
-            cells = {"method": name, "stratum": stratum or UNNAMED, **_mean_facts(mean)}
-            table.writerow([_csv_cell(cells.get(column)) for column in _CSV_COLUMNS])
-    return file.getvalue()
+def csv(comparison: Comparison) -> str:
+    """One row per method, then one per method and stratum; numbers as they are, texts quoted, no cell a formula."""
+    from pandas import DataFrame  # noqa: PLC0415 - heavy, and wanted only here
+
+    rows = [_facts(comparison, name, method) for name, method in comparison.methods.items()]
+    rows += [
+        {"method": name, "stratum": stratum or UNNAMED, **_estimate_facts(estimate, "", "accuracy")}
+        for name, method in comparison.methods.items()
+        for stratum, estimate in method.strata.items()
+    ]
+    cells = [[_csv_cell(row.get(column)) for column in _CSV_COLUMNS] for row in rows]
+    text: str = DataFrame(cells, columns=_CSV_COLUMNS, dtype=object).to_csv(
+        index=False, quoting=QUOTE_NONNUMERIC, lineterminator="\n"
+    )
+    return text
 
 
-def terminal(results: Results) -> RenderableType:
+def terminal(comparison: Comparison) -> RenderableType:
     """The same tables for a terminal, with the notes below: what fits one, so no costs but tokens, and few strata."""
-    tables = []
-    for head, *body in _tables(results):
-        if head[0] in _LEFT[:1] and len(body) > _STRATA:
-            continue
-        table = Table()
-        for column in head[:_COLUMNS]:
-            left = column in _LEFT
-            width = min(12, max(len(row[head.index(column)]) for row in body)) if left else None
-            table.add_column(
-                Text(one_line(column)), justify="left" if left else "right", overflow="fold", min_width=width
-            )
-        for row in body:
-            table.add_row(*(Text(one_line(cell)) for cell in row[:_COLUMNS]))
-        tables.append(table)
-    return Group(*tables, *(Text(one_line(note)) for note in notes(results)))
+    methods, *strata = _tables(comparison)
+    tables = [methods, *(rows for rows in strata if len(rows) <= _STRATA + 1)]
+    return Group(
+        *(terminal_table([row[:_COLUMNS] for row in rows]) for rows in tables),
+        *(Text(one_line(note)) for note in notes(comparison)),
+    )
 
 
-def notes(results: Results) -> list[str]:
+def show(console: Console, comparison: Comparison) -> None:
+    """Print the tables; where no terminal sets the width, wide enough for their rows."""
+    (console if console.is_terminal else Console(highlight=False, width=_WIDTH)).print(terminal(comparison))
+
+
+def notes(comparison: Comparison) -> list[str]:
     """What to know about the numbers, a sentence or two each: intervals, tests, what failed."""
-    found = [mean for m in results.methods.values() for mean in (m.accuracy, *m.strata.values())]
-    accuracy = sorted({mean.interval for mean in found if mean.interval})
-    difference = sorted({pair.difference.interval for pair in results.paired.values() if pair.difference.interval})
-    tests = sorted({pair.test for pair in results.paired.values() if pair.test})
-    family = sum(pair.p is not None for pair in results.paired.values())
-    said = ["n counts questions with a score; epochs of one question are averaged first."]
-    if accuracy:
-        said.append(f"Accuracy with 95% intervals over questions ({', '.join(accuracy)}).")
+    methods, pairs = comparison.methods, comparison.paired.values()
+    accuracies = [accuracy for m in methods.values() for accuracy in (m.accuracy, *m.strata.values())]
+    intervals = sorted({accuracy.interval for accuracy in accuracies if accuracy.interval})
+    difference = sorted({pair.difference.interval for pair in pairs if pair.difference.interval})
+    tests = sorted({pair.test for pair in pairs if pair.test})
+    family = sum(pair.p is not None for pair in pairs)
+    lines = ["n counts questions with a score; epochs of one question are averaged first."]
+    if intervals:
+        lines.append(f"Accuracy with 95% intervals over questions ({', '.join(intervals)}).")
     if tests:
         names = f" ({', '.join(difference)})" if difference else ""
-        said.append(
+        lines.append(
             f"Differences are taken question by question, with 95% intervals{names}; p by {', '.join(tests)}, "
             f"two-sided, adjusted by Holm for {family} comparison{'s' if family > 1 else ''}."
         )
-    for name, method in results.methods.items():
+    for name, method in methods.items():
         if method.failed:
-            said.append(f"Failed, and so counted as wrong: {method.failed} of {method.tasks} tasks of {name}.")
+            lines.append(f"Failed, and so counted as wrong: {method.failed} of {method.tasks} tasks of {name}.")
         if method.not_run:
-            said.append(f"Not run, and so without a score: {method.not_run} of {method.tasks} answers of {name}.")
-    return said
+            lines.append(f"Not run, and so without a score: {method.not_run} of {method.tasks} answers of {name}.")
+    return lines
+
+
+def markdown_table(rows: Rows) -> str:
+    """A table in Markdown; numbers stay as they are, the rest is escaped."""
+    head, *body = [list(map(markdown_cell, row)) for row in rows]
+    rule = ["---" if side == "left" else "---:" for side in _sides(rows)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *body))
+
+
+def terminal_table(rows: Rows, *, title: str = "", caption: str = "") -> Table:
+    """A table for a terminal, which obeys nothing in it."""
+    table = Table(title=Text(one_line(title), style="table.title") if title else None, title_justify="left")
+    table.caption, table.caption_justify = Text(one_line(caption)) if caption else None, "left"
+    head, *body = rows
+    for column, (name, side) in enumerate(zip(head, _sides(rows), strict=True)):
+        width = min(12, max((len(row[column]) for row in body), default=0)) if side == "left" else None
+        table.add_column(Text(one_line(name)), justify=side, overflow="fold", min_width=width)  # type: ignore[arg-type]
+    for row in body:
+        table.add_row(*(Text(one_line(cell)) for cell in row))
+    return table
 
 
 def markdown_text(text: str) -> str:
@@ -139,28 +150,48 @@ def markdown_text(text: str) -> str:
     return _MARKDOWN.sub(r"\\\g<0>", one_line(text))
 
 
+def markdown_cell(text: str) -> str:
+    """A cell of a Markdown table: numbers as they are, any other text as `markdown_text`."""
+    return text if _NUMBERS.fullmatch(text) else markdown_text(text)
+
+
 def latex_text(text: str) -> str:
     """Any text as LaTeX, shown as it is but for white space."""
     return "".join(_LATEX.get(c, c) for c in one_line(text))
 
 
-def _tables(results: Results) -> list[_Rows]:
-    head = [
-        *("method", "n", "accuracy", f"{results.reference} minus it", "p (Holm)"),
-        *("tokens a task", "relative tokens", "US$", "seconds"),
+def one_line(text: str) -> str:
+    """Any text in one line, without what a terminal would obey."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def shown_p(p: float | None) -> str:
+    """A p value with three digits; nothing where there is none."""
+    return "" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _tables(comparison: Comparison) -> list[Rows]:
+    head = ["method", "n", "accuracy", f"{comparison.reference} minus it", "p (Holm)"]
+    costs = ["tokens per task", "relative tokens", "US$", "seconds"]
+    methods = comparison.methods.items()
+    # Recorded answers are compared without a call.
+    if not any(method.usage.calls for _, method in methods):
+        costs = []
+    width = len(head) + len(costs)
+    tables: list[Rows] = [
+        [[*head, *costs], *([name, *_cells(comparison, name, method)][:width] for name, method in methods)]
     ]
-    tables = [[head, *([name, *_cells(results, name, method)] for name, method in results.methods.items())]]
     strata = [
-        [stratum or UNNAMED, name, str(mean.n), shown(mean)]
-        for stratum in sorted({stratum for method in results.methods.values() for stratum in method.strata})
-        for name, method in results.methods.items()
-        if (mean := method.strata.get(stratum))
+        [stratum or UNNAMED, name, str(estimate.n), shown(estimate)]
+        for stratum in sorted({stratum for _, method in methods for stratum in method.strata})
+        for name, method in methods
+        if (estimate := method.strata.get(stratum))
     ]
     return [*tables, [["stratum", "method", "n", "accuracy"], *strata]] if strata else tables
 
 
-def _cells(results: Results, name: str, method: MethodResult) -> list[str]:
-    pair, relative = results.paired.get(name), results.relative_tokens(name)
+def _cells(comparison: Comparison, name: str, method: MethodResult) -> list[str]:
+    pair, relative = comparison.paired.get(name), comparison.relative_tokens(name)
     return [
         str(method.accuracy.n),
         shown(method.accuracy),
@@ -173,39 +204,25 @@ def _cells(results: Results, name: str, method: MethodResult) -> list[str]:
     ]
 
 
-def shown(mean: Mean, sign: str = "") -> str:
-    """A mean with its interval, as `0.873 [0.842, 0.901]`; `sign="+"` for differences."""
-    if mean.mean is None:
-        return "no score"
-    text = f"{mean.mean:{sign}.3f}"
-    return text if mean.low is None else f"{text} [{mean.low:{sign}.3f}, {mean.high:{sign}.3f}]"
-
-
-def shown_p(p: float | None) -> str:
-    """A p value with three digits; nothing where there is none."""
-    return "" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
-
-
-def _facts(results: Results, name: str, method: MethodResult) -> dict[str, str | float | None]:
-    facts: dict[str, str | float | None] = {
+def _facts(comparison: Comparison, name: str, method: MethodResult) -> dict[str, Any]:
+    facts = {
         "method": name,
         "tasks": method.tasks,
-        **_mean_facts(method.accuracy),
+        **_estimate_facts(method.accuracy, "", "accuracy"),
         "failed": method.failed,
         "not_run": method.not_run,
         "tokens_per_task": method.tokens_per_task,
-        "relative_tokens": results.relative_tokens(name),
+        "relative_tokens": comparison.relative_tokens(name),
         **vars(method.usage),
     }
-    if pair := results.paired.get(name):
-        difference = {f"difference_{key}": value for key, value in _mean_facts(pair.difference).items()}
-        facts |= {"reference": results.reference, "difference": pair.difference.mean, **difference}
-        facts |= {"test": pair.test, "p": pair.p, "p_holm": pair.p_holm}
+    if pair := comparison.paired.get(name):
+        facts |= {"reference": comparison.reference, "test": pair.test, "p": pair.p, "p_holm": pair.p_holm}
+        facts |= _estimate_facts(pair.difference, "difference_", "difference")
     return facts
 
 
-def _mean_facts(mean: Mean) -> dict[str, str | float | None]:
-    return {"n": mean.n, "accuracy": mean.mean, "low": mean.low, "high": mean.high, "interval": mean.interval}
+def _estimate_facts(estimate: Estimate, prefix: str, mean: str) -> dict[str, Any]:
+    return {f"{prefix}{key}": value for key, value in vars(estimate).items()} | {mean: estimate.mean}
 
 
 def _csv_cell(value: str | float | None) -> str | float:
@@ -214,15 +231,14 @@ def _csv_cell(value: str | float | None) -> str | float:
     return "" if value is None else round(value, DIGITS)
 
 
-def markdown_cell(text: str) -> str:
-    """A cell of a Markdown table: numbers as they are, any other text as `markdown_text`."""
-    return text if _NUMBERS.fullmatch(text) else markdown_text(text)
-
-
 def _latex_cell(text: str) -> str:
     return text.translate(_SIGNS) if _NUMBERS.fullmatch(text) else latex_text(text)
 
 
-def one_line(text: str) -> str:
-    """Any text in one line, without what a terminal would obey."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+def _sides(rows: Rows) -> list[str]:
+    """Of each column: right where no cell holds words."""
+    return ["left" if any(_is_text(row[i]) for row in rows[1:]) else "right" for i in range(len(rows[0]))]
+
+
+def _is_text(cell: str) -> bool:
+    return cell != "no score" and any(c.isalpha() for c in cell)

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from nsed_torch.conductor import Topology, Workflow, parse
-from nsed_torch.evaluation.statistics import Mean, mean_score
+from nsed_torch.evaluation.statistics import Estimate, mean_score
 from nsed_torch.records import Execution, Level, Outcome
 
 PREVIOUS = -1
@@ -185,7 +185,7 @@ class ShapeRow(NamedTuple):
     shape: Topology
     tasks: int
     share: float
-    right: Mean
+    right: Estimate
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ def _shape_rows(found: Sequence[tuple[Execution, Outcome | None]]) -> Iterator[S
                 yield ShapeRow(level, shape, len(outcomes), len(outcomes) / len(shaped), _right(outcomes))
 
 
-def _right(outcomes: Sequence[Outcome | None]) -> Mean:
+def _right(outcomes: Sequence[Outcome | None]) -> Estimate:
     """Of answers that were graded; tasks that ask one question count as one."""
     scores: dict[str, list[float]] = {}
     for outcome in outcomes:

@@ -11,8 +11,9 @@ from rich.console import Console
 from torch import Tensor
 
 from nsed_torch.data import RecordedAnswers, Split
-from nsed_torch.evaluation.cost import Curve, cost_json, cost_plot, cost_tables, oracle_curve
-from nsed_torch.evaluation.statistics import estimate
+from nsed_torch.evaluation.cost_curves import Curve, cost_json, cost_tables, oracle_curve
+from nsed_torch.evaluation.plots import plot_curves
+from nsed_torch.evaluation.statistics import student
 from nsed_torch.nn import ConsensusCell, LearnedBroker
 from nsed_torch.records import write_json
 from nsed_torch.training.broker_fit import fit_broker
@@ -113,12 +114,12 @@ def tune_broker(
         Tuned.on(settings, everybody, refit, budgets, 0).save(folder, budgets.tolist(), dim)
     tested = count > 0
     curves = [Curve(name, *(means[..., tested] / count[tested])) for name, means in zip(POLICIES, sums, strict=True)]
-    team = estimate((full[tested] / count[tested])[None])
+    team = student(full[tested] / count[tested])
     found = {"agents": list(everybody.agents), "splits": len(splits), **cost_json(curves, budgets.tolist(), team)}
     write_json(folder / "cost.json", found)
     title = f"{int(tested.sum())} questions, {len(everybody.agents)} agents, {len(splits)} splits"
-    cost_plot(curves, folder / "cost.png", full=team, title=title)
-    Console(width=120).print(*cost_tables(curves, budgets.tolist(), team.mean))
+    plot_curves(curves, folder / "cost.png", full=team, title=title)
+    Console(width=120).print(*cost_tables(curves, budgets.tolist(), team))
     return found
 
 

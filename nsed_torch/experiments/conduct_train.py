@@ -25,7 +25,7 @@ from nsed_torch.conductor.reward import Rewards
 from nsed_torch.conductor.settings import GRPO
 from nsed_torch.conductor.training import questions, train
 from nsed_torch.config import conf_dir, instantiate, plain_config, register
-from nsed_torch.evaluation.learning import plot_learning
+from nsed_torch.evaluation.plots import plot_learning
 from nsed_torch.experiments.build import build_agents, build_ensemble, call_log, fetch_weights
 from nsed_torch.experiments.evaluate import own_device, this_shard
 from nsed_torch.records import CallLog, write_json, write_text

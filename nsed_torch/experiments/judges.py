@@ -7,15 +7,14 @@ from typing import Any
 
 from omegaconf import DictConfig
 from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 
 from nsed_torch.agents import Ensemble, save_adapter
 from nsed_torch.config import instantiate
 from nsed_torch.data import RecordedAnswers, load_recorded, split
 from nsed_torch.deliberation import VerdictRating
-from nsed_torch.evaluation.comparison import shown
-from nsed_torch.evaluation.statistics import Estimate, estimate, paired
+from nsed_torch.evaluation.statistics import Estimate, plain, shown, student
+from nsed_torch.evaluation.tables import terminal_table
 from nsed_torch.experiments.build import build_ensemble
 from nsed_torch.records import write_json
 from nsed_torch.training.judge_scores import JudgeScores
@@ -82,7 +81,7 @@ def tune_judges(
         "judges": {j.name: dict(ensemble.engine(j).identity(j.rating_adapter)) for j in ensemble.judges},
         "kept_step": kept,
         "seconds": round(time.perf_counter() - start, 1),
-        "test": {name: {when: value._asdict() for when, value in row.items()} for name, row in rows.items()},
+        "test": plain(rows),
     }
     write_json(out / "metrics.json", metrics)
     show(rows, Console(width=100))
@@ -121,7 +120,7 @@ def summary(before: JudgeScores, after: JudgeScores, judges: list[str]) -> Summa
         rows[f"{name}, all judges"] = was.mean(1), now.mean(1)
     rows["consensus"] = before.consensus, after.consensus
     return {
-        name: {"before": estimate(was[None]), "after": estimate(now[None]), "difference": paired(now[None], was[None])}
+        name: {"before": student(was), "after": student(now), "difference": student(now - was)}
         for name, (was, now) in rows.items()
     }
 
@@ -129,9 +128,6 @@ def summary(before: JudgeScores, after: JudgeScores, judges: list[str]) -> Summa
 def show(rows: Summary, console: Console) -> None:
     """The table on standard output."""
     n = next(iter(rows.values()))["before"].n
-    table = Table(title=f"judges on {n} held-out tasks, 95% intervals", title_justify="left")
-    for column in ("accuracy", "before", "after", "difference"):
-        table.add_column(column)
-    for name, row in rows.items():
-        table.add_row(name, shown(row["before"]), shown(row["after"]), shown(row["difference"], "+"))
-    console.print(table)
+    lines = [[name, shown(r["before"]), shown(r["after"]), shown(r["difference"], "+")] for name, r in rows.items()]
+    title = f"judges on {n} held-out tasks, 95% intervals"
+    console.print(terminal_table([["accuracy", "before", "after", "difference"], *lines], title=title))

@@ -16,14 +16,15 @@ from nsed_torch.agents import Encoder
 from nsed_torch.config import conf_dir, instantiate, register
 from nsed_torch.data import Episodes, RecordedAnswers, joined, load_recorded, load_traces, recorded_episodes, split
 from nsed_torch.data.featured import CachedEncoder, featured, featured_traces
-from nsed_torch.evaluation.comparison import Comparison
-from nsed_torch.evaluation.coverage import coverage_summary, coverage_tables
+from nsed_torch.evaluation.comparison import Comparison, scored
+from nsed_torch.evaluation.set_coverage import coverage_summary, coverage_tables
+from nsed_torch.evaluation.tables import markdown, show
 from nsed_torch.experiments.broker import BrokerSettings, priced_pool, tune_broker
 from nsed_torch.experiments.judges import tune_judges
 from nsed_torch.experiments.tune_cell import fresh_cell, refit, tune_seed
 from nsed_torch.experiments.utility import UtilitySettings, check_traces, tune_utility
 from nsed_torch.nn import ConsensusCell
-from nsed_torch.records import read_traces
+from nsed_torch.records import read_traces, write_json
 
 register()
 
@@ -109,23 +110,23 @@ def _conclude(
     began: float,
 ) -> None:
     """Fit the cell for use, write `metrics.json`, print the tables."""
-    comparison = Comparison.of([result["scores"] for result in results])
-    refit(cfg, episodes, folder, comparison.card(), report)
+    outcomes = scored([result["scores"] for result in results])
+    comparison = Comparison.of(outcomes, reference="consensus_tuned", by_student=True)
+    refit(cfg, episodes, folder, f"## Measured on held-out tasks\n\n{markdown(comparison)}", report)
     extra: dict[str, Any] = {}
     if recorded is not None and recorded.parameters.isfinite().all():
         extra["parameter_tokens"] = recorded.cost.sum(1).mean().item()
     if cfg.coverage is not None:
         extra["sets"] = coverage_summary({k: v for result in results for k, v in result["sets"].items()}, cfg.coverage)
-    comparison.write(
-        folder,
-        seeds=[{key: value for key, value in result.items() if key not in {"scores", "sets"}} for result in results],
-        overrides=list(HydraConfig.get().overrides.task),
-        agents=list(episodes.agents),
-        tasks=len(episodes),
-        seconds=round(perf_counter() - began, 1),
-        **extra,
-    )
-    console.print(comparison.table())
+    facts = {
+        "seeds": [{key: value for key, value in result.items() if key not in {"scores", "sets"}} for result in results],
+        "overrides": list(HydraConfig.get().overrides.task),
+        "agents": list(episodes.agents),
+        "tasks": len(episodes),
+        "seconds": round(perf_counter() - began, 1),
+    }
+    write_json(folder / "metrics.json", {**comparison.to_json(), **facts, **extra})
+    show(console, comparison)
     if cfg.coverage is not None:
         console.print(*coverage_tables(extra["sets"]))
     if cfg.halting_price is not None:

@@ -11,8 +11,9 @@ from rich.console import Console
 from torch import Tensor
 
 from nsed_torch.data import Episodes, Split
-from nsed_torch.evaluation.cost import Curve, cost_json, cost_plot, cost_tables, oracle_curve
-from nsed_torch.evaluation.statistics import estimate
+from nsed_torch.evaluation.cost_curves import Curve, cost_json, cost_tables, oracle_curve
+from nsed_torch.evaluation.plots import plot_curves
+from nsed_torch.evaluation.statistics import student
 from nsed_torch.experiments.broker import save_brokers
 from nsed_torch.nn import ConsensusCell, Heard, LearnedBroker
 from nsed_torch.records import read_traces, write_json
@@ -131,7 +132,7 @@ def tune_utility(
         save_brokers([learned.broker(policy, encoder) for policy in policies], budgets, folder)
     tested = count > 0
     curves = [Curve(name, *(means[..., tested] / count[tested])) for name, means in zip(POLICIES, sums, strict=True)]
-    team = estimate((full[tested] / count[tested])[None])
+    team = student(full[tested] / count[tested])
     found = {
         "agents": list(episodes.agents),
         "full_team_tokens": float((tokens[tested] / count[tested]).mean()),
@@ -142,8 +143,8 @@ def tune_utility(
     }
     write_json(folder / "teams.json", found)
     title = f"{int(tested.sum())} questions, {len(episodes.agents)} agents, {len(splits)} splits, round 1 as recorded"
-    cost_plot(curves, folder / "teams.png", full=team, title=title, unit="tokens")
-    Console(width=120).print(*cost_tables(curves, budgets, team.mean))
+    plot_curves(curves, folder / "teams.png", full=team, title=title, unit="tokens")
+    Console(width=120).print(*cost_tables(curves, budgets, team))
     return found
 
 

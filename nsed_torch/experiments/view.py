@@ -160,9 +160,9 @@ def summary_table(summary: Summary) -> RenderableType:
     table.add_column("right")
     for column in ("n", "accuracy", "95% interval"):
         table.add_column(column, justify="right")
-    for line in summary.accuracies:
-        low, high = line.interval
-        table.add_row(Text(line.what), str(line.tasks), f"{line.share:.1%}", f"{low:.1%} to {high:.1%}")
+    for what, accuracy in summary.accuracies.items():
+        ends = f"{accuracy.low:.1%} to {accuracy.high:.1%}"
+        table.add_row(Text(what), str(accuracy.n), f"{accuracy.mean:.1%}", ends)
     return table
 
 

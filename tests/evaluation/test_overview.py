@@ -6,7 +6,8 @@ import json
 import pytest
 from report_pages import example, outcome, trace
 
-from nsed_torch.evaluation.overview import WITHHELD, MethodRow, Run, Span, TaskEntry, method_rows
+from nsed_torch.evaluation.overview import WITHHELD, MethodRow, Run, TaskEntry, method_rows
+from nsed_torch.evaluation.statistics import Estimate
 from nsed_torch.records import Verdict
 
 RESULTS = {
@@ -37,8 +38,8 @@ def write(folder, traces=(), outcomes=(), results=None):
 
 def test_methods_are_rows():
     assert method_rows(RESULTS) == [
-        MethodRow("deliberation", 40, Span(0.625, 0.458, 0.773), None, None, 1723.0, 0.024),
-        MethodRow("single:Ben", 40, Span(0.5), Span(0.125, -0.03, 0.28), 0.36, 151.5, None),
+        MethodRow("deliberation", 40, Estimate(0, 0.625, 0.458, 0.773), None, None, 1723.0, 0.024),
+        MethodRow("single:Ben", 40, Estimate(0, 0.5), Estimate(0, 0.125, -0.03, 0.28), 0.36, 151.5, None),
     ]
 
 
@@ -49,10 +50,10 @@ def test_methods_are_rows():
         ({"methods": ["deliberation"]}, []),
         ({"methods": {"a": None}, "paired": []}, [MethodRow("a", None, None)]),
         ({"methods": {"a": {"n": "many", "accuracy": {"low": 0.1}, "usage": 3}}}, [MethodRow("a", None, None)]),
-        ({"methods": {"a": {"n": True, "accuracy": 0.5}}}, [MethodRow("a", None, Span(0.5))]),
+        ({"methods": {"a": {"n": True, "accuracy": 0.5}}}, [MethodRow("a", None, Estimate(0, 0.5))]),
         (
             {"methods": {"a": {}}, "paired": {"a": {"mean": 0.1, "low": 0.0, "high": 0.2, "p": 0.5}}},
-            [MethodRow("a", None, None, Span(0.1, 0.0, 0.2), 0.5)],
+            [MethodRow("a", None, None, Estimate(0, 0.1, 0.0, 0.2), 0.5)],
         ),
     ],
 )

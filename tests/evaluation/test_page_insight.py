@@ -3,22 +3,22 @@
 import pytest
 
 from nsed_torch.evaluation.insight.rounds import Law, RoundInsight
-from nsed_torch.evaluation.insight.values import Value, plain
 from nsed_torch.evaluation.page_insight import judging_table, law_text, rounds_table
+from nsed_torch.evaluation.statistics import Estimate, plain
 from nsed_torch.nn.law import fit_fatigue_law
 
-NONE = Value(None, None, None, 0)
+NONE = Estimate(0)
 
 
 def data(accuracies, *, p_g=0.5, fit=True):
     """What results.json holds of deliberations with these accuracies, a round each, over 1000 tasks."""
     rounds = [
-        RoundInsight(r, 1000, Value(a, a - 0.1, a + 0.1, 1000), 90.4 * r, NONE) for r, a in enumerate(accuracies, 1)
+        RoundInsight(r, 1000, Estimate(1000, a, a - 0.1, a + 0.1), 90.4 * r, NONE) for r, a in enumerate(accuracies, 1)
     ]
     law = fit_fatigue_law(list(accuracies), [1000] * len(accuracies)) if fit else None
     notes = () if fit else ("a law needs at least 4 rounds, got 2: record_more",)
-    told = {"course": {"rounds": rounds, "law": Law(law, notes)}, "p_g": {"pooled": Value(p_g, 0.4, 0.6, 90)}}
-    told["p_v"] = {"pooled": {"auc": NONE, "sign": Value(0.75, 0.7, 0.8, 60)}}
+    told = {"course": {"rounds": rounds, "law": Law(law, notes)}, "p_g": {"pooled": Estimate(90, p_g, 0.4, 0.6)}}
+    told["p_v"] = {"pooled": {"auc": NONE, "sign": Estimate(60, 0.75, 0.7, 0.8)}}
     return {"insight": plain(told)}
 
 

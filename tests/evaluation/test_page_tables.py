@@ -1,12 +1,11 @@
 """Numbers and tables of a study's page, from what the verbs write."""
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from nsed_torch.evaluation.comparison import Comparison
+from nsed_torch.evaluation.comparison import Comparison, scored
 from nsed_torch.evaluation.page_tables import (
     accuracy_table,
     budgets_table,
@@ -19,9 +18,8 @@ from nsed_torch.evaluation.page_tables import (
     strata_table,
     table,
 )
-from nsed_torch.evaluation.results import Results
-from nsed_torch.evaluation.statistics import estimate
-from nsed_torch.records import Outcome, Usage, Verdict, read_json
+from nsed_torch.evaluation.statistics import share, student
+from nsed_torch.records import Outcome, Usage, Verdict
 
 RIGHT, WRONG = Verdict.RIGHT, Verdict.WRONG
 SPECIAL = "|\\`*_[]<>&~$#%{}^=+-@'\"!:;,.0 \n\r\t\x1b\x00\u2028\u202e"
@@ -30,7 +28,7 @@ HOSTILE = "a | b\n\n# Big\n<script>x</script> ![x](y) `c` *d* \\| {{ 7 * 7 }}"
 
 def data(verdicts, strata=("sums", "words")):
     """What results.json holds of methods with these verdicts."""
-    return Results.of(
+    return Comparison.of(
         Outcome(method, f"q{i}", f"q{i}", strata[i % len(strata)], None, "", verdict, Usage(2, 90, 10, 0.5, 4.0))
         for method, row in verdicts.items()
         for i, verdict in enumerate(row)
@@ -143,10 +141,10 @@ def test_hostile_names_stay_in_their_cells():
     assert rendered(strata_table(data({"a": [RIGHT]}, strata=(HOSTILE,))))[0][1].startswith("a | b # Big")
 
 
-def test_what_tune_wrote(tmp_path):
+def test_what_tune_wrote():
     scores = {"plurality": dict.fromkeys("abcd", 0.0), "consensus_tuned": dict(zip("abcd", [1, 1, 1, 0], strict=True))}
-    Comparison.of([scores]).write(tmp_path, seeds=[], tasks=4, seconds=1.0)
-    assert rendered(metrics_table(read_json(tmp_path / "metrics.json"))) == [
+    data = Comparison.of(scored([scores]), reference="consensus_tuned", by_student=True).to_json()
+    assert [row[:4] for row in rendered(metrics_table(data))] == [
         ["method", "n", "accuracy", "consensus_tuned minus it"],
         ["plurality", "4", "0.000 [0.000, 0.000]", "+0.750 [-0.046, +1.546]"],
         ["consensus_tuned", "4", "0.750 [-0.046, 1.546]", ""],
@@ -154,14 +152,14 @@ def test_what_tune_wrote(tmp_path):
 
 
 def test_what_training_judges_wrote():
-    value = estimate(torch.tensor([[0.0, 1.0]]))._asdict()
+    value = vars(student([0.0, 1.0]))
     found = metrics_table({"test": {"pairs, ada": {"before": value, "after": value, "difference": value}}})
     assert rendered(found)[0] == ["accuracy", "n", "before", "after", "difference"]
     assert rendered(found)[1][:2] == ["pairs, ada", "2"]
 
 
 def test_what_collect_wrote():
-    accuracies = [{"what": "oracle, any proposal", "right": 6, "tasks": 8}]
+    accuracies = {"oracle, any proposal": vars(share(6, 8))}
     assert rendered(accuracy_table({"counts": {"accuracies": accuracies}})) == [
         ["what", "n", "accuracy"],
         ["oracle, any proposal", "8", "0.750 [0.349, 0.968]"],

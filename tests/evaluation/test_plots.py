@@ -4,18 +4,35 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from team_traces import team, trace, turn
 
+from nsed_torch.evaluation.comparison import MethodResult
+from nsed_torch.evaluation.cost_curves import Curve
 from nsed_torch.evaluation.insight import insight
-from nsed_torch.evaluation.plots import MethodPoint, plot_cost, plot_insight, plot_methods, plot_rounds
+from nsed_torch.evaluation.plots import (
+    plot_cost,
+    plot_curves,
+    plot_insight,
+    plot_learning,
+    plot_methods,
+    plot_rounds,
+)
+from nsed_torch.evaluation.statistics import Estimate
+from nsed_torch.records import Usage
 
 pytest.importorskip("matplotlib", reason="the extra `report` is not installed")
 
-METHODS = [
-    MethodPoint("deliberation", 0.71, 0.62, 0.79, 9200.0),
-    MethodPoint("single:$x_1$ and a name that is much too long for any plot", 0.55, 0.45, 0.64, 400.0),
-    MethodPoint("_hidden", 0.6, None, None, 2000.0),
-]
+
+def method(tokens, *accuracy):
+    return MethodResult(1, Estimate(9, *accuracy), {}, Usage(1, tokens), {})
+
+
+METHODS = {
+    "deliberation": method(9200, 0.71, 0.62, 0.79),
+    "single:$x_1$ and a name that is much too long for any plot": method(400, 0.55, 0.45, 0.64),
+    "_hidden": method(2000, 0.6),
+}
 
 
 def png(path):
@@ -55,11 +72,31 @@ def test_what_is_not_there_is_not_drawn(tmp_path):
 
 
 @pytest.mark.parametrize("plot", [plot_methods, plot_cost])
-@pytest.mark.parametrize("methods", [METHODS, METHODS[:1], [METHODS[0]._replace(tokens=0.0)]])
+@pytest.mark.parametrize("methods", [METHODS, {"one": METHODS["deliberation"]}, {"free": method(0, 0.71, 0.62, 0.79)}])
 def test_methods_of_any_name(plot, methods, tmp_path, recwarn):
     plot(methods, tmp_path / "x.png")
     assert ink(tmp_path / "x.png") > 900
     assert not recwarn.list
+
+
+def test_curves_of_policies(tmp_path):
+    right = torch.tensor([[1.0, 0, 0, 0], [1, 1, 0, 0]]).double()
+    curve = Curve("one", torch.tensor([0.2, 0.6]).double()[:, None].expand_as(right), right)
+    plot_curves([curve], tmp_path / "cost.png", full=Estimate(4, 0.8, 0.7, 0.9))
+    assert ink(tmp_path / "cost.png") > 900
+
+
+@pytest.mark.parametrize("steps", [1, 23])
+def test_curves_are_drawn_the_same_each_time(tmp_path, steps):
+    lines = [
+        {"step": i + 1, "right": i / 23, "parsed": 1.0, "no_signal": 0.5, "workers": {"ant": 0.25, "bee": 0.75}}
+        for i in range(steps)
+    ]
+    lines[0]["workers"] = {}  # no text could be read
+    plot_learning(lines, tmp_path / "a.png")
+    plot_learning(lines, tmp_path / "b.png")
+    assert png(tmp_path / "a.png") == png(tmp_path / "b.png")
+    assert ink(tmp_path / "a.png") > 100
 
 
 def test_without_matplotlib_one_line_says_how_to_get_it(monkeypatch, tmp_path):

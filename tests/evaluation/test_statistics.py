@@ -1,6 +1,6 @@
-"""Means with intervals: by hand, clustered by task, and right as often as they claim."""
+"""Means with intervals and tests of difference: by hand, against SciPy, and right as often as they claim."""
 
-import math
+import itertools
 
 import pytest
 import torch
@@ -9,60 +9,66 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from nsed_torch.evaluation.statistics import (
-    Mean,
+    EXACT,
+    Estimate,
     clopper_pearson,
-    estimate,
+    holm,
+    mcnemar,
     mean_difference,
     mean_score,
-    paired,
+    shown,
+    sign_flip,
+    student,
     tango,
 )
 
 
-def test_one_seed_is_students_interval():
-    scores = torch.tensor([[1.0, 0.0, 1.0, 1.0, 0.5]])
-    got = estimate(scores)
-    low, high = stats.t.interval(0.95, 4, loc=scores.mean(), scale=stats.sem(scores[0]))
+def test_students_interval():
+    scores = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.5])
+    got = student(scores)
+    low, high = stats.t.interval(0.95, 4, loc=scores.mean(), scale=stats.sem(scores))
     assert (got.mean, got.low, got.high) == pytest.approx((0.7, low, high), rel=1e-6)
-    assert (got.n, got.standard_error) == (5, pytest.approx(stats.sem(scores[0]), rel=1e-6))
-    assert estimate(scores, level=0.5).high < got.high
-
-
-def test_seeds_of_one_task_are_one_observation():
-    nan = math.nan
-    scores = torch.tensor([[1.0, 0.0, nan, nan], [0.0, 0.0, 1.0, nan]])
-    assert estimate(scores) == estimate(torch.tensor([[0.5, 0.0, 1.0]]))
-    assert estimate(scores).n == 3
-
-
-def test_pairs_cancel_what_tasks_have_in_common():
-    g = torch.Generator().manual_seed(0)
-    hard = torch.rand(1, 200, generator=g)
-    one, other = hard + 0.1, hard
-    difference = paired(one, other)
-    assert difference.mean == pytest.approx(0.1, abs=1e-6)
-    assert difference.high - difference.low < 1e-6 < estimate(one).high - estimate(one).low
+    assert (got.n, got.interval) == (5, "Student")
+    assert student(scores.tolist()) == got
+    assert student([1.0, 1.0]) == Estimate(2, 1.0, 1.0, 1.0, "Student")
+    with pytest.raises(ValueError, match="at least 2 tested tasks, got 1"):
+        student([1.0])
 
 
 def test_coverage():
     """Of 400 intervals at 95% around means of 60 draws, fewer than 92% hits have a chance near one in 300."""
-    draws = torch.bernoulli(torch.full((400, 1, 60), 0.7), generator=torch.Generator().manual_seed(1))
-    hits = sum(e.low <= 0.7 <= e.high for e in map(estimate, draws))
+    draws = torch.bernoulli(torch.full((400, 60), 0.7), generator=torch.Generator().manual_seed(1))
+    hits = sum(e.low <= 0.7 <= e.high for e in map(student, draws))
     assert 0.92 <= hits / 400 <= 0.98
 
 
-def test_too_little_to_say():
-    with pytest.raises(ValueError, match="at least 2 tested tasks, got 1"):
-        estimate(torch.tensor([[1.0, math.nan]]))
-    with pytest.raises(ValueError, match=r"level in \(0, 1\), got 95"):
-        estimate(torch.ones(1, 3), level=95)
+@pytest.mark.parametrize(
+    ("estimate", "sign", "text"),
+    [
+        (Estimate(8, 0.75, 0.3491, 0.9681, "Clopper-Pearson"), "", "0.750 [0.349, 0.968]"),
+        (Estimate(8, 0.75, 0.1817, 0.9294), "+", "+0.750 [+0.182, +0.929]"),
+        (Estimate(1, 0.5), "", "0.500"),
+        (Estimate(0), "+", "no score"),
+    ],
+)
+def test_one_way_to_show_a_number(estimate, sign, text):
+    assert shown(estimate, sign) == text
 
 
-@given(st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), st.floats(0.5, 0.999))
-def test_clopper_pearson_is_scipys_exact_interval(counts, level):
+@given(st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_clopper_pearson_is_scipys_exact_interval(counts):
     right, n = counts
-    other = stats.binomtest(right, n).proportion_ci(level, method="exact")
-    assert clopper_pearson(right, n, level=level) == pytest.approx((other.low, other.high), abs=1e-9)
+    other = stats.binomtest(right, n).proportion_ci(0.95, method="exact")
+    assert clopper_pearson(right, n) == pytest.approx((other.low, other.high), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("right", "n", "low", "high"),
+    [(0, 10, 0.0, 0.3085), (10, 10, 0.6915, 1.0), (5, 10, 0.1871, 0.8129), (81, 263, 0.2527, 0.3676)],
+)
+def test_clopper_pearson_by_the_book(right, n, low, high):
+    """The last row is Newcombe's published example (Statistics in Medicine 17, 1998)."""
+    assert clopper_pearson(right, n) == pytest.approx((low, high), abs=1e-4)
 
 
 @pytest.mark.parametrize("n", [1, 4, 9, 30])
@@ -114,28 +120,28 @@ def test_tango_covers_nearly_as_claimed(win, loss):
 
 def test_scores_get_the_interval_that_suits_them():
     right, wrong = [1.0], [0.0]
-    assert mean_score([right, right, wrong, wrong]) == Mean(4, 0.5, *clopper_pearson(2, 4), "Clopper-Pearson")
+    assert mean_score([right, right, wrong, wrong]) == Estimate(4, 0.5, *clopper_pearson(2, 4), "Clopper-Pearson")
     epochs = mean_score([[1.0, 1.0], [0.0, 1.0], [0.0, 0.0]])
     low, high = stats.t.interval(0.95, 2, loc=0.5, scale=stats.sem([1.0, 0.5, 0.0]))
     assert low < 0
     assert high > 1
-    assert epochs == Mean(3, 0.5, 0.0, 1.0, "Student")
-    assert mean_score([[1.0, 1.0]] * 5) == Mean(5, 1.0, *clopper_pearson(5, 5), "Clopper-Pearson")
-    assert mean_score([[0.0], [0.0, 0.0]]) == Mean(2, 0.0, *clopper_pearson(0, 2), "Clopper-Pearson")
-    assert mean_score([[0.0, 1.0]]) == mean_score([[1.0, 0.0]]) == Mean(1, 0.5)
-    assert mean_score([[0.0, 1.0, 1.0]] * 7) == Mean(7, pytest.approx(2 / 3))
-    assert mean_score([]) == Mean(0)
+    assert epochs == Estimate(3, 0.5, 0.0, 1.0, "Student")
+    assert mean_score([[1.0, 1.0]] * 5) == Estimate(5, 1.0, *clopper_pearson(5, 5), "Clopper-Pearson")
+    assert mean_score([[0.0], [0.0, 0.0]]) == Estimate(2, 0.0, *clopper_pearson(0, 2), "Clopper-Pearson")
+    assert mean_score([[0.0, 1.0]]) == mean_score([[1.0, 0.0]]) == Estimate(1, 0.5)
+    assert mean_score([[0.0, 1.0, 1.0]] * 7) == Estimate(7, pytest.approx(2 / 3))
+    assert mean_score([]) == Estimate(0)
 
 
 def test_differences_get_the_interval_that_suits_them():
-    assert mean_difference([[1.0], [1.0], [-1.0], [0.0]]) == Mean(4, 0.25, *tango(2, 1, 4), "Tango")
+    assert mean_difference([[1.0], [1.0], [-1.0], [0.0]]) == Estimate(4, 0.25, *tango(2, 1, 4), "Tango")
     epochs = mean_difference([[1.0, 0.0], [0.0, 0.0], [0.0, 0.0], [-1.0, 1.0]])
     low, high = stats.t.interval(0.95, 3, loc=0.125, scale=stats.sem([0.5, 0.0, 0.0, 0.0]))
     assert (epochs.n, epochs.mean, epochs.interval) == (4, 0.125, "Student")
     assert (epochs.low, epochs.high) == pytest.approx((low, high))
-    assert mean_difference([[1.0, -1.0], [0.0, 0.0]]) == Mean(2, 0.0)
-    assert mean_difference([[1.0, 0.0]]) == Mean(1, 0.5)
-    assert mean_difference([]) == Mean(0)
+    assert mean_difference([[1.0, -1.0], [0.0, 0.0]]) == Estimate(2, 0.0)
+    assert mean_difference([[1.0, 0.0]]) == Estimate(1, 0.5)
+    assert mean_difference([]) == Estimate(0)
 
 
 def test_epochs_of_a_question_are_no_questions_of_their_own():
@@ -160,7 +166,74 @@ def test_impossible_counts_are_refused(counts):
     right, n = counts
     with pytest.raises(ValueError, match="expected wins and losses that n"):
         tango(right, 0, n)
-    with pytest.raises(ValueError, match=r"level in \(0, 1\), got 1"):
-        clopper_pearson(1, 2, level=1)
-    with pytest.raises(ValueError, match=r"level in \(0, 1\), got 0"):
-        tango(1, 1, 2, level=0)
+
+
+COUNTS = st.integers(0, 60)
+
+
+@given(COUNTS, COUNTS)
+def test_mcnemar_is_the_binomial_test(wins, losses):
+    expected = stats.binomtest(wins, wins + losses).pvalue if wins + losses else 1.0
+    assert mcnemar(wins, losses) == ("McNemar, exact", pytest.approx(expected, rel=1e-9))
+
+
+def test_mcnemar_by_hand():
+    assert mcnemar(5, 0)[1] == pytest.approx(2 / 2**5)
+    assert mcnemar(1, 7)[1] == pytest.approx(2 * (1 + 8) / 2**8)
+    assert mcnemar(0, 0)[1] == mcnemar(3, 3)[1] == 1.0
+
+
+@given(st.lists(st.integers(-6, 6), max_size=8))
+def test_sign_flips_count_all_signs(sixths):
+    """In whole numbers, so without rounding; zeros change neither side."""
+    sums = [
+        sum(s * d for s, d in zip(signs, sixths, strict=True))
+        for signs in itertools.product((1, -1), repeat=len(sixths))
+    ]
+    expected = sum(abs(total) >= abs(sum(sixths)) for total in sums) / len(sums)
+    assert sign_flip([d / 6 for d in sixths]) == ("sign flips, exact", pytest.approx(expected))
+
+
+@given(st.integers(0, 8), st.integers(0, 8))
+def test_sign_flips_of_whole_wins_are_mcnemars_test(wins, losses):
+    assert sign_flip([1.0] * wins + [-1.0] * losses + [0.0] * 5)[1] == pytest.approx(mcnemar(wins, losses)[1])
+
+
+def test_equal_sums_are_equal_in_spite_of_rounding():
+    assert sum([0.1, 0.2, -0.3]) != 0.0
+    assert sign_flip([0.1, 0.2, -0.3])[1] == 1.0
+
+
+def test_many_questions_draw_their_signs():
+    g = torch.Generator().manual_seed(5)
+    values = (torch.randint(-2, 4, (EXACT + 4,), generator=g) / 3 + 0.1).tolist()
+    sums = torch.zeros(1, dtype=torch.float64)
+    for value in values:
+        sums = torch.cat([sums + value, sums - value])
+    truth = (sums.abs() >= abs(sum(values)) - 1e-9).double().mean().item()
+    name, p = sign_flip(values)
+    assert name == "sign flips, 20,000 draws"
+    assert 0.001 < truth < 0.9
+    assert p == pytest.approx(truth, abs=4 * (truth / 20_000) ** 0.5)
+    assert sign_flip(values) == (name, p)
+    assert sign_flip(values, seed=1)[1] != p
+
+
+def test_drawn_p_is_never_zero():
+    assert sign_flip([1.0] * 40)[1] == 1 / 20_001
+
+
+def test_holm_by_hand():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.6, 0.7]) == [1.0, 1.0]
+    assert holm([0.2]) == [0.2]
+    assert holm([]) == []
+
+
+@given(st.lists(st.floats(0, 1), max_size=8))
+def test_holm_keeps_the_order_and_lies_between_no_adjustment_and_bonferronis(ps):
+    adjusted = holm(ps)
+    for p, q in zip(ps, adjusted, strict=True):
+        assert p <= q <= min(1.0, len(ps) * p)
+    order = sorted(range(len(ps)), key=ps.__getitem__)
+    assert [adjusted[i] for i in order] == sorted(adjusted)

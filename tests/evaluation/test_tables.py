@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from rich.console import Console
 
-from nsed_torch.evaluation.results import Results
+from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.evaluation.tables import UNNAMED, csv, latex, latex_text, markdown, markdown_text, notes, terminal
 from nsed_torch.records import Outcome, Usage, Verdict
 
@@ -19,7 +19,7 @@ NAMES = st.text(st.sampled_from(SPECIAL) | st.characters(exclude_categories=["Cs
 
 def results(verdicts, *, strata=("",), epochs=1):
     """Method -> verdicts, in the order of the methods."""
-    return Results.of(
+    return Comparison.of(
         Outcome(
             method, f"q{i}", f"g{i // epochs}", strata[i % len(strata)], None, "", verdict, Usage(2, 90, 10, 0.5, 4.0)
         )
@@ -73,7 +73,7 @@ DIFFERENCES = (
 
 def test_markdown_holds_the_numbers():
     head, *lines = markdown(two()).splitlines()
-    assert head.startswith("| method | n | accuracy | deliberation minus it | p (Holm) | tokens a task |")
+    assert head.startswith("| method | n | accuracy | deliberation minus it | p (Holm) | tokens per task |")
     assert head.endswith(r"| relative tokens | US\$ | seconds |")
     assert lines == [
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
@@ -93,7 +93,7 @@ def test_latex_is_a_booktabs_table():
     assert lines[5:10] == [
         r"\begin{tabular}{lrrrrrrrr}",
         r"\toprule",
-        r"method & n & accuracy & a\_b minus it & p (Holm) & tokens a task & relative tokens & US\$ & seconds \\",
+        r"method & n & accuracy & a\_b minus it & p (Holm) & tokens per task & relative tokens & US\$ & seconds \\",
         r"\midrule",
         r"a\_b & 8 & 0.750 [0.349, 0.968] &  &  & 100 & 1.00 & 4.0000 & 32.0 \\",
     ]

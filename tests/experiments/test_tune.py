@@ -11,6 +11,8 @@ from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, Scripted
 from nsed_torch.benchmarks import AnswerGrader, GradedTasks, GradersAnswers, write_candidates
 from nsed_torch.data import Equality, load_recorded, recorded_episodes
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
+from nsed_torch.evaluation.comparison import Comparison
+from nsed_torch.evaluation.statistics import shown
 from nsed_torch.nn import ConsensusCell, LearnedHalting
 from nsed_torch.records import Task, TraceWriter, read_json
 from nsed_torch.training.decisions import unroll
@@ -42,14 +44,17 @@ def data(tmp_path):
 def test_tuning_helps_where_one_agent_knows_better(nsed, data):
     out = nsed.ok("tune", f"data_dir={data}", "output_dir=out", *QUICK)
     metrics = read_json(nsed.folder / "out/metrics.json")
-    assert [name for name in metrics if name in METHODS] == METHODS
-    for name in METHODS:
-        assert metrics[name]["low"] <= metrics[name]["mean"] <= metrics[name]["high"]
-        assert f"{metrics[name]['mean']:.4f}" in out
-    assert metrics["consensus_tuned"]["mean"] > metrics["plurality"]["mean"] + 0.1
-    assert metrics["paired"]["consensus_tuned - plurality"]["low"] > 0
-    assert metrics["consensus_untrained"]["mean"] == metrics["plurality"]["mean"]
-    assert metrics["oracle"]["mean"] >= max(metrics[name]["mean"] for name in METHODS)
+    found = Comparison.from_json(metrics)
+    assert list(found.methods) == METHODS
+    accuracy = {name: method.accuracy for name, method in found.methods.items()}
+    for value in accuracy.values():
+        assert value.low <= value.mean <= value.high
+        assert shown(value) in out
+    assert accuracy["consensus_tuned"].mean > accuracy["plurality"].mean + 0.1
+    assert found.reference == "consensus_tuned"
+    assert found.paired["plurality"].difference.low > 0
+    assert accuracy["consensus_untrained"].mean == accuracy["plurality"].mean
+    assert accuracy["oracle"].mean >= max(value.mean for value in accuracy.values())
     assert {seed["best_single"] for seed in metrics["seeds"]} == {"cat"}
     assert out.rstrip().endswith("out/metrics.json")
     log = [json.loads(line) for line in (nsed.folder / "out/seed_1/log.jsonl").read_text().splitlines()]
@@ -64,7 +69,7 @@ def test_the_saved_cell_learned_from_every_task(nsed, data):
     assert cell.agent_names == ("ant", "bee", "cat", "dog")
     assert cell.trust.bias.argmax() == 2
     card = (nsed.folder / "out/cell/README.md").read_text()
-    assert "consensus_tuned" in card
+    assert "| consensus\\_tuned " in card
 
 
 def test_without_a_refit_the_saved_cell_is_the_first_divisions(nsed, data):
@@ -74,7 +79,7 @@ def test_without_a_refit_the_saved_cell_is_the_first_divisions(nsed, data):
     episodes = recorded_episodes(load_recorded(data), HashedEncoder(64))
     for mine, other in zip(unroll(cell, episodes), unroll(again, episodes), strict=True):
         assert torch.equal(mine, other)
-    assert "consensus_tuned" in (nsed.folder / "out/cell/README.md").read_text()
+    assert "consensus\\_tuned" in (nsed.folder / "out/cell/README.md").read_text()
 
 
 def test_resume_goes_on_and_ends_the_same(nsed, data, tmp_path):
@@ -96,14 +101,20 @@ def test_a_sweep_ends_with_one_table(nsed, data, tmp_path):
         "tune", "-m", f"data_dir={data}", "voting=quadratic,plurality", "gate=learned,none", "rounds=2",
         "output_dir=sweep", "seeds=1", "training.epochs=2",
     )  # fmt: skip
-    rows = read_json(tmp_path / "sweep/ablation.json")
-    assert [row["settings"] for row in rows] == [
-        f"voting={voting} gate={gate}" for voting in ("quadratic", "plurality") for gate in ("learned", "none")
-    ]
-    assert rows[0]["minus_first"]["mean"] == 0
-    assert rows[0]["accuracy"]["mean"] == read_json(tmp_path / "sweep/0/metrics.json")["consensus_tuned"]["mean"]
-    assert "minus the first" in out
-    assert out.rstrip().endswith("sweep/ablation.json")
+    data, first = read_json(tmp_path / "sweep/sweep.json"), read_json(tmp_path / "sweep/0/metrics.json")
+    assert (
+        list(data["methods"])
+        == list(data["against"])
+        == [f"voting={voting} gate={gate}" for voting in ("quadratic", "plurality") for gate in ("learned", "none")]
+    )
+    assert data["reference"] == "voting=quadratic gate=learned"
+    tuned = data["methods"][data["reference"]]["accuracy"]
+    assert tuned == first["methods"]["consensus_tuned"]["accuracy"]
+    assert tuned["interval"] == "Student"
+    assert data["against"][data["reference"]] == first["paired"]["consensus_untrained"]
+    assert "minus consensus_untrained" in out
+    assert (tmp_path / "sweep/sweep.csv").is_file()
+    assert out.rstrip().endswith("sweep/sweep.md")
 
 
 @pytest.mark.parametrize(
@@ -138,7 +149,7 @@ def test_judges_are_trained_by_the_same_verb(nsed):
 def test_a_price_trains_when_to_stop(nsed, data):
     out = nsed.ok("tune", f"data_dir={data}", "output_dir=out", "rounds=3", "halting_price=0.05", *QUICK)
     metrics = read_json(nsed.folder / "out/metrics.json")
-    assert metrics["consensus_halted"]["n"] == metrics["consensus_tuned"]["n"]
+    assert metrics["methods"]["consensus_halted"]["n"] == metrics["methods"]["consensus_tuned"]["n"]
     assert "of the cost of all rounds" in out
     assert LearnedHalting.from_pretrained(nsed.folder / "out/cell").rounds == 3
     # Without a price there is no rule, and none is left from before.
@@ -217,11 +228,11 @@ def test_traces_are_tuned_on_like_recorded_answers(nsed):
         ),
         *("gate=vector", "calibration=true"),
     )
-    metrics = read_json(nsed.folder / "out/metrics.json")
+    metrics = read_json(nsed.folder / "out/metrics.json")["methods"]
     elected = [trace.grades[-1][trace.transcript.rounds[-1].winner] for trace in found]
-    assert metrics["consensus_untrained"]["mean"] == pytest.approx(sum(elected) / len(elected))
-    assert metrics["oracle"]["mean"] == pytest.approx(sum(any(t.grades[-1]) for t in found) / len(found))
-    assert metrics["consensus_tuned"]["mean"] > metrics["consensus_untrained"]["mean"]
+    assert metrics["consensus_untrained"]["accuracy"]["mean"] == pytest.approx(sum(elected) / len(elected))
+    assert metrics["oracle"]["accuracy"]["mean"] == pytest.approx(sum(any(t.grades[-1]) for t in found) / len(found))
+    assert metrics["consensus_tuned"]["accuracy"]["mean"] > metrics["consensus_untrained"]["accuracy"]["mean"]
     cell = ConsensusCell.from_pretrained(nsed.folder / "out/cell")
     assert cell.agent_names == NAMES
     assert cell.gate.mode == "vector"

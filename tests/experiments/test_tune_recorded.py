@@ -42,8 +42,8 @@ def test_rules_of_the_field_stand_in_the_same_table(nsed, data):
     rules = "rules=[best_by_category,log_odds,plurality]"
     out = nsed.ok("tune", f"data_dir={data}", "output_dir=out", rules, *QUICK)
     metrics = read_json(nsed.folder / "out/metrics.json")
-    assert metrics["best_by_category"]["n"] == metrics["consensus_tuned"]["n"]
-    assert "consensus_tuned - log_odds" in metrics["paired"]
+    assert metrics["methods"]["best_by_category"]["n"] == metrics["methods"]["consensus_tuned"]["n"]
+    assert "log_odds" in metrics["paired"]
     assert out.count("plurality") == 1
     assert "log_odds: " in out
 
@@ -51,8 +51,8 @@ def test_rules_of_the_field_stand_in_the_same_table(nsed, data):
 def test_trust_that_reads_learns_who_states_what_it_knows(nsed, data):
     nsed.ok("tune", f"data_dir={data}", "output_dir=plain", *QUICK)
     nsed.ok("tune", f"data_dir={data}", "output_dir=reads", "reading=[text]", "categories=true", *QUICK)
-    plain, reads = (read_json(nsed.folder / name / "metrics.json") for name in ("plain", "reads"))
-    assert reads["consensus_tuned"]["mean"] > plain["consensus_tuned"]["mean"] + 0.1
+    plain, reads = (read_json(nsed.folder / name / "metrics.json")["methods"] for name in ("plain", "reads"))
+    assert reads["consensus_tuned"]["accuracy"]["mean"] > plain["consensus_tuned"]["accuracy"]["mean"] + 0.1
     cell = ConsensusCell.from_pretrained(nsed.folder / "reads/cell")
     assert cell.reading.categories == ("law", "physics")
     assert cell.reading.features[0] == "stated"
@@ -61,7 +61,7 @@ def test_trust_that_reads_learns_who_states_what_it_knows(nsed, data):
     before = cached.stat().st_mtime_ns
     nsed.ok("tune", f"data_dir={data}", "output_dir=again", "reading=[text]", "categories=true", *QUICK)
     assert cached.stat().st_mtime_ns == before
-    assert read_json(nsed.folder / "again/metrics.json")["consensus_tuned"] == reads["consensus_tuned"]
+    assert read_json(nsed.folder / "again/metrics.json")["methods"]["consensus_tuned"] == reads["consensus_tuned"]
 
 
 def test_sets_are_calibrated_and_stand_beside_the_cell(nsed, data):
@@ -87,7 +87,7 @@ def test_a_team_is_held_against_others(nsed, data):
     nsed.ok("tune", f"data_dir={data}", "output_dir=out", "agents=[ant,bee]", "against=[cat]", *QUICK)
     metrics = read_json(nsed.folder / "out/metrics.json")
     assert metrics["agents"] == ["ant", "bee"]
-    assert metrics["cat"]["n"] == metrics["consensus_tuned"]["n"]
+    assert metrics["methods"]["cat"]["n"] == metrics["methods"]["consensus_tuned"]["n"]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,5 @@
 
 from nsed_torch.evaluation.insight.measure import Insight, insight
 from nsed_torch.evaluation.insight.tables import Same, same_text
-from nsed_torch.evaluation.insight.values import Value
 
-__all__ = ["Insight", "Same", "Value", "insight", "same_text"]
+__all__ = ["Insight", "Same", "insight", "same_text"]

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from nsed_torch.evaluation.insight.tables import Table, Tables
-from nsed_torch.evaluation.insight.values import Questions, Real, Value
+from nsed_torch.evaluation.insight.values import Questions, Real
+from nsed_torch.evaluation.statistics import Estimate
 
 
 @dataclass(frozen=True)
@@ -17,8 +18,8 @@ class Generation:
         agents: by agent.
     """
 
-    pooled: Value
-    agents: dict[str, Value]
+    pooled: Estimate
+    agents: dict[str, Estimate]
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,8 @@ class Discernment:
         sign: share of ratings above 0 for a right, below 0 for a wrong proposal, 0 counting one half.
     """
 
-    auc: Value
-    sign: Value
+    auc: Estimate
+    sign: Estimate
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Condition:
         holds: whether the margin is above 0; None where nothing was rated.
     """
 
-    margin: Value
+    margin: Estimate
     holds: bool | None
 
 

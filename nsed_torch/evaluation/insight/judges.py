@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from nsed_torch.evaluation.insight.tables import Table
-from nsed_torch.evaluation.insight.values import Questions, Real, Value, ranks, within
+from nsed_torch.evaluation.insight.values import Questions, Real, ranks, within
+from nsed_torch.evaluation.statistics import Estimate
 
 BINS = 10
 
@@ -23,7 +24,7 @@ class Bin:
 
     low: float
     high: float
-    right: Value
+    right: Estimate
     rating: float | None
 
 
@@ -39,8 +40,8 @@ class Calibration:
     """
 
     bins: tuple[Bin, ...]
-    error: Value
-    brier: Value
+    error: Estimate
+    brier: Estimate
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,8 @@ class Correlations:
         spearman: of their ranks among all of them, which resampling leaves as they are.
     """
 
-    pearson: Value
-    spearman: Value
+    pearson: Estimate
+    spearman: Estimate
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,8 @@ class PositionBias:
         correlation: Pearson's, of rating and position, both minus their ballot's mean.
     """
 
-    means: tuple[Value, ...]
-    correlation: Value
+    means: tuple[Estimate, ...]
+    correlation: Estimate
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,8 @@ class SelfPreference:
         over_others: minus the mean of its own ratings of others' proposals in the same round.
     """
 
-    over_judges: Value
-    over_others: Value
+    over_judges: Estimate
+    over_others: Estimate
 
 
 @dataclass(frozen=True)
@@ -112,10 +113,10 @@ class Agreement:
         backbone: by agents of the judge's own backbone, minus by others.
     """
 
-    answer: Value
-    answer_right: Value
-    answer_wrong: Value
-    backbone: Value
+    answer: Estimate
+    answer_right: Estimate
+    answer_wrong: Estimate
+    backbone: Estimate
 
 
 def calibration(ratings: Table, questions: Questions) -> Calibration:

@@ -26,7 +26,8 @@ from nsed_torch.evaluation.insight.judges import (
 )
 from nsed_torch.evaluation.insight.rounds import Course, course
 from nsed_torch.evaluation.insight.tables import Same, read_tables, same_text
-from nsed_torch.evaluation.insight.values import Questions, plain
+from nsed_torch.evaluation.insight.values import Questions
+from nsed_torch.evaluation.statistics import plain
 from nsed_torch.records import Task, Trace
 
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from nsed_torch.evaluation.insight.tables import Table, Tables
-from nsed_torch.evaluation.insight.values import Column, Questions, Real, Value
+from nsed_torch.evaluation.insight.values import Column, Questions, Real
+from nsed_torch.evaluation.statistics import Estimate
 from nsed_torch.nn.law import ROUNDS_NEEDED, FatigueLaw, fit_fatigue_law
 
 
@@ -23,9 +24,9 @@ class RoundInsight:
 
     round: int
     deliberating: int
-    accuracy: Value
+    accuracy: Estimate
     tokens: float
-    oracle_gap: Value
+    oracle_gap: Estimate
 
 
 @dataclass(frozen=True)
@@ -70,9 +71,9 @@ class Conformity:
         winner_wrong: where it was not.
     """
 
-    pooled: Value
-    winner_right: Value
-    winner_wrong: Value
+    pooled: Estimate
+    winner_right: Estimate
+    winner_wrong: Estimate
 
 
 @dataclass(frozen=True)
@@ -90,12 +91,12 @@ class Course:
     """
 
     rounds: tuple[RoundInsight, ...]
-    gain: Value
+    gain: Estimate
     law: Law
     flips: tuple[Flips, ...]
     agent_flips: dict[str, tuple[Flips, ...]]
     conformity: Conformity
-    oracle_gap: Value
+    oracle_gap: Estimate
 
 
 def course(tables: Tables, questions: Questions) -> Course:

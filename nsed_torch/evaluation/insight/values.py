@@ -1,13 +1,13 @@
 """Numbers with intervals over questions, whatever is counted: shares by Wilson, everything else by resampling."""
 
-import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from nsed_torch.evaluation.statistics import Estimate
 
 Real = NDArray[np.float64]
 Column = NDArray[Any]
@@ -16,23 +16,6 @@ Formula = Callable[[Real], Real]
 
 DRAWS = 1000
 _Z = 1.959964  # the normal distribution's quantile for 95%
-
-
-@dataclass(frozen=True)
-class Value:
-    """A number with its 95% interval over questions.
-
-    Args:
-        mean: None where there is nothing to count.
-        low: lower end; None where one question alone has a say.
-        high: upper end, likewise.
-        n: observations behind it.
-    """
-
-    mean: float | None
-    low: float | None
-    high: float | None
-    n: int
 
 
 class Questions:
@@ -51,7 +34,7 @@ class Questions:
         rank = np.argsort(np.argsort(np.array(names)))
         self._draws = drawn[:, rank].astype(np.float64)
 
-    def share(self, question: Column, hits: Column, total: Column | None = None) -> Value:
+    def share(self, question: Column, hits: Column, total: Column | None = None) -> Estimate:
         """Hits over totals.
 
         The interval is Wilson's for as many independent observations as would vary as much from question to question:
@@ -67,19 +50,19 @@ class Questions:
         sums = self._sums(question, hits, np.ones(len(hits)) if total is None else total)
         right, n = sums.sum(0).tolist()
         if n == 0:
-            return Value(None, None, None, 0)
+            return Estimate(0)
         p = right / n
         variance = float(((sums[:, 0] - p * sums[:, 1]) ** 2).sum()) / n**2
         # Below this it is rounding: the least real one, n^-4, is above.
         varies = variance > 1e-26 and 0 < p < 1
         effective = min(p * (1 - p) / variance, n) if varies else float((sums[:, 1] > 0).sum())
-        return Value(p, *_wilson(p, effective), round(n))
+        return Estimate(round(n), p, *_wilson(p, effective), "Wilson")
 
-    def mean(self, question: Column, values: Column) -> Value:
+    def mean(self, question: Column, values: Column) -> Estimate:
         """Mean over all rows."""
         return self.value(question, _ratio, (values, np.ones(len(values))))
 
-    def contrast(self, question: Column, values: Column, first: Column, weights: Column | None = None) -> Value:
+    def contrast(self, question: Column, values: Column, first: Column, weights: Column | None = None) -> Estimate:
         """Mean of the first rows minus mean of the others.
 
         Args:
@@ -92,12 +75,12 @@ class Questions:
         sides = (first.astype(bool), ~first.astype(bool))
         return self.value(question, _difference, [column * side for side in sides for column in (values, weights)])
 
-    def correlation(self, question: Column, x: Column, y: Column) -> Value:
+    def correlation(self, question: Column, x: Column, y: Column) -> Estimate:
         """Pearson's correlation; None where either does not vary."""
         x, y = _scaled(x), _scaled(y)
         return self.value(question, _correlation, (np.ones(len(x)), x, y, x * x, y * y, x * y))
 
-    def value(self, question: Column, formula: Formula, columns: Sequence[Column]) -> Value:
+    def value(self, question: Column, formula: Formula, columns: Sequence[Column]) -> Estimate:
         """Any formula of sums of columns, with the interval between the 2.5% and the 97.5% quantile of resamples.
 
         Resamples that leave the formula undefined are passed over; where they are more than half, and where one
@@ -107,12 +90,12 @@ class Questions:
         with np.errstate(divide="ignore", invalid="ignore"):
             mean, drawn = float(formula(sums.sum(0))), formula(self._draws @ sums)
         if not math.isfinite(mean):
-            return Value(None, None, None, len(question))
+            return Estimate(len(question))
         drawn = drawn[np.isfinite(drawn)]
         if len(np.unique(question)) < 2 or len(drawn) < DRAWS / 2:
-            return Value(mean, None, None, len(question))
+            return Estimate(len(question), mean)
         low, high = np.quantile(drawn, [0.025, 0.975]).tolist()
-        return Value(mean, low, high, len(question))
+        return Estimate(len(question), mean, low, high, "resampling")
 
     def _sums(self, question: Column, *columns: Column) -> Real:
         """Sums of columns by question [question column]."""
@@ -129,22 +112,6 @@ def ranks(values: Column) -> Real:
     """Ranks from 1; equal values share their mean rank."""
     _, number, size = np.unique(values, return_inverse=True, return_counts=True)
     return np.asarray((size.cumsum() - (size - 1) / 2)[number], dtype=np.float64)
-
-
-def plain(value: Any) -> Any:
-    """A tree of dataclasses and tuples as JSON data: floats with 9 decimals, None where one is not finite."""
-    if dataclasses.is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): plain(entry) for key, entry in value.items()}
-    if hasattr(value, "_asdict"):
-        return plain(value._asdict())
-    if isinstance(value, list | tuple):
-        return [plain(entry) for entry in value]
-    if isinstance(value, float):
-        # Plus 0, for there is no -0 in a report.
-        return round(value, 9) + 0.0 if math.isfinite(value) else None
-    return value
 
 
 def _wilson(p: float, n: float) -> tuple[float, float]:

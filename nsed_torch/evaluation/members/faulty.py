@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nsed_torch.evaluation.members.poll import Poll, Rule
 from nsed_torch.evaluation.members.teams import accuracy, difference
-from nsed_torch.evaluation.statistics import Mean
+from nsed_torch.evaluation.statistics import Estimate
 
 KINDS = {
     "silent": "gives no answer and rates nothing",
@@ -42,8 +42,8 @@ class Faulty:
     members: int
     share: float
     vote: str
-    accuracy: Mean
-    difference: Mean
+    accuracy: Estimate
+    difference: Estimate
 
 
 class _Copies(NamedTuple):

@@ -8,9 +8,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nsed_torch.evaluation.insight.values import Real, Value, ranks
+from nsed_torch.evaluation.insight.values import Real, ranks
 from nsed_torch.evaluation.members.poll import Poll
 from nsed_torch.evaluation.members.teams import Scores, Team
+from nsed_torch.evaluation.statistics import Estimate
 
 ALL = "all tasks"
 DRAWS = 500
@@ -55,7 +56,7 @@ class RankCorrelation:
 
     vote: str
     over: str
-    rho: Value
+    rho: Estimate
 
 
 def prefixes(ids: Sequence[str]) -> dict[str, str]:
@@ -127,16 +128,16 @@ def _measures(
     return torch.stack([single / tasks, wins / pairs, gain / tasks], -1)
 
 
-def _correlation(measured: Real) -> Value:
+def _correlation(measured: Real) -> Estimate:
     """Of p_v and gain in the first draw, with the interval of the others."""
     rho, *drawn = (spearman(draw[:, 1], draw[:, 2]) for draw in measured)
     known = [value for value in drawn if value is not None]
     n = int(np.isfinite(measured[0, :, 1]).sum())
     # Where most resamples leave it undefined, there is no interval.
     if rho is None or len(known) < DRAWS / 2:
-        return Value(rho, None, None, n)
+        return Estimate(n, rho)
     low, high = np.quantile(known, [0.025, 0.975]).tolist()
-    return Value(rho, low, high, n)
+    return Estimate(n, rho, low, high, "resampling")
 
 
 def spearman(x: Real, y: Real) -> float | None:

@@ -4,16 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rich.table import Table
-from rich.text import Text
 
-from nsed_torch.evaluation.insight.values import Value
 from nsed_torch.evaluation.members.faulty import KINDS, Faulty
 from nsed_torch.evaluation.members.study import Study
 from nsed_torch.evaluation.members.teams import TeamSize
-from nsed_torch.evaluation.statistics import Mean
-from nsed_torch.evaluation.tables import markdown_cell, markdown_text, one_line, shown
+from nsed_torch.evaluation.statistics import Estimate, shown
+from nsed_torch.evaluation.tables import markdown_table, markdown_text, terminal_table
 
-_LEFT = ("vote", "best team there", "worst team there", "added", "members", "stratum", "over")
 _TIES = "95% intervals over tasks; a tie counts as the share of right ones among the tied."
 
 
@@ -37,20 +34,12 @@ class Sheet:
 
     def markdown(self) -> str:
         """With title and notes."""
-        rule = ["---" if column in _LEFT else "---:" for column in self.head]
-        head, *body = [[markdown_cell(cell) for cell in row] for row in (self.head, *self.rows)]
-        lines = [f"| {' | '.join(row)} |" for row in (head, rule, *body)]
-        return "\n".join([f"## {markdown_text(self.title)}", "", *lines, "", *map(markdown_text, self.notes)]) + "\n"
+        lines = [f"## {markdown_text(self.title)}", "", markdown_table([self.head, *self.rows]), ""]
+        return "\n".join([*lines, *map(markdown_text, self.notes)]) + "\n"
 
     def terminal(self) -> Table:
         """The same for a terminal; the notes are its caption."""
-        table = Table(title=one_line(self.title), title_justify="left", caption_justify="left")
-        table.caption = Text(" ".join(map(one_line, self.notes)))
-        for column in self.head:
-            table.add_column(column, justify="left" if column in _LEFT else "right", overflow="fold")
-        for row in self.rows:
-            table.add_row(*(Text(one_line(cell)) for cell in row))
-        return table
+        return terminal_table([self.head, *self.rows], title=self.title, caption=" ".join(self.notes))
 
 
 def sheets(study: Study) -> list[Sheet]:
@@ -147,5 +136,5 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"
 
 
-def _interval(value: Value) -> str:
-    return "undefined" if value.mean is None else shown(Mean(value.n, value.mean, value.low, value.high), "+")
+def _interval(value: Estimate) -> str:
+    return "undefined" if value.mean is None else shown(value, "+")

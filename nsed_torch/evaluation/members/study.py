@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nsed_torch.evaluation.insight.values import plain
 from nsed_torch.evaluation.members.faulty import Faulty, faulty_members
 from nsed_torch.evaluation.members.gain import Gain, RankCorrelation, gains
 from nsed_torch.evaluation.members.poll import TUNED, Poll, Rule
 from nsed_torch.evaluation.members.teams import MOST, Addition, TeamSize, additions, scores, sub_teams, team_sizes
+from nsed_torch.evaluation.statistics import plain
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nsed_torch.data import split
 from nsed_torch.evaluation.members.poll import Poll, Rule
-from nsed_torch.evaluation.statistics import Mean, mean_difference, mean_score
+from nsed_torch.evaluation.statistics import Estimate, mean_difference, mean_score
 
 MOST = 60
 """Teams of one size that are tried; where there are more, so many are drawn."""
@@ -32,7 +32,7 @@ class Chosen:
     """
 
     agents: tuple[str, ...]
-    accuracy: Mean
+    accuracy: Estimate
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class TeamSize:
     vote: str
     size: int
     teams: int
-    accuracy: Mean
-    held_out: Mean
+    accuracy: Estimate
+    held_out: Estimate
     best: Chosen
     worst: Chosen
 
@@ -74,9 +74,9 @@ class Addition:
     vote: str
     size: int
     added: str
-    alone: Mean
-    accuracy: Mean
-    difference: Mean
+    alone: Estimate
+    accuracy: Estimate
+    difference: Estimate
 
 
 def sub_teams(agents: int, *, most: int = MOST, seed: int = 0) -> list[Team]:
@@ -171,11 +171,11 @@ def additions(poll: Poll, rules: Mapping[str, Rule], *, core: int = 2) -> list[A
     return rows
 
 
-def accuracy(right: Float[Tensor, "batch"]) -> Mean:
+def accuracy(right: Float[Tensor, "batch"]) -> Estimate:
     """Mean over tasks with a 95% interval, see `statistics.mean_score`."""
     return mean_score(right[:, None].tolist())
 
 
-def difference(one: Float[Tensor, "batch"], other: Float[Tensor, "batch"]) -> Mean:
+def difference(one: Float[Tensor, "batch"], other: Float[Tensor, "batch"]) -> Estimate:
     """Mean over tasks of the paired difference with a 95% interval, see `statistics.mean_difference`."""
     return mean_difference((one - other)[:, None].tolist())

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nsed_torch.evaluation.insight.values import Questions, Value, plain, ranks, within
-from nsed_torch.evaluation.statistics import estimate
+from nsed_torch.evaluation.insight.values import Questions, ranks, within
+from nsed_torch.evaluation.statistics import Estimate, plain, student
 
 
 def questions(count):
@@ -43,22 +43,21 @@ def test_observations_that_vary_on_their_own_all_count():
 def test_nothing_to_count_is_no_number():
     none, no = np.array([], dtype=int), np.array([])
     one = questions(3)
-    assert one.share(none, no) == one.mean(none, no) == one.correlation(none, no, no) == Value(None, None, None, 0)
-    assert one.contrast(none, no, no) == Value(None, None, None, 0)
+    assert one.share(none, no) == one.mean(none, no) == one.correlation(none, no, no) == Estimate(0)
+    assert one.contrast(none, no, no) == Estimate(0)
     assert one.share(np.array([1]), np.array([0.0]), np.array([0.0])).mean is None
 
 
 def test_one_question_alone_has_no_interval_but_a_shares():
     three = questions(3)
-    assert three.mean(np.array([1, 1]), np.array([0.5, 1])) == Value(0.75, None, None, 2)
+    assert three.mean(np.array([1, 1]), np.array([0.5, 1])) == Estimate(2, 0.75)
     assert three.share(np.array([1]), np.array([1])).low == pytest.approx(0.2065, abs=1e-4)
 
 
 def test_a_mean_agrees_with_students_interval():
-    import torch
 
     draw = np.random.default_rng(3).normal(size=200)
-    got, expected = questions(200).mean(np.arange(200), draw), estimate(torch.tensor(draw)[None])
+    got, expected = questions(200).mean(np.arange(200), draw), student(draw)
     assert got.mean == pytest.approx(expected.mean)
     assert (got.low, got.high) == pytest.approx((expected.low, expected.high), abs=0.02)
 

@@ -1,15 +1,14 @@
 """Curves of cost against accuracy, by hand."""
 
 import io
-from pathlib import Path
 
 import pytest
 import torch
 from rich.console import Console
 from scipy.special import stdtrit
 
-from nsed_torch.evaluation.cost import Curve, cost_json, cost_plot, cost_tables, difference, oracle_curve
-from nsed_torch.evaluation.statistics import Estimate, estimate
+from nsed_torch.evaluation.cost_curves import Curve, cost_json, cost_tables, difference, oracle_curve
+from nsed_torch.evaluation.statistics import student
 
 
 def curve(name: str, costs: list[float], rights: list[list[float]]) -> Curve:
@@ -64,24 +63,11 @@ def test_oracle_takes_the_cheapest_right_answers_first() -> None:
 
 def test_table_and_json_tell_the_same() -> None:
     curves = [ONE, curve("other", [0.2, 0.6], [[0, 0, 0, 0], [1, 1, 1, 0]])]
-    found = cost_json(curves, [0.2, 0.6], estimate(torch.tensor([[1.0, 1.0, 1.0, 0.0]])))
+    found = cost_json(curves, [0.2, 0.6], student([1.0, 1.0, 1.0, 0.0]))
     assert [p["mean"] for p in found["one_minus"]["other"]] == [0.25, -0.25]
     page = io.StringIO()
-    Console(width=220, file=page).print(*cost_tables(curves, [0.2, 0.6], 0.75))
+    Console(width=220, file=page).print(*cost_tables(curves, [0.2, 0.6], student([1.0, 1.0, 1.0, 0.0])))
     text = page.getvalue()
-    assert "+0.2500" in text
-    assert "-0.2500" in text
+    assert "+0.250 [" in text
+    assert "-0.250 [" in text
     assert "66.7%" in text
-
-
-@pytest.mark.parametrize("name", ["cost.png", "cost.svg"])
-def test_plot_is_drawn(tmp_path: Path, name: str) -> None:
-    cost_plot([ONE], tmp_path / name, full=Estimate(0.8, 0.7, 0.9, 0.05, 4))
-    content = (tmp_path / name).read_bytes()
-    assert content.startswith(b"\x89PNG") or b"one" in content or b"<svg" in content
-
-
-def test_a_missing_matplotlib_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
-    with pytest.raises(ValueError, match=r"expected matplotlib for the plot.*pip install nsed_torch\[report\]"):
-        cost_plot([ONE], tmp_path / "cost.png", full=Estimate(0.8, 0.7, 0.9, 0.05, 4))

@@ -1,0 +1,68 @@
+"""How often answer sets held the truth, how many decided, and what a decision is worth: overall and by category."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rich.table import Table
+
+from nsed_torch.evaluation.statistics import Estimate, mean_score, plain, shown
+from nsed_torch.evaluation.tables import terminal_table
+from nsed_torch.records.transcript import rebuild
+
+SHARES = (0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0)
+"""Shares of the tasks, the surest first, whose accuracy is shown: a risk-coverage curve."""
+
+
+def coverage_summary(by_task: Mapping[str, Mapping[str, Any]], coverage: float) -> dict[str, Any]:
+    """What sets came to on tasks that nothing was fitted to.
+
+    Args:
+        by_task: task -> {covered, size, decided, right, chance, category}, as `training.coverage.set_rows` has them.
+        coverage: promised.
+
+    Returns:
+        JSON data: the promise, coverage with its interval overall and by category, share of tasks whose set is one
+        answer alone and the accuracy of those, mean size of the sets, accuracy of the surest tasks by their share.
+    """
+    rows = list(by_task.values())
+    decided = [row for row in rows if row["decided"]]
+    categories = sorted({row["category"] for row in rows} - {""})
+    surest = sorted(rows, key=lambda row: -row["chance"])
+    data: dict[str, Any] = plain(
+        {
+            "promised": coverage,
+            "covered": _share(rows, "covered"),
+            "decided": _share(rows, "decided"),
+            "accuracy_of_decided": _share(decided, "right"),
+            "accuracy": _share(rows, "right"),
+            "mean_size": sum(row["size"] for row in rows) / len(rows),
+            "by_category": {c: _share((row for row in rows if row["category"] == c), "covered") for c in categories},
+            "surest": {f"{share:g}": _share(surest[: round(share * len(surest))], "right") for share in SHARES},
+        }
+    )
+    return data
+
+
+def coverage_tables(summary: Mapping[str, Any]) -> list[Table]:
+    """What `nsed tune coverage=...` prints: the promise kept, and accuracy where only the surest tasks are answered."""
+    covered = {"all": summary["covered"], **summary["by_category"]}
+    curve = {f"{float(share):.0%}": accuracy for share, accuracy in summary["surest"].items()}
+    curve[f"one answer in the set: {summary['decided']['mean']:.1%}"] = summary["accuracy_of_decided"]
+    return [
+        terminal_table(
+            [["tasks", "n", "sets that hold the truth"], *([c, str(e["n"]), _shown(e)] for c, e in covered.items())],
+            title=f"sets of answers, promised {summary['promised']:.0%}",
+        ),
+        terminal_table(
+            [["share of tasks", "accuracy"], *([share, _shown(e)] for share, e in curve.items())],
+            title="answered alone, the surest first",
+        ),
+    ]
+
+
+def _share(rows: Iterable[Mapping[str, Any]], key: str) -> Estimate:
+    return mean_score([[float(row[key])] for row in rows])
+
+
+def _shown(estimate: Mapping[str, Any]) -> str:
+    return shown(rebuild(Estimate, estimate))

@@ -1,0 +1,110 @@
+"""The end of `nsed tune -m ...` and `nsed evaluate -m ...`: all combinations in one table, each against the first."""
+
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+
+from nsed_torch.evaluation.comparison import Comparison, scored
+from nsed_torch.evaluation.overview import OUTCOMES, RESULTS
+from nsed_torch.evaluation.statistics import plain, shown
+from nsed_torch.evaluation.tables import csv, markdown, markdown_table, show, terminal_table
+from nsed_torch.records import Outcome, read_json, read_outcomes, to_json, write_files
+
+METRICS = "metrics.json"
+
+
+class Combination(NamedTuple):
+    """A finished run of a sweep."""
+
+    settings: str  # the overrides that not all share
+    comparison: Comparison  # of its methods
+    outcomes: list[Outcome]  # of its reference
+    recorded: bool  # whether these are votes on recorded answers, of `nsed tune`
+
+
+class SweepTable(Callback):
+    """Puts what the runs of a sweep wrote side by side; Hydra calls it at the sweep's two ends.
+
+    Args:
+        against: a method of every run that its reference is shown beside, run by run; "" for none.
+    """
+
+    def __init__(self, against: str = "") -> None:
+        self._against = against
+        self._began = 0.0
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Note the time: numbered folders that are older belong to another sweep into the same folder."""
+        self._began = time.time()
+
+    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+        """Print the table and write `sweep.md`, `sweep.csv` and `sweep.json` beside the runs' folders."""
+        folder = Path(config.hydra.sweep.dir)
+        runs = read_runs(folder, self._began)
+        if len(runs) < 2:
+            return
+        outcomes = [replace(outcome, method=run.settings) for run in runs for outcome in run.outcomes]
+        comparison = Comparison.of(outcomes, reference=runs[0].settings, by_student=runs[0].recorded)
+        rows = [["settings", f"its {runs[0].comparison.reference} minus {self._against}"]]
+        pairs = {run.settings: run.comparison.paired.get(self._against) for run in runs}
+        rows += [[settings, shown(pair.difference, "+")] for settings, pair in pairs.items() if pair]
+        text, console = markdown(comparison), Console(highlight=False)
+        show(console, comparison)
+        if len(rows) > 1:
+            text += "\n" + markdown_table(rows) + "\n"
+            console.print(terminal_table(rows))
+        data = {**comparison.to_json(), "against": {settings: plain(pair) for settings, pair in pairs.items() if pair}}
+        write_files(
+            {
+                folder / "sweep.md": text.encode(),
+                folder / "sweep.csv": csv(comparison).encode(),
+                folder / "sweep.json": (to_json(data) + "\n").encode(),
+            }
+        )
+        print(folder / "sweep.md")  # noqa: T201 - the result
+
+
+def read_runs(folder: Path, since: float = 0.0) -> list[Combination]:
+    """The finished runs in a sweep's folder.
+
+    Those of `nsed tune` come in the order of their numbers; those of `nsed evaluate`, whose folders are named by a hash
+    of their settings, in the order of these, numbers in them as numbers.
+
+    Args:
+        folder: of the sweep.
+        since: seconds of wall time; numbered runs that finished earlier are left out.
+
+    Raises:
+        ValueError: for files that this package cannot read.
+    """
+    tuned = [path for path in folder.glob(f"*/{METRICS}") if path.stat().st_mtime >= since]
+    paths = [*sorted(tuned, key=lambda path: _natural(path.parent.name)), *sorted(folder.glob(f"*/{RESULTS}"))]
+    overrides = [list(map(str, OmegaConf.load(path.parent / ".hydra" / "overrides.yaml"))) for path in paths]
+    shared = set.intersection(*map(set, overrides)) if paths else set()
+    names = [" ".join(o for o in words if o not in shared) for words in overrides]
+    runs = {name: _read(name, path) for name, path in zip(names, paths, strict=True)}
+    return list(runs.values()) if tuned else sorted(runs.values(), key=lambda run: _natural(run.settings))
+
+
+def _read(settings: str, path: Path) -> Combination:
+    data, folder = read_json(path), path.parent
+    comparison = Comparison.from_json(data, str(path))
+    recorded = path.name == METRICS
+    if recorded:
+        seeds = [folder / f"seed_{seed['seed']}" / "result.json" for seed in data["seeds"]]
+        outcomes = scored([read_json(seed)["scores"] for seed in seeds])
+    else:
+        outcomes = read_outcomes(folder / OUTCOMES)
+    return Combination(settings, comparison, [o for o in outcomes if o.method == comparison.reference], recorded)
+
+
+def _natural(text: str) -> list[tuple[float, str]]:
+    """Sorts numbers in a text as numbers."""
+    parts = re.split(r"([0-9]+(?:\.[0-9]+)?)", text)
+    return [(float(part), "") if i % 2 else (0.0, part) for i, part in enumerate(parts)]
