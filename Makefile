@@ -17,7 +17,7 @@ INSTALL := $(BIN)/python -m pip install -qq -c constraints.txt
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint bench results recorded clean
+.PHONY: help demo test lint docs bench results recorded clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,10 @@ lint: $(VENV)/.dev ## check format, style and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+
+docs: $(VENV)/.docs ## build the documentation into site/; a warning is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
+	@echo "docs: open site/index.html"
 
 bench: $(VENV)/.core ## measure the engine on this machine
 	@echo "bench: measures the engine, about an hour on two cores; needs them idle"
@@ -62,6 +66,10 @@ $(VENV)/.core: pyproject.toml constraints.txt
 
 $(VENV)/.gym: pyproject.toml constraints.txt $(VENV)/.core
 	@$(INSTALL) -e '.[gym]'
+	@touch $@
+
+$(VENV)/.docs: pyproject.toml constraints.txt $(VENV)/.core
+	@$(INSTALL) -e '.[docs]'
 	@touch $@
 
 $(VENV)/.results: pyproject.toml constraints.txt $(VENV)/.core

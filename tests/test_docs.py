@@ -1,0 +1,43 @@
+"""What users read is true: the README's code runs, its size is kept, every link leads somewhere."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+MOST_BYTES = 10_000
+
+
+def links(text):
+    """Targets of Markdown links and pictures that are files beside the page."""
+    plain = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    targets = re.findall(r"\]\(([^)\s]+)\)", plain)
+    return [target.split("#")[0] for target in targets if not re.match(r"[a-z]+:|#", target)]
+
+
+def missing(page, text):
+    return [target for target in links(text) if not (page.parent / target).exists()]
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_bytes()) <= MOST_BYTES
+
+
+def test_the_code_of_the_readme_runs(capsys):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), {})  # our own words
+    assert "tensor" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(page):
+    assert missing(page, page.read_text("utf-8")) == []
+
+
+def test_a_broken_link_is_found():
+    text = "[here](README.md) [there](docs/nowhere.md#part) [out](https://example.org) ```[code](x)```"
+    assert missing(ROOT / "README.md", text) == ["docs/nowhere.md"]
