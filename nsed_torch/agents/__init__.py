@@ -1,7 +1,7 @@
 """Everything that talks to a language model: engines, ensembles, prompts, the encoder, weights."""
 
 from nsed_torch.agents.adapters import adapter_parameters, add_adapter, copy_adapter, save_adapter
-from nsed_torch.agents.encoder import Encoder, SentenceEncoder
+from nsed_torch.agents.encoder import Encoder, HashedEncoder, SentenceEncoder
 from nsed_torch.agents.endpoint import EndpointEngine
 from nsed_torch.agents.ensemble import Agent, Ensemble, Progress
 from nsed_torch.agents.loading import load_backbone, load_encoder
@@ -21,7 +21,7 @@ from nsed_torch.agents.requests import (
     RatingScale,
     call_seed,
 )
-from nsed_torch.agents.scripted import HashedEncoder, ScriptedEngine
+from nsed_torch.agents.scripted import ScriptedEngine
 from nsed_torch.agents.transformers_engine import TransformersEngine
 from nsed_torch.agents.weights import PackagedWeights, ResolvedWeights, Weights, Wheel, resolve
 

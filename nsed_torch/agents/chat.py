@@ -74,7 +74,7 @@ class Chat:
     def turns(self, messages: Sequence[Message], texts: Sequence[str]) -> list[Turn]:
         """Token ids of the rendered chat with each text as the assistant's next words; its turn is left open.
 
-        Where a tokenizer merges across the seam, a text begins with the first token that the bare chat has not.
+        Where a tokenizer merges across the seam, a text begins with the first token that the bare chat lacks.
         """
         opening = self.text(messages)
         before = self.encode(opening)
