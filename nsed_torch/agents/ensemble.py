@@ -212,7 +212,7 @@ def check_agents(agents: Sequence[Agent], backbones: Collection[str]) -> None:
 
 def _asked(engine: Engine, kind: Kind, requests: Sequence[Any]) -> Iterator[dict[int, Any]]:
     """Results as they come, under their requests' indices: in batches where the engine does not schedule by itself."""
-    ask: Callable[..., Any]
+    ask: Any
     if isinstance(engine, SchedulingEngine):
         ask = {"generate": engine.generations, "rate": engine.ratings, "likelihood": engine.likelihoods}[kind]
         yield from ask(requests)
