@@ -26,14 +26,10 @@ class Encoder(Protocol):
 
 
 class SentenceEncoder(nn.Module):
-    """A sentence-transformers model.
+    """A `SentenceTransformer` with its name and revision.
 
     Texts go through one by one, without padding: a vector never depends on what else is embedded, to the last bit,
     and the encoder is far smaller than the language models beside it. Texts that come twice go through once.
-
-    Args:
-        model: a `SentenceTransformer`.
-        identity: its name and revision.
     """
 
     def __init__(self, model: Any, *, identity: Mapping[str, Any]) -> None:
@@ -56,11 +52,7 @@ class SentenceEncoder(nn.Module):
 
 
 class HashedEncoder:
-    """A bag of hashed words on the unit sphere: no weights, exact everywhere.
-
-    Args:
-        dim: length of the vectors.
-    """
+    """A bag of hashed words on the unit sphere: no weights, exact everywhere."""
 
     def __init__(self, dim: int = 64) -> None:
         self.dim = dim

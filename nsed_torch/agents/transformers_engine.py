@@ -128,28 +128,25 @@ class TransformersEngine(nn.Module, SchedulingEngine):
     def ratings(self, requests: Sequence[RateRequest]) -> Iterator[dict[int, Rating]]:
         """Rate all requests' candidates pass by pass, each rating under its request's index.
 
-        Raises:
-            ContextWindowError: if a prompt exceeds the window.
+        A rating is the expected value of the scale under the judge's own logits.
         """
         yield from ({i: Rating(())} for i, request in enumerate(requests) if not request.candidates)
-        asked = [i for i, request in enumerate(requests) if request.candidates]
-        prompts = {i: self.rating_prompts(requests[i]) for i in asked}
+        owners = [i for i, request in enumerate(requests) if request.candidates]
+        prompts = {i: self.rating_prompts(requests[i]) for i in owners}
         read = {i: tokens_read(rows) for i, rows in prompts.items()}
-        firsts, adapters = [prompts[i][0] for i in asked], [requests[i].adapter for i in asked]
+        firsts, adapters = [prompts[i][0] for i in owners], [requests[i].adapter for i in owners]
         for few in grouped(firsts, adapters, self.pass_tokens, list(read.values())):
             start = time.perf_counter()
-            mine = [asked[k] for k in few]
+            mine = [owners[k] for k in few]
             logits = self._read([prompts[i] for i in mine], [requests[i] for i in mine])
             seconds = (time.perf_counter() - start) / len(mine)
-            yield {i: self.rating_from(requests[i], own, read[i], seconds) for i, own in zip(mine, logits, strict=True)}
+            yield {
+                i: self.rating_from(requests[i], rows, read[i], seconds) for i, rows in zip(mine, logits, strict=True)
+            }
 
     @torch.no_grad()
     def likelihoods(self, requests: Sequence[LikelihoodRequest]) -> Iterator[dict[int, Likelihood]]:
-        """Read all requests' texts pass by pass; a request is done, under its index, with the last of its texts.
-
-        Raises:
-            ContextWindowError: if a chat with its text exceeds the window.
-        """
+        """Read all requests' texts pass by pass; a request is done, under its index, with the last of its texts."""
         turns = [self.turns(request) for request in requests]
         yield from ({i: Likelihood(())} for i, texts in enumerate(turns) if not texts)
         # Text by text: a pass has logits at every token of its texts, so it should be small though a request is large.
@@ -168,20 +165,12 @@ class TransformersEngine(nn.Module, SchedulingEngine):
                 yield {i: self._likelihood(turns[i], [read[i][k] for k in range(len(turns[i]))]) for i in done}
 
     def log_likelihoods(self, requests: Sequence[LikelihoodRequest]) -> Float[Tensor, "text"]:
-        """Logarithms of the likelihoods of all texts of all requests, in order: `measure` for those who want gradients.
-
-        Raises:
-            ContextWindowError: if a chat with its text exceeds the window.
-        """
+        """Logarithms of the likelihoods of all texts of all requests, in order: `measure` with gradients."""
         turns = [(turn, request.adapter) for request in requests for turn in self.turns(request)]
         return self._follow([turn for turn, _ in turns], [adapter for _, adapter in turns])
 
     def turns(self, request: LikelihoodRequest) -> list[Turn]:
-        """Token ids of the chat with each text.
-
-        Raises:
-            ContextWindowError: if one exceeds the window.
-        """
+        """Token ids of the chat with each text; one that exceeds the window is a ContextWindowError."""
         turns = self.chat.turns(request.messages, request.texts)
         longest = max((len(turn.ids) for turn in turns), default=0)
         self._check_window(longest, f"an answer as agent {request.agent!r} would have given it")
@@ -199,11 +188,7 @@ class TransformersEngine(nn.Module, SchedulingEngine):
         return log_likelihoods(logits, rows, turns, self.stop_ids)
 
     def expected_ratings(self, requests: Sequence[RateRequest]) -> Float[Tensor, "candidate"]:
-        """Ratings of every candidate of every request, in order: `rate` for those who want gradients.
-
-        Raises:
-            ContextWindowError: if a prompt exceeds the window.
-        """
+        """Ratings of every candidate of every request, in order: `rate` with gradients."""
         logits = self._read([self.rating_prompts(request) for request in requests], requests)
         scales = [(request.scale, self.chat.label_ids(request.scale.labels)) for request in requests]
         return torch.cat([verdicts(rows, *scale)[0] for rows, scale in zip(logits, scales, strict=True)])
@@ -219,11 +204,7 @@ class TransformersEngine(nn.Module, SchedulingEngine):
             return list(model.read(rows, owners).split([len(own) for own in prompts]))
 
     def rating_prompts(self, request: RateRequest) -> list[list[int]]:
-        """Token ids of the prompt of each candidate.
-
-        Raises:
-            ContextWindowError: if one exceeds the window.
-        """
+        """Token ids of the prompt of each candidate; one that exceeds the window is a ContextWindowError."""
         rows = [self.chat.ids(request.about(candidate)) for candidate in request.candidates]
         self._check_window(max(map(len, rows), default=0), f"the rating prompt of agent {request.agent!r}")
         return rows
