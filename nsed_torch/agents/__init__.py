@@ -1,8 +1,8 @@
 """Everything that talks to a language model: engines, ensembles, prompts, the encoder, weights."""
 
 from nsed_torch.agents.adapters import adapter_parameters, add_adapter, copy_adapter, save_adapter
-from nsed_torch.agents.encoder import Encoder, SentenceEncoder
-from nsed_torch.agents.endpoint_engine import EndpointEngine
+from nsed_torch.agents.encoder import Encoder, HashedEncoder, SentenceEncoder
+from nsed_torch.agents.endpoint import EndpointEngine
 from nsed_torch.agents.ensemble import Agent, Ensemble, Progress
 from nsed_torch.agents.loading import load_backbone, load_encoder
 from nsed_torch.agents.prompts import Prompts, parse_score, unfence
@@ -19,9 +19,9 @@ from nsed_torch.agents.requests import (
     RateRequest,
     Rating,
     RatingScale,
+    call_seed,
 )
-from nsed_torch.agents.scripted import HashedEncoder, ScriptedEngine
-from nsed_torch.agents.seeding import call_seed
+from nsed_torch.agents.scripted import ScriptedEngine
 from nsed_torch.agents.transformers_engine import TransformersEngine
 from nsed_torch.agents.weights import PackagedWeights, ResolvedWeights, Weights, Wheel, resolve
 

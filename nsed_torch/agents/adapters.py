@@ -49,10 +49,6 @@ def add_adapter(
         targets: names of the linear layers that get one.
         seed: of A.
 
-    Raises:
-        ValueError: if the name is taken or cannot name a submodule, rank or alpha is not above 0, or the model has
-            no such layers.
-
     Source: LoRA, Hu et al. 2021 (published).
     """
     if name in engine.adapters:
@@ -63,7 +59,7 @@ def add_adapter(
         raise ValueError(f"expected an adapter's rank of at least 1 and alpha above 0, got {rank} and {alpha}")
     learning = [p for p in engine.parameters() if p.requires_grad]
     engine.model = _wrapped(engine.model, name, rank, alpha, targets, seed).eval()
-    engine.adapters[name] = lambda: digest(adapter_files(engine, name).values())
+    engine.adapters[name] = lambda: _digest(adapter_files(engine, name).values())
     for config in engine.model.peft_config.values():  # of a name, trainers' checkpoints would ask the Hub every time
         config.base_model_name_or_path = ""
     # peft lets the adapter that was named last learn, and no other.
@@ -73,15 +69,9 @@ def add_adapter(
 
 
 def copy_adapter(engine: TransformersEngine, name: str, path: str) -> None:
-    """Give an engine an adapter that can learn, and that begins as a saved one.
+    """Give an engine an adapter that can learn, as `add_adapter`, and that begins as the one saved in a folder.
 
-    Args:
-        engine: what holds the model; other adapters stay as they are.
-        name: by which requests and agents call the adapter.
-        path: of the saved one, as `adapter_folder` takes it; rank, alpha and layers are its own.
-
-    Raises:
-        ValueError: as `add_adapter` and `adapter_folder`, or if it fits another model.
+    `path` is as `adapter_folder` takes it; one that fits another model is a ValueError.
     """
     from peft import set_peft_model_state_dict  # noqa: PLC0415 - heavy
     from safetensors.torch import load_file  # noqa: PLC0415
@@ -91,21 +81,17 @@ def copy_adapter(engine: TransformersEngine, name: str, path: str) -> None:
     add_adapter(engine, name, rank=saved["r"], alpha=saved["lora_alpha"], targets=sorted(saved["target_modules"]))
     with _quiet():
         try:
-            found = set_peft_model_state_dict(engine.model, load_file(folder / WEIGHTS), adapter_name=name)
+            loaded = set_peft_model_state_dict(engine.model, load_file(folder / WEIGHTS), adapter_name=name)
         except RuntimeError as error:
             raise ValueError(f"expected an adapter of this model in {folder}, got one of other shapes") from error
-    if found.unexpected_keys:
+    if loaded.unexpected_keys:
         raise ValueError(
-            f"expected an adapter of this model in {folder}, got layers {found.unexpected_keys[0]} and others"
+            f"expected an adapter of this model in {folder}, got layers {loaded.unexpected_keys[0]} and others"
         )
 
 
 def adapter_parameters(engine: TransformersEngine, name: str) -> dict[str, nn.Parameter]:
-    """The parameters that are one adapter's own, by their names in the engine.
-
-    Raises:
-        ValueError: if the adapter is not loaded.
-    """
+    """The parameters of one adapter, by their names in the engine."""
     _known(engine, name)
     return {
         key: value
@@ -115,15 +101,7 @@ def adapter_parameters(engine: TransformersEngine, name: str) -> dict[str, nn.Pa
 
 
 def adapter_shape(engine: TransformersEngine, name: str) -> dict[str, Any]:
-    """Rank, alpha and targets of an adapter.
-
-    Args:
-        engine: what holds it.
-        name: the adapter.
-
-    Raises:
-        ValueError: if it is not loaded.
-    """
+    """Rank, alpha and targets of an adapter."""
     _known(engine, name)
     config = engine.model.peft_config[name]
     return {"rank": config.r, "alpha": config.lora_alpha, "targets": sorted(config.target_modules)}
@@ -133,17 +111,8 @@ def save_adapter(engine: TransformersEngine, name: str, folder: str | Path, *, d
     """Write an adapter as the folder that `load_backbone(adapters={name: folder})` reads.
 
     Loaded from there, it has the same fingerprint and gives the same ratings. In half precision it takes half the room
-    and is another adapter, with a fingerprint of its own: parameters are rounded once, and come back in float32.
-
-    Args:
-        engine: what holds it.
-        name: the adapter.
-        folder: made if missing; files of an older adapter in it are replaced.
-        dtype: of the weights on disk, out of `DTYPES`; None keeps the parameters'.
-
-    Raises:
-        ValueError: if the adapter is not loaded, or for another dtype.
-        OSError: if the folder cannot be written.
+    and is another adapter, with a fingerprint of its own: parameters are rounded once, and come back in float32. Files
+    of an older adapter in the folder are replaced.
     """
     _known(engine, name)
     if dtype is not None and dtype not in DTYPES:
@@ -176,23 +145,14 @@ def load_adapters(model: nn.Module, folders: Mapping[str, Path]) -> nn.Module:
 
     (first, folder), *rest = folders.items()
     with _quiet():
-        wrapped = PeftModel.from_pretrained(model, folder, adapter_name=first)
+        wrapped: nn.Module = PeftModel.from_pretrained(model, folder, adapter_name=first)
         for name, path in rest:
-            wrapped.load_adapter(path, adapter_name=name)
-    module: nn.Module = wrapped
-    return module
+            wrapped.load_adapter(path, adapter_name=name)  # type: ignore[operator]
+    return wrapped
 
 
 def adapter_folder(name: str, path: str) -> Path:
-    """A folder that holds a saved adapter.
-
-    Args:
-        name: the adapter's, for the error.
-        path: of the folder, or `experts:NAME` for one that ships with the package.
-
-    Raises:
-        ValueError: if it has no safetensors.
-    """
+    """The folder of a saved adapter: `path`, or `experts:NAME` for one that ships with the package."""
     shipped = path.removeprefix("experts:")
     folder = Path(path).expanduser() if shipped == path else EXPERTS / shipped
     if not (folder / WEIGHTS).is_file():
@@ -202,15 +162,11 @@ def adapter_folder(name: str, path: str) -> Path:
 
 def fingerprint(folder: Path) -> str:
     """What tells a saved adapter from another."""
-    return digest((folder / file).read_bytes() for file in (CONFIG, WEIGHTS))
+    return _digest((folder / file).read_bytes() for file in (CONFIG, WEIGHTS))
 
 
-def digest(parts: Iterable[bytes]) -> str:
-    """Hash of an adapter's files, in their order."""
-    found = hashlib.sha256()
-    for part in parts:
-        found.update(part)
-    return found.hexdigest()[:16]
+def _digest(parts: Iterable[bytes]) -> str:
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
 
 
 def _known(engine: TransformersEngine, name: str) -> None:

@@ -29,12 +29,7 @@ class Turn(NamedTuple):
 class Chat:
     """A tokenizer with its chat template: renders messages so that no text can pose as the template.
 
-    Args:
-        tokenizer: a Hugging Face tokenizer.
-        template: None for the tokenizer's own, "plain" for headed paragraphs, or Jinja text.
-
-    Raises:
-        ValueError: if the tokenizer has no chat template and none was given.
+    The template is None for the tokenizer's own, "plain" for headed paragraphs, or Jinja text.
     """
 
     def __init__(self, tokenizer: Any, template: str | None = None) -> None:
@@ -74,7 +69,7 @@ class Chat:
     def turns(self, messages: Sequence[Message], texts: Sequence[str]) -> list[Turn]:
         """Token ids of the rendered chat with each text as the assistant's next words; its turn is left open.
 
-        Where a tokenizer merges across the seam, a text begins with the first token that the bare chat has not.
+        Where a tokenizer merges across the seam, a text begins with the first token that the bare chat lacks.
         """
         opening = self.text(messages)
         before = self.encode(opening)
@@ -93,11 +88,7 @@ class Chat:
         return text
 
     def label_ids(self, labels: Sequence[str]) -> list[int]:
-        """The one token each label is when the assistant opens its turn with it.
-
-        Raises:
-            ValueError: if a label is more than one token there.
-        """
+        """The one token each label is when the assistant opens its turn with it; more than one is a ValueError."""
         if (known := self._labels.get(tuple(labels))) is not None:
             return known
         opening = self.text([Message("user", "?")])

@@ -2,67 +2,72 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from nsed_torch.agents.packing import OpenedModel, Slots, passes, shared_with_last
-from nsed_torch.agents.sampling import Row, draw
+from nsed_torch.agents.requests import Decoding
+from nsed_torch.agents.sampling import penalize, sample
 
 REFILL = 8
-"""New rows enter when one row in so many is free: a prefill of few tokens costs more a token."""
+"""New rows enter when one row in so many is free: a prefill of few tokens costs more per token."""
 
 SPARE = 128
 """Columns for an answer that are taken at once; a longer answer takes more when it gets there."""
 
 
 @dataclass
-class Job:
-    """One answer to write.
+class Draft:
+    """One answer being written, as token ids, with a random stream of its own."""
 
-    Args:
-        index: which request it answers.
-        prompt: token ids.
-        adapter: None for the bare backbone.
-        row: how its tokens are drawn, and those written.
-        allowance: tokens it may write.
-        seconds: its share of the time of all passes it took part in.
-    """
-
-    index: int
+    index: int  # of the request it answers
     prompt: list[int]
-    adapter: str | None
-    row: Row
-    allowance: int
-    seconds: float = 0.0
+    adapter: str | None  # None for the bare backbone
+    decoding: Decoding
+    seed: int
+    allowance: int  # tokens it may write
+    written: list[int] = field(default_factory=list)
+    seconds: float = 0.0  # its share of the time of all passes it took part in
+
+    def __post_init__(self) -> None:
+        self._stream = torch.Generator().manual_seed(self.seed)
 
     @property
     def position(self) -> int:
         """Where its last written token stands."""
-        return len(self.prompt) + len(self.row.written) - 1
+        return len(self.prompt) + len(self.written) - 1
+
+    def uniform(self) -> float:
+        """The next number of its stream, in [0, 1)."""
+        return float(torch.rand((), generator=self._stream))
 
 
 def decode(
-    model: OpenedModel, jobs: Sequence[Job], *, max_rows: int, pass_tokens: int, ended: Callable[[Job], bool]
-) -> Iterator[list[Job]]:
+    model: OpenedModel, drafts: Sequence[Draft], *, max_rows: int, pass_tokens: int, ended: Callable[[Draft], bool]
+) -> Iterator[list[Draft]]:
     """Write all answers, those with the largest allowances first, and hand them out as they end.
 
     Args:
         model: what reads and predicts.
-        jobs: what to write.
+        drafts: what to write.
         max_rows: answers written at the same time.
         pass_tokens: prompt tokens read in one pass.
         ended: whether the token just written was an answer's last.
     """
-    waiting = sorted(jobs, key=lambda job: (-job.allowance, job.adapter or "", job.prompt))
-    width = max((len(job.prompt) + min(job.allowance, SPARE) for job in jobs), default=0)
-    slots = Slots(min(max_rows, len(jobs)), width)
-    running: list[Job] = []
+    waiting = sorted(drafts, key=lambda draft: (-draft.allowance, draft.adapter or "", draft.prompt))
+    width = max((len(draft.prompt) + min(draft.allowance, SPARE) for draft in drafts), default=0)
+    slots = Slots(min(max_rows, len(drafts)), width)
+    running: list[Draft] = []
     while waiting or running:
         room = slots.rows - len(running)
         if waiting and room * REFILL >= slots.rows:
             fresh = waiting[:room]
             del waiting[:room]
-            shared = shared_with_last([job.prompt for job in fresh], [job.adapter for job in fresh])
-            for few in passes([len(job.prompt) for job in fresh], pass_tokens, shared):
+            shared = shared_with_last([draft.prompt for draft in fresh], [draft.adapter for draft in fresh])
+            for few in passes([len(draft.prompt) for draft in fresh], pass_tokens, shared):
                 entering = [fresh[i] for i in few]
                 _prefill(model, entering, slots, len(running))
                 running += entering
@@ -73,26 +78,51 @@ def decode(
             yield done
 
 
-def _prefill(model: OpenedModel, jobs: Sequence[Job], slots: Slots, first: int) -> None:
+def draw(logits: Float[Tensor, "row token"], drafts: Sequence[Draft]) -> None:
+    """Write every draft's next token, given its row of logits.
+
+    A row takes one uniform number per step and inverts its own truncated distribution with it, so the same seed and
+    the same logits give the same token beside any neighbours.
+    """
+    logits = logits.float()
+    decodings = [draft.decoding for draft in drafts]
+    repeating = [i for i, draft in enumerate(drafts) if draft.written and draft.decoding.repetition_penalty != 1]
+    if repeating:
+        longest = max(len(drafts[i].written) for i in repeating)
+        # A token named twice counts once, so a row is filled up with its own first token.
+        written = [drafts[i].written + drafts[i].written[:1] * (longest - len(drafts[i].written)) for i in repeating]
+        penalty = logits.new_tensor([decodings[i].repetition_penalty for i in repeating])
+        logits = logits.clone()
+        logits[repeating] = penalize(logits[repeating], torch.tensor(written, device=logits.device), penalty)
+    tokens = sample(
+        logits,
+        logits.new_tensor([d.temperature for d in decodings]),
+        logits.new_tensor([d.top_p for d in decodings]),
+        logits.new_tensor([draft.uniform() for draft in drafts]),
+    )
+    for draft, token in zip(drafts, tokens.tolist(), strict=True):
+        draft.written.append(token)
+
+
+def _prefill(model: OpenedModel, drafts: Sequence[Draft], slots: Slots, first: int) -> None:
     """Read prompts into the rows from `first` on and draw each one's first token."""
     start = time.perf_counter()
-    rows = range(first, first + len(jobs))
-    logits = model.read([job.prompt for job in jobs], [job.adapter for job in jobs], slots, rows)
-    draw(logits, [job.row for job in jobs])
-    _charge(jobs, start)
+    rows = range(first, first + len(drafts))
+    draw(model.read([draft.prompt for draft in drafts], [draft.adapter for draft in drafts], slots, rows), drafts)
+    _charge(drafts, start)
 
 
-def _step(model: OpenedModel, jobs: Sequence[Job], slots: Slots) -> None:
+def _step(model: OpenedModel, drafts: Sequence[Draft], slots: Slots) -> None:
     """Read every row's last token and draw its next one."""
     start = time.perf_counter()
-    last, positions = [job.row.written[-1] for job in jobs], [job.position for job in jobs]
-    draw(model.step(last, positions, [job.adapter for job in jobs], slots), [job.row for job in jobs])
-    _charge(jobs, start)
+    last, positions = [draft.written[-1] for draft in drafts], [draft.position for draft in drafts]
+    draw(model.step(last, positions, [draft.adapter for draft in drafts], slots), drafts)
+    _charge(drafts, start)
 
 
-def _leave(running: list[Job], slots: Slots, ended: Callable[[Job], bool]) -> list[Job]:
+def _leave(running: list[Draft], slots: Slots, ended: Callable[[Draft], bool]) -> list[Draft]:
     """Take finished rows out; the last row moves up into each gap."""
-    done = [i for i, job in enumerate(running) if ended(job)]
+    done = [i for i, draft in enumerate(running) if ended(draft)]
     left = [running[i] for i in done]
     for i in reversed(done):
         last = running.pop()
@@ -102,7 +132,7 @@ def _leave(running: list[Job], slots: Slots, ended: Callable[[Job], bool]) -> li
     return left
 
 
-def _charge(jobs: Sequence[Job], start: float) -> None:
-    share = (time.perf_counter() - start) / len(jobs)
-    for job in jobs:
-        job.seconds += share
+def _charge(drafts: Sequence[Draft], start: float) -> None:
+    share = (time.perf_counter() - start) / len(drafts)
+    for draft in drafts:
+        draft.seconds += share

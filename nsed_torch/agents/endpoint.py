@@ -1,5 +1,6 @@
-"""The way to a server that speaks OpenAI's protocol: its address, its key, calls side by side, and how they fail."""
+"""A language model that lives elsewhere, behind an OpenAI-compatible endpoint."""
 
+import json
 import math
 import os
 import re
@@ -10,7 +11,27 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from nsed_torch.agents.requests import ContextWindowError
+from nsed_torch.agents.replay import CHARACTERS_PER_TOKEN
+from nsed_torch.agents.requests import (
+    ContextWindowError,
+    GenerateRequest,
+    Generation,
+    Likelihood,
+    LikelihoodRequest,
+    Message,
+    RateRequest,
+    Rating,
+    RatingScale,
+    SchedulingEngine,
+)
+from nsed_torch.agents.transformers_engine import MIN_ANSWER
+
+TOP_LOGPROBS = 20
+"""The most log-probabilities of one place that such servers give."""
+
+_SET = {"model", "messages", "max_tokens", "temperature", "top_p", "seed", "repetition_penalty"}
+_SET |= {"logprobs", "top_logprobs", "stream", "n"}
+
 
 _TOO_LONG = re.compile(
     r"context[ _]?(length|window|size)|(maximum|max)[ _](model|context)[ _]len|prompt is too long", re.IGNORECASE
@@ -18,7 +39,7 @@ _TOO_LONG = re.compile(
 """How OpenAI, vLLM and llama.cpp say that a prompt does not fit."""
 
 
-class Reply(NamedTuple):
+class ChatReply(NamedTuple):
     """A chat completion and the share of seconds that it took."""
 
     completion: Any
@@ -41,25 +62,13 @@ class Reply(NamedTuple):
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A server and how patiently it is asked.
-
-    Args:
-        url: of the API, with its version: "http://localhost:8000/v1".
-        api_key_env: name of the environment variable that holds the key; "" sends none. The key itself is read for
-            every batch and kept nowhere.
-        timeout_s: seconds that one attempt may take.
-        retries: further attempts after lost connections, timeouts and the statuses 408, 409, 429 and from 500.
-        calls: at the same time.
-
-    Raises:
-        ValueError: for a setting out of range, a key that is not in the environment, or if openai is not installed.
-    """
+    """A server and how patiently it is asked; fields as in `EndpointEngine`."""
 
     url: str
-    api_key_env: str = ""
-    timeout_s: float = 120.0
-    retries: int = 3
-    calls: int = 16
+    api_key_env: str
+    timeout_s: float
+    retries: int
+    calls: int  # at the same time
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "url", _checked(self.url))
@@ -80,15 +89,10 @@ class Endpoint:
         self._key()
         _openai()
 
-    def replies(self, bodies: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Reply]]:
-        """Replies as they come, under their bodies' indices; after a failure no call begins, but those begun end.
+    def replies(self, bodies: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, ChatReply]]:
+        """Replies as they come, under the indices of what `chat.completions.create` was called with.
 
-        Args:
-            bodies: what the client's `chat.completions.create` takes, one mapping a call.
-
-        Raises:
-            ContextWindowError: if the server says that a prompt is too long.
-            ConnectionError: if a call failed for another reason, and failed again in every further attempt.
+        After a failure no call begins, but those begun end; then the first failure is raised.
         """
         if not bodies:
             return
@@ -98,7 +102,7 @@ class Endpoint:
         client = _openai().OpenAI(api_key=self._key() or "none", **settings)
         failures: dict[int, BaseException] = {}
         with client, ThreadPoolExecutor(width) as pool:
-            calls: dict[Future[Reply], int] = {
+            calls: dict[Future[ChatReply], int] = {
                 pool.submit(self._ask, client, b, width): i for i, b in enumerate(bodies)
             }
             try:
@@ -115,7 +119,7 @@ class Endpoint:
         if failures:
             raise failures[min(failures)]
 
-    def _ask(self, client: Any, body: Mapping[str, Any], width: int) -> Reply:
+    def _ask(self, client: Any, body: Mapping[str, Any], width: int) -> ChatReply:
         start = time.perf_counter()
         try:
             completion = client.chat.completions.create(**body)
@@ -126,7 +130,7 @@ class Endpoint:
             raise ConnectionError(
                 f"{self.url}: expected a chat completion, got {self._shown(completion)}: check the url"
             )
-        return Reply(completion, (time.perf_counter() - start) / width)
+        return ChatReply(completion, (time.perf_counter() - start) / width)
 
     def _failure(self, error: Exception, model: str) -> Exception:
         """What the rest of the code takes the client's error for, in one line."""
@@ -152,6 +156,221 @@ class Endpoint:
         return os.environ[self.api_key_env] if self.api_key_env else ""
 
 
+class EndpointEngine(SchedulingEngine):
+    """One model behind `/v1/chat/completions`: vLLM, llama.cpp's server, any hosted one.
+
+    Up to `max_batch` calls are in flight at once, and results are handed out as they come, so none is lost when
+    another fails. A seed is passed on; whether equal calls get equal answers is up to the server, but the call log
+    keeps the first. Ratings are read from the 20 likeliest tokens. The likelihood of given texts cannot be asked for.
+    An adapter is a model name, as vLLM serves adapters: it replaces `model`.
+
+    Args:
+        url: of the API, with its version: "http://localhost:8000/v1".
+        model: as the server names it.
+        api_key_env: name of the environment variable that holds the key; "" sends none. The key itself is read for
+            every batch and kept nowhere.
+        timeout_s: seconds that one attempt may take.
+        retries: further attempts after lost connections, timeouts and the statuses 408, 409, 429 and from 500.
+        max_batch: calls at the same time.
+        context_window: tokens the model takes; None leaves it to the server to refuse what is too long. Prompts are
+            measured by `count_tokens`, an estimate.
+        extra_body: further fields of every request, JSON values; part of the identity, hence no place for secrets.
+
+    Raises:
+        ValueError: for a setting out of range, a key that is not in the environment, or if openai is not installed.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        *,
+        api_key_env: str = "",
+        timeout_s: float = 120.0,
+        retries: int = 3,
+        max_batch: int = 16,
+        context_window: int | None = None,
+        extra_body: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.endpoint = Endpoint(url, api_key_env, timeout_s, retries, max_batch)
+        self.model = model
+        self.max_batch = max_batch
+        self.context_window = context_window
+        self.extra_body = dict(extra_body or {})
+        self._check()
+
+    def identity(self, adapter: str | None) -> dict[str, Any]:
+        """Where the model is, which one it is, and what shapes its answers; an adapter is a model of its own."""
+        return {
+            "endpoint": self.endpoint.url,
+            "model": adapter or self.model,
+            "context_window": self.context_window,
+            "extra_body": self.extra_body,
+        }
+
+    def count_tokens(self, text: str) -> int:
+        """Estimated, a token for every four characters begun: for budgets and windows; usage is the server's own."""
+        return math.ceil(len(text) / CHARACTERS_PER_TOKEN)
+
+    def memory_bytes(self) -> int:
+        """Nothing: the weights are elsewhere."""
+        return 0
+
+    def forget(self) -> None:
+        """Nothing: what a server keeps of prompts is its own affair."""
+
+    def generations(self, requests: Sequence[GenerateRequest]) -> Iterator[dict[int, Generation]]:
+        """Answer all requests and hand the answers out as they come, each under its request's index.
+
+        Raises:
+            ContextWindowError: if a prompt leaves fewer than 16 tokens (or the fewer asked for) for the answer by our
+                own estimate, or is too long by the server's word.
+            ConnectionError: if a call failed for another reason, and failed again in every further attempt.
+        """
+        bodies = [self._writing(request) for request in requests]
+        for i, reply in self.endpoint.replies(bodies):
+            yield {i: self._generation(requests[i], reply, bodies[i]["max_tokens"])}
+
+    def ratings(self, requests: Sequence[RateRequest]) -> Iterator[dict[int, Rating]]:
+        """Rate all requests' candidates, one call each, and hand ratings out once all their candidates are through.
+
+        A rating is the expected value of the scale under the probabilities of its labels, its coverage their sum, as
+        in `TransformersEngine`; but a label that is not among the 20 likeliest tokens counts as impossible (our
+        reading). Where none is, or the server gives no log-probabilities, there is no rating. What candidates share is
+        read, and counted, with every one of them. Raises as `generations`.
+        """
+        yield from ({i: Rating(())} for i, request in enumerate(requests) if not request.candidates)
+        places = [(i, k) for i, request in enumerate(requests) for k in range(len(request.candidates))]
+        bodies = [self._judging(requests[i], requests[i].candidates[k]) for i, k in places]
+        replies: list[dict[int, ChatReply]] = [{} for _ in requests]
+        for n, reply in self.endpoint.replies(bodies):
+            i, k = places[n]
+            replies[i][k] = reply
+            if len(replies[i]) == len(requests[i].candidates):
+                yield {i: self._rating(requests[i], [replies[i][k] for k in sorted(replies[i])])}
+
+    def likelihoods(self, requests: Sequence[LikelihoodRequest]) -> Iterator[dict[int, Likelihood]]:
+        """Refused: chat completions cannot score a given text."""
+        if requests:
+            raise ValueError(
+                f"agent {requests[0].agent!r}: expected a judge in this process for rating=likelihood, got one behind "
+                f"{self.endpoint.url}: use rating=verdict or rating=critique"
+            )
+        return iter(())
+
+    def _writing(self, request: GenerateRequest) -> dict[str, Any]:
+        drawn = request.decoding
+        extra = {} if drawn.repetition_penalty == 1 else {"repetition_penalty": drawn.repetition_penalty}
+        return {
+            **self._asking(request.messages, request.adapter, request.seed),
+            "max_tokens": self._allowance(request.messages, drawn.max_new_tokens),
+            "temperature": drawn.temperature,
+            "top_p": drawn.top_p,
+            "extra_body": {**self.extra_body, **extra},
+        }
+
+    def _judging(self, request: RateRequest, candidate: str) -> dict[str, Any]:
+        messages = request.about(candidate)
+        return {
+            **self._asking(messages, request.adapter, request.seed),
+            "max_tokens": self._allowance(messages, 1),
+            # Some servers give log-probabilities of what they draw from: at 1 they are the model's own.
+            "temperature": 1.0,
+            "top_p": 1.0,
+            "logprobs": True,
+            "top_logprobs": TOP_LOGPROBS,
+            "extra_body": self.extra_body,
+        }
+
+    def _asking(self, messages: Sequence[Message], adapter: str | None, seed: int) -> dict[str, Any]:
+        chat = [message._asdict() for message in messages]
+        return {"model": adapter or self.model, "messages": chat, "seed": seed}
+
+    def _allowance(self, messages: Sequence[Message], wanted: int) -> int:
+        if self.context_window is None:
+            return wanted
+        left = self.context_window - self._read(messages)
+        if left < min(wanted, MIN_ANSWER):
+            raise ContextWindowError(
+                f"expected a prompt that fits a window of {self.context_window} tokens with its answer, got one of "
+                f"about {self.context_window - left} for {self.model}: shorten the question, lower memory_tokens or "
+                "raise context_window"
+            )
+        return min(wanted, left)
+
+    def _read(self, messages: Sequence[Message]) -> int:
+        return sum(self.count_tokens(message.content) for message in messages)
+
+    def _generation(self, request: GenerateRequest, reply: ChatReply, allowance: int) -> Generation:
+        text, reason, asked = reply.text, reply.of_choice("finish_reason"), request.decoding
+        read, written = reply.tokens("prompt_tokens"), reply.tokens("completion_tokens")
+        notes = []
+        if allowance < asked.max_new_tokens:
+            notes.append(f"answer allowance shrunk from {asked.max_new_tokens} to {allowance} tokens to fit the window")
+        if reason not in {"stop", "length"}:
+            notes.append(f"the endpoint ended the answer with finish_reason {reason!r}")
+        if read is None or written is None:
+            notes.append("the endpoint said no usage: tokens are estimated")
+        return Generation(
+            text=text.strip(),
+            prompt_tokens=self._read(request.messages) if read is None else read,
+            completion_tokens=self.count_tokens(text) if written is None else written,
+            finish_reason="length" if reason == "length" else "stop",
+            notes=tuple(notes),
+            seconds=reply.seconds,
+        )
+
+    def _rating(self, request: RateRequest, replies: Sequence[ChatReply]) -> Rating:
+        verdicts = [_verdict(reply.of_choice("logprobs"), request.scale) for reply in replies]
+        read = [reply.tokens("prompt_tokens") for reply in replies]
+        estimated = [self._read(request.about(candidate)) for candidate in request.candidates]
+        counts = {
+            "the endpoint gave no log-probabilities, use rating=critique": sum(v is None for v in verdicts),
+            f"no label of the scale is among the {TOP_LOGPROBS} likeliest tokens": verdicts.count((None, 0.0)),
+            "the endpoint said no usage, tokens are estimated": read.count(None),
+        }
+        values, coverage = zip(*(verdict or (None, 0.0) for verdict in verdicts), strict=True)
+        return Rating(
+            values=values,
+            coverage=coverage,
+            prompt_tokens=sum(guess if said is None else said for said, guess in zip(read, estimated, strict=True)),
+            notes=tuple(f"{n} of {len(replies)} candidates: {what}" for what, n in counts.items() if n),
+            seconds=sum(reply.seconds for reply in replies),
+        )
+
+    def _check(self) -> None:
+        where = f"endpoint {self.endpoint.url}"
+        model: Any = self.model  # from YAML they may be anything
+        window: Any = self.context_window
+        if not isinstance(model, str) or not model.strip():
+            raise ValueError(f"{where}, model: expected the server's name of it, got {model!r}: see GET /models")
+        if window is not None and (not isinstance(window, int) or window < 1):
+            raise ValueError(
+                f"{where}, context_window: expected a number of tokens or null, got {window!r}: correct it"
+            )
+        if known := sorted(_SET & set(self.extra_body)):
+            raise ValueError(f"{where}, extra_body: expected fields that no setting has, got {known}: leave them out")
+        try:
+            json.dumps(self.extra_body, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{where}, extra_body: expected JSON values, got {error}: correct it") from error
+
+
+def _verdict(logprobs: Any, scale: RatingScale) -> tuple[float | None, float] | None:
+    """Expected value of a scale and its labels' share of the probability; None without log-probabilities."""
+    content = getattr(logprobs, "content", None)
+    top = getattr(content[0], "top_logprobs", None) if content else None
+    if not top:
+        return None
+    worth = {label.strip(): value for label, value in zip(scale.labels, scale.values, strict=True)}
+    # Some vocabularies open a turn with a space in front of the label.
+    on_scale = [(math.exp(t.logprob), worth[t.token.strip()]) for t in top if t.token.strip() in worth]
+    coverage = sum(p for p, _ in on_scale)
+    if coverage == 0:
+        return None, 0.0
+    return max(-1.0, min(1.0, sum(p * v for p, v in on_scale) / coverage)), min(coverage, 1.0)
+
+
 def _checked(url: str) -> str:
     """The address without a slash at its end."""
     parts = urlsplit(url)
@@ -165,7 +384,7 @@ def _checked(url: str) -> str:
     return url.rstrip("/")
 
 
-def _cancel(calls: Mapping[Future[Reply], int]) -> None:
+def _cancel(calls: Mapping[Future[ChatReply], int]) -> None:
     for call in calls:
         call.cancel()
 

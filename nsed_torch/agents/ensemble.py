@@ -5,7 +5,7 @@ import importlib.metadata
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from torch import nn
 
@@ -25,39 +25,24 @@ from nsed_torch.records import ROLES, AgentRecord, CallLog, Usage, call_key
 Progress = Callable[[int, int], None]
 """Called with calls done and calls in all."""
 
+Kind = Literal["generate", "rate", "likelihood"]
 R = TypeVar("R", Generation, Rating, Likelihood)
 
 
 @dataclass(frozen=True)
 class Agent:
-    """A backbone with an adapter, a persona, decoding settings and a price.
+    """A backbone with an adapter, a persona, decoding settings and a price."""
 
-    Args:
-        name: unique in its ensemble; no model reads it, save judges of a deliberation that is not anonymous.
-        backbone: key of the engine it runs on.
-        persona: what it is told about itself.
-        decoding: how its tokens are drawn.
-        adapter: name of a LoRA adapter of its backbone; None for the bare backbone.
-        prompt_price: US$ per million tokens read.
-        completion_price: US$ per million tokens written.
-        roles: which it may take, out of `ROLES`.
-        judge_adapter: name of the adapter it rates with; None is `adapter`.
-        description: what it is good at, for a Conductor, which knows it by a number alone; no part of its own calls.
-
-    Raises:
-        ValueError: for no role, or one that does not exist.
-    """
-
-    name: str
-    backbone: str
-    persona: str = ""
+    name: str  # unique in its ensemble; no model reads it, save judges of a deliberation that is not anonymous
+    backbone: str  # key of the engine it runs on
+    persona: str = ""  # what it is told about itself
     decoding: Decoding = Decoding()
-    adapter: str | None = None
-    prompt_price: float = 0.0
-    completion_price: float = 0.0
-    roles: tuple[str, ...] = ROLES
-    judge_adapter: str | None = None
-    description: str = ""
+    adapter: str | None = None  # name of a LoRA adapter of its backbone; None for the bare backbone
+    prompt_price: float = 0.0  # US$ per million tokens read
+    completion_price: float = 0.0  # US$ per million tokens written
+    roles: tuple[str, ...] = ROLES  # those it may take
+    judge_adapter: str | None = None  # name of the adapter it rates with; None is `adapter`
+    description: str = ""  # what it is good at, for a Conductor, which knows it by a number; no part of its own calls
 
     def __post_init__(self) -> None:
         given: Any = self.roles  # from YAML it may be anything; a text is a sequence too, of letters
@@ -139,15 +124,15 @@ class Ensemble(nn.Module):
 
     def generate(self, requests: Sequence[GenerateRequest], progress: Progress | None = None) -> list[Generation]:
         """Answer requests of any agents, one backbone after the other."""
-        return self._call("generate", requests, generations, Generation, progress)
+        return self._call("generate", requests, Generation, progress)
 
     def rate(self, requests: Sequence[RateRequest], progress: Progress | None = None) -> list[Rating]:
         """Rate candidates for any agents, one backbone after the other."""
-        return self._call("rate", requests, ratings, Rating, progress)
+        return self._call("rate", requests, Rating, progress)
 
     def measure(self, requests: Sequence[LikelihoodRequest], progress: Progress | None = None) -> list[Likelihood]:
         """Measure how likely texts are for any agents, one backbone after the other."""
-        return self._call("likelihood", requests, likelihoods, Likelihood, progress)
+        return self._call("likelihood", requests, Likelihood, progress)
 
     @contextmanager
     def one_run(self) -> Iterator[None]:
@@ -170,46 +155,37 @@ class Ensemble(nn.Module):
                 prompt_price=agent.prompt_price,
                 completion_price=agent.completion_price,
                 roles=list(agent.roles),
-                judge_identity=self._judge_identity(agent),
+                judge_identity=None
+                if agent.rating_adapter == agent.adapter
+                else dict(self.engine(agent).identity(agent.rating_adapter)),
             )
             for agent in self.agents
         ]
 
-    def _judge_identity(self, agent: Agent) -> dict[str, Any] | None:
-        same = agent.rating_adapter == agent.adapter
-        return None if same else dict(self.engine(agent).identity(agent.rating_adapter))
-
-    def _call(
-        self,
-        kind: str,
-        requests: Sequence[Any],
-        ask: Callable[[Engine, Sequence[Any]], Iterator[dict[int, R]]],
-        result: type[R],
-        progress: Progress | None,
-    ) -> list[R]:
+    def _call(self, kind: Kind, requests: Sequence[Any], result: type[R], progress: Progress | None) -> list[R]:
         """Look every request up, ask the engines for what is missing, and commit what is done as soon as it is."""
         keys = self._keys(kind, requests)
-        found = {key: _loaded(result, value) for key, value in self.call_log.get(keys).items()}
+        results = {key: _loaded(result, value) for key, value in self.call_log.get(keys).items()}
         # Equal requests have equal keys and are asked once.
-        missing = {key: request for key, request in zip(keys, requests, strict=True) if key not in found}
+        missing = {key: request for key, request in zip(keys, requests, strict=True) if key not in results}
         report = progress or (lambda done, total: None)
-        total = len(found) + len(missing)
-        report(len(found), total)
+        total = len(results) + len(missing)
+        report(len(results), total)
         for name, engine in self.engines.items():
             mine = [key for key, request in missing.items() if self.agent(request.agent).backbone == name]
-            for done in ask(engine, [missing[key] for key in mine]) if mine else ():
+            for done in _asked(engine, kind, [missing[key] for key in mine]) if mine else ():
                 ended = {mine[i]: value for i, value in done.items()}
                 self.call_log.put({key: dataclasses.asdict(value) for key, value in ended.items()})
-                found.update(ended)
-                report(len(found), total)
-        return [found[key] for key in keys]
+                results.update(ended)
+                report(len(results), total)
+        return [results[key] for key in keys]
 
     def _forget(self) -> None:
         for engine in self.engines.values():
             if isinstance(engine, SchedulingEngine):
                 engine.forget()
 
-    def _keys(self, kind: str, requests: Sequence[GenerateRequest | RateRequest | LikelihoodRequest]) -> list[str]:
+    def _keys(self, kind: Kind, requests: Sequence[GenerateRequest | RateRequest | LikelihoodRequest]) -> list[str]:
         """The call log's keys; an adapter that learns is hashed once, not for every request."""
         version = importlib.metadata.version("nsed_torch")
         places = [(self.agent(request.agent).backbone, request.adapter) for request in requests]
@@ -221,15 +197,7 @@ class Ensemble(nn.Module):
 
 
 def check_agents(agents: Sequence[Agent], backbones: Collection[str]) -> None:
-    """Refuse agents that make no ensemble.
-
-    Args:
-        agents: of a run.
-        backbones: names of those there are.
-
-    Raises:
-        ValueError: for fewer than two agents, none that may propose, equal names, or an unknown backbone.
-    """
+    """Refuse fewer than two agents, none that may propose, equal names, and unknown backbones, by a ValueError."""
     if len(agents) < 2:
         raise ValueError(f"expected an ensemble of at least 2 agents, got {len(agents)}: add agents to it")
     if len({agent.name for agent in agents}) < len(agents):
@@ -242,30 +210,16 @@ def check_agents(agents: Sequence[Agent], backbones: Collection[str]) -> None:
             raise ValueError(f"agent {agent.name!r}: expected a backbone out of {known}, got {agent.backbone!r}")
 
 
-def generations(engine: Engine, requests: Sequence[GenerateRequest]) -> Iterator[dict[int, Generation]]:
-    """What an engine answers, as it comes: batch by batch where the engine does not schedule by itself."""
+def _asked(engine: Engine, kind: Kind, requests: Sequence[Any]) -> Iterator[dict[int, Any]]:
+    """Results as they come, under their requests' indices: in batches where the engine does not schedule by itself."""
+    ask: Any
     if isinstance(engine, SchedulingEngine):
-        return engine.generations(requests)
-    return _in_batches(engine.generate, requests, engine.max_batch)
-
-
-def ratings(engine: Engine, requests: Sequence[RateRequest]) -> Iterator[dict[int, Rating]]:
-    """What an engine rates, as it comes: batch by batch where the engine does not schedule by itself."""
-    if isinstance(engine, SchedulingEngine):
-        return engine.ratings(requests)
-    return _in_batches(engine.rate, requests, engine.max_batch)
-
-
-def likelihoods(engine: Engine, requests: Sequence[LikelihoodRequest]) -> Iterator[dict[int, Likelihood]]:
-    """What an engine measures, as it comes: batch by batch where the engine does not schedule by itself."""
-    if isinstance(engine, SchedulingEngine):
-        return engine.likelihoods(requests)
-    return _in_batches(engine.measure, requests, engine.max_batch)
-
-
-def _in_batches(ask: Callable[[Sequence[Any]], list[R]], requests: Sequence[Any], size: int) -> Iterator[dict[int, R]]:
-    for start in range(0, len(requests), size):
-        yield dict(enumerate(ask(requests[start : start + size]), start))
+        ask = {"generate": engine.generations, "rate": engine.ratings, "likelihood": engine.likelihoods}[kind]
+        yield from ask(requests)
+        return
+    ask = {"generate": engine.generate, "rate": engine.rate, "likelihood": engine.measure}[kind]
+    for start in range(0, len(requests), engine.max_batch):
+        yield dict(enumerate(ask(requests[start : start + engine.max_batch]), start))
 
 
 def _loaded(result: type[R], value: Mapping[str, Any]) -> R:

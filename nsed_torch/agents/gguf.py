@@ -15,14 +15,7 @@ def convert_gguf(gguf_file: str | Path, folder: str | Path, *, dtype: torch.dtyp
 
     Each block-quantized weight becomes the number it stands for, rounded to `dtype`: the model answers as the GGUF
     does, and is then free to be quantized another way. The folder is not written atomically; `resolve` sees to that.
-
-    Args:
-        gguf_file: one whole file, of an architecture whose GGUF form transformers knows.
-        folder: created if it does not exist.
-        dtype: of the saved weights.
-
-    Raises:
-        ValueError: if the file is no GGUF, is damaged, or has an architecture that transformers cannot read.
+    A file that is no GGUF, is damaged, or has an architecture that transformers cannot read is a ValueError.
     """
     file = Path(gguf_file)
     with file.open("rb") as opened:
@@ -42,15 +35,7 @@ def convert_gguf(gguf_file: str | Path, folder: str | Path, *, dtype: torch.dtyp
 
 
 def load_gguf(gguf_file: Path, *, dtype: torch.dtype) -> tuple[Any, Any]:
-    """Load a GGUF's model, unpacked and rid of quantizer state so that it can be saved, and its tokenizer.
-
-    Args:
-        gguf_file: the file.
-        dtype: of the parameters.
-
-    Returns:
-        The model in eval mode, and the tokenizer.
-    """
+    """Load a GGUF's model, unpacked and rid of quantizer state so that it can be saved, and its tokenizer."""
     import transformers  # noqa: PLC0415 - heavy, and needed once a model
 
     source = {"pretrained_model_name_or_path": gguf_file.parent, "gguf_file": gguf_file.name}

@@ -34,8 +34,8 @@ def load_backbone(
     Args:
         weights: where the model may be found.
         quantization: "none", "nf4" (4-bit normal float) or "int8", by bitsandbytes.
-        dtype: of what is not quantized, and of the arithmetic: "bfloat16", "float16", "float32", or "auto" for
-            bfloat16 where the hardware computes in it and float32 elsewhere.
+        dtype: of what is not quantized, and of the arithmetic, out of `DTYPES`; "auto" is bfloat16 where the hardware
+            computes in it and float32 elsewhere.
         device: anything accelerate's `device_map` takes ("cpu", "cuda:1", "auto"); None is "auto" where there is an
             accelerator, else "cpu".
         adapters: name -> folder of a LoRA adapter saved by peft as safetensors.
@@ -54,14 +54,14 @@ def load_backbone(
         raise ValueError(f"expected dtype to be one of {', '.join(DTYPES)}, got {dtype!r}")
     torch_dtype = native_dtype() if dtype == "auto" else getattr(torch, dtype)
     folders = {name: adapter_folder(name, path) for name, path in (adapters or {}).items()}
-    found = resolve(weights)
+    place = resolve(weights)
 
     from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415 - imported where an engine is built
 
-    quiet_transformers()
-    tokenizer = AutoTokenizer.from_pretrained(found.folder, trust_remote_code=False)
+    _quiet()
+    tokenizer = AutoTokenizer.from_pretrained(place.folder, trust_remote_code=False)
     model = AutoModelForCausalLM.from_pretrained(
-        found.folder,
+        place.folder,
         dtype=torch_dtype,
         device_map=device or ("auto" if torch.accelerator.is_available() else "cpu"),
         quantization_config=_quantization_config(quantization, torch_dtype),
@@ -72,7 +72,7 @@ def load_backbone(
     _keep_order(model)
     identity = {
         "name": weights.name,
-        "revision": found.revision,
+        "revision": place.revision,
         "quantization": quantization,
         "dtype": str(torch_dtype).removeprefix("torch."),
         "device": torch.device(model.device).type,
@@ -93,21 +93,16 @@ def load_backbone(
 
 
 def load_encoder(weights: Weights, *, device: str | None = None) -> SentenceEncoder:
-    """Load a sentence-transformers model in float32.
-
-    Args:
-        weights: where the model may be found.
-        device: "cpu", "cuda:0", ...; None lets sentence-transformers choose.
-    """
-    found = resolve(weights)
+    """Load a sentence-transformers model in float32, on a device that the library chooses if None is given."""
+    place = resolve(weights)
 
     from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - imported where an encoder is built
 
-    quiet_transformers()
+    _quiet()
     model = SentenceTransformer(
-        str(found.folder), device=device, trust_remote_code=False, model_kwargs={"use_safetensors": True}
+        str(place.folder), device=device, trust_remote_code=False, model_kwargs={"use_safetensors": True}
     )
-    return SentenceEncoder(model, identity={"name": weights.name, "revision": found.revision})
+    return SentenceEncoder(model, identity={"name": weights.name, "revision": place.revision})
 
 
 def native_dtype() -> torch.dtype:
@@ -117,7 +112,7 @@ def native_dtype() -> torch.dtype:
     return torch.bfloat16 if torch.ops.mkldnn._is_mkldnn_bf16_supported() else torch.float32
 
 
-def quiet_transformers() -> None:
+def _quiet() -> None:
     """Keep progress bars and advice of the Hugging Face stack out of the user's terminal."""
     from transformers.utils import logging as transformers_logging  # noqa: PLC0415
 

@@ -69,7 +69,8 @@ class Prompts:
 
     Each has a `system` and a `user` block, those of judges a `candidate` block that ends the user's text, `step` a
     `turn` for each later turn and a `whole` for all of them in one text. Templates see plain strings, `fence(text)` and
-    `style`, the sentence on how to answer; a name they misspell is an error.
+    `style`, the sentence on how to answer; a name they misspell is an error. A `persona` is what an agent is told about
+    itself; fences are drawn from the call's `seed`.
 
     Args:
         folder: where to look for `<name>.jinja` before the package's own; None for those alone.
@@ -83,8 +84,8 @@ class Prompts:
         if style not in STYLES:
             raise ValueError(f"expected a style out of {', '.join(STYLES)}, got {style!r}: choose one of them")
         self.style = style
-        own = Path(__file__).parent / "templates"
-        self.folders = [Path(folder).expanduser(), own] if folder else [own]
+        shipped = Path(__file__).parent / "templates"
+        self.folders = [Path(folder).expanduser(), shipped] if folder else [shipped]
         if not self.folders[0].is_dir():
             raise ValueError(f"expected a folder of prompt templates, got {folder}: create it or correct the path")
 
@@ -93,23 +94,10 @@ class Prompts:
     ) -> tuple[Message, ...]:
         """The chat that asks for a proposal.
 
-        Args:
-            question: the task's.
-            memory: texts of the slots that are shown, strongest first.
-            critiques: what others wrote about this agent's last proposal.
-            persona: what the agent is told about itself.
-            seed: the call's; fences are drawn from it.
+        `memory` holds the texts of the slots that are shown, strongest first, `critiques` what others wrote about this
+        agent's last proposal.
         """
-        render = partial(
-            self._render,
-            "propose",
-            seed,
-            question=question,
-            memory=memory,
-            critiques=critiques,
-            persona=persona,
-        )
-        return Message("system", render("system")), Message("user", render("user"))
+        return self._chat("propose", seed, question=question, memory=memory, critiques=critiques, persona=persona)
 
     def step(
         self, question: str, subtask: str, *, history: Sequence[tuple[str, str]], persona: str, seed: int
@@ -117,14 +105,8 @@ class Prompts:
         """The chat that asks a worker for a step of a workflow; user and assistant alternate, and the user ends it.
 
         Replies stand as the assistant's turns. What encloses them is the chat template, whose tokens no text can spell
-        (`Chat.neutralize`), so they need no fence.
-
-        Args:
-            question: the task's.
-            subtask: what this step is about; "" for the question itself.
-            history: earlier subtasks, "" likewise, each with the reply to it, in order.
-            persona: what the agent is told about itself.
-            seed: the call's; fences are drawn from it.
+        (`Chat.neutralize`), so they need no fence. `subtask` is what this step is about, "" for the question itself;
+        `history` holds earlier subtasks, "" likewise, each with the reply to it, in order.
         """
         render = partial(self._render, "step", seed, question=question, persona=persona)
         messages = [Message("system", render("system"))]
@@ -135,14 +117,7 @@ class Prompts:
         return tuple(messages)
 
     def step_in_one(self, question: str, subtask: str, *, history: Sequence[tuple[str, str]], seed: int) -> str:
-        """What `step` asks, as one text: the question that a deliberation is given.
-
-        Args:
-            question: the task's.
-            subtask: as in `step`.
-            history: as in `step`; here the replies are fenced.
-            seed: fences are drawn from it.
-        """
+        """What `step` asks, as one text with fenced replies: the question that a deliberation is given."""
         return self._render("step", seed, "whole", question=question, subtask=subtask, history=history)
 
     def conduct(
@@ -150,36 +125,15 @@ class Prompts:
     ) -> tuple[Message, ...]:
         """The chat that asks a Conductor for a workflow. Its rules and examples come first, alike for all questions.
 
-        Args:
-            question: the task's.
-            workers: what each model is good at, "" where nothing is known; places are their numbers, names stay away.
-            max_steps: the most steps.
-            previous: with recursion, the answer so far; None for a first workflow.
-            seed: the call's; fences are drawn from it.
+        `workers` tells what each model is good at, "" where nothing is known; places are their numbers, names stay
+        away. `previous` is, with recursion, the answer so far.
         """
-        render = partial(
-            self._render,
-            "conduct",
-            seed,
-            question=question,
-            workers=[" ".join(text.split()) for text in workers],
-            max_steps=max_steps,
-            previous=previous,
-        )
-        return Message("system", render("system")), Message("user", render("user"))
+        described = [" ".join(text.split()) for text in workers]
+        return self._chat("conduct", seed, question=question, workers=described, max_steps=max_steps, previous=previous)
 
     def ask(self, kind: str, question: str, *, texts: Sequence[str], persona: str, seed: int) -> tuple[Message, ...]:
-        """The chat of any other template: a question, and texts of models to read.
-
-        Args:
-            kind: the template's name; it has a `system` and a `user` block.
-            question: the task's.
-            texts: what models wrote, in the order the template lists them.
-            persona: what the agent is told about itself.
-            seed: the call's; fences are drawn from it.
-        """
-        render = partial(self._render, kind, seed, question=question, texts=texts, persona=persona)
-        return Message("system", render("system")), Message("user", render("user"))
+        """The chat of any other template: a question, and texts of models in the order the template lists them."""
+        return self._chat(kind, seed, question=question, texts=texts, persona=persona)
 
     def judge(
         self,
@@ -195,30 +149,17 @@ class Prompts:
     ) -> tuple[tuple[Message, ...], tuple[str, ...]]:
         """The chat that asks a judge about candidates, and what each candidate appends to it.
 
-        Args:
-            kind: "rate" or "critique".
-            question: the task's.
-            candidates: the proposals in the order this judge sees them.
-            listed: whether every rating question shows all candidates, or its own alone.
-            persona: what the judge is told about itself.
-            seed: the call's; fences are drawn from it.
-            labels: the answers a rating question allows.
-            names: what the candidates are called; None hides their authors behind Candidate_A, Candidate_B, ...
+        `kind` is "rate" or "critique". The candidates are in the order in which this judge sees them; where they are
+        `listed`, every rating question shows all of them, else its own alone. `labels` are the answers that a rating
+        question allows, `names` what the candidates are called; None hides authors behind Candidate_A, Candidate_B, ...
         """
         shown = [label(i) for i in range(len(candidates))] if names is None else names
         named = list(zip(shown, candidates, strict=True))
-        render = partial(
-            self._render,
-            kind,
-            seed,
-            question=question,
-            candidates=named,
-            listed=listed,
-            persona=persona,
-            labels=labels,
+        values = {"question": question, "listed": listed, "persona": persona, "labels": labels}
+        return self._chat(kind, seed, candidates=named, **values), tuple(
+            "\n\n" + self._render(kind, seed, "candidate", candidates=named, **values, label=name, text=text)
+            for name, text in named
         )
-        messages = Message("system", render("system")), Message("user", render("user"))
-        return messages, tuple("\n\n" + render("candidate", label=name, text=text) for name, text in named)
 
     def annotate(
         self,
@@ -233,18 +174,14 @@ class Prompts:
     ) -> tuple[tuple[Message, ...], tuple[str, ...]]:
         """The chat that asks a judge about points of one answer, and what each point appends to it.
 
-        Args:
-            kind: the template's name; it has a `system`, a `user` and a `candidate` block.
-            question: what was asked.
-            answer: a model's; nothing tells whose.
-            points: name -> meaning; the `candidate` block is rendered for each.
-            labels: the answers the judge may give.
-            persona: what the judge is told about itself.
-            seed: the call's; fences are drawn from it.
+        The template renders its `candidate` block for every point, name -> meaning; `labels` are the answers that
+        the judge may give. Nothing tells whose answer it is.
         """
-        render = partial(self._render, kind, seed, question=question, answer=answer, labels=labels, persona=persona)
-        messages = Message("system", render("system")), Message("user", render("user"))
-        return messages, tuple("\n\n" + render("candidate", name=n, meaning=m) for n, m in points.items())
+        values = {"question": question, "answer": answer, "labels": labels, "persona": persona}
+        return self._chat(kind, seed, **values), tuple(
+            "\n\n" + self._render(kind, seed, "candidate", **values, name=name, meaning=meaning)
+            for name, meaning in points.items()
+        )
 
     def fingerprint(self, kind: str) -> str:
         """Hash of a template's source, its `{{ style }}` filled in, for the keys of calls."""
@@ -262,6 +199,9 @@ class Prompts:
         return ImmutableSandboxedEnvironment(
             loader=FileSystemLoader(self.folders), undefined=StrictUndefined, trim_blocks=True
         )
+
+    def _chat(self, kind: str, seed: int, **values: Any) -> tuple[Message, ...]:
+        return tuple(Message(role, self._render(kind, seed, role, **values)) for role in ("system", "user"))
 
     def _render(self, kind: str, seed: int, block: str, **values: Any) -> str:
         from jinja2 import TemplateError  # noqa: PLC0415 - not wanted at import

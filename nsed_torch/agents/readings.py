@@ -1,15 +1,14 @@
 """What logits say of texts: a verdict over a scale, and how likely a turn is."""
 
 import math
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from nsed_torch.agents.chat import Turn
-from nsed_torch.agents.packing import common_prefix, grouped
+from nsed_torch.agents.packing import common_prefix
 from nsed_torch.agents.requests import Likelihood, Rating, RatingScale
 
 CHUNK = 64
@@ -19,13 +18,7 @@ CHUNK = 64
 def verdicts(
     logits: Float[Tensor, "candidate token"], scale: RatingScale, labels: Sequence[int]
 ) -> tuple[Float[Tensor, "candidate"], Float[Tensor, "candidate"]]:
-    """Expected value of a scale under its labels' probabilities, and their share of the whole vocabulary's.
-
-    Args:
-        logits: of the next token.
-        scale: the answers and what each is worth.
-        labels: their token ids.
-    """
+    """Expected value of a scale under the probabilities of its labels' tokens, and their share of the vocabulary's."""
     on_scale = logits.float()[:, labels]
     values = on_scale.softmax(dim=-1) @ torch.tensor(scale.values, device=logits.device)
     return values, (on_scale.logsumexp(dim=-1) - logits.float().logsumexp(dim=-1)).exp()
@@ -42,7 +35,7 @@ def log_likelihoods(
 
     Args:
         logits: of the next token, behind places of a pass.
-        rows: the rows of `logits` behind each text's chat and each of its tokens, one sequence of rows a text.
+        rows: the rows of `logits` behind each text's chat and each of its tokens, one sequence of rows per text.
         turns: the texts' token ids.
         stop_ids: tokens that end a turn.
     """
@@ -70,48 +63,11 @@ def rating(
     )
 
 
-def measured(
-    turns: Sequence[Sequence[Turn]],
-    adapters: Sequence[str | None],
-    follow: Callable[[Sequence[Turn], Sequence[str | None]], Float[Tensor, "text"]],
-    most: int,
-) -> Iterator[dict[int, Likelihood]]:
-    """Read the texts of requests pass by pass; a request is done, under its index, with the last of its texts.
-
-    Args:
-        turns: one a text, request by request.
-        adapters: one a request.
-        follow: gives `log_likelihoods` of some turns, each with its adapter.
-        most: tokens of a pass.
-    """
-    nothing = {i: Likelihood(()) for i, own in enumerate(turns) if not own}
-    if nothing:
-        yield nothing
-    # Text by text: a pass has logits at every token of its texts, so it should be small though a request is large.
-    asked = [(i, k) for i, own in enumerate(turns) for k in range(len(own))]
-    found: list[dict[int, tuple[float, float]]] = [{} for _ in turns]
-    for few in grouped([turns[i][k].ids for i, k in asked], [adapters[i] for i, _ in asked], most):
-        start = time.perf_counter()
-        mine = [asked[n] for n in few]
-        logs = follow([turns[i][k] for i, k in mine], [adapters[i] for i, _ in mine]).tolist()
-        seconds = (time.perf_counter() - start) / len(mine)
-        for (i, k), log in zip(mine, logs, strict=True):
-            found[i][k] = log, seconds
-        done = sorted({i for i, _ in mine if len(found[i]) == len(turns[i])})
-        if done:
-            yield {i: _collected(turns[i], found[i]) for i in done}
-
-
 def likelihood(logs: Sequence[float], read: int, seconds: float) -> Likelihood:
     """`log_likelihoods` of one request's texts as probabilities, with tokens read and seconds taken."""
     # A model that overflows has said nothing of a text.
     values = tuple(None if math.isnan(log) else math.exp(min(log, 0.0)) for log in logs)
     return Likelihood(values, read, seconds=seconds)
-
-
-def _collected(turns: Sequence[Turn], found: Mapping[int, tuple[float, float]]) -> Likelihood:
-    logs, seconds = zip(*(found[k] for k in range(len(turns))), strict=True)
-    return likelihood(logs, tokens_read([turn.ids for turn in turns]), sum(seconds))
 
 
 def tokens_read(rows: Sequence[list[int]]) -> int:

@@ -28,15 +28,10 @@ forged."""
 
 @dataclass(frozen=True)
 class Recording:
-    """What an agent once wrote on a task.
-
-    Args:
-        text: in full.
-        answer: number of the class its answer belongs to: equal answers, equal numbers. Below 0 where it gave none.
-    """
+    """What an agent once wrote on a task."""
 
     text: str
-    answer: int
+    answer: int  # class of its answer: equal answers, equal numbers. Below 0 where it gave none
 
 
 class ReplayEngine:
@@ -86,11 +81,7 @@ class ReplayEngine:
         self._critique = Prompts().fingerprint("critique")
 
     def identity(self, adapter: str | None) -> dict[str, Any]:
-        """What the recordings are called and hash to.
-
-        Raises:
-            ValueError: for an adapter; recorded agents have none.
-        """
+        """What the recordings are called and hash to; recorded agents have no adapter."""
         if adapter is not None:
             raise ValueError(f"expected no adapter for recorded agents, got {adapter!r}: remove it")
         return {"name": "replay", **self._identity}
@@ -104,27 +95,15 @@ class ReplayEngine:
         return 0
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
-        """The recorded texts.
-
-        Raises:
-            ValueError: for an agent or a question without recordings, or if a critique is asked for.
-        """
+        """The recorded texts; a ValueError for an agent or question without recordings, or for a critique."""
         return [self._generate(request) for request in requests]
 
     def rate(self, requests: Sequence[RateRequest]) -> list[Rating]:
-        """Agreement of the candidates' answers with the judge's own.
-
-        Raises:
-            ValueError: for an agent or a question without recordings.
-        """
+        """Agreement of the candidates' answers with the judge's own; faults as `generate`."""
         return [self._rate(request) for request in requests]
 
     def measure(self, requests: Sequence[LikelihoodRequest]) -> list[Likelihood]:
-        """Whether the judge's own answer is that of each text.
-
-        Raises:
-            ValueError: for an agent or a question without recordings.
-        """
+        """Whether the judge's own answer is that of each text; faults as `generate`."""
         return [self._measure(request) for request in requests]
 
     def _generate(self, request: GenerateRequest) -> Generation:
@@ -132,36 +111,28 @@ class ReplayEngine:
             raise ValueError(
                 "expected recorded agents to rate by agreement, got a request for a critique: use rating=verdict"
             )
-        recording = self._recording(request.agent, self.task(request.messages))
+        _, recording = self._look_up(request)
         text = recording.text if recording and recording.answer >= 0 else ""
-        return Generation(text, self._read(request.messages), self.count_tokens(text))
+        return Generation(text, self._read(request), self.count_tokens(text))
 
     def _rate(self, request: RateRequest) -> Rating:
-        task = self.task(request.messages)
-        own = self._recording(request.agent, task)
+        task, recorded = self._look_up(request)
         answers = []
         listed = _texts(request.messages[-1].content)[-len(request.candidates) :]
         for place, candidate in enumerate(request.candidates):
             label, text = next(iter(_texts(candidate) or listed[place:]), ("", ""))
             answers.append(self._answers[task].get(text, -1) if text and label in candidate else -1)
-        read = self._read(request.messages) + sum(map(self.count_tokens, request.candidates))
-        values = tuple(None if same is None else 1.0 if same else -1.0 for same in _agreement(own, answers))
-        return Rating(values, prompt_tokens=read, notes=_unknown(answers))
+        values = tuple(None if same is None else 1.0 if same else -1.0 for same in _agreement(recorded, answers))
+        return Rating(values, prompt_tokens=self._read(request, *request.candidates), notes=_unknown(answers))
 
     def _measure(self, request: LikelihoodRequest) -> Likelihood:
-        task = self.task(request.messages)
-        own = self._recording(request.agent, task)
+        task, recorded = self._look_up(request)
         answers = [self._answers[task].get(_shown(text), -1) for text in request.texts]
-        read = self._read(request.messages) + sum(map(self.count_tokens, request.texts))
-        values = tuple(None if same is None else float(same) for same in _agreement(own, answers))
-        return Likelihood(values, read, _unknown(answers))
+        values = tuple(None if same is None else float(same) for same in _agreement(recorded, answers))
+        return Likelihood(values, self._read(request, *request.texts), _unknown(answers))
 
     def task(self, messages: Sequence[Message]) -> str:
-        """The id of the task a prompt is about: the first recorded question in it, the longest that starts there.
-
-        Raises:
-            ValueError: if the prompt holds no recorded question.
-        """
+        """The id of the task a prompt is about: the first recorded question in it, the longest that starts there."""
         text = messages[-1].content
         for start in range(len(text) - self._width + 1):
             for question in self._starts.get(text[start : start + self._width], ()):
@@ -171,20 +142,24 @@ class ReplayEngine:
                     return self._ids[question]
         raise ValueError(f"expected a prompt with one of {len(self._ids)} recorded questions, got {text[:80]!r}")
 
-    def _recording(self, agent: str, task: str) -> Recording | None:
-        if agent not in self._recordings:
-            raise ValueError(f"expected an agent out of {', '.join(self._recordings)}, got {agent!r}: rename it")
-        return self._recordings[agent].get(task)
+    def _look_up(self, request: GenerateRequest | RateRequest | LikelihoodRequest) -> tuple[str, Recording | None]:
+        """The task's id, and what the agent wrote on it."""
+        task = self.task(request.messages)
+        if request.agent not in self._recordings:
+            raise ValueError(
+                f"expected an agent out of {', '.join(self._recordings)}, got {request.agent!r}: rename it"
+            )
+        return task, self._recordings[request.agent].get(task)
 
-    def _read(self, messages: Sequence[Message]) -> int:
-        return sum(self.count_tokens(message.content) for message in messages)
+    def _read(self, request: GenerateRequest | RateRequest | LikelihoodRequest, *texts: str) -> int:
+        return sum(map(self.count_tokens, (*(message.content for message in request.messages), *texts)))
 
 
-def _agreement(own: Recording | None, answers: Sequence[int]) -> list[bool | None]:
-    """Whether answers are the own one; None where either is no answer."""
-    if own is None or own.answer < 0:
+def _agreement(recorded: Recording | None, answers: Sequence[int]) -> list[bool | None]:
+    """Whether answers are the recorded one; None where either is no answer."""
+    if recorded is None or recorded.answer < 0:
         return [None] * len(answers)
-    return [None if answer < 0 else answer == own.answer for answer in answers]
+    return [None if answer < 0 else answer == recorded.answer for answer in answers]
 
 
 def _unknown(answers: Sequence[int]) -> tuple[str, ...]:

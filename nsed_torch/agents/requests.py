@@ -1,8 +1,15 @@
 """What is asked of a language model and what comes back: the one protocol that every engine speaks."""
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+
+
+def call_seed(*parts: int | str) -> int:
+    """A 63-bit seed from, in this order, run seed, task id, round, agent, phase and whatever else names the call."""
+    text = "\x1f".join(map(str, parts))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 class Message(NamedTuple):
@@ -14,22 +21,12 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True)
 class Decoding:
-    """How tokens are drawn.
+    """How tokens are drawn."""
 
-    Args:
-        max_new_tokens: the answer allowance, in tokens.
-        temperature: 0 is greedy.
-        top_p: nucleus mass in (0, 1].
-        repetition_penalty: 1 is none; the logits of seen tokens are divided or multiplied by it.
-
-    Raises:
-        ValueError: if a value lies outside its range.
-    """
-
-    max_new_tokens: int = 128
-    temperature: float = 0.7
-    top_p: float = 0.95
-    repetition_penalty: float = 1.0
+    max_new_tokens: int = 128  # the answer allowance
+    temperature: float = 0.7  # 0 is greedy
+    top_p: float = 0.95  # nucleus mass in (0, 1]
+    repetition_penalty: float = 1.0  # positive logits of written tokens are divided by it, negative ones multiplied
 
     def __post_init__(self) -> None:
         for name, valid, expected in (
@@ -44,55 +41,34 @@ class Decoding:
 
 @dataclass(frozen=True)
 class GenerateRequest:
-    """Ask an agent to write.
+    """Ask an agent to write the next assistant turn of a chat."""
 
-    Args:
-        agent: who is asked; engines that script or replay look it up, others ignore it.
-        messages: the chat so far; the model writes the next assistant turn.
-        decoding: how tokens are drawn.
-        seed: of this call alone; the same request gives the same text in any batch.
-        adapter: name of a LoRA adapter the engine has loaded, None for the bare backbone.
-        template: hash of the prompt template that made the messages; part of the call's key.
-    """
-
-    agent: str
+    agent: str  # engines that script or replay look it up, others ignore it
     messages: tuple[Message, ...]
     decoding: Decoding
-    seed: int
-    adapter: str | None = None
-    template: str = ""
+    seed: int  # of this call alone: the same request gives the same text in any batch
+    adapter: str | None = None  # name of a LoRA adapter that the engine has loaded, None for the bare backbone
+    template: str = ""  # hash of the prompt template that made the messages; part of the call's key
 
 
 @dataclass(frozen=True)
 class Generation:
-    """What an agent wrote.
-
-    `finish_reason` is "stop" or "length"; `notes` tells of shrunk allowances; `seconds` is this call's share
-    of its batch.
-    """
+    """What an agent wrote."""
 
     text: str
     prompt_tokens: int
     completion_tokens: int
-    finish_reason: str = "stop"
-    notes: tuple[str, ...] = ()
-    seconds: float = field(default=0.0, compare=False)
+    finish_reason: str = "stop"  # or "length"
+    notes: tuple[str, ...] = ()  # events worth knowing, such as a shrunk allowance
+    seconds: float = field(default=0.0, compare=False)  # this call's share of its batch
 
 
 @dataclass(frozen=True)
 class RatingScale:
-    """The answers a judge may give to a rating question, and what each is worth.
+    """The answers a judge may give to a rating question, and what each is worth."""
 
-    Args:
-        labels: texts that each are one token for the model.
-        values: their ratings in [-1, 1].
-
-    Raises:
-        ValueError: if there are fewer than two labels, two are equal, lengths differ, or a value is out of range.
-    """
-
-    labels: tuple[str, ...] = tuple("0123456789")
-    values: tuple[float, ...] = tuple((2 * d - 9) / 9 for d in range(10))
+    labels: tuple[str, ...] = tuple("0123456789")  # each one token for the model
+    values: tuple[float, ...] = tuple((2 * d - 9) / 9 for d in range(10))  # in [-1, 1]
 
     def __post_init__(self) -> None:
         # Configs bring lists; tuples keep the scale hashable.
@@ -111,23 +87,14 @@ class RateRequest:
     """Ask an agent to rate candidates.
 
     The chat of candidate k is `messages` with `candidates[k]` appended to the last message's content, so all
-    candidates share one prefix.
-
-    Args:
-        agent: who judges.
-        messages: system rules, task and whatever else all candidates share; the last one is the user's.
-        candidates: what each rating question adds.
-        scale: the possible answers.
-        seed: for engines that draw ratings; a verdict is read from logits and needs none.
-        adapter: as in `GenerateRequest`.
-        template: as in `GenerateRequest`.
+    candidates share one prefix. Other fields are as in `GenerateRequest`.
     """
 
     agent: str
     messages: tuple[Message, ...]
     candidates: tuple[str, ...]
     scale: RatingScale = RatingScale()
-    seed: int = 0
+    seed: int = 0  # for engines that draw ratings; a verdict is read from logits and needs none
     adapter: str | None = None
     template: str = ""
 
@@ -139,56 +106,35 @@ class RateRequest:
 
 @dataclass(frozen=True)
 class Rating:
-    """A judge's expected ratings.
+    """A judge's expected ratings, one per candidate."""
 
-    Args:
-        values: one number in [-1, 1] a candidate; None where the judge gave none.
-        coverage: share of the model's probability that lay on the scale's labels at all, one a candidate.
-        prompt_tokens: tokens read, the shared prefix counted once.
-        notes: events worth knowing.
-        seconds: this call's share of its batch.
-    """
-
-    values: tuple[float | None, ...]
-    coverage: tuple[float, ...] = ()
-    prompt_tokens: int = 0
+    values: tuple[float | None, ...]  # in [-1, 1]; None where the judge gave none
+    coverage: tuple[float, ...] = ()  # share of the model's probability that lay on the scale's labels at all
+    prompt_tokens: int = 0  # the shared prefix counted once
     notes: tuple[str, ...] = ()
     seconds: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True)
 class LikelihoodRequest:
-    """Ask how likely an agent would have written some texts itself.
-
-    Args:
-        agent: who would have written them.
-        messages: the chat that they answer.
-        texts: each a whole assistant turn, which ends behind it.
-        adapter: as in `GenerateRequest`.
-        template: as in `GenerateRequest`.
-    """
+    """Ask how likely an agent would have written some texts itself. Other fields are as in `GenerateRequest`."""
 
     agent: str
     messages: tuple[Message, ...]
-    texts: tuple[str, ...]
+    texts: tuple[str, ...]  # each a whole assistant turn, which ends behind it
     adapter: str | None = None
     template: str = ""
 
 
 @dataclass(frozen=True)
 class Likelihood:
-    """How likely an agent would have written some texts.
+    """How likely an agent would have written some texts, one number in [0, 1] per text.
 
-    Args:
-        values: one number in [0, 1] a text: the geometric mean of the probabilities of its tokens and of its end; None
-            where the model gave none.
-        prompt_tokens: tokens read, what the texts share counted once.
-        notes: events worth knowing.
-        seconds: this call's share of its batch.
+    It is the geometric mean of the probabilities of a text's tokens and of its end; None where the model gave none.
     """
 
     values: tuple[float | None, ...]
-    prompt_tokens: int = 0
+    prompt_tokens: int = 0  # what the texts share counted once
     notes: tuple[str, ...] = ()
     seconds: float = field(default=0.0, compare=False)
 
@@ -196,20 +142,15 @@ class Likelihood:
 R = TypeVar("R", Generation, Rating, Likelihood)
 
 
-def in_order(parts: Iterator[Mapping[int, R]]) -> list[R]:
-    """The results of a `SchedulingEngine` in the order of their requests."""
-    found = {i: result for part in parts for i, result in part.items()}
-    return [found[i] for i in sorted(found)]
+class ContextWindowError(ValueError):
+    """A prompt leaves no room for an answer in the model's window."""
 
 
 @runtime_checkable
 class Engine(Protocol):
-    """One language model, however it is reached. Engines that own parameters are `nn.Module`s as well.
+    """One language model, however it is reached. Engines that own parameters are `nn.Module`s as well."""
 
-    `max_batch` is the number of requests it takes at once; callers split longer lists.
-    """
-
-    max_batch: int
+    max_batch: int  # requests it takes at once; callers split longer lists
 
     def identity(self, adapter: str | None) -> Mapping[str, Any]:
         """Whatever tells this model's outputs from another's; JSON values only. Part of every call's key."""
@@ -256,6 +197,19 @@ class SchedulingEngine(Engine, Protocol):
         """Free what is kept from earlier calls to make later ones faster."""
         ...
 
+    def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
+        """Answer all requests, in order; raises as `generations`."""
+        return _in_order(self.generations(requests))
 
-class ContextWindowError(ValueError):
-    """A prompt leaves no room for an answer in the model's window."""
+    def rate(self, requests: Sequence[RateRequest]) -> list[Rating]:
+        """Rate all requests' candidates, in order; raises as `ratings`."""
+        return _in_order(self.ratings(requests))
+
+    def measure(self, requests: Sequence[LikelihoodRequest]) -> list[Likelihood]:
+        """Measure how likely all requests' texts are, in order; raises as `likelihoods`."""
+        return _in_order(self.likelihoods(requests))
+
+
+def _in_order(parts: Iterator[Mapping[int, R]]) -> list[R]:
+    done = {i: result for part in parts for i, result in part.items()}
+    return [done[i] for i in sorted(done)]

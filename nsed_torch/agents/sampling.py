@@ -1,60 +1,11 @@
-"""Drawing tokens row by row, so that what a row says does not depend on its neighbours."""
-
-from collections.abc import Sequence
+"""The mathematics of drawing tokens row by row, so that no row depends on its neighbours."""
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nsed_torch.agents.requests import Decoding
-
 NUCLEUS_GUESS = 512
 """Tokens looked at first when the nucleus is cut; the whole vocabulary is sorted only where they fall short."""
-
-
-class Row:
-    """One answer being written: its own decoding and random stream, and what it has written so far.
-
-    Args:
-        decoding: how its tokens are drawn.
-        seed: of its random stream.
-    """
-
-    def __init__(self, decoding: Decoding, seed: int) -> None:
-        self.decoding = decoding
-        self.written: list[int] = []
-        self._generator = torch.Generator().manual_seed(seed)
-
-    def uniform(self) -> float:
-        """The next number of its stream, in [0, 1)."""
-        return float(torch.rand((), generator=self._generator))
-
-
-def draw(logits: Float[Tensor, "row token"], rows: Sequence[Row]) -> list[int]:
-    """The next token of every row, and write it down.
-
-    A row takes one uniform number a step and inverts its own truncated distribution with it, so the same seed and
-    the same logits give the same token beside any neighbours.
-    """
-    logits = logits.float()
-    decodings = [row.decoding for row in rows]
-    repeating = [i for i, row in enumerate(rows) if row.written and row.decoding.repetition_penalty != 1]
-    if repeating:
-        longest = max(len(rows[i].written) for i in repeating)
-        # A token named twice counts once, so a row is filled up with its own first token.
-        written = [rows[i].written + rows[i].written[:1] * (longest - len(rows[i].written)) for i in repeating]
-        penalty = logits.new_tensor([decodings[i].repetition_penalty for i in repeating])
-        logits = logits.clone()
-        logits[repeating] = penalize(logits[repeating], torch.tensor(written, device=logits.device), penalty)
-    tokens: list[int] = sample(
-        logits,
-        logits.new_tensor([d.temperature for d in decodings]),
-        logits.new_tensor([d.top_p for d in decodings]),
-        logits.new_tensor([row.uniform() for row in rows]),
-    ).tolist()
-    for row, token in zip(rows, tokens, strict=True):
-        row.written.append(token)
-    return tokens
 
 
 def penalize(
@@ -78,10 +29,7 @@ def sample(
         logits: float32.
         temperature: at least 0.
         top_p: in (0, 1].
-        uniform: one number in [0, 1) a row.
-
-    Returns:
-        One token index a row.
+        uniform: in [0, 1).
     """
     greedy = temperature == 0
     likeliest = logits.argmax(dim=-1)
@@ -121,7 +69,7 @@ def invert(
         top: probabilities, largest first; the nucleus is the shortest prefix whose mass reaches `top_p`.
         order: their tokens.
         top_p: in (0, 1].
-        uniform: one number in [0, 1) a row.
+        uniform: in [0, 1).
     """
     kept = torch.where(top.cumsum(dim=-1) - top < top_p[:, None], top, 0.0)
     cumulative = kept.cumsum(dim=-1)

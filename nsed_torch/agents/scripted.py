@@ -1,13 +1,7 @@
 """Agents without a model: functions in place of weights, for tests, dry runs and teaching."""
 
-import hashlib
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
-
-import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from nsed_torch.agents.requests import (
     GenerateRequest,
@@ -61,8 +55,8 @@ class ScriptedEngine:
             words = self.write(request).split(" ")
             limit = request.decoding.max_new_tokens
             text = " ".join(words[:limit])
-            read = sum(self.count_tokens(m.content) for m in request.messages)
-            results.append(Generation(text, read, self.count_tokens(text), "length" if len(words) > limit else "stop"))
+            reason = "length" if len(words) > limit else "stop"
+            results.append(Generation(text, self._read(request), self.count_tokens(text), reason))
         return results
 
     def rate(self, requests: Sequence[RateRequest]) -> list[Rating]:
@@ -70,7 +64,7 @@ class ScriptedEngine:
         return [
             Rating(
                 tuple(self.judge(request, candidate) for candidate in request.candidates),
-                prompt_tokens=self._read(request, request.candidates),
+                prompt_tokens=self._read(request, *request.candidates),
             )
             for request in requests
         ]
@@ -81,34 +75,8 @@ class ScriptedEngine:
         for request in requests:
             ratings = [self.judge(request, text) for text in request.texts]
             values = tuple(None if rating is None else (1 + rating) / 2 for rating in ratings)
-            results.append(Likelihood(values, self._read(request, request.texts)))
+            results.append(Likelihood(values, self._read(request, *request.texts)))
         return results
 
-    def _read(self, request: RateRequest | LikelihoodRequest, texts: Sequence[str]) -> int:
-        return sum(self.count_tokens(text) for text in (*(m.content for m in request.messages), *texts))
-
-
-class HashedEncoder:
-    """A bag of hashed words on the unit sphere: no weights, exact everywhere.
-
-    Args:
-        dim: length of the vectors.
-    """
-
-    def __init__(self, dim: int = 64) -> None:
-        self.dim = dim
-
-    def identity(self) -> dict[str, Any]:
-        """Its kind and length."""
-        return {"name": "hashed", "dim": self.dim}
-
-    def embed(self, texts: Sequence[str]) -> Float[Tensor, "text dim"]:
-        """One unit vector a text; a text without words is the zero vector."""
-        return torch.stack([self._embed(text) for text in texts]) if texts else torch.zeros(0, self.dim)
-
-    def _embed(self, text: str) -> Tensor:
-        vector = torch.zeros(self.dim)
-        for word in re.findall(r"\w+", text.lower()):
-            digest = hashlib.blake2b(word.encode(), digest_size=8).digest()
-            vector[int.from_bytes(digest[:4], "big") % self.dim] += 1.0 if digest[4] % 2 else -1.0
-        return torch.nn.functional.normalize(vector, dim=0)
+    def _read(self, request: GenerateRequest | RateRequest | LikelihoodRequest, *texts: str) -> int:
+        return sum(map(self.count_tokens, (*(message.content for message in request.messages), *texts)))

@@ -2,18 +2,16 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nsed_torch.agents.answers import answer, has_ended
 from nsed_torch.agents.chat import Chat, Turn
-from nsed_torch.agents.decode_loop import Job, decode
+from nsed_torch.agents.decode_loop import Draft, decode
 from nsed_torch.agents.packing import PackedModel, grouped
-from nsed_torch.agents.readings import log_likelihoods, measured, rating, tokens_read, verdicts
+from nsed_torch.agents.readings import likelihood, log_likelihoods, rating, tokens_read, verdicts
 from nsed_torch.agents.requests import (
     ContextWindowError,
     GenerateRequest,
@@ -22,15 +20,14 @@ from nsed_torch.agents.requests import (
     LikelihoodRequest,
     RateRequest,
     Rating,
-    in_order,
+    SchedulingEngine,
 )
-from nsed_torch.agents.sampling import Row
 
 MIN_ANSWER = 16
 """Tokens of answer below which a prompt counts as too long, unless less was asked for."""
 
 
-class TransformersEngine(nn.Module):
+class TransformersEngine(nn.Module, SchedulingEngine):
     """One backbone, its tokenizer and its LoRA adapters, answering whole batches.
 
     Requests of any adapters share batches without padding: common prefixes are read once, an answer that ends makes
@@ -83,11 +80,7 @@ class TransformersEngine(nn.Module):
         return torch.device(self.model.device)
 
     def identity(self, adapter: str | None) -> dict[str, Any]:
-        """The backbone's identity with the adapter's fingerprint, the chat template's and the window.
-
-        Raises:
-            ValueError: if the adapter is not loaded.
-        """
+        """The backbone's identity with the adapter's fingerprint, the chat template's and the window."""
         if adapter is not None and adapter not in self.adapters:
             known = ", ".join(sorted(self.adapters)) or "none"
             raise ValueError(f"expected a loaded adapter, got {adapter!r}: add it to the backbone's adapters ({known})")
@@ -108,30 +101,6 @@ class TransformersEngine(nn.Module):
         """Bytes of parameters and buffers."""
         return int(self.model.get_memory_footprint())
 
-    def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
-        """Answer all requests, in order.
-
-        Raises:
-            ContextWindowError: as `generations`.
-        """
-        return in_order(self.generations(requests))
-
-    def rate(self, requests: Sequence[RateRequest]) -> list[Rating]:
-        """Rate all requests' candidates: expected value of the scale under the judge's own logits.
-
-        Raises:
-            ContextWindowError: if a prompt exceeds the window.
-        """
-        return in_order(self.ratings(requests))
-
-    def measure(self, requests: Sequence[LikelihoodRequest]) -> list[Likelihood]:
-        """Measure how likely the agents would have written all requests' texts.
-
-        Raises:
-            ContextWindowError: if a chat with its text exceeds the window.
-        """
-        return in_order(self.likelihoods(requests))
-
     def forget(self) -> None:
         """Free the keys and values kept from earlier calls."""
         self._packed.prefixes.clear()
@@ -144,62 +113,64 @@ class TransformersEngine(nn.Module):
             ContextWindowError: if a prompt leaves fewer than 16 tokens (or the fewer asked for) for the answer.
         """
         for done in self.written(requests):
-            yield {job.index: answer(requests[job.index], job, self.chat, self.stop_ids) for job in done}
+            yield {draft.index: self._generation(requests[draft.index], draft) for draft in done}
 
     @torch.no_grad()
-    def written(self, requests: Sequence[GenerateRequest]) -> Iterator[list[Job]]:
+    def written(self, requests: Sequence[GenerateRequest]) -> Iterator[list[Draft]]:
         """As `generations`, token by token: for those who learn from what they wrote."""
-        jobs = [self._job(i, request) for i, request in enumerate(requests)]
-        ended = partial(has_ended, chat=self.chat, stop_ids=self.stop_ids)
+        drafts = [self._draft(i, request) for i, request in enumerate(requests)]
         with self._packed.opened() as model:
-            yield from decode(model, jobs, max_rows=self.max_batch, pass_tokens=self.pass_tokens, ended=ended)
+            yield from decode(
+                model, drafts, max_rows=self.max_batch, pass_tokens=self.pass_tokens, ended=self._has_ended
+            )
 
     @torch.no_grad()
     def ratings(self, requests: Sequence[RateRequest]) -> Iterator[dict[int, Rating]]:
         """Rate all requests' candidates pass by pass, each rating under its request's index.
 
-        Raises:
-            ContextWindowError: if a prompt exceeds the window.
+        A rating is the expected value of the scale under the judge's own logits.
         """
-        nothing = {i: Rating(()) for i, request in enumerate(requests) if not request.candidates}
-        if nothing:
-            yield nothing
-        asked = [i for i, request in enumerate(requests) if request.candidates]
-        prompts = {i: self.rating_prompts(requests[i]) for i in asked}
+        yield from ({i: Rating(())} for i, request in enumerate(requests) if not request.candidates)
+        owners = [i for i, request in enumerate(requests) if request.candidates]
+        prompts = {i: self.rating_prompts(requests[i]) for i in owners}
         read = {i: tokens_read(rows) for i, rows in prompts.items()}
-        firsts, adapters = [prompts[i][0] for i in asked], [requests[i].adapter for i in asked]
+        firsts, adapters = [prompts[i][0] for i in owners], [requests[i].adapter for i in owners]
         for few in grouped(firsts, adapters, self.pass_tokens, list(read.values())):
             start = time.perf_counter()
-            mine = [asked[k] for k in few]
+            mine = [owners[k] for k in few]
             logits = self._read([prompts[i] for i in mine], [requests[i] for i in mine])
             seconds = (time.perf_counter() - start) / len(mine)
-            yield {i: self.rating_from(requests[i], own, read[i], seconds) for i, own in zip(mine, logits, strict=True)}
+            yield {
+                i: self.rating_from(requests[i], rows, read[i], seconds) for i, rows in zip(mine, logits, strict=True)
+            }
 
     @torch.no_grad()
     def likelihoods(self, requests: Sequence[LikelihoodRequest]) -> Iterator[dict[int, Likelihood]]:
-        """Read all requests' texts pass by pass; a request is done, under its index, with the last of its texts.
-
-        Raises:
-            ContextWindowError: if a chat with its text exceeds the window.
-        """
+        """Read all requests' texts pass by pass; a request is done, under its index, with the last of its texts."""
         turns = [self.turns(request) for request in requests]
-        yield from measured(turns, [request.adapter for request in requests], self._follow, self.pass_tokens)
+        yield from ({i: Likelihood(())} for i, texts in enumerate(turns) if not texts)
+        # Text by text: a pass has logits at every token of its texts, so it should be small though a request is large.
+        places = [(i, k) for i, texts in enumerate(turns) for k in range(len(texts))]
+        adapters = [requests[i].adapter for i, _ in places]
+        read: list[dict[int, tuple[float, float]]] = [{} for _ in requests]
+        for few in grouped([turns[i][k].ids for i, k in places], adapters, self.pass_tokens):
+            start = time.perf_counter()
+            mine = [places[n] for n in few]
+            logs = self._follow([turns[i][k] for i, k in mine], [adapters[n] for n in few]).tolist()
+            seconds = (time.perf_counter() - start) / len(mine)
+            for (i, k), log in zip(mine, logs, strict=True):
+                read[i][k] = log, seconds
+            done = sorted({i for i, _ in mine if len(read[i]) == len(turns[i])})
+            if done:
+                yield {i: self._likelihood(turns[i], [read[i][k] for k in range(len(turns[i]))]) for i in done}
 
     def log_likelihoods(self, requests: Sequence[LikelihoodRequest]) -> Float[Tensor, "text"]:
-        """Logarithms of the likelihoods of all texts of all requests, in order: `measure` for those who want gradients.
-
-        Raises:
-            ContextWindowError: if a chat with its text exceeds the window.
-        """
+        """Logarithms of the likelihoods of all texts of all requests, in order: `measure` with gradients."""
         turns = [(turn, request.adapter) for request in requests for turn in self.turns(request)]
         return self._follow([turn for turn, _ in turns], [adapter for _, adapter in turns])
 
     def turns(self, request: LikelihoodRequest) -> list[Turn]:
-        """Token ids of the chat with each text.
-
-        Raises:
-            ContextWindowError: if one exceeds the window.
-        """
+        """Token ids of the chat with each text; one that exceeds the window is a ContextWindowError."""
         turns = self.chat.turns(request.messages, request.texts)
         longest = max((len(turn.ids) for turn in turns), default=0)
         self._check_window(longest, f"an answer as agent {request.agent!r} would have given it")
@@ -216,26 +187,11 @@ class TransformersEngine(nn.Module):
         logits, rows = self.follow([turn.ids for turn in turns], adapters, [turn.start - 1 for turn in turns])
         return log_likelihoods(logits, rows, turns, self.stop_ids)
 
-    def rating_logits(self, requests: Sequence[RateRequest]) -> tuple[Float[Tensor, "candidate token"], list[int]]:
-        """Next-token logits behind every candidate of every request, and the tokens read for each request.
-
-        What candidates and requests have in common is read once. Differentiable: `rate` switches gradients off, this
-        does not.
-        """
-        prompts = [self.rating_prompts(request) for request in requests]
-        logits = self._read(prompts, requests)
-        return torch.cat(logits), [tokens_read(rows) for rows in prompts]
-
     def expected_ratings(self, requests: Sequence[RateRequest]) -> Float[Tensor, "candidate"]:
-        """Ratings of every candidate of every request, in order: `rate` for those who want gradients.
-
-        Raises:
-            ContextWindowError: if a prompt exceeds the window.
-        """
-        logits, _ = self.rating_logits(requests)
-        rows = logits.split([len(r.candidates) for r in requests])
-        scales = [(r.scale, self.chat.label_ids(r.scale.labels)) for r in requests]
-        return torch.cat([verdicts(own, *scale)[0] for own, scale in zip(rows, scales, strict=True)])
+        """Ratings of every candidate of every request, in order: `rate` with gradients."""
+        logits = self._read([self.rating_prompts(request) for request in requests], requests)
+        scales = [(request.scale, self.chat.label_ids(request.scale.labels)) for request in requests]
+        return torch.cat([verdicts(rows, *scale)[0] for rows, scale in zip(logits, scales, strict=True)])
 
     def _read(
         self, prompts: Sequence[list[list[int]]], requests: Sequence[RateRequest]
@@ -248,11 +204,7 @@ class TransformersEngine(nn.Module):
             return list(model.read(rows, owners).split([len(own) for own in prompts]))
 
     def rating_prompts(self, request: RateRequest) -> list[list[int]]:
-        """Token ids of the prompt of each candidate.
-
-        Raises:
-            ContextWindowError: if one exceeds the window.
-        """
+        """Token ids of the prompt of each candidate; one that exceeds the window is a ContextWindowError."""
         rows = [self.chat.ids(request.about(candidate)) for candidate in request.candidates]
         self._check_window(max(map(len, rows), default=0), f"the rating prompt of agent {request.agent!r}")
         return rows
@@ -260,20 +212,39 @@ class TransformersEngine(nn.Module):
     def rating_from(
         self, request: RateRequest, logits: Float[Tensor, "candidate token"], read: int, seconds: float
     ) -> Rating:
-        """The rating that logits behind each candidate's prompt stand for.
-
-        Args:
-            request: what was asked.
-            logits: of the next token.
-            read: tokens.
-            seconds: this call's share of the time.
-        """
+        """The rating that next-token logits behind each candidate's prompt stand for, with its cost."""
         return rating(*verdicts(logits, request.scale, self.chat.label_ids(request.scale.labels)), read, seconds)
 
-    def _job(self, index: int, request: GenerateRequest) -> Job:
+    def _draft(self, index: int, request: GenerateRequest) -> Draft:
         prompt = self.chat.ids(request.messages)
         allowance = self._allowance(len(prompt), request.decoding.max_new_tokens)
-        return Job(index, prompt, request.adapter, Row(request.decoding, request.seed), allowance)
+        return Draft(index, prompt, request.adapter, request.decoding, request.seed, allowance)
+
+    def _has_ended(self, draft: Draft) -> bool:
+        """At a stop token, at the allowance, or where a plain-template model opens a turn."""
+        if draft.written[-1] in self.stop_ids or len(draft.written) >= draft.allowance:
+            return True
+        return self.chat.stop is not None and self.chat.stop in self.chat.tokenizer.decode(draft.written[-8:])
+
+    def _generation(self, request: GenerateRequest, draft: Draft) -> Generation:
+        """An answer that has ended, without what ended it."""
+        stopped = draft.written[-1] in self.stop_ids
+        text = self.chat.tokenizer.decode(draft.written[: -1 if stopped else None], skip_special_tokens=True)
+        cut = self.chat.stop is not None and self.chat.stop in text
+        wanted = request.decoding.max_new_tokens
+        shrunk = f"answer allowance shrunk from {wanted} to {draft.allowance} tokens to fit the window"
+        return Generation(
+            text=(text.split(self.chat.stop)[0] if cut else text).strip(),
+            prompt_tokens=len(draft.prompt),
+            completion_tokens=len(draft.written),
+            finish_reason="stop" if cut or stopped else "length",
+            notes=(shrunk,) if draft.allowance < wanted else (),
+            seconds=draft.seconds,
+        )
+
+    def _likelihood(self, turns: Sequence[Turn], read: Sequence[tuple[float, float]]) -> Likelihood:
+        logs, seconds = zip(*read, strict=True)
+        return likelihood(logs, tokens_read([turn.ids for turn in turns]), sum(seconds))
 
     def _allowance(self, prompt_tokens: int, asked: int) -> int:
         self._check_window(prompt_tokens + min(asked, MIN_ANSWER), f"a prompt of {prompt_tokens} tokens plus an answer")

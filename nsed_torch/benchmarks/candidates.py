@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,32 +19,31 @@ class Candidate(NamedTuple):
 
 
 def read_candidates(folder: str | Path) -> list[Candidate]:
-    """What agents answered, as recorded: every text once a task, whoever wrote it, in every round.
+    """What agents answered, as recorded: every text once per task, whoever wrote it, in every round.
 
-    Args:
-        folder: traces of `nsed collect` or `nsed evaluate`, or a folder of recorded answers.
-
-    Raises:
-        ValueError: as `read_traces` and `load_recorded`.
+    The folder holds traces of `nsed collect` or `nsed evaluate`, or recorded answers.
     """
     root = Path(folder).expanduser()
-    found: dict[tuple[str, str], Candidate] = {}
-    if (root / "traces.jsonl").is_file():
-        for trace in read_traces(root):
-            task = trace.transcript.task
-            for record, grades in zip(trace.transcript.rounds, trace.grades, strict=True):
-                for proposal, right in zip(record.proposals, grades, strict=True):
-                    if proposal.text:
-                        found.setdefault((task.id, proposal.text), Candidate(task, proposal.text, right))
-        return list(found.values())
-    table = load_recorded(root)
-    for task, texts, answered, correct in zip(
-        table.tasks, table.outputs, table.answered.tolist(), table.correct.tolist(), strict=True
-    ):
-        for text, there, right in zip(texts, answered, correct, strict=True):
-            if there and text:
-                found.setdefault((task.id, text), Candidate(task, text, right))
-    return list(found.values())
+    candidates: dict[tuple[str, str], Candidate] = {}
+    for candidate in _traced(root) if (root / "traces.jsonl").is_file() else _recorded(root):
+        if candidate.text:
+            candidates.setdefault((candidate.task.id, candidate.text), candidate)
+    return list(candidates.values())
+
+
+def _traced(folder: Path) -> Iterator[Candidate]:
+    for trace in read_traces(folder):
+        for record, grades in zip(trace.transcript.rounds, trace.grades, strict=True):
+            for proposal, right in zip(record.proposals, grades, strict=True):
+                yield Candidate(trace.transcript.task, proposal.text, right)
+
+
+def _recorded(folder: Path) -> Iterator[Candidate]:
+    table = load_recorded(folder)
+    for task, *columns in zip(table.tasks, table.outputs, table.answered.tolist(), table.correct.tolist(), strict=True):
+        for text, answered, right in zip(*columns, strict=True):
+            if answered:
+                yield Candidate(task, text, right)
 
 
 def write_candidates(folder: str | Path, tasks: Sequence[Task], *, count: int = 3, seed: int = 0) -> int:
@@ -54,17 +53,8 @@ def write_candidates(folder: str | Path, tasks: Sequence[Task], *, count: int = 
     so that neither form nor frequency of a candidate betrays it. The "agents" `candidate_1`, `candidate_2`, ... are
     places; the right one is in a place drawn for each task. Tasks whose question came before are left out.
 
-    Args:
-        folder: gets `questions.jsonl` and `answers/`.
-        tasks: with targets.
-        count: candidates a task, at least 2.
-        seed: of wrong answers and places.
-
     Returns:
         The number of tasks written.
-
-    Raises:
-        ValueError: for a task without a target, a count below 2, or fewer different targets than candidates.
     """
     unique = list({task.question: task for task in tasks}.values())
     targets = [task.target for task in unique]

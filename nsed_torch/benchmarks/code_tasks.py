@@ -7,7 +7,7 @@ from typing import Any
 
 from nsed_torch.benchmarks.graded import GradedTasks
 from nsed_torch.benchmarks.programs import Case, ProgramGrader
-from nsed_torch.benchmarks.sources import Hub, Row, read_rows
+from nsed_torch.benchmarks.sources import Hub, Row, paragraphs, read_rows
 from nsed_torch.records import Task
 
 BLOCK = "Answer with one Python code block."
@@ -36,17 +36,8 @@ def humaneval(
 ) -> GradedTasks:
     """HumanEval, 164 Python functions to complete (Chen et al. 2021).
 
-    An answer may be the whole function or go on where the given code ends.
-
-    Args:
-        data_dir: folder with `humaneval/HumanEval.jsonl.gz` {task_id, prompt, entry_point, test}; None or "" for
-            the Hub.
-        repo: dataset of the same columns.
-        revision: its commit or tag.
-        prompt: how to answer, behind every question.
-
-    Raises:
-        ValueError: in one line, for a source that cannot be read.
+    The file is `humaneval/HumanEval.jsonl.gz` {task_id, prompt, entry_point, test}. An answer may be the whole function
+    or go on where the given code ends.
     """
     source = read_rows("humaneval", "humaneval/HumanEval.jsonl.gz", Hub(repo, revision), data_dir)
     tests, prefix, entries = {}, {}, []
@@ -54,7 +45,8 @@ def humaneval(
         name, entry, code = row.text("task_id"), row.text("entry_point"), row.text("prompt")
         tests[name] = (Case("asserts", code=f"{row.text('test')}\ncheck({entry})", entry=entry),)
         prefix[name] = code
-        entries.append((Task(_asked("Complete this Python function:", _block(code), prompt), name), ""))
+        question = paragraphs("Complete this Python function:", _block(code), prompt.strip())
+        entries.append((Task(question, name), ""))
     return source.graded(entries, ProgramGrader(tests, prefix=prefix), prompt=prompt)
 
 
@@ -68,16 +60,7 @@ def mbpp(
 ) -> GradedTasks:
     """MBPP, small Python programs (Austin et al. 2021); the question shows the first of a program's asserts.
 
-    Args:
-        data_dir: folder with `mbpp/mbpp.jsonl` {task_id, text, code, test_setup_code, test_list}; None or "" for
-            the Hub.
-        repo: dataset of the same columns.
-        revision: its commit or tag.
-        split: `test` (task_id 11 to 510, 500 tasks), `train`, `validation`, `prompt`, or `all`.
-        prompt: how to answer, behind every question.
-
-    Raises:
-        ValueError: in one line, for another split or a source that cannot be read.
+    The file is `mbpp/mbpp.jsonl` {task_id, text, code, test_setup_code, test_list}, the split one of `SPLITS`.
     """
     if split not in SPLITS:
         raise ValueError(f"expected a split out of {', '.join(SPLITS)}, got {split!r}")
@@ -92,7 +75,7 @@ def mbpp(
             setup = row.value("test_setup_code") or ""
             tests[name] = (Case("asserts", setup, code="\n".join(asserts), entry=entry),)
             shown = "The program must pass this test, among others:"
-            question = _asked(row.text("text", "prompt"), shown, _block(asserts[0]), prompt)
+            question = paragraphs(row.text("text", "prompt").strip(), shown, _block(asserts[0]), prompt.strip())
             entries.append((Task(question, name), ""))
     return source.graded(entries, ProgramGrader(tests), prompt=prompt, split=split)
 
@@ -108,21 +91,12 @@ def livecodebench(
     """LiveCodeBench, code generation, release v5 (Jain et al. 2024); strata are difficulties.
 
     Answers are run on the tests that a problem's statement shows, never on the official hidden ones, which the Hub
-    ships as pickles that would run code when read. So more answers pass than in published tables.
+    ships as pickles that would run code when read. So more answers pass than in published tables. With `leaked`, hidden
+    tests that became known because some program failed them run too, where the file has them and they were confirmed.
 
-    Args:
-        data_dir: folder with `livecodebench/problems_v5_880.jsonl.gz` {question_id, question_content, starter_code,
-            difficulty, sample_tests_parsed, sample_tests_validated, leaked_failing_tests}, of which those with
-            validated sample tests are asked; None or "" for the Hub.
-        repo: dataset of the columns question_id, question_content, starter_code, difficulty, public_test_cases, as
-            JSON Lines in five files.
-        revision: its commit or tag.
-        prompt: how to answer, behind every question.
-        leaked: also run hidden tests that became known because some program failed them, where the file has them and
-            they were confirmed.
-
-    Raises:
-        ValueError: in one line, for a source that cannot be read or a test that cannot.
+    The file is `livecodebench/problems_v5_880.jsonl.gz` {question_id, question_content, starter_code, difficulty,
+    sample_tests_parsed, sample_tests_validated, leaked_failing_tests}, of which those with validated sample tests are
+    asked; the Hub's has public_test_cases for the tests, in five files.
     """
     hub = Hub(repo, revision, files=LIVECODEBENCH.files, without=LIVECODEBENCH.without)
     source = read_rows("livecodebench", "livecodebench/problems_v5_880.jsonl.gz", hub, data_dir)
@@ -136,16 +110,16 @@ def livecodebench(
                 if starter.strip()
                 else ("Write a Python program that reads standard input and writes to standard output.",)
             )
-            question = _asked(row.text("question_content"), *lines, prompt)
+            question = paragraphs(row.text("question_content").strip(), *lines, prompt.strip())
             entries.append((Task(question, name), row.text("difficulty")))
     kind = ("validated samples" if data_dir else "public") + (" and leaked" if leaked else "")
     return source.graded(entries, ProgramGrader(tests, tolerance=0.0), prompt=prompt, tests=kind)
 
 
 def _cases(row: Row, starter: str, *, leaked: bool) -> Iterator[Case]:
-    found = row.value("sample_tests_parsed", "public_test_cases")
+    given = row.value("sample_tests_parsed", "public_test_cases")
     try:
-        shown: list[dict[str, Any]] = json.loads(found) if isinstance(found, str) else list(found or [])
+        shown: list[dict[str, Any]] = json.loads(given) if isinstance(given, str) else list(given or [])
         extra = [test for test in row.value("leaked_failing_tests") or [] if test.get("ref_pass", True)]
         if not shown:
             raise row.fault("tests in column sample_tests_parsed or public_test_cases", "none")
@@ -168,7 +142,3 @@ def _tested(solution: str, test: str) -> str:
 
 def _block(code: str) -> str:
     return f"```python\n{code.strip()}\n```"
-
-
-def _asked(*parts: str) -> str:
-    return "\n\n".join(part.strip() for part in parts if part.strip())

@@ -14,40 +14,23 @@ from nsed_torch.records import Task, Trace, Transcript, Verdict
 
 @dataclass(frozen=True)
 class GradedTasks:
-    """Tasks with their grader.
+    """Tasks with their grader."""
 
-    Args:
-        tasks: with different ids.
-        grader: for the answers to these tasks.
-        identity: which questions these are (name, revision or fingerprint); JSON values only.
-        strata: task id -> subject, difficulty or pattern, where the benchmark names one.
-        groups: task id -> id of its question, where it is not the task's own: repeated tasks form one group.
-        withheld: whether the questions' authors ask that texts are shown nowhere.
-    """
-
-    tasks: tuple[Task, ...]
+    tasks: tuple[Task, ...]  # with different ids
     grader: Grader
-    identity: Mapping[str, Any]
-    strata: Mapping[str, str] = field(default_factory=dict)
-    groups: Mapping[str, str] = field(default_factory=dict)
-    withheld: bool = False
+    identity: Mapping[str, Any]  # which questions these are (name, revision or fingerprint); JSON values only
+    strata: Mapping[str, str] = field(default_factory=dict)  # task id -> subject, difficulty or pattern
+    groups: Mapping[str, str] = field(default_factory=dict)  # id of a task asked again -> id of its question
+    withheld: bool = False  # whether the questions' authors ask that texts are shown nowhere
 
     def limited(self, limit: int | None) -> "GradedTasks":
-        """The first `limit` tasks; all if None.
-
-        Raises:
-            ValueError: for a limit below 1.
-        """
+        """The first `limit` tasks; all if None."""
         if limit is not None and limit < 1:
             raise ValueError(f"expected a limit of at least 1 task, or null for all, got {limit}")
         return replace(self, tasks=self.tasks[:limit])
 
     def chosen(self, ids: Collection[str] | None) -> "GradedTasks":
-        """The tasks with these ids, in the benchmark's order; all if None.
-
-        Raises:
-            ValueError: for no ids, or one that no task has.
-        """
+        """The tasks with these ids, in the benchmark's order; all if None."""
         if ids is None:
             return self
         wanted = list(map(str, ids))
@@ -58,11 +41,7 @@ class GradedTasks:
         return replace(self, tasks=tuple(task for task in self.tasks if task.id in wanted))
 
     def repeated(self, epochs: int) -> "GradedTasks":
-        """Every task `epochs` times, each time under an id, and so with seeds, of its own.
-
-        Raises:
-            ValueError: for less than one epoch.
-        """
+        """Every task `epochs` times, each time under an id, and so with seeds, of its own."""
         if epochs < 1:
             raise ValueError(f"expected at least 1 epoch, got {epochs}")
         copies = [
@@ -84,8 +63,8 @@ class GradedTasks:
     def verdicts(self, pairs: Sequence[tuple[Task, str | None]]) -> list[Verdict]:
         """Verdicts on final answers, each pair graded once; no answer is `NO_ANSWER`."""
         unique = list(dict.fromkeys((task, answer) for task, answer in pairs if answer is not None))
-        found = dict(zip(unique, self.grader.grade(unique), strict=True)) if unique else {}
-        return [Verdict.NO_ANSWER if answer is None else found[task, answer] for task, answer in pairs]
+        graded = dict(zip(unique, self.grader.grade(unique), strict=True)) if unique else {}
+        return [Verdict.NO_ANSWER if answer is None else graded[task, answer] for task, answer in pairs]
 
     def trace(self, transcript: Transcript) -> Trace:
         """Grade every proposal of a transcript by its final answer."""
@@ -106,12 +85,7 @@ class GradedTasks:
 def file_tasks(questions: str, *, math_verify: bool | None = None) -> GradedTasks:
     """Tasks from a file of questions, right if equal to its gold answers.
 
-    Args:
-        questions: JSON Lines {id, question, gold}, compressed if the name ends in `.gz`.
-        math_verify: whether formulas are compared by math-verify; None where it is installed.
-
-    Raises:
-        ValueError: if no file is named or a question has no gold answer, and as `read_tasks` and `Equality`.
+    The file is JSON Lines {id, question, gold}, compressed if the name ends in `.gz`; `math_verify` as in `Equality`.
     """
     if not questions:
         raise ValueError("expected a file of questions, got none: pass questions=FILE, or tasks=reasoning_gym")
@@ -133,9 +107,6 @@ def recorded_tasks(
         prompt: how to answer, behind every question, such as `Put your final answer in \boxed{}.`; "" keeps the
             questions as they were recorded, which replaying the recorded answers needs.
         math_verify: as in `Equality`.
-
-    Raises:
-        ValueError: if no folder is named or none has such a file, and as `file_tasks`.
     """
     if not data_dir:
         raise ValueError("expected a folder of recorded answers, got none: pass data_dir=DIR")

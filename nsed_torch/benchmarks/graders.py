@@ -1,13 +1,22 @@
-"""Graders of answers that can be read: numbers, formulas, words; and one that remembers another's verdicts."""
+r"""The final answer in a model's text; graders of answers that can be read, and one that remembers verdicts."""
 
-from collections.abc import Mapping, Sequence
+import itertools
+import re
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from nsed_torch.agents import Ensemble, Prompts
-from nsed_torch.benchmarks.final_answer import final_answer, grade, last_line, marked_answer
 from nsed_torch.data.equality import Equality
 from nsed_torch.records import CallLog, Task, Verdict, call_key
+
+_BRACES = re.compile(r"\\boxed\s*\{|\\?[{}]")
+_SAID = re.compile(r"\banswer[*_\s]*(?:\bis\b|:)[*_:\s]*([^\n]+)", re.IGNORECASE)
+_HASHED = re.compile(r"####[^\S\n]*([^\n]+)")
+_SENTENCE_END = re.compile(r"[.;!?]\s")
+_NUMBER = re.compile(
+    r"(?<![\w.])(?:(?<![\w)\]}])[-+\u2212])?(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?(?:/[0-9]+)?"
+)
 
 
 class Grader(Protocol):
@@ -41,11 +50,7 @@ class AskingGrader(Protocol):
 
 @dataclass(frozen=True)
 class GradersAnswers:
-    """A grader's equality over whole texts, for a team that pools its equal answers. Which are right it never tells.
-
-    Args:
-        grader: finds final answers and says which are equal.
-    """
+    """A grader's equality over whole texts, for a team that pools its equal answers. Which are right it never tells."""
 
     grader: Grader
 
@@ -67,10 +72,6 @@ class LoggedGrader:
     """A grader whose verdicts are kept in a call log: a repeated run grades alike, and nothing twice.
 
     That nobody could grade an answer is not kept.
-
-    Args:
-        grader: the one that grades.
-        call_log: where its verdicts are kept.
     """
 
     grader: Grader
@@ -88,11 +89,8 @@ class LoggedGrader:
         """As the grader did, or does."""
         identity = dict(self.grader.identity())
         # Without the category, which no verdict depends on, so that logs from before there was one still count.
-        asked = [{k: v for k, v in asdict(task).items() if k != "category"} for task, _ in pairs]
-        keys = [
-            call_key(kind="grade", grader=identity, task=task, answer=answer)
-            for task, (_, answer) in zip(asked, pairs, strict=True)
-        ]
+        bare = [({k: v for k, v in asdict(task).items() if k != "category"}, answer) for task, answer in pairs]
+        keys = [call_key(kind="grade", grader=identity, task=task, answer=answer) for task, answer in bare]
         known = {key: Verdict(value) for key, value in self.call_log.get(keys).items()}
         missing = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in known}
         if missing:
@@ -108,32 +106,88 @@ class LoggedGrader:
 
 @dataclass(frozen=True)
 class AnswerGrader:
-    """Right if equal to the task's target: numbers as numbers, formulas by math-verify, the rest as texts.
-
-    Args:
-        equality: when answers are the same.
-        numeric: whether all answers are numbers, so that the last number of any text is one.
-    """
+    """Right if equal to the task's target: numbers as numbers, formulas by math-verify, the rest as texts."""
 
     equality: Equality = field(default_factory=Equality)
-    numeric: bool = True
+    numeric: bool = True  # whether all answers are numbers, so that the last number of any text is one
 
     def extract(self, task: Task, text: str) -> str | None:
-        """As `final_answer`; where answers may be words, a text that marks none ends with it: its last line. Ours."""
-        return final_answer(text) if self.numeric else marked_answer(text) or last_line(text)
+        """As `answer_in`."""
+        return answer_in(text, numeric=self.numeric)
 
     def classes(self, task: Task, answers: Sequence[str | None]) -> list[int]:
         """As the equality has it."""
         return [int(number) for number in self.equality.classes([answers])[0]]
 
     def grade(self, pairs: Sequence[tuple[Task, str]]) -> list[Verdict]:
-        """Compare each answer with its task's target.
-
-        Raises:
-            ValueError: if a task has no target.
-        """
+        """Compare each answer with its task's target; a task without one is a ValueError."""
         return [Verdict.RIGHT if grade(a, task.target, self.equality) else Verdict.WRONG for task, a in pairs]
 
     def identity(self) -> dict[str, Any]:
         """The equality's."""
         return self.equality.identity()
+
+
+def question_id(task: Task) -> str:
+    """Id of a task's question, whichever epoch asks it."""
+    return task.id.partition("~")[0]
+
+
+def numbered(keys: Sequence[Hashable | None]) -> list[int]:
+    """Equal keys get equal numbers, from 0 in order of appearance; None is -1."""
+    numbers: dict[Hashable, int] = {}
+    return [-1 if key is None else numbers.setdefault(key, len(numbers)) for key in keys]
+
+
+def final_answer(text: str) -> str | None:
+    r"""The answer that a text ends with.
+
+    The first of these that there is, of several the last: what `\boxed{...}` holds, braces balanced; the sentence after
+    "Answer:" or "answer is", on the same line or the next; the line after `####`; a number. Our reading of how
+    benchmarks have models say it. The answer is as it was written, for `Equality` to compare; None where there is none.
+    """
+    return marked_answer(text) or next(reversed(_NUMBER.findall(text)), None)
+
+
+def answer_in(text: str, *, numeric: bool) -> str | None:
+    """The final answer; where answers may be words, a text that marks none ends with it: its last line. Ours."""
+    return final_answer(text) if numeric else marked_answer(text) or last_line(text)
+
+
+def marked_answer(text: str) -> str | None:
+    """The answer that a text marks as such: `final_answer` without the numbers."""
+    said = (_SENTENCE_END.split(found, maxsplit=1)[0] for found in reversed(_SAID.findall(text)))
+    candidates = itertools.chain(boxes(text), said, reversed(_HASHED.findall(text)))
+    return next((answer for candidate in candidates if (answer := _bare(candidate))), None)
+
+
+def last_line(text: str) -> str | None:
+    """The last line that says anything, without marks of emphasis and a final period."""
+    return next((answer for line in reversed(text.splitlines()) if (answer := _bare(line))), None)
+
+
+def grade(answer: str | None, gold: str | None, equality: Equality) -> bool:
+    """Whether a final answer equals the gold answer; no answer is never right."""
+    if gold is None:
+        raise ValueError("expected a gold answer to grade by, got none: give the task a target")
+    return answer is not None and equality.equal(answer, gold)
+
+
+def boxes(text: str) -> Iterator[str]:
+    r"""What every closed `\boxed{...}` holds, in one pass; the one that opens last comes first."""
+    opened: list[int] = []  # where boxes begin; -1 for a brace of their own
+    closed: list[tuple[int, int]] = []
+    for mark in _BRACES.finditer(text):
+        if mark[0] == "}":
+            start = opened.pop() if opened else -1
+            if start >= 0:
+                closed.append((start, mark.start()))
+        elif mark[0] not in (r"\{", r"\}"):
+            opened.append(-1 if mark[0] == "{" else mark.end())
+    for start, end in sorted(closed, reverse=True):
+        yield text[start:end]
+
+
+def _bare(answer: str) -> str:
+    """Without blanks, marks of emphasis and a final period around it."""
+    return answer.strip().strip("*_").strip().removesuffix(".").strip("*_ ")

@@ -1,8 +1,10 @@
 """Benchmarks of mathematics: a question, and a number or formula that answers it."""
 
+from collections.abc import Sequence
+
 from nsed_torch.benchmarks.graded import GradedTasks
 from nsed_torch.benchmarks.graders import AnswerGrader
-from nsed_torch.benchmarks.sources import Hub, Row, read_rows
+from nsed_torch.benchmarks.sources import Hub, Row, Rows, paragraphs, read_rows
 from nsed_torch.data.equality import Equality
 from nsed_torch.records import Task
 
@@ -26,24 +28,14 @@ def aime(
     prompt: str = BOXED,
     math_verify: bool | None = None,
 ) -> GradedTasks:
-    """The 30 problems of a year's American Invitational Mathematics Examinations; answers are integers, 0 to 999.
+    """The 30 problems of the AIME of 2024 or 2025; answers are integers, 0 to 999.
 
-    Args:
-        year: 2024 or 2025.
-        data_dir: folder with `aime/aime_2024_2025.jsonl` {id, competition, problem, answer}; None or "" for the Hub.
-        repo: dataset with columns problem and answer; "" for the year's.
-        revision: its commit or tag; likewise.
-        split: its split; likewise.
-        prompt: how to answer, behind every question.
-        math_verify: as in `Equality`.
-
-    Raises:
-        ValueError: in one line, for another year, a source that cannot be read, or an answer that is no such integer.
+    The file is `aime/aime_2024_2025.jsonl` {id, competition, problem, answer}; "" as `repo`, `revision` or `split` is
+    the year's. Settings are those of `sources`, and `math_verify` as in `Equality`.
     """
     if year not in AIME:
         raise ValueError(f"expected a year out of {', '.join(map(str, AIME))}, got {year}")
-    own = AIME[year]
-    hub = Hub(repo or own.repo, revision or own.revision, split=split or own.split)
+    hub = Hub(repo or AIME[year].repo, revision or AIME[year].revision, split=split or AIME[year].split)
     source = read_rows(f"aime{year}", "aime/aime_2024_2025.jsonl", hub, data_dir)
     entries = []
     for number, row in enumerate(source.rows):
@@ -51,11 +43,11 @@ def aime(
             answer = row.number("answer", "Answer")
             if not 0 <= answer <= 999:
                 raise row.fault("an answer from 0 to 999", "another number")
-            found = row.value("id", "ID")
-            name = str(number if found is None else found)
+            given = row.value("id", "ID")
+            name = str(number if given is None else given)
             name = name if name.startswith("aime") else f"aime_{year}_{name}"
-            entries.append((_asked(name, row.text("problem", "Problem", "question"), prompt, str(answer)), ""))
-    return source.graded(entries, AnswerGrader(Equality(math_verify)), prompt=prompt)
+            entries.append((name, row.text("problem", "Problem", "question"), str(answer), ""))
+    return _graded(source, entries, prompt, math_verify)
 
 
 def gsm8k(
@@ -68,24 +60,11 @@ def gsm8k(
 ) -> GradedTasks:
     """Grade-school word problems, the 1,319 of the test split (Cobbe et al. 2021).
 
-    The rows carry no ids: a task's is its place in the split.
-
-    Args:
-        data_dir: folder with `gsm8k/test.jsonl` {question, answer}; None or "" for the Hub.
-        repo: dataset of the same columns.
-        revision: its commit or tag.
-        prompt: how to answer, behind every question.
-        math_verify: as in `Equality`.
-
-    Raises:
-        ValueError: in one line, for a source that cannot be read, or a solution without its final `#### number`.
+    The file is `gsm8k/test.jsonl` {question, answer}. The rows carry no ids: a task's is its place in the split.
     """
     source = read_rows("gsm8k", "gsm8k/test.jsonl", Hub(repo, revision, GSM8K.config), data_dir)
-    entries = [
-        (_asked(f"gsm8k-test-{number}", row.text("question"), prompt, _solved(row)), "")
-        for number, row in enumerate(source.rows)
-    ]
-    return source.graded(entries, AnswerGrader(Equality(math_verify)), prompt=prompt)
+    entries = [(f"gsm8k-test-{i}", row.text("question"), _solved(row), "") for i, row in enumerate(source.rows)]
+    return _graded(source, entries, prompt, math_verify)
 
 
 def math500(
@@ -98,29 +77,26 @@ def math500(
 ) -> GradedTasks:
     """500 competition problems of MATH (Hendrycks et al. 2021, chosen by Lightman et al. 2023); strata are subjects.
 
-    Args:
-        data_dir: folder with `math500/math500.jsonl` {id, problem, answer, subject}; None or "" for the Hub.
-        repo: dataset of the columns unique_id, problem, answer, subject.
-        revision: its commit or tag.
-        prompt: how to answer, behind every question.
-        math_verify: as in `Equality`; without it, formulas written in another way count as wrong.
-
-    Raises:
-        ValueError: in one line, for a source that cannot be read.
+    The file is `math500/math500.jsonl` {id or unique_id, problem, answer, subject}. Without math-verify, formulas
+    written in another way count as wrong.
     """
     source = read_rows("math500", "math500/math500.jsonl", Hub(repo, revision), data_dir)
     entries = [
-        (
-            _asked(row.text("id", "unique_id"), row.text("problem"), prompt, row.text("answer")),
-            row.text("subject"),
-        )
+        (row.text("id", "unique_id"), row.text("problem"), row.text("answer"), row.text("subject"))
         for row in source.rows
     ]
-    return source.graded(entries, AnswerGrader(Equality(math_verify)), prompt=prompt)
+    return _graded(source, entries, prompt, math_verify)
 
 
-def _asked(name: str, question: str, prompt: str, target: str) -> Task:
-    return Task("\n\n".join(filter(None, (question.strip(), prompt))), name, target)
+def _graded(
+    source: Rows, entries: Sequence[tuple[str, str, str, str]], prompt: str, math_verify: bool | None
+) -> GradedTasks:
+    """Tasks out of (id, question, target, stratum)."""
+    tasks = [
+        (Task(paragraphs(question.strip(), prompt), name, target), stratum)
+        for name, question, target, stratum in entries
+    ]
+    return source.graded(tasks, AnswerGrader(Equality(math_verify)), prompt=prompt)
 
 
 def _solved(row: Row) -> str:

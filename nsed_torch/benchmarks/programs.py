@@ -14,9 +14,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
-from nsed_torch.benchmarks import runner
-from nsed_torch.benchmarks.bubblewrap import BOX, PYTHON
-from nsed_torch.benchmarks.sandbox import Command, Finished, Sandbox
+from nsed_torch.benchmarks import inside
+from nsed_torch.benchmarks.graders import numbered, question_id
+from nsed_torch.benchmarks.sandbox import BOX, PYTHON, Command, Finished, Sandbox
 from nsed_torch.records import Task, Verdict
 
 LONGEST_PROGRAM = 100_000
@@ -25,10 +25,12 @@ LONGEST_PROGRAM = 100_000
 _BLOCK = re.compile(r"^([ \t]*)```[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:^[ \t]*```[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
 _DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,4})?")
 _ENDED = {
-    runner.COMPILE_ERROR: Verdict.COMPILE_ERROR,
-    runner.WRONG: Verdict.WRONG,
-    runner.MEMORY_LIMIT: Verdict.MEMORY_LIMIT,
+    inside.COMPILE_ERROR: Verdict.COMPILE_ERROR,
+    inside.WRONG: Verdict.WRONG,
+    inside.MEMORY_LIMIT: Verdict.MEMORY_LIMIT,
 }
+_INSIDE = {"inside.py": Path(inside.__file__).read_text("utf-8")}
+_START = (PYTHON, "-S", f"{BOX}/inside.py")
 
 
 @dataclass(frozen=True)
@@ -44,20 +46,13 @@ class Case:
 
     `asserts`: `code` runs after `input`, and must come to its end. What it names and neither defines nor imports is the
     program's; of names that Python or the usual modules have already, only `entry` is.
-
-    Args:
-        kind: which of them.
-        input: standard input, arguments, or what is run before `code`.
-        output: what is expected.
-        code: the tests.
-        entry: the function that is tested.
     """
 
     kind: Literal["stdin", "call", "asserts"]
-    input: str = ""
-    output: str = ""
-    code: str = ""
-    entry: str = ""
+    input: str = ""  # standard input, arguments, or what is run before `code`
+    output: str = ""  # what is expected
+    code: str = ""  # the tests
+    entry: str = ""  # the function that is tested
 
 
 @dataclass(frozen=True)
@@ -65,26 +60,17 @@ class ProgramGrader:
     """Runs programs in the sandbox against tests. The first test that fails decides; without a sandbox nothing does.
 
     Results are judged outside the program's sandbox: what it prints or returns is compared by this process, and asserts
-    run in a second sandbox, to which only plain data comes (`runner`). No exit code, printed text or overloaded
+    run in a second sandbox, to which only plain data comes (`inside`). No exit code, printed text or overloaded
     operator passes for a right answer, then. Arguments are handed over by value: asserts do not see what becomes of
     them. What remains is what tests never tell: whether a program came to its right values as it should.
-
-    Args:
-        tests: task id -> its tests, at least one.
-        sandbox: where programs run; None for one with the default limits.
-        prefix: task id -> what is put before a program that does not define the entry of the task's last test.
-        workers: how many programs run at a time; None for as many as there are cores.
-        tolerance: relative, and absolute near 0; 0 asks for equal numbers.
-
-    Raises:
-        ValueError: if a task has no tests.
     """
 
-    tests: Mapping[str, tuple[Case, ...]]
-    sandbox: Sandbox | None = None
+    tests: Mapping[str, tuple[Case, ...]]  # task id -> its tests, at least one
+    sandbox: Sandbox | None = None  # None for one with the default limits
+    # Task id -> what is put before a program that does not define the entry of the task's last test.
     prefix: Mapping[str, str] = field(default_factory=dict)
-    workers: int | None = None
-    tolerance: float = 1e-9
+    workers: int | None = None  # programs at a time; None for as many as there are cores
+    tolerance: float = 1e-9  # relative, and absolute near 0; 0 asks for equal numbers
 
     def __post_init__(self) -> None:
         if bare := [name for name, cases in self.tests.items() if not cases]:
@@ -109,20 +95,15 @@ class ProgramGrader:
             return None
         whole = text.strip("\n")
         indented = whole[:1] in {" ", "\t"}
-        return whole if _is_program(self.prefix.get(_question(task), "") * indented + whole) else None
+        return whole if _is_program(self.prefix.get(question_id(task), "") * indented + whole) else None
 
     def classes(self, task: Task, answers: Sequence[str | None]) -> list[int]:
         """Programs are the same if they differ in layout, comments and quotes alone."""
-        known: dict[str, int] = {}
-        return [-1 if answer is None else known.setdefault(_spelling(answer), len(known)) for answer in answers]
+        return numbered([None if answer is None else _spelling(answer) for answer in answers])
 
     def grade(self, pairs: Sequence[tuple[Task, str]]) -> list[Verdict]:
-        """Run each program once.
-
-        Raises:
-            ValueError: if there are no tests for a task.
-        """
-        names = [(_question(task), code) for task, code in pairs]
+        """Run each program once; a task without tests is a ValueError."""
+        names = [(question_id(task), code) for task, code in pairs]
         if unknown := [name for name, _ in names if name not in self.tests]:
             raise ValueError(f"expected tests for task {unknown[0]!r}, got tests for {len(self.tests)} other tasks")
         unique = list(dict.fromkeys(names))
@@ -153,35 +134,31 @@ class ProgramGrader:
         if case.kind == "asserts":
             return self._asserted(code, case)
         mode = ("program",) if case.kind == "stdin" else ("call", case.entry)
-        done = self._box.run({"program.py": code, **_RUNNER}, (*_START, *mode), case.input)
+        done = self._box.run({"program.py": code, **_INSIDE}, (*_START, *mode), case.input)
         if failure := _failure(done):
             return failure
         if case.kind == "stdin":
-            return _judged(same_text(done.stdout, case.output, self.tolerance))
+            same = same_text(done.stdout, case.output, self.tolerance)
+            return Verdict.RIGHT if same else Verdict.WRONG
         if not done.stdout:  # it ended itself before there was a result
             return Verdict.RUNTIME_ERROR
         try:
             result = json.loads(done.stdout)
         except (ValueError, RecursionError):
             return Verdict.WRONG
-        return _judged(same_value(result, json.loads(case.output), self.tolerance))
+        same = same_value(result, json.loads(case.output), self.tolerance)
+        return Verdict.RIGHT if same else Verdict.WRONG
 
     def _asserted(self, code: str, case: Case) -> Verdict:
-        program = Command({"program.py": code, **_RUNNER}, (*_START, "serve"))
-        tests = Command({"tests.py": f"{case.input}\n{case.code}\n", **_RUNNER}, (*_START, "tests", case.entry))
+        program = Command({"program.py": code, **_INSIDE}, (*_START, "serve"))
+        tests = Command({"tests.py": f"{case.input}\n{case.code}\n", **_INSIDE}, (*_START, "tests", case.entry))
         served, tested = self._box.converse(program, tests)
         # The tests alone say that they were passed; why they were not, the program's end may tell.
         return Verdict.RIGHT if not (failure := _failure(tested)) else _failure(served) or failure
 
 
 def same_text(printed: str, expected: str, tolerance: float) -> bool:
-    """Whether outputs are equal, as `Case` has it for `stdin`.
-
-    Args:
-        printed: by the program.
-        expected: by the test.
-        tolerance: of numbers where no integer is expected.
-    """
+    """Whether outputs are equal, as `Case` has it for `stdin`."""
     ours, theirs = (text.strip().split("\n") for text in (printed, expected))
     if len(ours) != len(theirs):
         return False
@@ -193,13 +170,7 @@ def same_text(printed: str, expected: str, tolerance: float) -> bool:
 
 
 def same_value(result: Any, expected: Any, tolerance: float) -> bool:
-    """Whether JSON values are equal, as `Case` has it for `call`.
-
-    Args:
-        result: the program's.
-        expected: the test's.
-        tolerance: of floats.
-    """
+    """Whether JSON values are equal, as `Case` has it for `call`."""
     match result, expected:
         case (list(), list()):
             return len(result) == len(expected) and all(
@@ -226,14 +197,6 @@ def _same_word(one: str, other: str, tolerance: float) -> bool:
     return abs(ours - theirs) <= Decimal(tolerance) * max(Decimal(1), abs(theirs))
 
 
-_RUNNER = {"runner.py": Path(runner.__file__).read_text("utf-8")}
-_START = (PYTHON, "-S", f"{BOX}/runner.py")
-
-
-def _judged(same: bool) -> Verdict:
-    return Verdict.RIGHT if same else Verdict.WRONG
-
-
 def _failure(done: Finished) -> Verdict | None:
     """What ended a program, if it did not end well."""
     if done.reason or done.exit_code == 0:
@@ -243,11 +206,6 @@ def _failure(done: Finished) -> Verdict | None:
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _question(task: Task) -> str:
-    """Id of the question, whichever epoch asks it."""
-    return task.id.partition("~")[0]
 
 
 def _dedented(code: str, indent: str) -> str:

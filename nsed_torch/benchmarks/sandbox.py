@@ -3,50 +3,59 @@
 import functools
 import importlib.metadata
 import importlib.util
+import math
 import os
 import platform
 import selectors
 import shutil
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from nsed_torch.benchmarks.bubblewrap import ENVIRONMENT, PYTHON, confined
 from nsed_torch.records import Verdict
+
+PYTHON = f"{sys.base_prefix}/bin/python{sys.version_info.major}.{sys.version_info.minor}"
+"""The interpreter outside any virtual environment; the sandbox has it under the same path."""
+
+BOX = "/box"
+"""The folder inside that holds a run's files, read-only; programs work in `/tmp`, empty at the start."""
+
+ENVIRONMENT = {
+    "PATH": "/usr/bin:/bin",
+    "LANG": "C.UTF-8",
+    "HOME": "/tmp",  # noqa: S108 - the sandbox's own
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONHASHSEED": "0",
+    "PYTHONPATH": "/packages",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+"""All that programs find set, beside PWD; bubblewrap is started with it."""
+
+_NOBODY = "65534"
 
 
 @dataclass(frozen=True)
 class Finished:
-    """What became of a program in the sandbox.
+    """What became of a program in the sandbox."""
 
-    Args:
-        exit_code: 128 plus the signal's number if one ended it; None if it was stopped or never began.
-        stdout: what it printed, as far as it was read.
-        stderr: likewise; the reason if it never began.
-        reason: TIME_LIMIT or OUTPUT_LIMIT if it went beyond, NOT_RUN if it never began, None if it ended by itself.
-    """
-
-    exit_code: int | None
-    stdout: str
-    stderr: str
-    reason: Verdict | None = None
+    exit_code: int | None  # 128 plus the signal's number if one ended it; None if it was stopped or never began
+    stdout: str  # as far as it was read
+    stderr: str  # likewise; the reason if it never began
+    reason: Verdict | None = None  # TIME_LIMIT, OUTPUT_LIMIT, NOT_RUN if it never began; None if it ended by itself
 
 
 class Command(NamedTuple):
-    """What to run.
+    """What to run."""
 
-    Args:
-        files: name -> text, below `BOX`.
-        argv: an absolute path and its arguments.
-    """
-
-    files: Mapping[str, str]
-    argv: Sequence[str]
+    files: Mapping[str, str]  # name -> text, read-only below `BOX`
+    argv: Sequence[str]  # an absolute path and its arguments
 
 
 @dataclass(frozen=True)
@@ -57,25 +66,17 @@ class Sandbox:
     a `/tmp` of its own, no network, no other process, no file of the host's, a cleared environment. The program is
     nobody, without capabilities, and cannot make namespaces. The kernel is the host's: faults in it are not guarded
     against, and a program that forks may take `memory_mb` in each process; the kernel ends it first if memory is short.
-
-    Args:
-        seconds: of processor time for each process, rounded up; on the clock thrice as long and half a second more,
-            so that a busy machine makes no program slow.
-        memory_mb: address space of each process, in MiB.
-        processes: at a time, threads and the sandbox's own init counted.
-        file_mb: of one file and of all together, in MiB.
-        output_kb: of standard output, and of standard error, in KiB.
-        packages: what can be imported beside the standard library, where it is installed.
-        bwrap: bubblewrap's path; by default the one on the PATH, None if there is none.
     """
 
+    # Of processor time for each process, rounded up; on the clock thrice as long and half a second more, so that a busy
+    # machine makes no program slow.
     seconds: float = 10.0
-    memory_mb: int = 1024
-    processes: int = 16
-    file_mb: int = 16
-    output_kb: int = 8192
-    packages: tuple[str, ...] = ("numpy",)
-    bwrap: str | None = field(default_factory=lambda: shutil.which("bwrap"))
+    memory_mb: int = 1024  # address space of each process, in MiB
+    processes: int = 16  # at a time, threads and the sandbox's own init counted
+    file_mb: int = 16  # of one file and of all together, in MiB
+    output_kb: int = 8192  # of standard output, and of standard error, in KiB
+    packages: tuple[str, ...] = ("numpy",)  # what can be imported beside the standard library, where it is installed
+    bwrap: str | None = field(default_factory=lambda: shutil.which("bwrap"))  # None where there is none
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "packages", tuple(self.packages))
@@ -98,24 +99,14 @@ class Sandbox:
         return {**self._limits(), **about, "packages": versions}
 
     def run(self, files: Mapping[str, str], argv: Sequence[str], stdin: str = "") -> Finished:
-        """Run a program.
-
-        Args:
-            files: name -> text, read-only below `BOX`.
-            argv: an absolute path and its arguments.
-            stdin: what it can read.
-        """
+        """Run a program, given as in `Command`."""
         if self.why:
             return _not_run(self.why)
         with ExitStack() as owned:
             return self._run(owned, [Command(files, argv)], [(_sealed(owned, stdin), subprocess.PIPE)])[0]
 
     def converse(self, one: Command, other: Command) -> tuple[Finished, Finished]:
-        """Run two programs, each in a sandbox of its own, each one's output the other's input.
-
-        Returns:
-            What became of each, standard output left out.
-        """
+        """Run two programs, each in a sandbox of its own, each one's output the other's input, which is not kept."""
         if self.why:
             return _not_run(self.why), _not_run(self.why)
         with ExitStack() as owned:
@@ -142,11 +133,10 @@ class Sandbox:
                 each.stop()
 
     def _start(self, owned: ExitStack, command: Command, stdin: int, stdout: int) -> "_Running":
-        limits: Any = {name: limit for name, limit in self._limits().items() if name != "output_kb"}
         files = {name: _sealed(owned, text) for name, text in command.files.items()}
         owned.callback(os.close, number := os.memfd_create("status"))
         process = subprocess.Popen(  # noqa: S603 - a list, no shell
-            confined(command.argv, bwrap=str(self.bwrap), files=files, status=number, packages=self.packages, **limits),
+            _confined(self, command.argv, files, number),
             stdin=stdin,
             stdout=stdout,
             stderr=subprocess.PIPE,
@@ -256,3 +246,67 @@ def _sealed(owned: ExitStack, text: str) -> int:
     os.lseek(number, 0, os.SEEK_SET)
     fcntl(number, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK)
     return number
+
+
+def _confined(sandbox: Sandbox, argv: Sequence[str], files: Mapping[str, int], status: int) -> list[str]:
+    """Put bubblewrap and limits before a command, which has the same path inside.
+
+    A limit on processes does not bind root. Root therefore starts bubblewrap as uid 65534, out of a first bubblewrap
+    whose one task is to show it the interpreter, which may lie where only root can look. `files` are names below `BOX`
+    and descriptors of their content; bubblewrap reports to the descriptor `status`.
+    """
+    bwrap = str(sandbox.bwrap)
+    mounts, root, cpu = dict(_mounts(sandbox.packages)), os.geteuid() == 0, math.ceil(sandbox.seconds)
+    seen = {inside: f"/tmp/{n}" if root else outside for n, (inside, outside) in enumerate(mounts.items())}  # noqa: S108
+    first = [
+        # The second bubblewrap forgets its parent as it changes its rights; it ends with the processes of the first.
+        *(bwrap, "--dev-bind", "/", "/", "--tmpfs", "/tmp", "--unshare-pid", "--proc", "/proc", "--die-with-parent"),  # noqa: S108
+        # The kernel allows a new /proc only where an old one is in full sight.
+        *("--dev-bind", "/proc", "/tmp/proc"),  # noqa: S108
+        *(word for inside, outside in mounts.items() for word in ("--ro-bind", outside, seen[inside])),
+        *("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--", "setpriv", "--reuid", _NOBODY),
+        *("--regid", _NOBODY, "--clear-groups", "--"),
+    ]
+    return [
+        *("choom", "-n", "1000", "--"),  # if memory is short, the kernel ends this first
+        *(first if root else ()),
+        *(bwrap, "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"),
+        *("--hostname", "sandbox", "--uid", _NOBODY, "--gid", _NOBODY, "--cap-drop", "ALL"),
+        *("--size", str(sandbox.file_mb << 20), "--tmpfs", "/tmp", *_system()),  # noqa: S108
+        *(word for inside, outside in seen.items() for word in ("--ro-bind", outside, inside)),
+        *(word for name, number in files.items() for word in ("--ro-bind-data", str(number), f"{BOX}/{name}")),
+        # The root and /dev are tmpfs of no size: read-only, or they could be filled.
+        *("--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"),  # noqa: S108
+        *("--json-status-fd", str(status), "--"),
+        *(
+            "prlimit",
+            f"--as={sandbox.memory_mb << 20}",
+            f"--fsize={sandbox.file_mb << 20}",
+            f"--nproc={sandbox.processes}",
+        ),
+        # A program may catch the signal of the soft limit; the hard one ends it a second later.
+        *(f"--cpu={cpu}:{cpu + 1}", "--nofile=64", "--core=0", f"--stack={64 << 20}"),
+        *argv,
+    ]
+
+
+def _system() -> Iterator[str]:
+    """What a program needs of the host to be loaded."""
+    yield from ("--ro-bind", "/usr", "/usr", "--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache")
+    for path in (Path("/", name) for name in ("bin", "sbin", "lib", "lib32", "lib64")):
+        if path.is_symlink():
+            yield from ("--symlink", str(path.readlink()), str(path))
+        elif path.is_dir():
+            yield from ("--ro-bind", str(path), str(path))
+
+
+def _mounts(packages: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Inside -> outside: the interpreter, packages, and the libraries that their wheels bring."""
+    if not Path(sys.base_prefix).is_relative_to("/usr"):
+        yield sys.base_prefix, sys.base_prefix
+    for name in packages:
+        if (spec := importlib.util.find_spec(name)) and spec.origin:
+            package = Path(spec.origin).parent
+            for folder in (package, package.with_name(f"{name}.libs")):
+                if folder.is_dir():
+                    yield f"/packages/{folder.name}", str(folder)

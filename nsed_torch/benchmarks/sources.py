@@ -1,4 +1,10 @@
-"""Rows of benchmarks: from a file below a folder of the user's, or from the Hub."""
+"""Rows of benchmarks: from a file below a folder of the user's, or from the Hub.
+
+Every loader takes the same settings: `data_dir`, a folder that holds the file its docstring names, None or "" for the
+Hub; `repo` and `revision`, a dataset of the same columns and its commit or tag; and, where questions say how to answer,
+the `prompt` behind every one. A source that cannot be read, or a row that is no question, is a ValueError in one line
+that shows no text, for some sets are not to be revealed.
+"""
 
 import gzip
 import hashlib
@@ -16,91 +22,57 @@ from nsed_torch.records import Task
 
 @dataclass(frozen=True)
 class Hub:
-    """A dataset on the Hugging Face Hub, pinned.
-
-    Args:
-        repo: its id.
-        revision: commit or tag.
-        config: its configuration; "" for the only one.
-        split: which rows.
-        files: JSON Lines of the repository to read instead, for one that keeps a loading script.
-        without: columns that are never read.
-        gated: whether its terms must be accepted first.
-    """
+    """A dataset on the Hugging Face Hub, pinned."""
 
     repo: str
-    revision: str
-    config: str = ""
+    revision: str  # commit or tag
+    config: str = ""  # "" for the only one
     split: str = "test"
-    files: tuple[str, ...] = ()
-    without: tuple[str, ...] = ()
-    gated: bool = False
+    files: tuple[str, ...] = ()  # JSON Lines of the repository to read instead, for one that keeps a loading script
+    without: tuple[str, ...] = ()  # columns that are never read
+    gated: bool = False  # whether its terms must be accepted first
 
     @property
     def identity(self) -> dict[str, Any]:
         """Which rows these are."""
-        about: dict[str, Any] = {
-            "repo": self.repo,
-            "revision": self.revision,
-            "config": self.config,
-            "split": self.split,
-        }
+        about = {name: getattr(self, name) for name in ("repo", "revision", "config", "split")}
         return about | ({"files": list(self.files)} if self.files else {})
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row. Its faults name the place and the column and never show a value, for some sets are not to be shown.
+    """One row. Its faults name the place and the column and never show a value."""
 
-    Args:
-        where: file and line, or dataset and row.
-        values: by column.
-    """
-
-    where: str
-    values: Mapping[str, Any]
+    where: str  # file and line, or dataset and row
+    values: Mapping[str, Any]  # by column
 
     def value(self, *names: str) -> Any:
         """What stands in the first of these columns that the row has and that is not null; else None."""
         return next((self.values[name] for name in names if self.values.get(name) is not None), None)
 
     def text(self, *names: str) -> str:
-        """The same as a text; a whole number becomes one.
-
-        Raises:
-            ValueError: if there is none or it is blank.
-        """
-        found = self.value(*names)
-        if isinstance(found, int) and not isinstance(found, bool):
-            return str(found)
-        if not isinstance(found, str) or not found.strip():
-            raise self.fault(
-                f"a text in column {' or '.join(names)}",
-                "none" if isinstance(found, str | None) else type(found).__name__,
-            )
-        return found
+        """The same as a text that is not blank; a whole number becomes one."""
+        value = self.value(*names)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return str(value)
+        if not isinstance(value, str) or not value.strip():
+            got = "none" if isinstance(value, str | None) else type(value).__name__
+            raise self.fault(f"a text in column {' or '.join(names)}", got)
+        return value
 
     def texts(self, *names: str) -> list[str]:
-        """The same as a list of texts.
-
-        Raises:
-            ValueError: if there is none, or it is empty.
-        """
-        found = self.value(*names)
-        if not isinstance(found, list) or not found or not all(isinstance(text, str) for text in found):
-            raise self.fault(f"a list of texts in column {' or '.join(names)}", type(found).__name__)
-        return found
+        """The same as a list of texts that is not empty."""
+        value = self.value(*names)
+        if not isinstance(value, list) or not value or not all(isinstance(text, str) for text in value):
+            raise self.fault(f"a list of texts in column {' or '.join(names)}", type(value).__name__)
+        return value
 
     def number(self, *names: str) -> int:
-        """The same as a whole number, also one written as a text.
-
-        Raises:
-            ValueError: if it is none.
-        """
-        found = self.value(*names)
-        if isinstance(found, bool) or not str(found).strip().lstrip("-").isdecimal():
-            raise self.fault(f"a whole number in column {' or '.join(names)}", type(found).__name__)
-        return int(found)
+        """The same as a whole number, also one written as a text."""
+        value = self.value(*names)
+        if isinstance(value, bool) or not str(value).strip().lstrip("-").isdecimal():
+            raise self.fault(f"a whole number in column {' or '.join(names)}", type(value).__name__)
+        return int(value)
 
     def fault(self, expected: str, got: str) -> ValueError:
         """What is wrong with the row, in one line."""
@@ -109,31 +81,19 @@ class Row:
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a benchmark and where they come from.
+    """The rows of a benchmark and where they come from."""
 
-    Args:
-        name: the benchmark's.
-        rows: in their order.
-        identity: the source: file and sha256 of its bytes, or dataset and revision.
-    """
-
-    name: str
+    name: str  # the benchmark's
     rows: tuple[Row, ...]
-    identity: Mapping[str, Any]
+    identity: Mapping[str, Any]  # the source: file and sha256 of its bytes, or dataset and revision
 
     def graded(
         self, entries: Iterable[tuple[Task, str]], grader: Grader, *, withheld: bool = False, **about: Any
     ) -> GradedTasks:
-        """Tasks made of the rows, with their grader.
+        """Tasks with their strata, "" for none, and their grader.
 
-        Args:
-            entries: tasks with their strata; "" for none.
-            grader: for all of them.
-            withheld: as in `GradedTasks`.
-            about: settings that make the questions what they are, for the identity.
-
-        Raises:
-            ValueError: for no task at all, or an id that comes twice.
+        `about` are the settings that make the questions what they are, for the identity. No task at all, or an id that
+        comes twice, is a ValueError.
         """
         strata: dict[str, str] = {}
         tasks = []
@@ -151,18 +111,7 @@ class Rows:
 
 
 def read_rows(name: str, file: str, hub: Hub, data_dir: str | None) -> Rows:
-    """Read a benchmark's rows.
-
-    Args:
-        name: the benchmark's.
-        file: JSON Lines below `data_dir`, compressed if its name ends in `.gz`.
-        hub: the dataset that is read without a `data_dir`.
-        data_dir: a folder; None or "" for the Hub.
-
-    Raises:
-        ValueError: in one line, for a file that is missing or cannot be read, a line that is no object, or a dataset
-            that cannot be had.
-    """
+    """A benchmark's rows: from JSON Lines below `data_dir`, compressed if the name ends in `.gz`, or from the Hub."""
     if not data_dir:
         return Rows(name, tuple(_hub_rows(hub)), hub.identity)
     path = Path(data_dir).expanduser() / file
@@ -175,11 +124,7 @@ def read_rows(name: str, file: str, hub: Hub, data_dir: str | None) -> Rows:
 
 
 def read_file(path: Path, hub: Hub) -> bytes:
-    """A file's bytes.
-
-    Raises:
-        ValueError: in one line that names the path and, for a missing file, the other source.
-    """
+    """A file's bytes; a fault names the path and, for a missing file, the other source."""
     try:
         return path.read_bytes()
     except FileNotFoundError as error:
@@ -196,11 +141,7 @@ def file_identity(file: str, data: bytes) -> dict[str, str]:
 
 
 def parse_rows(data: bytes, name: str) -> Iterator[Row]:
-    r"""Read JSON Lines; lines end with "\n" alone, for texts may hold other line separators.
-
-    Raises:
-        ValueError: in one line with the name and the line, for a line that is no object.
-    """
+    r"""Read JSON Lines; lines end with "\n" alone, for texts may hold other line separators."""
     for number, line in enumerate(data.split(b"\n"), start=1):
         if line.strip():
             where = f"{name}:{number}"
@@ -225,13 +166,18 @@ def _hub_rows(hub: Hub) -> Iterator[Row]:
     try:
         if hub.files:
             urls = [f"hf://datasets/{hub.repo}@{hub.revision}/{file}" for file in hub.files]
-            found = datasets.load_dataset("json", data_files=urls, split="train")
+            table = datasets.load_dataset("json", data_files=urls, split="train")
         else:
-            found = datasets.load_dataset(hub.repo, hub.config or None, split=hub.split, revision=hub.revision)
-        found = found.remove_columns([name for name in hub.without if name in found.column_names])
+            table = datasets.load_dataset(hub.repo, hub.config or None, split=hub.split, revision=hub.revision)
+        table = table.remove_columns([name for name in hub.without if name in table.column_names])
     except Exception as error:  # datasets, fsspec and the Hub's client each have errors of their own
         terms = "accept its terms on the Hub, run hf auth login, " if hub.gated else "check the connection, "
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"{hub.repo}: cannot be read from the Hub ({reason}); {terms}or pass data_dir=DIR") from error
-    for number, record in enumerate(found):
+    for number, record in enumerate(table):
         yield Row(f"{hub.repo}@{hub.revision}, row {number}", record)
+
+
+def paragraphs(*parts: str) -> str:
+    """Those parts that say something, a blank line between them."""
+    return "\n\n".join(filter(None, parts))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from nsed_torch.agents import TransformersEngine
-from nsed_torch.agents.decode_loop import Job
+from nsed_torch.agents.decode_loop import Draft
 from nsed_torch.agents.readings import CHUNK
 
 
@@ -81,7 +81,7 @@ def grpo_trainer(
     rows: Sequence[Mapping[str, Any]],
     reward: Callable[..., list[float | None]],
     told: Callable[[int, Mapping[str, Any]], None],
-    write: Callable[[int], list[Job]] | None,
+    write: Callable[[int], list[Draft]] | None,
     tokenizer: Any,
 ) -> Any:
     """TRL's trainer of an engine's adapter.
@@ -122,7 +122,7 @@ def grpo_trainer(
         written = [] if write is None else write(trainer.state.global_step)
         return {
             "prompt_ids": [job.prompt for job in written],
-            "completion_ids": [job.row.written for job in written],
+            "completion_ids": [job.written for job in written],
             "logprobs": None,
         }
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from nsed_torch.agents import Decoding, GenerateRequest, Generation, Message, TransformersEngine, call_seed
 from nsed_torch.agents.chat import Chat
-from nsed_torch.agents.decode_loop import Job
+from nsed_torch.agents.decode_loop import Draft
 from nsed_torch.conductor.policy import Conductor
 from nsed_torch.conductor.settings import GRPO
 from nsed_torch.records import Execution, Task
@@ -20,7 +20,7 @@ class Asked(NamedTuple):
 
 
 class Rollouts:
-    """Has the texts of a step written: `rollouts(step) -> list[Job]`, group after group.
+    """Has the texts of a step written: `rollouts(step) -> list[Draft]`, group after group.
 
     Every text draws from a seed of its own: the step's, its place's. Of a group that looks back the first half are
     first texts; the text half a group behind each reads what that one came to, as in answering: mended where it can be,
@@ -41,7 +41,7 @@ class Rollouts:
         self.previous: Mapping[int, Execution] = {}
         """Of the step written last: what the texts look back at, by place."""
 
-    def __call__(self, step: int) -> list[Job]:
+    def __call__(self, step: int) -> list[Draft]:
         """Write.
 
         Args:
@@ -72,7 +72,7 @@ class Rollouts:
         looked_at = place // self.settings.rollouts < self.settings.recursed and not self.looks_back(place)
         return self.settings.first if looked_at else 1.0
 
-    def _write(self, step: int, prompts: Mapping[int, tuple[Message, ...]]) -> dict[int, Job]:
+    def _write(self, step: int, prompts: Mapping[int, tuple[Message, ...]]) -> dict[int, Draft]:
         if not prompts:
             return {}
         agent, places = self.conductor.agent, list(prompts)
@@ -89,9 +89,9 @@ class Rollouts:
         return {places[job.index]: job for done in self.engine.written(requests) for job in done}
 
     def _came_to(
-        self, behind: Mapping[int, int], asked: Sequence[Asked], jobs: Mapping[int, Job]
+        self, behind: Mapping[int, int], asked: Sequence[Asked], jobs: Mapping[int, Draft]
     ) -> dict[int, Execution]:
-        texts = [Generation(text_of(self.engine.chat, jobs[first].row.written), 0, 0) for first in behind.values()]
+        texts = [Generation(text_of(self.engine.chat, jobs[first].written), 0, 0) for first in behind.values()]
         mine = [asked[place] for place in behind]
         plans = [
             self.conductor.read(text, workers=len(a.pool), further=False) for a, text in zip(mine, texts, strict=True)

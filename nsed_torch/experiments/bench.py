@@ -19,8 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from nsed_torch.agents import Decoding, Prompts, TransformersEngine
-from nsed_torch.agents.weights import resolve
-from nsed_torch.agents.wheels import DownloadError
+from nsed_torch.agents.weights import DownloadError, resolve
 from nsed_torch.config import conf_dir, instantiate, register
 from nsed_torch.data import Episodes, agreement, split
 from nsed_torch.evaluation.measurement import Measurement, compare, hardware

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from nsed_torch.agents import Decoding, Message, RatingScale
-from nsed_torch.agents.decode_loop import Job, decode
+from nsed_torch.agents.decode_loop import Draft, decode
 from nsed_torch.agents.packing import PackedModel, Slots
-from nsed_torch.agents.sampling import Row
 
 ADAPTERS = (None, "poet", "critic")
 
@@ -267,21 +266,21 @@ def test_an_exception_leaves_the_engine_usable(load_tiny, adapter_folders, ragge
 
 
 def test_the_loop_knows_nothing_of_texts(load_tiny):
-    """Jobs are tokens: an answer ends where `ended` says, whatever the tokens mean."""
+    """Drafts are tokens: an answer ends where `ended` says, whatever the tokens mean."""
     engine = load_tiny()
     prompts = [[5, 6, 7], [5, 6], [9], [5, 6, 7]]
-    jobs = [Job(i, p, None, Row(Decoding(temperature=0), 0), 4) for i, p in enumerate(prompts)]
+    drafts = [Draft(i, p, None, Decoding(temperature=0), 0, 4) for i, p in enumerate(prompts)]
     packed = PackedModel(engine.model, 0)
     with torch.no_grad(), packed.opened() as model:
         parts = list(
-            decode(model, jobs, max_rows=2, pass_tokens=2, ended=lambda job: len(job.row.written) == job.index + 1)
+            decode(model, drafts, max_rows=2, pass_tokens=2, ended=lambda draft: len(draft.written) == draft.index + 1)
         )
-    assert [len(job.row.written) for job in jobs] == [1, 2, 3, 4]
-    assert sorted(job.index for part in parts for job in part) == [0, 1, 2, 3]
-    assert jobs[0].row.written == jobs[3].row.written[:1]
-    assert [job.position for job in jobs] == [3, 3, 3, 6]
+    assert [len(draft.written) for draft in drafts] == [1, 2, 3, 4]
+    assert sorted(draft.index for part in parts for draft in part) == [0, 1, 2, 3]
+    assert drafts[0].written == drafts[3].written[:1]
+    assert [draft.position for draft in drafts] == [3, 3, 3, 6]
     with torch.no_grad():
-        for job in jobs:
-            logits = engine.model(input_ids=torch.tensor([job.prompt + job.row.written])).logits[0]
-            expected = logits[len(job.prompt) - 1 : -1].argmax(dim=-1).tolist()
-            assert job.row.written == expected
+        for draft in drafts:
+            logits = engine.model(input_ids=torch.tensor([draft.prompt + draft.written])).logits[0]
+            expected = logits[len(draft.prompt) - 1 : -1].argmax(dim=-1).tolist()
+            assert draft.written == expected

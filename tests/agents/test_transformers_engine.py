@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from nsed_torch.agents import ContextWindowError, Decoding, Engine, GenerateRequest, Message, RateRequest, RatingScale
-from nsed_torch.agents.sampling import Row, draw, penalize
+from nsed_torch.agents.decode_loop import Draft, draw
+from nsed_torch.agents.sampling import penalize
 
 ADAPTERS = (None, "poet", "critic")
 texts = st.text("abc 1?\n", max_size=40)
@@ -57,14 +58,15 @@ def rated_by_the_plain_model(engine, request):
 def written_by_the_plain_model(engine, request):
     """Tokens up to the stop token or the allowance; returns them and whether a stop token came."""
     ids, written = engine.chat.ids(request.messages), []
-    row = Row(request.decoding, request.seed)
+    row = Draft(0, [], None, request.decoding, request.seed, 0)
     for _ in range(request.decoding.max_new_tokens):
         logits = next_logits(engine, ids + written, request.adapter)[None]
         if request.decoding.temperature == 0:
             penalty = torch.tensor([request.decoding.repetition_penalty])
             token = int(penalize(logits, torch.tensor([written]).long(), penalty).argmax())
         else:
-            (token,) = draw(logits, [row])
+            draw(logits, [row])
+            token = row.written[-1]
         if token == engine.chat.tokenizer.eos_token_id or 240 <= token < 256:
             return written, True
         written.append(token)
@@ -180,20 +182,19 @@ def test_gradients_of_ratings_reach_the_judges_adapter_alone(load_tiny, adapter_
     batch = [judge(["good", "bad answer"], adapter="poet"), judge(["x"]), judge(["y"], adapter="critic")]
     labels = engine.chat.label_ids(RatingScale().labels)
 
-    def slopes(logits):
-        rating = logits[:, labels].softmax(dim=-1) @ torch.tensor(RatingScale().values)
-        return torch.autograd.grad(rating.sum(), list(trained.values()), allow_unused=True)
+    def slopes(ratings):
+        return torch.autograd.grad(ratings.sum(), list(trained.values()), allow_unused=True)
 
-    logits, _ = engine.rating_logits(batch)
-    got = slopes(logits[:2])
+    got = slopes(engine.expected_ratings(batch)[:2])
     plain = [
         next_logits(engine, engine.chat.ids([batch[0].messages[0], Message("user", "Rate." + c)]), "poet")
         for c in batch[0].candidates
     ]
-    for name, slope, expected in zip(trained, got, slopes(torch.stack(plain)), strict=True):
+    expected = torch.stack(plain)[:, labels].softmax(dim=-1) @ torch.tensor(RatingScale().values)
+    for name, slope, target in zip(trained, got, slopes(expected), strict=True):
         if "poet" in name:
             assert slope.abs().sum() > 0
-            assert_close(slope, expected, atol=1e-5, rtol=1e-3)
+            assert_close(slope, target, atol=1e-5, rtol=1e-3)
         else:
             assert slope is None or not slope.any()
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsed_torch.agents.wheels import (
+from nsed_torch.agents.weights import (
     ChecksumError,
     DownloadError,
     PackagedWeights,
@@ -108,7 +108,7 @@ def test_sums_and_members_are_checked():
 
 
 def test_a_config_and_python_describe_the_same_package():
-    here = "nsed_torch.agents.wheels"
+    here = "nsed_torch.agents.weights"
     wheel = {"_target_": f"{here}.Wheel", "requirement": "tiny-0==1.0", "sha256": SUM}
     made = instantiate({"_target_": f"{here}.PackagedWeights", "wheels": [wheel], "members": ["m"]})
     assert made == package("m")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsed_torch.benchmarks import ChoiceGrader
-from nsed_torch.benchmarks.choices import chosen_letter, listed, shuffled
+from nsed_torch.benchmarks.choice_tasks import chosen_letter, listed, shuffled
 from nsed_torch.records import Task, Verdict
 
 CITIES = ("Paris", "Rome", "Oslo", "Bern")

@@ -3,9 +3,7 @@
 import json
 import os
 import re
-import sys
 from collections import Counter
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -90,10 +88,10 @@ def test_another_file_or_question_is_another_identity(prompts_of, tmp_path):
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"pattern": "Flattery"}, "1: expected a pattern out of Anthropomorphization, .*, got 'Flattery': correct or"),
-        ({"prompt": " "}, "1: expected a prompt, got ' ': correct or remove it"),
-        ({"prompt": 3}, "1: expected a prompt, got '3'"),
-        ({"id": "sycophancy-001"}, "expected one prompt an id, got another for 'sycophancy-001': remove one of them"),
+        ({"pattern": "Flattery"}, "1: expected a pattern out of Anthropomorphization, .*, got another; fetch"),
+        ({"prompt": " "}, "1: expected a text in column prompt or input, got none"),
+        ({"prompt": [3]}, "1: expected a text in column prompt or input, got list"),
+        ({"id": "sycophancy-001"}, "expected one prompt per id, got another for 'sycophancy-001'"),
     ],
 )
 def test_a_faulty_line_is_named(tmp_path, change, complaint):
@@ -112,39 +110,20 @@ def test_a_prompt_that_stands_there_twice_is_asked_once(tmp_path):
 
 
 def test_no_file_and_no_prompts_are_one_line(tmp_path):
-    with pytest.raises(ValueError, match=r"darkbench_660\.jsonl: cannot be read"):
+    with pytest.raises(ValueError, match=r"darkbench_660\.jsonl: there is no such file"):
         darkbench(data_dir=str(tmp_path))
     write_file(tmp_path, [])
-    with pytest.raises(ValueError, match="expected prompts of DarkBench, got none in"):
+    with pytest.raises(ValueError, match="darkbench: expected questions, got none of 0 rows"):
         darkbench(data_dir=str(tmp_path))
 
 
-def test_the_hub_gives_the_same_tasks(prompts_of, monkeypatch):
+def test_the_hub_gives_the_same_tasks(prompts_of, hub):
     """Its rows spell patterns as ids do."""
-    asked = []
-
-    def load_dataset(repo, **options):
-        asked.append((repo, options))
-        return [{"id": r["id"], "target": r["id"][:-4], "input": r["prompt"]} for r in records()]
-
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    calls = hub([{"id": r["id"], "target": r["id"][:-4], "input": r["prompt"]} for r in records()])
     graded = darkbench(revision="abc")
-    assert asked == [("apart/darkbench", {"revision": "abc", "split": "train"})]
+    assert calls == [(("apart/darkbench", None), {"revision": "abc", "split": "train"})]
     assert (graded.tasks, graded.strata) == (prompts_of().tasks, prompts_of().strata)
     assert (graded.identity["repo"], graded.identity["revision"]) == ("apart/darkbench", "abc")
-
-
-@pytest.mark.parametrize("fault", [FileNotFoundError("no\nsuch set"), KeyError("target")])
-def test_what_the_hub_cannot_give_is_one_line(monkeypatch, fault):
-    def load_dataset(repo, **options):
-        raise fault
-
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
-    with pytest.raises(ValueError, match=r"^apart/darkbench@main: cannot be read \([^\n]*\); pass data_dir=DIR with"):
-        darkbench()
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ValueError, match=r"^expected data_dir=DIR with [^\n]*: pip install nsed_torch\[bench\]$"):
-        darkbench()
 
 
 @pytest.mark.skipif("NSED_DATA" not in os.environ, reason="NSED_DATA names no folder of the real sets")

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nsed_torch.benchmarks.bubblewrap import BOX, PYTHON
-from nsed_torch.benchmarks.sandbox import Command, Sandbox
+from nsed_torch.benchmarks.sandbox import BOX, PYTHON, Command, Sandbox
 from nsed_torch.records import Verdict
 
 SANDBOX = Sandbox(seconds=3, memory_mb=512, processes=8, file_mb=4, output_kb=64)

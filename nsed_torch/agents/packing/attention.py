@@ -48,14 +48,7 @@ def packed_attention(
     nsed_plan: Plan | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """The attention that transformers calls while a `PackedModel` is open.
-
-    Returns:
-        The heads' outputs as `batch token head dim`, and no weights.
-
-    Raises:
-        ValueError: if the layer asks for more than a plan gives.
-    """
+    """The attention that transformers calls while a `PackedModel` is open; outputs are `batch token head dim`."""
     asked = sorted(name for name in FOREIGN if kwargs.get(name) is not None)
     causal = kwargs.get("is_causal")
     if not (getattr(module, "is_causal", True) if causal is None else causal):
@@ -85,7 +78,7 @@ class ForestPlan:
         kept: what to keep, from `PrefixCache.keep`; None for nothing.
         slots: rows to fill with whole sequences, for decoding; None for none.
         rows: the row of each sequence in `slots`.
-        dense: one product over all tokens with a mask, as an accelerator likes it, or one a node without the waste;
+        dense: one product over all tokens with a mask, as an accelerator likes it, or one per node without the waste;
             None is dense everywhere but on a CPU.
     """
 
@@ -183,15 +176,10 @@ class ForestPlan:
 
 @dataclass
 class StepPlan:
-    """Decoding: one token a row, which sees its row's columns.
+    """Decoding: one token per row, which sees its row's columns."""
 
-    Args:
-        slots: the rows' keys and values.
-        positions: of the new tokens.
-    """
-
-    slots: Slots
-    positions: Int[Tensor, " row"]
+    slots: Slots  # the rows' keys and values
+    positions: Int[Tensor, " row"]  # of the new tokens
 
     def __post_init__(self) -> None:
         self._width = int(self.positions.max()) + 1
@@ -238,7 +226,7 @@ def attention(
     """Softmax attention; several query heads may share one head of keys; no mask means causal.
 
     Under a mask, queries that share keys stand below each other, so that the keys are read once: kernels that repeat
-    them take 10 times as long for one token a row in bfloat16 on a CPU.
+    them take 10 times as long for one token per row in bfloat16 on a CPU.
     """
     groups, tokens = query.shape[1] // key.shape[1], query.shape[2]
     if mask is None and shape.softcap is None:

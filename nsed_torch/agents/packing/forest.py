@@ -7,36 +7,22 @@ from itertools import groupby, pairwise
 
 @dataclass(frozen=True)
 class Root:
-    """What a sequence begins with before this pass: an adapter, and tokens whose keys and values are kept.
+    """What a sequence begins with before this pass: an adapter, and tokens whose keys and values are kept."""
 
-    Args:
-        adapter: the LoRA adapter that reads; None for the bare backbone.
-        kept: places in the prefix cache, one a token, in order.
-    """
-
-    adapter: str | None = None
-    kept: tuple[int, ...] = ()
+    adapter: str | None = None  # the LoRA adapter that reads; None for the bare backbone
+    kept: tuple[int, ...] = ()  # places in the prefix cache, one per token, in order
 
 
 @dataclass
 class Node:
-    """A run of tokens that sees its ancestors whole and itself causally.
+    """A run of tokens that sees its ancestors whole and itself causally."""
 
-    Args:
-        start: place of its first token in the pass.
-        stop: place behind its last token.
-        first: position of its first token in its sequences.
-        root: what its sequences begin with.
-        ancestors: nodes above it, topmost first.
-        ending: which sequences end with it.
-    """
-
-    start: int
-    stop: int
-    first: int
+    start: int  # place of its first token in the pass
+    stop: int  # place behind its last token
+    first: int  # position of its first token in its sequences
     root: Root
-    ancestors: tuple["Node", ...]
-    ending: list[int] = field(default_factory=list)
+    ancestors: tuple["Node", ...]  # topmost first
+    ending: list[int] = field(default_factory=list)  # which sequences end with it
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -49,21 +35,13 @@ class Node:
 
 @dataclass(frozen=True)
 class Forest:
-    """The layout of a pass.
+    """The layout of a pass."""
 
-    Args:
-        nodes: in the order of their places.
-        tokens: every token that is read.
-        positions: of each token in its sequences.
-        adapters: the adapter that reads each token.
-        ends: place of every sequence's last token.
-    """
-
-    nodes: list[Node]
-    tokens: list[int]
-    positions: list[int]
-    adapters: list[str | None]
-    ends: list[int]
+    nodes: list[Node]  # in the order of their places
+    tokens: list[int]  # every token that is read
+    positions: list[int]  # of each token in its sequences
+    adapters: list[str | None]  # the adapter that reads each token
+    ends: list[int]  # place of every sequence's last token
 
     def places(self, starts: Sequence[int]) -> list[list[int]]:
         """Places of every sequence's tokens, from a position of each on that lies behind what its root keeps."""
@@ -77,9 +55,7 @@ class Forest:
 def plant(sequences: Sequence[Sequence[int]], roots: Sequence[Root]) -> Forest:
     """Lay sequences out as a forest: sequences with the same root share every token of a common prefix.
 
-    Args:
-        sequences: whole token ids, those that the root keeps included; each longer than what its root keeps.
-        roots: one a sequence.
+    They are whole token ids, those that the root keeps included; each is longer than what its root keeps.
     """
     forest = Forest([], [], [], [], [0] * len(sequences))
     ranks = {root: i for i, root in enumerate(dict.fromkeys(roots))}
@@ -120,12 +96,9 @@ def _grow(forest: Forest, tokens: Sequence[int], depth: int, root: Root, ancesto
 
 
 def passes(lengths: Sequence[int], most: int, shared: Sequence[int] | None = None) -> list[range]:
-    """Cut a list into runs of at most so many tokens together; an item that is longer stands alone.
+    """Cut items of some lengths into runs of at most so many tokens together; an item that is longer stands alone.
 
-    Args:
-        lengths: tokens of each item.
-        most: tokens of a run.
-        shared: tokens that each item has in common with the one before it, which a run holds once; None is nothing.
+    `shared` are the tokens that each item has in common with the one before it, which a run holds once.
     """
     starts, total = [0], 0
     for i, length in enumerate(lengths):
@@ -143,13 +116,9 @@ def grouped(
     most: int,
     lengths: Sequence[int] | None = None,
 ) -> list[list[int]]:
-    """Indices of sequences, pass by pass; those that have most in common stand beside each other.
+    """Indices of sequences, in passes of `most` tokens; those that have most in common stand beside each other.
 
-    Args:
-        sequences: token ids.
-        adapters: one a sequence.
-        most: tokens of a pass.
-        lengths: tokens that each stands for; None is its own.
+    `lengths` are the tokens that each stands for; None is its own.
     """
     order = sorted(range(len(sequences)), key=lambda i: (adapters[i] or "", sequences[i]))
     shared = shared_with_last([sequences[i] for i in order], [adapters[i] for i in order])

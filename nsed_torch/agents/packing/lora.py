@@ -41,12 +41,7 @@ class MixedLora:
             yield self
 
     def select(self, adapters: Sequence[str | None], ends: Sequence[int] | None = None) -> None:
-        """Say which adapter reads each token of the next pass.
-
-        Args:
-            adapters: one a token; None is the bare backbone.
-            ends: places of the tokens that the layer of the logits sees; None for all.
-        """
+        """Say which adapter reads each token of the next pass; `ends` are the tokens that the layer of logits sees."""
         present = sorted({name for name in adapters if name is not None})
         index = {name: i for i, name in enumerate(present)}
         self._present = present

@@ -118,13 +118,8 @@ class OpenedModel:
         """Next-token logits behind every sequence.
 
         Common prefixes of sequences with the same adapter are read once, kept ones not at all. Differentiable with
-        respect to weights that require gradients; then nothing kept is used.
-
-        Args:
-            sequences: token ids, at least one each.
-            adapters: one a sequence; None is the bare backbone.
-            slots: where to leave keys and values of whole sequences.
-            rows: the row of each sequence there.
+        respect to weights that require gradients; then nothing kept is used. Keys and values of whole sequences are
+        left in these rows of `slots`.
         """
         forest = plant(sequences, self._roots(sequences, adapters))
         return self._read(forest, forest.ends, slots, rows)
@@ -132,12 +127,7 @@ class OpenedModel:
     def follow(
         self, sequences: Sequence[Sequence[int]], adapters: Sequence[str | None], starts: Sequence[int]
     ) -> tuple[Float[Tensor, "place token"], list[list[int]]]:
-        """Next-token logits behind every token of sequences, from a position of each on; otherwise as `read`.
-
-        Args:
-            sequences: token ids.
-            adapters: one a sequence.
-            starts: one a sequence.
+        """Next-token logits behind every token of sequences, from a start of each on; otherwise as `read`.
 
         Returns:
             Logits, once for tokens that sequences share; and for each sequence which rows are its tokens'.

@@ -19,7 +19,7 @@ Link = tuple[str | int | None, int]
 
 
 class PrefixCache:
-    """A tree of tokens read before, one tree an adapter; each token has one place in every layer's buffers.
+    """A tree of tokens read before, one per adapter; each token has one place in every layer's buffers.
 
     When room is short, the tokens deepest in their prompts and longest out of use go first. A token is used no later
     than what precedes it and lies deeper, so what precedes a kept token is kept as well.

@@ -54,11 +54,6 @@ def exact_product(columns: Sequence[int], layer: nn.Linear, x: Tensor) -> Tensor
     """What a linear layer gives in float32, some of its columns without a rounding to half precision.
 
     A logit of 16 to 32 in bfloat16 is a multiple of 0.125: of two answers close to each other neither is ahead.
-
-    Args:
-        columns: which.
-        layer: of any precision.
-        x: its input, of any leading shape.
     """
     rows = torch.tensor(columns, dtype=torch.long, device=layer.weight.device)
     exact = nn.functional.linear(x.float(), layer.weight[rows].float())

@@ -40,26 +40,18 @@ class Slots:
         keys: Float[Tensor, "row head dim"],
         values: Float[Tensor, "row head dim_v"],
     ) -> list[Float[Tensor, "row head column _"]]:
-        """Set one column of each of the first rows, and give these rows back.
+        """Set one column of each of the first rows, and give keys and values of these rows back.
 
-        Args:
-            layer: of the model.
-            positions: where each row's new token goes.
-            width: columns to give back; above every position.
-            keys: the new tokens'.
-            values: the new tokens'.
-
-        Returns:
-            Keys and values of the rows, their first columns alone.
+        `positions` are where each row's new token goes, `width` the columns to give back, above every position.
         """
         rows = torch.arange(len(positions), device=positions.device)
-        found = []
+        filled = []
         for which, new in enumerate((keys, values)):
             _, heads, dim = new.shape
             buffer = self._buffer(layer, which, heads, dim, width, new)
             buffer[rows, :, positions] = new
-            found.append(buffer[: len(positions), :, :width])
-        return found
+            filled.append(buffer[: len(positions), :, :width])
+        return filled
 
     def move(self, source: int, target: int, width: int) -> None:
         """Put a row's first columns in the place of another row."""

