@@ -9,7 +9,7 @@ from typing import Any
 from nsed_torch.evaluation.significance import holm, mcnemar, sign_flip
 from nsed_torch.evaluation.statistics import LEVEL, Mean, mean_difference, mean_score
 from nsed_torch.records import Outcome, Usage, Verdict
-from nsed_torch.records.transcript import rebuild
+from nsed_torch.records.checked import rebuild
 
 REFERENCE = "deliberation"
 """What other methods are compared with, where it took part."""
