@@ -57,17 +57,9 @@ class Election(NamedTuple):
 class ConsensusOutput(NamedTuple):
     """What one round decided and kept; from `ConsensusCell.unroll`, every field has the axis `round` after `batch`.
 
+    The fields of `Election`, then those of the memory.
+
     Args:
-        ballots: this and all up to decisiveness as in `Election`.
-        trust: in each voter.
-        support: of proposals.
-        shown_by: for each proposal the one that shows its answer.
-        answer_support: of answers.
-        consensus: probability of answers.
-        winner: index of the proposal that shows the winning answer, -1 where none counts.
-        all_negative: whether even the winner has negative support.
-        conviction: the winner's share.
-        decisiveness: sum of absolute supports.
         controversy: variance of each proposal's counted ratings.
         gate: factor on the incoming slots; 0 for an empty one.
         source: for each slot of the new state its index among old slots followed by proposals, -1 if empty.

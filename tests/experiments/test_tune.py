@@ -11,7 +11,7 @@ from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, Scripted
 from nsed_torch.benchmarks import AnswerGrader, GradedTasks, GradersAnswers, write_candidates
 from nsed_torch.data import Equality, load_recorded, recorded_episodes
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
-from nsed_torch.nn import ConsensusCell, LearnedHalting
+from nsed_torch.nn import ConsensusCell, LearnedHalting, VectorGate
 from nsed_torch.records import Task, TraceWriter, read_json
 from nsed_torch.training.decisions import unroll
 
@@ -224,7 +224,7 @@ def test_traces_are_tuned_on_like_recorded_answers(nsed):
     assert metrics["consensus_tuned"]["mean"] > metrics["consensus_untrained"]["mean"]
     cell = ConsensusCell.from_pretrained(nsed.folder / "out/cell")
     assert cell.agent_names == NAMES
-    assert cell.gate.mode == "vector"
+    assert isinstance(cell.gate, VectorGate)
     assert (cell.calibration.scale != 1).any()
     line = nsed.fault("tune", "data_dir=traces", "agents=[ann,bob]")
     assert line == "traces: expected no agents for traces, whose rounds are as they were held"

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nsed_torch.evaluation.competence_law import ROUNDS_NEEDED, FatigueLaw, fit_fatigue_law
 from nsed_torch.evaluation.insight.tables import Table, Tables
 from nsed_torch.evaluation.insight.values import Column, Questions, Real, Value
-from nsed_torch.nn.law import ROUNDS_NEEDED, FatigueLaw, fit_fatigue_law
 
 
 @dataclass(frozen=True)

@@ -70,19 +70,9 @@ class BoundedMemory(nn.Module):
         *,
         proposal_mask: Bool[Tensor, "batch proposal"],
     ) -> tuple[MemoryState, Int[Tensor, "batch slot"]]:
-        """The next state and where each of its slots comes from.
+        """The next state, and for each of its slots the index among old slots followed by proposals, -1 if empty.
 
-        Args:
-            state: the slots so far.
-            gate: factor on their retention.
-            embeddings: of the proposals that enter.
-            retention: they enter with.
-            support: they enter with.
-            proposal_mask: which proposals count.
-
-        Returns:
-            The new state, and for each of its slots the index among old slots followed by proposals, -1 if
-            empty.
+        Proposals enter with a retention and a support each; `gate` is the factor on the retention of the old slots.
         """
         kept, source = functional.update_memory(state.retention, state.mask, gate, retention, proposal_mask)
         mask = source >= 0
