@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 import nsed_torch
 from nsed_torch.agents import Agent, Decoding, HashedEncoder
 from nsed_torch.config import conf_dir, register
-from nsed_torch.deliberation import Broker, CritiqueRating, LikelihoodRating, VerdictRating
+from nsed_torch.deliberation import BudgetBroker, CritiqueRating, LikelihoodRating, VerdictRating
 from nsed_torch.experiments.build import (
     build_agent,
     build_agents,
@@ -57,7 +57,7 @@ def test_every_option_has_its_class(nsed):
     assert isinstance(rnn.cell.rating, CritiqueRating)
     assert isinstance(rnn.halting, EvidenceHalting)
     assert rnn.halting.rounds == 6
-    assert isinstance(rnn.broker, Broker)
+    assert isinstance(rnn.broker, BudgetBroker)
     assert rnn.broker.budget.tokens == 5000
     with CallLog(None) as log:
         rnn = build_rnn(composed(nsed, "rating=likelihood", "rating.temperature=4"), log)

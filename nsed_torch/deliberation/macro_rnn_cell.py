@@ -10,17 +10,27 @@ from torch import Tensor, nn
 
 from nsed_torch.agents import Encoder, Ensemble, GenerateRequest, Generation, Prompts, call_seed, unfence
 from nsed_torch.agents.features import groups_of, letters_of, proposal_features
-from nsed_torch.deliberation.answers import AnswerClasses
-from nsed_torch.deliberation.hearing import Hearing
-from nsed_torch.deliberation.observer import Observer
-from nsed_torch.deliberation.order import judging_order
-from nsed_torch.deliberation.rating import JudgeQuestion, JudgeReply, RatingMode, VerdictRating
-from nsed_torch.deliberation.records import round_record
+from nsed_torch.deliberation.answer_classes import AnswerClasses
+from nsed_torch.deliberation.rating import JudgeQuestion, JudgeReply, RatingMode, VerdictRating, judging_order
+from nsed_torch.deliberation.round_record import Hearing, round_record
 from nsed_torch.deliberation.state import DeliberationState, SlotText, shown_texts
 from nsed_torch.deliberation.team import Standing, Team
 from nsed_torch.functional import vote_mask
 from nsed_torch.nn import ConformalSets, ConsensusCell, ConsensusOutput, MemoryState
-from nsed_torch.records import AnswerSet, Proposal, Round, Task, Usage
+from nsed_torch.records import AnswerSet, Proposal, Round, Task, Transcript, Usage
+
+
+class Observer:
+    """Hears of progress and results; this one ignores them. Override what you want to see."""
+
+    def on_phase(self, phase: str, index: int, done: int, total: int) -> None:
+        """`done` of `total` calls of a phase ("propose" or "rate") of round `index` are finished."""
+
+    def on_round(self, task: Task, record: Round) -> None:
+        """A task's round is over."""
+
+    def on_end(self, transcript: Transcript) -> None:
+        """A task's deliberation is over."""
 
 
 class MacroRNNCell(nn.Module):
