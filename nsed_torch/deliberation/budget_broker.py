@@ -278,13 +278,6 @@ def _seated(
     They are called back one by one, whoever would be back first in front, until there are as many agents as every role
     needs and a team that the budget pays for. So a bench never ends a task that could go on without it. Ours.
 
-    Args:
-        solve: the team out of those marked True, in the roles marked so.
-        sits_out: the bench.
-        agents: names, in the ensemble's order.
-        may: which roles each of them may take.
-        minimum: agents that each role needs.
-
     Raises:
         InfeasibleBudgetError: if not even everybody makes a team that the budget pays for.
     """

@@ -25,26 +25,20 @@ from nsed_torch.records import Usage
 
 
 class JudgeQuestion(NamedTuple):
-    """What one judge is asked: a question and the candidates in the order it sees them.
-
-    `names` are those of the candidates' authors, in the same order; None leaves them unnamed.
-    """
+    """What one judge is asked: a question and the candidates in the order it sees them."""
 
     judge: Agent
     text: str
     candidates: tuple[str, ...]
     seed: int
-    names: tuple[str, ...] | None = None
+    names: tuple[str, ...] | None = None  # of the candidates' authors; None leaves them unnamed
 
 
 class JudgeReply(NamedTuple):
-    """What one judge answered, in the order of its question's candidates.
+    """What one judge answered, in the order of its question's candidates."""
 
-    Ratings are in [-1, 1] or None; critiques are "" where nothing was written.
-    """
-
-    ratings: tuple[float | None, ...]
-    critiques: tuple[str, ...]
+    ratings: tuple[float | None, ...]  # in [-1, 1]
+    critiques: tuple[str, ...]  # "" where nothing was written
     usage: Usage
     notes: tuple[str, ...] = ()
 
@@ -58,11 +52,7 @@ class RatingMode(Protocol):
         ...
 
     def rate(
-        self,
-        ensemble: Ensemble,
-        prompts: Prompts,
-        questions: Sequence[JudgeQuestion],
-        progress: Progress | None = None,
+        self, ensemble: Ensemble, prompts: Prompts, questions: Sequence[JudgeQuestion], progress: Progress | None = None
     ) -> list[JudgeReply]:
         """Answer all questions."""
         ...
@@ -78,13 +68,9 @@ class VerdictRating:
 
     One forward pass a judge: candidates share the prefix. Our reading of the published cross-rating, which leaves
     open how a rating is read off a model.
-
-    Args:
-        listed: whether a judge sees all candidates beside the one it rates, or that one alone.
-        scale: the rating tokens and their values.
     """
 
-    listed: bool = True
+    listed: bool = True  # whether a judge sees all candidates beside the one it rates, or that one alone
     scale: RatingScale = RatingScale()
 
     @property
@@ -93,11 +79,7 @@ class VerdictRating:
         return 0
 
     def rate(
-        self,
-        ensemble: Ensemble,
-        prompts: Prompts,
-        questions: Sequence[JudgeQuestion],
-        progress: Progress | None = None,
+        self, ensemble: Ensemble, prompts: Prompts, questions: Sequence[JudgeQuestion], progress: Progress | None = None
     ) -> list[JudgeReply]:
         """Answer all questions: one rating request each."""
         requests = self.requests(prompts, questions)
@@ -154,13 +136,9 @@ class CritiqueRating:
 
     A critique without a valid score line leaves no rating; its text still reaches the proposal's author. The scale
     is the one of the published judge's rubric.
-
-    Args:
-        listed: whether a judge sees all candidates beside the one it criticises, or that one alone.
-        decoding: how critiques are drawn.
     """
 
-    listed: bool = True
+    listed: bool = True  # as of `VerdictRating`
     decoding: Decoding = Decoding(max_new_tokens=96, temperature=0.3)
 
     @property
@@ -169,11 +147,7 @@ class CritiqueRating:
         return self.decoding.max_new_tokens
 
     def rate(
-        self,
-        ensemble: Ensemble,
-        prompts: Prompts,
-        questions: Sequence[JudgeQuestion],
-        progress: Progress | None = None,
+        self, ensemble: Ensemble, prompts: Prompts, questions: Sequence[JudgeQuestion], progress: Progress | None = None
     ) -> list[JudgeReply]:
         """Answer all questions: one written critique a candidate, all in one phase."""
         template = prompts.fingerprint("critique")
@@ -203,14 +177,10 @@ class CritiqueRating:
     def _reply(self, question: JudgeQuestion, written: Sequence[Generation]) -> JudgeReply:
         ratings = tuple(parse_score(generation.text) for generation in written)
         failed = sum(rating is None for rating in ratings)
-        notes = (
-            (f"{failed} of {len(ratings)} critiques by {question.judge.name} ended in no valid score",)
-            if failed
-            else ()
-        )
+        fault = f"{failed} of {len(ratings)} critiques by {question.judge.name} ended in no valid score"
         usages = (question.judge.usage(g.prompt_tokens, g.completion_tokens, g.seconds) for g in written)
         shrunk = named(question, [note for generation in written for note in generation.notes])
-        return JudgeReply(ratings, tuple(g.text for g in written), Usage.sum(usages), notes + shrunk)
+        return JudgeReply(ratings, tuple(g.text for g in written), Usage.sum(usages), (fault,) * bool(failed) + shrunk)
 
     def _prompt(self, prompts: Prompts, question: JudgeQuestion) -> tuple[tuple[Message, ...], tuple[str, ...]]:
         return prompts.judge(
@@ -254,11 +224,7 @@ class LikelihoodRating:
         return 0
 
     def rate(
-        self,
-        ensemble: Ensemble,
-        prompts: Prompts,
-        questions: Sequence[JudgeQuestion],
-        progress: Progress | None = None,
+        self, ensemble: Ensemble, prompts: Prompts, questions: Sequence[JudgeQuestion], progress: Progress | None = None
     ) -> list[JudgeReply]:
         """Answer all questions: one request each, in which equal candidates are one text."""
         requests = self.requests(prompts, questions)

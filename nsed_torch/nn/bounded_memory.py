@@ -10,21 +10,13 @@ from nsed_torch import functional
 
 
 class MemoryState(NamedTuple):
-    """The slots of every task, strongest first; empty slots hold zeros.
-
-    Args:
-        embeddings: what each slot means.
-        retention: weight of each slot, in [0, 1].
-        support: net support of the proposal in the round that wrote the slot.
-        age: rounds since then, 0 for a slot just written.
-        mask: which slots hold something.
-    """
+    """The slots of every task, strongest first; empty slots hold zeros."""
 
     embeddings: Float[Tensor, "batch slot dim"]
-    retention: Float[Tensor, "batch slot"]
-    support: Float[Tensor, "batch slot"]
-    age: Float[Tensor, "batch slot"]
-    mask: Bool[Tensor, "batch slot"]
+    retention: Float[Tensor, "batch slot"]  # weight of each slot, in [0, 1]
+    support: Float[Tensor, "batch slot"]  # net support of the proposal in the round that wrote the slot
+    age: Float[Tensor, "batch slot"]  # rounds since then, 0 for a slot just written
+    mask: Bool[Tensor, "batch slot"]  # which slots hold something
 
     @classmethod
     def empty(

@@ -22,6 +22,12 @@ def whole_round(p_g: float, k: float, beta: float, rounds: int) -> int:
     return 1 + max(range(rounds), key=values.__getitem__)
 
 
+def _check(**settings: tuple[bool, str, float]) -> None:
+    for name, (valid, expected, value) in settings.items():
+        if not valid:
+            raise ValueError(f"halting {name}: expected {expected}, got {value}")
+
+
 class FixedHalting(nn.Module):
     """Stop after a fixed number of rounds.
 
@@ -31,8 +37,7 @@ class FixedHalting(nn.Module):
 
     def __init__(self, rounds: int = 3) -> None:
         super().__init__()
-        if rounds < 1:
-            raise ValueError(f"halting rounds: expected at least 1, got {rounds}")
+        _check(rounds=(rounds >= 1, "at least 1", rounds))
         self.rounds = rounds
 
     def forward(self, convictions: Float[Tensor, "batch round"]) -> Bool[Tensor, "batch"]:
@@ -92,15 +97,13 @@ class EvidenceHalting(_LawHalting):
         k: float = REPORTED_K,
         beta: float = REPORTED_BETA,
     ) -> None:
-        for name, valid, expected, value in (
-            ("min_rounds", 1 <= min_rounds <= rounds, f"a value from 1 to rounds={rounds}", min_rounds),
-            ("effort", 0 < effort <= 1, "a value in (0, 1]", effort),
-            ("p_g", 0 <= p_g < 1, "a value in [0, 1)", p_g),
-            ("k", k > 0, "a value above 0 (else deliberation gains nothing: use FixedHalting)", k),
-            ("beta", beta >= 0, "at least 0", beta),
-        ):
-            if not valid:
-                raise ValueError(f"halting {name}: expected {expected}, got {value}")
+        _check(
+            min_rounds=(1 <= min_rounds <= rounds, f"a value from 1 to rounds={rounds}", min_rounds),
+            effort=(0 < effort <= 1, "a value in (0, 1]", effort),
+            p_g=(0 <= p_g < 1, "a value in [0, 1)", p_g),
+            k=(k > 0, "a value above 0 (else deliberation gains nothing: use FixedHalting)", k),
+            beta=(beta >= 0, "at least 0", beta),
+        )
         super().__init__(rounds, p_g, k, beta)
         self.min_rounds, self.effort = min_rounds, effort
         if self._bound(torch.ones(1)).item() <= 0:
@@ -148,14 +151,12 @@ class FatigueHalting(_LawHalting):
     def __init__(
         self, rounds: int = 8, *, p_g: float = 0.54, k: float = REPORTED_K, beta: float = REPORTED_BETA
     ) -> None:
-        for name, valid, expected, value in (
-            ("rounds", rounds >= 1, "at least 1", rounds),
-            ("p_g", 0 <= p_g <= 1, "a value in [0, 1]", p_g),
-            ("k", math.isfinite(k), "a finite value", k),
-            ("beta", 0 <= beta < math.inf, "a finite value of at least 0", beta),
-        ):
-            if not valid:
-                raise ValueError(f"halting {name}: expected {expected}, got {value}")
+        _check(
+            rounds=(rounds >= 1, "at least 1", rounds),
+            p_g=(0 <= p_g <= 1, "a value in [0, 1]", p_g),
+            k=(math.isfinite(k), "a finite value", k),
+            beta=(0 <= beta < math.inf, "a finite value of at least 0", beta),
+        )
         super().__init__(rounds, p_g, k, beta)
 
     @property

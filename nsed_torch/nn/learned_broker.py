@@ -67,6 +67,13 @@ class LearnedBroker(nn.Module):
 
     Raises:
         ValueError: for names that are not different texts, other sizes, or an encoder where none is read or needed.
+
+    Examples:
+        >>> broker = LearnedBroker(["ant", "bee"], rounds=2)
+        >>> with torch.no_grad():
+        ...     broker.bias[0, :, 0] = torch.tensor([0.2, 0.7])
+        >>> broker.next_one(0, Heard.nothing(1, 2)).tolist()
+        [[False, True]]
     """
 
     habits: Tensor
