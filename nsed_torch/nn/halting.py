@@ -22,7 +22,7 @@ def whole_round(p_g: float, k: float, beta: float, rounds: int) -> int:
     return 1 + max(range(rounds), key=values.__getitem__)
 
 
-def _check(**settings: tuple[bool, str, float]) -> None:
+def _check(**settings: tuple[bool, str, int | float]) -> None:
     for name, (valid, expected, value) in settings.items():
         if not valid:
             raise ValueError(f"halting {name}: expected {expected}, got {value}")
