@@ -149,7 +149,9 @@ class Telemetry(nn.Module):
                 raise ValueError(f"expected version {VERSION}, got {content['version']!r}")
             known = {n: rebuild(_Entry, content["agents"][n]) for n in self.agents if n in content["agents"]}
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path}: not telemetry that `save` wrote ({error}): remove it") from error
+            raise ValueError(
+                f"{path}: expected the telemetry that `save` writes, got another file ({error}): remove it"
+            ) from error
         for name, entry in known.items():
             for field, buffer in self.named_buffers():
                 buffer[self._index(name)] = torch.tensor(getattr(entry, field), dtype=buffer.dtype)
