@@ -2,7 +2,8 @@
 
 import torch
 
-from nsed_torch.nn import VOTES, Calibration, ConsensusCell, ForgetGate, Trust
+from nsed_torch.nn import VOTES, Calibration, ConsensusCell, Trust
+from nsed_torch.nn.gate import gate_named
 
 DIM, POOL = 4, 5
 NAMES = tuple("abcde")
@@ -17,7 +18,7 @@ def cell_of(vote="quadratic", gate="learned", calibration=False, features=False,
         POOL,
         slots=3,
         vote=VOTES[vote](),
-        gate=ForgetGate(gate, leak=0.7, dim=DIM),
+        gate=gate_named(gate, DIM, leak=0.7),
         trust=Trust(POOL, DIM, features=phi, rank=2),
         calibration=Calibration(POOL) if calibration else None,
     ).to(dtype)

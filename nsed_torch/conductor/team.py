@@ -2,17 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-
-from jaxtyping import Float
-from torch import Tensor
+from typing import Any
 
 from nsed_torch.agents import Agent, Ensemble
 from nsed_torch.conductor.executor import Executor
 from nsed_torch.conductor.policy import Conductor, Plan
 from nsed_torch.conductor.pools import Pools
 from nsed_torch.conductor.workflow import Workflow
-from nsed_torch.deliberation import Broker, MacroRNNCell, Team, full_team
-from nsed_torch.deliberation.track_record import Bench
+from nsed_torch.deliberation import MacroRNNCell, Team, full_team
 from nsed_torch.records import ROLES, Round, Task, Usage
 
 
@@ -35,7 +32,7 @@ def workflow_team(workflow: Workflow, pool: Sequence[str], ensemble: Ensemble) -
     return Team(*(tuple(i for i, name in places if name in chosen) for chosen in (named, voters)))
 
 
-class ConductorBroker(Broker):
+class ConductorBroker:
     """Has one workflow written a question and lets its team deliberate, the same in every round.
 
     Subtasks and access beyond `workflow_team` count for nothing here. Where no step can be read, everybody takes part.
@@ -48,10 +45,8 @@ class ConductorBroker(Broker):
     """
 
     def __init__(self, conductor: Agent, *, pools: Pools = Pools(), max_steps: int = 5) -> None:
-        super().__init__()
         self.conductor, self.pools, self.max_steps = conductor, pools, max_steps
         self._named: dict[str, tuple[Team, str, Usage]] = {}
-        self._first: list[tuple[str, Usage]] = []
 
     def check(self, cell: MacroRNNCell) -> None:
         """Refuse a Conductor that the cell's ensemble cannot speak for.
@@ -59,7 +54,6 @@ class ConductorBroker(Broker):
         Raises:
             ValueError: as `Conductor`.
         """
-        super().check(cell)
         self.ask(cell)
 
     def ask(self, cell: MacroRNNCell) -> Conductor:
@@ -68,12 +62,7 @@ class ConductorBroker(Broker):
         return Conductor(executor, self.conductor, pools=self.pools)
 
     def begin(self, tasks: Sequence[Task], cell: MacroRNNCell) -> None:
-        """Have the workflows of all tasks written together, and read a team off each.
-
-        Args:
-            tasks: of the run.
-            cell: knows the agents and the prompts.
-        """
+        """Have the workflows of all tasks written together, and read a team off each."""
         conductor, ensemble = self.ask(cell), cell.ensemble
         pools = [conductor.pool(task) for task in tasks]
         self._named = {}
@@ -81,52 +70,22 @@ class ConductorBroker(Broker):
             team = full_team(ensemble) if plan.workflow is None else workflow_team(plan.workflow, pool, ensemble)
             self._named[task.id] = team, _note(plan, team, ensemble), plan.record.usage
 
-    def bench(self) -> Bench:
-        """Nobody sits out; a new round begins."""
-        self._first = []
-        return super().bench()
+    def team(self, task: Task, rounds: Sequence[Round]) -> Team:
+        """The team that the task's workflow names, whatever the rounds brought."""
+        return self._named[task.id][0]
 
-    def team(
-        self,
-        task: Task,
-        cell: MacroRNNCell,
-        rounds: Sequence[Round] = (),
-        *,
-        question: Float[Tensor, "dim"] | None = None,
-        sits_out: Bench | None = None,
-    ) -> Team:
-        """The team that the task's workflow names; state and bench are not looked at.
-
-        Args:
-            task: of the run that `begin` heard of.
-            cell: not read.
-            rounds: none before the first.
-            question: not read.
-            sits_out: not read.
-        """
-        team, note, usage = self._named[task.id]
-        if not rounds:
-            self._first.append((note, usage))
-        return team
-
-    def heard(self, records: Sequence[Round], sits_out: Bench) -> list[Round]:
-        """Charge a first round with its plan, and note what came of it.
-
-        Args:
-            records: of the round, one a task.
-            sits_out: nobody.
-        """
-        heard = super().heard(records, sits_out)
-        if not self._first:
-            return heard
+    def heard(self, records: Sequence[Round]) -> list[Round]:
+        """Charge a first round, which all tasks of the run hold, with its plan, and note what came of it."""
+        if records[0].index > 1:
+            return list(records)
         return [
             replace(record, notes=[note, *record.notes], usage=record.usage + usage)
-            for record, (note, usage) in zip(heard, self._first, strict=True)
+            for record, (_, note, usage) in zip(records, self._named.values(), strict=True)
         ]
 
-    def settings(self) -> dict[str, str]:
+    def settings(self) -> dict[str, Any]:
         """What a transcript keeps: who conducts."""
-        return {**super().settings(), "conductor": str(self.conductor), "pools": str(self.pools)}
+        return {"conductor": str(self.conductor), "pools": str(self.pools)}
 
 
 def _note(plan: Plan, team: Team, ensemble: Ensemble) -> str:

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nsed_torch.agents import Prompts
-from nsed_torch.deliberation.cell import MacroRNNCell
+from nsed_torch.deliberation.macro_rnn_cell import MacroRNNCell
 from nsed_torch.deliberation.rating import JudgeQuestion
 from nsed_torch.records import Task, Usage
 
@@ -22,20 +22,15 @@ MARKUP = 16
 
 @dataclass(frozen=True)
 class Budget:
-    """What a task may use.
-
-    Args:
-        money: US$ over all rounds; None is unlimited.
-        tokens: tokens read and written over all rounds; None is unlimited.
-        memory: GiB of weights at any moment, each backbone counted once; None is unlimited.
+    """What a task may use; None is unlimited.
 
     Raises:
         ValueError: if a budget is negative or no number.
     """
 
-    money: float | None = None
-    tokens: float | None = None
-    memory: float | None = None
+    money: float | None = None  # US$ over all rounds
+    tokens: float | None = None  # read and written over all rounds
+    memory: float | None = None  # GiB of weights at any moment, each backbone counted once
 
     def __post_init__(self) -> None:
         for name in RESOURCES:
@@ -54,10 +49,7 @@ class Budget:
 def round_costs(task: Task, cell: MacroRNNCell, proposers: int) -> Float[Tensor, "agent role resource"]:
     """What one round costs at most: US$, tokens, and no GiB beyond the backbone's opening charge.
 
-    Args:
-        task: what is asked.
-        cell: knows the agents, the prompts and how ratings are made.
-        proposers: most answers a judge may have to read.
+    `proposers` is the most answers that a judge may have to read.
     """
     authors = cell.ensemble.proposers
     longest = max(agent.decoding.max_new_tokens for agent in authors)

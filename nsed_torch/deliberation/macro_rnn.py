@@ -11,14 +11,38 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nsed_torch.deliberation.broker import Broker, full_team
-from nsed_torch.deliberation.cell import MacroRNNCell
-from nsed_torch.deliberation.observer import Observer
+from nsed_torch.deliberation.macro_rnn_cell import MacroRNNCell, Observer
 from nsed_torch.deliberation.state import DeliberationState
-from nsed_torch.deliberation.team import Team
-from nsed_torch.deliberation.track_record import Bench
+from nsed_torch.deliberation.team import Team, full_team
 from nsed_torch.nn import FixedHalting, InfeasibleBudgetError
 from nsed_torch.records import Round, Task, Transcript, Usage
+
+
+class Broker(Protocol):
+    """Who takes part: one team for each task and round of a run. It keeps what it needs between `begin` and the end."""
+
+    def check(self, cell: MacroRNNCell) -> None:
+        """Refuse a cell that it cannot choose teams for, with a ValueError, before any run."""
+        ...
+
+    def begin(self, tasks: Sequence[Task], cell: MacroRNNCell) -> None:
+        """A run begins; a broker that asks a model asks about all tasks together here."""
+        ...
+
+    def team(self, task: Task, rounds: Sequence[Round]) -> Team | None:
+        """The team for the task's next round, given those so far; None where nobody else is worth asking.
+
+        An `InfeasibleBudgetError` says that what is left pays for none.
+        """
+        ...
+
+    def heard(self, records: Sequence[Round]) -> list[Round]:
+        """The records of a round, one per task that held it, with what the broker has to add."""
+        ...
+
+    def settings(self) -> dict[str, Any]:
+        """What a transcript keeps of it; JSON data."""
+        ...
 
 
 class Halting(Protocol):
@@ -58,12 +82,8 @@ class Deliberation:
 
 @dataclass
 class _Progress:
-    """A task on its way: its rounds so far, the hidden state after each, and why it stopped once it has.
+    """A task on its way: its rounds so far, the hidden state after each, and why it stopped once it has."""
 
-    `question` is its embedding, where the broker reads one.
-    """
-
-    question: Tensor | None = None
     rounds: list[Round] = field(default_factory=list)
     hidden: list[Tensor] = field(default_factory=list)
     stop_reason: str = ""
@@ -78,8 +98,7 @@ class MacroRNN(nn.Module):
 
     Every round the broker names each task's team, the cell runs the round for all tasks that still deliberate, and
     the halting rule says which of them are done. A task whose remaining budget pays for no further team, or for which
-    the broker finds nobody else worth asking, stops with what it has. With telemetry the broker learns of a round once
-    all its tasks are through it, in their order.
+    the broker finds nobody else worth asking, stops with what it has.
 
     Args:
         cell: one round.
@@ -89,6 +108,16 @@ class MacroRNN(nn.Module):
     Raises:
         ValueError: if the halting rule reads hidden states of another width than the cell's, or the broker knows
             other agents.
+
+    Examples:
+        >>> from nsed_torch.agents import Agent, Ensemble, HashedEncoder, ScriptedEngine
+        >>> from nsed_torch.nn import ConsensusCell
+        >>> engine = ScriptedEngine(lambda request: f"{request.agent} says 17", lambda request, candidate: 0.5)
+        >>> ensemble = Ensemble({"tiny": engine}, [Agent("ant", "tiny"), Agent("bee", "tiny")])
+        >>> cell = MacroRNNCell(ensemble, HashedEncoder(8), ConsensusCell(dim=8, agents=2))
+        >>> rnn = MacroRNN(cell, halting=FixedHalting(2))
+        >>> rnn([Task("17 or 71?")]).answers
+        ('ant says 17',)
     """
 
     def __init__(
@@ -109,10 +138,6 @@ class MacroRNN(nn.Module):
     def forward(self, tasks: Sequence[Task], *, observer: Observer | None = None) -> Deliberation:
         """Deliberate on all tasks, batched phase by phase.
 
-        Args:
-            tasks: with different ids.
-            observer: hears of progress.
-
         Raises:
             ValueError: for no tasks, or two of the same id.
             InfeasibleBudgetError: if a task's budget pays for no team even at the start; names the resource.
@@ -124,12 +149,13 @@ class MacroRNN(nn.Module):
             return self._run(tasks, observer or Observer())
 
     def _run(self, tasks: Sequence[Task], watch: Observer) -> Deliberation:
-        progress = self._begin(tasks)
+        if self.broker is not None:
+            self.broker.begin(tasks, self.cell)
+        progress = [_Progress() for _ in tasks]
         active = list(range(len(tasks)))
         state = self.cell.start(tasks)
         for index in range(1, self.halting.rounds + 1):
-            sits_out = self.broker.bench() if self.broker else {}
-            teams = {i: self._team(tasks[i], progress[i], sits_out) for i in active}
+            teams = {i: self._team(tasks[i], progress[i]) for i in active}
             active, state = _keep(active, state, [i for i in active if teams[i] is not None])
             if not active:
                 break
@@ -141,7 +167,7 @@ class MacroRNN(nn.Module):
                 observer=watch,
             )
             if self.broker is not None:
-                records = self.broker.heard(records, sits_out)
+                records = self.broker.heard(records)
             for i, record, hidden in zip(active, records, state.memory.hidden().detach(), strict=True):
                 progress[i].rounds.append(record)
                 progress[i].hidden.append(hidden)
@@ -173,7 +199,7 @@ class MacroRNN(nn.Module):
             "shuffled": self.cell.shuffled,
             "answers": dict(self.cell.answers.identity()) if self.cell.answers else None,
             "halting": str(self.halting),
-            "budget": dataclasses.asdict(self.broker.budget) if self.broker else None,
+            "budget": None,
             **(self.broker.settings() if self.broker else {}),
         }
         # As JSON has it, with lists for tuples, so that a transcript equals its saved copy.
@@ -186,19 +212,11 @@ class MacroRNN(nn.Module):
             return self.halting.reasons(convictions.to(hidden), hidden)
         return self.halting.reasons(convictions)
 
-    def _begin(self, tasks: Sequence[Task]) -> list[_Progress]:
-        """Questions are embedded once a run, and only where the broker wants to know them."""
-        if self.broker is not None:
-            self.broker.begin(tasks, self.cell)
-        if self.broker is None or not self.broker.reads_question:
-            return [_Progress() for _ in tasks]
-        return [_Progress(question) for question in self.cell.encoder.embed([task.question for task in tasks])]
-
-    def _team(self, task: Task, progress: _Progress, sits_out: Bench) -> Team | None:
+    def _team(self, task: Task, progress: _Progress) -> Team | None:
         if self.broker is None:
             return full_team(self.cell.ensemble)
         try:
-            team = self.broker.team(task, self.cell, progress.rounds, question=progress.question, sits_out=sits_out)
+            team = self.broker.team(task, progress.rounds)
             progress.stop_reason = "" if team else "broker"
             return team
         except InfeasibleBudgetError:

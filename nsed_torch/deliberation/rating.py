@@ -1,5 +1,7 @@
 """How judges come to their ratings."""
 
+import math
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -10,6 +12,8 @@ from nsed_torch.agents import (
     Engine,
     Ensemble,
     GenerateRequest,
+    Generation,
+    LikelihoodRequest,
     Message,
     Progress,
     Prompts,
@@ -21,26 +25,20 @@ from nsed_torch.records import Usage
 
 
 class JudgeQuestion(NamedTuple):
-    """What one judge is asked: a question and the candidates in the order it sees them.
-
-    `names` are those of the candidates' authors, in the same order; None leaves them unnamed.
-    """
+    """What one judge is asked: a question and the candidates in the order it sees them."""
 
     judge: Agent
     text: str
     candidates: tuple[str, ...]
     seed: int
-    names: tuple[str, ...] | None = None
+    names: tuple[str, ...] | None = None  # of the candidates' authors; None leaves them unnamed
 
 
 class JudgeReply(NamedTuple):
-    """What one judge answered, in the order of its question's candidates.
+    """What one judge answered, in the order of its question's candidates."""
 
-    Ratings are in [-1, 1] or None; critiques are "" where nothing was written.
-    """
-
-    ratings: tuple[float | None, ...]
-    critiques: tuple[str, ...]
+    ratings: tuple[float | None, ...]  # in [-1, 1]
+    critiques: tuple[str, ...]  # "" where nothing was written
     usage: Usage
     notes: tuple[str, ...] = ()
 
@@ -54,11 +52,7 @@ class RatingMode(Protocol):
         ...
 
     def rate(
-        self,
-        ensemble: Ensemble,
-        prompts: Prompts,
-        questions: Sequence[JudgeQuestion],
-        progress: Progress | None = None,
+        self, ensemble: Ensemble, prompts: Prompts, questions: Sequence[JudgeQuestion], progress: Progress | None = None
     ) -> list[JudgeReply]:
         """Answer all questions."""
         ...
@@ -74,13 +68,9 @@ class VerdictRating:
 
     One forward pass a judge: candidates share the prefix. Our reading of the published cross-rating, which leaves
     open how a rating is read off a model.
-
-    Args:
-        listed: whether a judge sees all candidates beside the one it rates, or that one alone.
-        scale: the rating tokens and their values.
     """
 
-    listed: bool = True
+    listed: bool = True  # whether a judge sees all candidates beside the one it rates, or that one alone
     scale: RatingScale = RatingScale()
 
     @property
@@ -89,11 +79,7 @@ class VerdictRating:
         return 0
 
     def rate(
-        self,
-        ensemble: Ensemble,
-        prompts: Prompts,
-        questions: Sequence[JudgeQuestion],
-        progress: Progress | None = None,
+        self, ensemble: Ensemble, prompts: Prompts, questions: Sequence[JudgeQuestion], progress: Progress | None = None
     ) -> list[JudgeReply]:
         """Answer all questions: one rating request each."""
         requests = self.requests(prompts, questions)
@@ -150,13 +136,9 @@ class CritiqueRating:
 
     A critique without a valid score line leaves no rating; its text still reaches the proposal's author. The scale
     is the one of the published judge's rubric.
-
-    Args:
-        listed: whether a judge sees all candidates beside the one it criticises, or that one alone.
-        decoding: how critiques are drawn.
     """
 
-    listed: bool = True
+    listed: bool = True  # as of `VerdictRating`
     decoding: Decoding = Decoding(max_new_tokens=96, temperature=0.3)
 
     @property
@@ -165,11 +147,7 @@ class CritiqueRating:
         return self.decoding.max_new_tokens
 
     def rate(
-        self,
-        ensemble: Ensemble,
-        prompts: Prompts,
-        questions: Sequence[JudgeQuestion],
-        progress: Progress | None = None,
+        self, ensemble: Ensemble, prompts: Prompts, questions: Sequence[JudgeQuestion], progress: Progress | None = None
     ) -> list[JudgeReply]:
         """Answer all questions: one written critique a candidate, all in one phase."""
         template = prompts.fingerprint("critique")
@@ -196,17 +174,13 @@ class CritiqueRating:
         read = sum(count(engine, _append(messages, candidate)) for candidate in candidates)
         return read, self.written_tokens * len(candidates)
 
-    def _reply(self, question: JudgeQuestion, written: list) -> JudgeReply:  # type: ignore[type-arg]
+    def _reply(self, question: JudgeQuestion, written: Sequence[Generation]) -> JudgeReply:
         ratings = tuple(parse_score(generation.text) for generation in written)
         failed = sum(rating is None for rating in ratings)
-        notes = (
-            (f"{failed} of {len(ratings)} critiques by {question.judge.name} ended in no valid score",)
-            if failed
-            else ()
-        )
+        fault = f"{failed} of {len(ratings)} critiques by {question.judge.name} ended in no valid score"
         usages = (question.judge.usage(g.prompt_tokens, g.completion_tokens, g.seconds) for g in written)
         shrunk = named(question, [note for generation in written for note in generation.notes])
-        return JudgeReply(ratings, tuple(g.text for g in written), Usage.sum(usages), notes + shrunk)
+        return JudgeReply(ratings, tuple(g.text for g in written), Usage.sum(usages), (fault,) * bool(failed) + shrunk)
 
     def _prompt(self, prompts: Prompts, question: JudgeQuestion) -> tuple[tuple[Message, ...], tuple[str, ...]]:
         return prompts.judge(
@@ -218,6 +192,102 @@ class CritiqueRating:
             seed=question.seed,
             names=question.names,
         )
+
+
+@dataclass(frozen=True)
+class LikelihoodRating:
+    """How likely the judge would have written the very text itself, as its answer in the first round (`likelihood`).
+
+    `r = 2 exp(l / temperature) - 1`, l the mean log-probability of the text's tokens and of its end, behind the chat
+    that asks the judge for a proposal of its own, without memory and critiques. Comparing texts by length-normalised
+    likelihood is published (Brown et al. 2020, arXiv 2005.14165); that a judge's rating is made of it, and the map to
+    [-1, 1], are our reading of the published cross-rating. An author's name is never shown. Neither round nor
+    order shape a request, so a text that comes again beside the same others is not read again.
+
+    Args:
+        temperature: above 1 lifts all ratings, below 1 lowers them; at 1 a rating is positive where the mean
+            probability of a token is above 1/2. A `Calibration` of the consensus cell fits each judge.
+
+    Raises:
+        ValueError: if the temperature is no number above 0.
+    """
+
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.temperature < math.inf:
+            raise ValueError(f"rating.temperature: expected a number above 0, got {self.temperature}: 1 is the default")
+
+    @property
+    def written_tokens(self) -> int:
+        """Nothing: logits are read, not sampled."""
+        return 0
+
+    def rate(
+        self, ensemble: Ensemble, prompts: Prompts, questions: Sequence[JudgeQuestion], progress: Progress | None = None
+    ) -> list[JudgeReply]:
+        """Answer all questions: one request each, in which equal candidates are one text."""
+        requests = self.requests(prompts, questions)
+        replies = []
+        for question, request, found in zip(questions, requests, ensemble.measure(requests, progress), strict=True):
+            ratings = {text: self._rating(value) for text, value in zip(request.texts, found.values, strict=True)}
+            replies.append(
+                JudgeReply(
+                    tuple(ratings[text] for text in question.candidates),
+                    ("",) * len(question.candidates),
+                    question.judge.usage(found.prompt_tokens, 0, found.seconds),
+                    named(question, found.notes),
+                )
+            )
+        return replies
+
+    def requests(self, prompts: Prompts, questions: Sequence[JudgeQuestion]) -> list[LikelihoodRequest]:
+        """What the judges' engines are asked, one request a question; its texts are sorted, for order tells nothing."""
+        template = prompts.fingerprint("propose")
+        return [
+            LikelihoodRequest(
+                agent=question.judge.name,
+                messages=_chat(prompts, question),
+                texts=tuple(sorted(set(question.candidates))),
+                adapter=question.judge.rating_adapter,
+                template=template,
+            )
+            for question in questions
+        ]
+
+    def most_tokens(self, prompts: Prompts, engine: Engine, question: JudgeQuestion) -> tuple[int, int]:
+        """The chat once, every candidate, nothing written."""
+        return count(engine, _chat(prompts, question)) + sum(map(engine.count_tokens, question.candidates)), 0
+
+    def _rating(self, likelihood: float | None) -> float | None:
+        return None if likelihood is None else 2 * likelihood ** (1 / self.temperature) - 1
+
+
+def judging_order(
+    seed: int,
+    voter: str,
+    authors: Sequence[str],
+    answered: Sequence[bool],
+    *,
+    shuffled: bool = True,
+    own: bool = False,
+) -> list[int]:
+    """Indices of the proposals that a judge is shown, in its order; the call's seed finds it again.
+
+    That every judge has an order of its own is our reading; the paper hides names only.
+
+    Args:
+        seed: of the judge's call, `call_seed(run seed, task id, round, voter, "rate")`.
+        voter: the judge's name.
+        authors: who wrote each proposal, in the order of the ensemble.
+        answered: False for a proposal that is no answer.
+        shuffled: False keeps the order of the ensemble (our ablation).
+        own: whether the judge's own proposal is among them (our ablation of the diagonal mask).
+    """
+    order = [j for j, author in enumerate(authors) if answered[j] and (own or author != voter)]
+    if shuffled:
+        random.Random(seed).shuffle(order)  # noqa: S311 - fairness, not secrecy
+    return order
 
 
 def count(engine: Engine, messages: Sequence[Message]) -> int:
@@ -233,3 +303,8 @@ def named(question: JudgeQuestion, notes: Sequence[str]) -> tuple[str, ...]:
 def _append(messages: Sequence[Message], text: str) -> tuple[Message, ...]:
     *before, last = messages
     return (*before, Message(last.role, last.content + text))
+
+
+def _chat(prompts: Prompts, question: JudgeQuestion) -> tuple[Message, ...]:
+    """The chat that asks the judge for its own first answer."""
+    return prompts.propose(question.text, memory=(), critiques=(), persona=question.judge.persona, seed=question.seed)

@@ -20,19 +20,12 @@ class SlotText(NamedTuple):
 
 @dataclass(frozen=True)
 class DeliberationState:
-    """What passes from round to round for a batch of tasks; its size does not depend on the number of rounds.
-
-    Args:
-        memory: the slots as tensors, batch first.
-        slots: the same slots in words: a list a task, in slot order, empty slots left out.
-        critiques: for each task, author -> what others wrote about its last proposal.
-        last: the record of each task's last round, of which proposals may stand; None before the first.
-    """
+    """What passes from round to round for a batch of tasks; its size does not depend on the number of rounds."""
 
     memory: MemoryState
-    slots: tuple[tuple[SlotText, ...], ...]
-    critiques: tuple[dict[str, tuple[str, ...]], ...]
-    last: tuple[Round | None, ...]
+    slots: tuple[tuple[SlotText, ...], ...]  # the same in words: of each task, in slot order, empty slots left out
+    critiques: tuple[dict[str, tuple[str, ...]], ...]  # of each task, author -> what others wrote of its last proposal
+    last: tuple[Round | None, ...]  # the record of each task's last round, of which proposals may stand
 
     def select(self, tasks: Sequence[int]) -> "DeliberationState":
         """The state of some of the tasks."""
@@ -45,11 +38,7 @@ class DeliberationState:
         )
 
     def without(self, proposals: Sequence[Mapping[str, Proposal]]) -> "DeliberationState":
-        """The state with the slots emptied that hold proposals which stand: they enter the memory anew each round.
-
-        Args:
-            proposals: of each task, by author.
-        """
+        """The state with the slots emptied that hold proposals which stand: they enter the memory anew each round."""
         if not any(proposals):
             return self
         kept = self.memory.mask.clone()
@@ -64,15 +53,7 @@ def shown_texts(texts: Sequence[str], budget: int, count: Callable[[str], int]) 
     """Fit texts, strongest first, into a token budget.
 
     A text that was shown already is skipped. The first one that does not fit whole is cut to its end, where answers
-    stand; nothing follows it.
-
-    Args:
-        texts: strongest first.
-        budget: tokens in all.
-        count: tokens of a text.
-
-    Returns:
-        For each text what is shown of it, or None.
+    stand; nothing follows it. For each text comes out what is shown of it, or None.
     """
     shown: list[str | None] = []
     for i, text in enumerate(texts):

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from nsed_torch.records import Proposal, Round, Usage
+from nsed_torch.agents import Ensemble
+from nsed_torch.records import ROLES, Proposal, Round, Usage
 
 
 @dataclass(frozen=True)
@@ -13,18 +14,13 @@ class Team:
     Whoever stands was heard in the round before and is not asked for a proposal again: the old one is voted on anew,
     and so are the ratings that judges of that round gave it.
 
-    Args:
-        proposers: whose proposals are voted on.
-        voters: who rates them.
-        standing: whose proposal of the round before stands.
-
     Raises:
         ValueError: for a team without proposers, or one in which somebody stands who does not propose.
     """
 
-    proposers: tuple[int, ...]
-    voters: tuple[int, ...]
-    standing: tuple[int, ...] = ()
+    proposers: tuple[int, ...]  # whose proposals are voted on
+    voters: tuple[int, ...]  # who rates them
+    standing: tuple[int, ...] = ()  # whose proposal of the round before stands
 
     def __post_init__(self) -> None:
         if not set(self.standing) <= set(self.proposers):
@@ -33,17 +29,18 @@ class Team:
             raise ValueError(f"expected a team with at least one proposer, got none and the voters {self.voters}")
 
 
+def full_team(ensemble: Ensemble) -> Team:
+    """Everybody in every role that it may take; in the published runs that is every role."""
+    proposers, judges = (tuple(i for i, a in enumerate(ensemble.agents) if role in a.roles) for role in ROLES)
+    return Team(proposers, judges)
+
+
 @dataclass(frozen=True)
 class Standing:
-    """What stands of a task's round before: nobody is asked for it again, and it costs nothing.
+    """What stands of a task's round before: nobody is asked for it again, and it costs nothing."""
 
-    Args:
-        proposals: by author.
-        ratings: by judge and author; None where a judge gave no valid one.
-    """
-
-    proposals: Mapping[str, Proposal]
-    ratings: Mapping[tuple[str, str], float | None]
+    proposals: Mapping[str, Proposal]  # by author
+    ratings: Mapping[tuple[str, str], float | None]  # by judge and author; None where a judge gave no valid one
 
     @classmethod
     def of(cls, last: Round | None, authors: Sequence[str]) -> "Standing":

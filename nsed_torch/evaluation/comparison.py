@@ -19,7 +19,7 @@ from nsed_torch.evaluation.statistics import (
     student,
 )
 from nsed_torch.records import Outcome, Usage, Verdict
-from nsed_torch.records.transcript import rebuild
+from nsed_torch.records.checked import rebuild
 
 REFERENCE = "deliberation"
 """What other methods are compared with, where it took part."""

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from nsed_torch.evaluation.statistics import Estimate, mean_score, plain, shown
 from nsed_torch.evaluation.tables import terminal_table
-from nsed_torch.records.transcript import rebuild
+from nsed_torch.records.checked import rebuild
 
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0)
 """Shares of the tasks, the surest first, whose accuracy is shown: a risk-coverage curve."""

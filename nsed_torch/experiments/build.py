@@ -19,14 +19,14 @@ from nsed_torch.nn import (
     Calibration,
     ConformalSets,
     ConsensusCell,
-    ForgetGate,
+    FatigueHalting,
     LearnedBroker,
     Reading,
     Telemetry,
 )
-from nsed_torch.nn.gate import GateMode
+from nsed_torch.nn.gate import gate_named
 from nsed_torch.nn.pretrained import CONFORMAL, located
-from nsed_torch.records import CallLog
+from nsed_torch.records import CallLog, read_json
 
 
 def call_log(cfg: DictConfig, folder: Path) -> CallLog:
@@ -127,6 +127,27 @@ def build_broker(cfg: DictConfig, ensemble: DictConfig) -> Broker:
     return broker
 
 
+def fitted_halting(results: str, rounds: int = 8) -> FatigueHalting:
+    """The rule of the law that a run of `nsed evaluate` over several rounds fitted to its own accuracies.
+
+    Args:
+        results: the run's `results.json`.
+        rounds: the cap.
+
+    Raises:
+        ValueError: if the file is none, or has no law.
+    """
+    try:
+        law = read_json(Path(results).expanduser())["insight"]["course"]["law"]
+        fit, notes = law["fit"], "; ".join(law["notes"])
+    except (ValueError, LookupError, TypeError) as error:
+        expected = "expected results.json of nsed evaluate with a deliberation"
+        raise ValueError(f"halting: {expected}, got {results!r} ({error!r})") from error
+    if fit is None:
+        raise ValueError(f"halting: expected a fitted law in {results!r}, got none: {notes}")
+    return FatigueHalting(rounds, **{name: fit[name] for name in ("p_g", "k", "beta")})
+
+
 def saved_cell(folder: str, agents: Sequence[Agent]) -> ConsensusCell:
     """A saved consensus cell for a team, in float64 as `consensus_cell`.
 
@@ -224,7 +245,7 @@ def consensus_cell(
     slots: int = 4,
     leak: float = 0.8,
     vote: str | nn.Module = "quadratic",
-    gate: GateMode = "learned",
+    gate: str | nn.Module = "learned",
     calibration: bool = False,
     pooling: str = "mean",
     reading: Reading | None = None,
@@ -239,21 +260,22 @@ def consensus_cell(
         slots: memory slots.
         leak: what retention is multiplied by each round before training changes it, in (0, 1).
         vote: a name out of `nn.VOTES`, or a vote of other settings.
-        gate: "learned", "leaky", "vector" or "none".
+        gate: a name out of `nn.GATES`, or a gate of other settings.
         calibration: whether every judge has a reading of the rating scale of its own, which training can change.
         pooling: how proposals that say the same pool their support: "mean", "sum" or "logsumexp".
         reading: what moves trust and support by what proposals say; nothing if None.
 
     Raises:
-        ValueError: for a vote that does not exist, and as the parts.
+        ValueError: for a vote or gate that does not exist, and as the parts.
     """
     if isinstance(vote, str):
         if vote not in VOTES:
             raise ValueError(f"consensus vote: expected one of {', '.join(VOTES)}, got {vote!r}")
         vote = VOTES[vote]()
-    forget = ForgetGate(gate, leak=leak, dtype=torch.float64, dim=dim)
+    if isinstance(gate, str):
+        gate = gate_named(gate, dim, leak, torch.float64)
     read = Calibration(agents) if calibration else None
     cell = ConsensusCell(
-        dim, agents, slots=slots, vote=vote, gate=forget, calibration=read, reading=reading, pooling=pooling
+        dim, agents, slots=slots, vote=vote, gate=gate, calibration=read, reading=reading, pooling=pooling
     )
     return cell.double()

@@ -31,15 +31,8 @@ def vector_gate(
 
     Diagonal where a GRU has full matrices: 8 numbers a dimension, not 3 dim, for a few thousand tasks to fit.
     The paper names the gate; this formula is ours.
-
-    Args:
-        embeddings: m.
-        consensus: c, the consensus embedding.
-        task: x, the task's embedding.
-        features: `[cos(m, c), cos(m, x), support, age]`, for every slot.
-        weight: u.
-        mixing: v.
-        bias: b.
+    m are the slots' embeddings, c the consensus's, x the task's; u is the weight and v the mixing. Features are
+    `[cos(m, c), cos(m, x), support, age]`, for every slot.
     """
     own = weight[:, 0] * embeddings
     shared = weight[:, 1] * consensus + weight[:, 2] * task + bias
@@ -73,12 +66,7 @@ def update_memory(
 ) -> tuple[Float[Tensor, "batch slot"], Int[Tensor, "batch slot"]]:
     """Forget, let the proposals in, keep the strongest: the memory never grows. Ours.
 
-    Args:
-        retention: weight of each old slot.
-        mask: which old slots hold something.
-        gate: factor on the old retentions.
-        entering: retention of each proposal.
-        proposal_mask: which proposals count.
+    Retention and mask are of the old slots, the gate is the factor on them, and proposals enter with a retention each.
 
     Returns:
         Retentions of the new slots, strongest first, and each new slot's index among old slots followed by

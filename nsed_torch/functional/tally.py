@@ -13,19 +13,12 @@ POOLINGS = ("mean", "sum", "logsumexp")
 
 
 class Consensus(NamedTuple):
-    """What a team's proposals come to, answer by answer.
+    """What a team's proposals come to; values of answers stand at the proposal that shows them, 0 elsewhere."""
 
-    Args:
-        probability: of each answer, at the proposal that shows it; 0 elsewhere.
-        support: pooled, of each answer, at the proposal that shows it; 0 elsewhere.
-        shown_by: for each proposal the index of the one that shows its answer; -1 where masked.
-        winner: index of the proposal that shows the winning answer; -1 where none counts.
-    """
-
-    probability: Float[Tensor, "batch proposal"]
-    support: Float[Tensor, "batch proposal"]
-    shown_by: Int[Tensor, "batch proposal"]
-    winner: Int[Tensor, "batch"]
+    probability: Float[Tensor, "batch proposal"]  # of each answer
+    support: Float[Tensor, "batch proposal"]  # of each answer, pooled
+    shown_by: Int[Tensor, "batch proposal"]  # the proposal that shows each proposal's answer; -1 where masked
+    winner: Int[Tensor, "batch"]  # the proposal that shows the winning answer; -1 where none counts
 
 
 def trust(
@@ -94,11 +87,9 @@ def author_weight(
 def same_answer(
     proposal_mask: Bool[Tensor, "batch proposal"], classes: Int[Tensor, "batch proposal"] | None = None
 ) -> Bool[Tensor, "batch proposal proposal"]:
-    """Which proposals say the same: both count and have equal numbers. Every proposal that counts says what it says.
+    """Which proposals say the same: both count and have equal classes. Every proposal that counts says what it says.
 
-    Args:
-        proposal_mask: which proposals count.
-        classes: equal numbers for equal answers, -1 for a proposal that is its own; None makes every one its own.
+    Classes are equal numbers for equal answers, -1 for a proposal that is its own; None makes every one its own.
     """
     same = torch.eye(proposal_mask.shape[1], dtype=torch.bool, device=proposal_mask.device).expand(
         len(proposal_mask), -1, -1

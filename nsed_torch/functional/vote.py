@@ -1,4 +1,8 @@
-"""From ratings to ballots: the quadratic vote, and what it is compared with."""
+"""From ratings to ballots: the quadratic vote, and what it is compared with.
+
+Ratings r are in [-1, 1] and the mask says which count; ballots are 0 where masked. Where a vote has no slope, the
+`temperature`, above 0, is that of its backward pass alone: no value depends on it.
+"""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -38,10 +42,6 @@ def linear_vote(
     The slope of |r| at 0 is the subgradient 0. A ballot whose absolute sum is below machine epsilon passes no
     gradient; its value is exact all the same.
 
-    Args:
-        ratings: r in [-1, 1]; only their ratios matter.
-        mask: which ratings count.
-
     Returns:
         Ballots of unit L1 norm; zeros where masked and for a ballot without a non-zero rating. Published in the
         authors' SDK as the quadratic vote's first half; its use as a vote of its own is our ablation.
@@ -60,10 +60,6 @@ def quadratic_vote(
 
     At a rating of zero, where the root has no slope, the subgradient 0 is used; a ballot whose absolute sum
     is below machine epsilon passes no gradient. Neither changes the value.
-
-    Args:
-        ratings: r in [-1, 1]; only their ratios matter.
-        mask: which ratings count.
 
     Returns:
         Ballots of unit L2 norm; zeros where masked and for a ballot without a non-zero rating. Published in
@@ -96,10 +92,6 @@ def l2_vote(
 ) -> Float[Tensor, "batch voter proposal"]:
     """Ratings at unit length, `r / ||r||_2`: the quadratic vote's norm without its root. Our ablation.
 
-    Args:
-        ratings: r in [-1, 1]; only their ratios matter.
-        mask: which ratings count.
-
     Returns:
         Ballots of unit L2 norm; zeros where masked. A ballot whose norm is below the square root of the smallest
         normal number (float32: 1e-19) counts as empty: zeros, with gradient 0.
@@ -116,11 +108,6 @@ def plurality_vote(
 
     A voter that rates all alike and none above zero prefers nothing and casts no vote: else whoever stands first
     would collect the votes of the indifferent.
-
-    Args:
-        ratings: r in [-1, 1].
-        mask: which ratings count.
-        temperature: of the backward pass, above 0; no value depends on it.
 
     Returns:
         1 at each voter's choice, 0 elsewhere. Constant almost everywhere, so the gradient is that of
@@ -141,11 +128,7 @@ def borda_vote(
     """Rank scores `b_j = sum_k sign(r_j - r_k) / (m - 1)` over a voter's m counted ratings. Our ablation.
 
     Borda's points shifted to mean zero and scaled to [-1, 1], so that the proposal a voter may not rate, its own,
-    is neither favoured nor punished for it.
-
-    Args:
-        ratings: r in [-1, 1]; only their order matters. Equal to 9 decimals (float32: 5) is tied.
-        mask: which ratings count.
+    is neither favoured nor punished for it. Ratings equal to 9 decimals (float32: 5) are tied.
 
     Returns:
         1 for a voter's sole best, -1 for its sole worst, the mean of their ranks for ties; zeros where masked and
@@ -171,13 +154,7 @@ def approval_vote(
     threshold: Coefficient = 0.0,
     temperature: Coefficient = 0.25,
 ) -> Float[Tensor, "batch voter proposal"]:
-    """A whole vote for every proposal rated above the threshold. Our ablation.
-
-    Args:
-        ratings: r in [-1, 1].
-        mask: which ratings count.
-        threshold: t; a rating equal to it does not approve.
-        temperature: of the backward pass, above 0; no value depends on it.
+    """A whole vote for every proposal rated above the threshold t; one equal to it does not approve. Our ablation.
 
     Returns:
         1 where approved, 0 elsewhere. Constant almost everywhere, so the gradient is that of

@@ -1,20 +1,19 @@
 """Differentiable modules of the protocol: tensors in, tensors out, no text."""
 
+from nsed_torch.nn.bounded_memory import BoundedMemory, MemoryState
 from nsed_torch.nn.broker import InfeasibleBudgetError, KnapsackBroker
 from nsed_torch.nn.cell import ConsensusCell
 from nsed_torch.nn.conformal import AnswerSets, ConformalSets
 from nsed_torch.nn.election import ConsensusOutput, Election
-from nsed_torch.nn.gate import ForgetGate
+from nsed_torch.nn.gate import GATES, ForgetGate, LeakyGate, OpenGate, VectorGate
 from nsed_torch.nn.halting import EvidenceHalting, FatigueHalting, FixedHalting
-from nsed_torch.nn.law import FatigueLaw, Interval, fit_fatigue_law
 from nsed_torch.nn.learned_broker import Heard, LearnedBroker
 from nsed_torch.nn.learned_halting import LearnedHalting
-from nsed_torch.nn.memory import BoundedMemory, MemoryState
 from nsed_torch.nn.probe import GradientReport, gradient_probe
 from nsed_torch.nn.reading import Reading
 from nsed_torch.nn.telemetry import Telemetry
 from nsed_torch.nn.trust import Calibration, Trust
-from nsed_torch.nn.vote import (
+from nsed_torch.nn.votes import (
     VOTES,
     ApprovalVote,
     BordaVote,
@@ -27,6 +26,7 @@ from nsed_torch.nn.vote import (
 )
 
 __all__ = [
+    "GATES",
     "VOTES",
     "AnswerSets",
     "ApprovalVote",
@@ -40,25 +40,25 @@ __all__ = [
     "EntmaxVote",
     "EvidenceHalting",
     "FatigueHalting",
-    "FatigueLaw",
     "FixedHalting",
     "ForgetGate",
     "GradientReport",
     "Heard",
     "InfeasibleBudgetError",
-    "Interval",
     "KnapsackBroker",
     "L2Vote",
+    "LeakyGate",
     "LearnedBroker",
     "LearnedHalting",
     "LinearVote",
     "MemoryState",
+    "OpenGate",
     "PluralityVote",
     "QuadraticVote",
     "Reading",
     "Telemetry",
     "TokenVote",
     "Trust",
-    "fit_fatigue_law",
+    "VectorGate",
     "gradient_probe",
 ]

@@ -1,14 +1,22 @@
 """Who sits at the table: agents for roles under budgets, exactly."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nsed_torch.nn.knapsack import InfeasibleBudgetError, Problem
+Array = NDArray[np.float64]
+Choice = NDArray[np.bool_]
 
-__all__ = ["InfeasibleBudgetError", "KnapsackBroker"]
+
+class InfeasibleBudgetError(ValueError):
+    """No team fits the budgets; the message names the binding resource, what would do and the remedy."""
 
 
 class KnapsackBroker(nn.Module):
@@ -29,6 +37,15 @@ class KnapsackBroker(nn.Module):
 
     Raises:
         ValueError: if no resource is named, or one twice.
+
+    Examples:
+        >>> import torch
+        >>> broker = KnapsackBroker(["tokens"])
+        >>> utilities = torch.tensor([[[3.0, 1.0], [2.0, 2.0], [1.0, 0.5]]])  # of three agents as proposer and as judge
+        >>> costs = torch.tensor([[[[5.0], [1.0]], [[2.0], [1.0]], [[2.0], [1.0]]]])
+        >>> one = torch.tensor([1, 1])
+        >>> broker(utilities, costs, torch.tensor([[4.0]]), minimum=one, maximum=2 * one).int().tolist()
+        [[[0, 1], [1, 1], [0, 0]]]
     """
 
     def __init__(self, resources: Sequence[str]) -> None:
@@ -50,7 +67,7 @@ class KnapsackBroker(nn.Module):
         backbone: Int[Tensor, "agent"] | None = None,
         available: Bool[Tensor, "batch agent"] | Bool[Tensor, "batch agent role"] | None = None,
     ) -> Bool[Tensor, "batch agent role"]:
-        """Teams for all tasks.
+        """Who takes which role, for all tasks.
 
         Args:
             utilities: what each agent is worth in each role, any sign.
@@ -62,19 +79,15 @@ class KnapsackBroker(nn.Module):
             backbone: which one each agent uses; needed with opening.
             available: False for agents that cannot take part, or for the roles they cannot take; all can if None.
 
-        Returns:
-            Who takes which role.
-
         Raises:
             InfeasibleBudgetError: if no team fits a task's budgets.
             ValueError: if an argument is out of range, or a role needs more agents than are available.
         """
-        agents = utilities.shape[1]
-        device = utilities.device
         if (opening is None) != (backbone is None):
             raise ValueError("broker: expected opening and backbone together, got one of them")
         if opening is None or backbone is None:
-            opening, backbone = costs.new_zeros(1, len(self.resources)), torch.zeros(agents, dtype=torch.long)
+            opening = costs.new_zeros(1, len(self.resources))
+            backbone = torch.zeros(utilities.shape[1], dtype=torch.long)
         if costs.shape[-1] != len(self.resources):
             names = ", ".join(self.resources)
             raise ValueError(
@@ -84,24 +97,222 @@ class KnapsackBroker(nn.Module):
             available = torch.ones_like(utilities, dtype=torch.bool)
         if available.dim() < utilities.dim():
             available = available[:, :, None].expand(utilities.shape)
-        available = available.to(device)
-        problem = Problem(
-            self.resources,
-            torch.where(available, utilities, 0).double(),
-            torch.where(available[..., None], costs.to(device), 0).double(),
-            budgets.to(device).double(),
-            minimum.to(device),
-            maximum.to(device),
-            opening.to(device).double(),
-            backbone.to(device),
-            available,
-            4 * torch.finfo(budgets.dtype).eps,
-        )
+        slack = 1 + 4 * torch.finfo(budgets.dtype).eps
+        device = utilities.device
+        utilities, costs, budgets, opening = (x.detach().cpu().double() for x in (utilities, costs, budgets, opening))
+        backbone, available = backbone.cpu(), available.cpu()
+        utilities, costs = torch.where(available, utilities, 0), torch.where(available[..., None], costs, 0)
+        self._check_numbers(utilities, costs, budgets, opening, backbone)
+        _check_roles(minimum, maximum, available)
         team = torch.zeros_like(available)
         for task in range(len(team)):
-            team[task] = problem.best(task)
-        return team
+            problem = _Knapsack(
+                self.resources,
+                utilities[task].numpy(),
+                costs[task].numpy(),
+                budgets[task].numpy(),
+                minimum.cpu().double().numpy(),
+                maximum.cpu().double().numpy(),
+                opening.numpy(),
+                backbone.numpy(),
+                available[task].numpy(),
+                slack,
+            )
+            best = problem.best()
+            if best is None:
+                raise InfeasibleBudgetError(f"broker: {_where(task, len(team))}{problem.explain()}")
+            team[task] = torch.from_numpy(best)
+        return team.to(device)
+
+    def _check_numbers(
+        self, utilities: Tensor, costs: Tensor, budgets: Tensor, opening: Tensor, backbone: Tensor
+    ) -> None:
+        if backbone.min() < 0 or backbone.max() >= len(opening):
+            raise ValueError(f"broker: expected backbones 0 to {len(opening) - 1}, got {backbone.tolist()}")
+        _refuse(~utilities.isfinite(), "expected finite utilities, got nan or inf: mark such agents unavailable")
+        for name, values in (("costs", costs), ("opening charges", opening.expand(len(costs), *opening.shape))):
+            fault = f"expected finite {name} of at least 0, got one that is not: mark it unavailable"
+            _refuse(~(values.isfinite() & (values >= 0)), fault)
+        for name, budget in zip(self.resources, budgets.unbind(1), strict=True):
+            wrong = ~(budget >= 0)
+            shown = ", ".join(map(str, budget[wrong][:1].tolist()))
+            _refuse(wrong, f"expected a budget of at least 0 for {name}, got {shown}")
 
     def extra_repr(self) -> str:
         """What `print` shows."""
         return f"resources={list(self.resources)}"
+
+
+def _check_roles(minimum: Tensor, maximum: Tensor, available: Tensor) -> None:
+    have = available.sum(1)
+    for role, (least, most) in enumerate(zip(minimum.tolist(), maximum.tolist(), strict=True)):
+        if not 0 <= least <= most:
+            raise ValueError(f"broker: role {role}: expected 0 <= minimum <= maximum, got {least} and {most}")
+        few = have[:, role] < least
+        shown = ", ".join(map(str, have[few, role][:1].tolist()))
+        _refuse(few, f"role {role}: expected {least} available agents, got {shown}: lower its minimum")
+
+
+def _refuse(wrong: Tensor, fault: str) -> None:
+    """Name the first task that has an entry wrong."""
+    if wrong.any():
+        task = int(wrong.reshape(len(wrong), -1).any(1).nonzero()[0, 0])
+        raise ValueError(f"broker: {_where(task, len(wrong))}{fault}")
+
+
+def _where(task: int, tasks: int) -> str:
+    return f"task {task}: " if tasks > 1 else ""
+
+
+class _Row(NamedTuple):
+    """A total over the agents and backbones that are used, and the most it may come to."""
+
+    each: Array
+    charge: Array
+    limit: float = math.inf
+
+
+@dataclass
+class _Knapsack:
+    """One task's problem, in NumPy."""
+
+    resources: Sequence[str]
+    utilities: Array
+    costs: Array
+    budgets: Array
+    minimum: Array
+    maximum: Array
+    opening: Array
+    backbone: NDArray[np.int_]
+    available: Choice
+    slack: float  # budgets are kept up to this factor, the rounding of the dtype they came in
+
+    def __post_init__(self) -> None:
+        self.spend = [_Row(self.costs[:, :, r], self.opening[:, r]) for r in range(len(self.resources))]
+
+    def best(self) -> Choice | None:
+        """The team of most utility, made unique by the preferences; None if no team fits."""
+        free = np.zeros(len(self.opening))
+        rows = [self._kept(r) for r in range(len(self.resources))]
+        value = _Row(-self.utilities, free)
+        team = self._solve(value, rows)
+        if team is None:
+            return None
+        rows.append(self._held(value, team))
+        for objective in (*self.spend, *self._lowest_index()):
+            rival = self._solve(objective, [*rows, self._excluded(team)])
+            if rival is None:
+                break
+            if self._total(objective, rival) < self._total(objective, team) - self._near(objective):
+                team = rival
+            rows.append(self._held(objective, team))
+        return team
+
+    def _held(self, row: _Row, team: Choice) -> _Row:
+        return row._replace(limit=self._total(row, team) + self._near(row))
+
+    @staticmethod
+    def _near(row: _Row) -> float:
+        """Totals closer than this, relative to the largest single entry, count as equal."""
+        return 1e-9 * float(max(np.abs(row.each).max(), row.charge.max()))
+
+    def explain(self) -> str:
+        """Which budgets are too small, and the least that would do."""
+        everything = range(len(self.resources))
+        alone = {}
+        for r in everything:
+            team = self._solve(self.spend[r], [self._kept(other) for other in everything if other != r])
+            if team is not None and math.isfinite(self.budgets[r]):
+                alone[r] = self._total(self.spend[r], team)
+        least = alone or self._least_together()
+        needs = [
+            f"{self.resources[r]} of at least {_text(amount)} (got {self.budgets[r]:g})" for r, amount in least.items()
+        ]
+        return (
+            f"no team fits the budgets: expected {(' or ' if alone else ' and ').join(needs)}; "
+            "raise the budget, lower a role's minimum or add cheaper agents"
+        )
+
+    def _least_together(self) -> dict[int, float]:
+        """Where no single budget is to blame: each one's least amount, given those before it."""
+        rows: list[_Row] = []
+        least = {}
+        for r, row in enumerate(self.spend):
+            team = self._solve(row, rows)
+            if team is None:
+                raise RuntimeError("broker: HiGHS found no team although no budget limits it")
+            amount = self._total(row, team)
+            if amount > self._kept(r).limit:
+                least[r] = amount
+            rows.append(row._replace(limit=max(amount, self._kept(r).limit)))
+        return least
+
+    def _kept(self, r: int) -> _Row:
+        return self.spend[r]._replace(limit=self.budgets[r] * self.slack)
+
+    def _lowest_index(self) -> Iterator[_Row]:
+        """Powers of two prefer the lowest index; 16 at a time keep them within the solver's precision."""
+        size = self.utilities.size
+        for start in range(0, size, 16):
+            weights = np.zeros(size)
+            block = weights[start : start + 16]
+            block[:] = -(2.0 ** np.arange(15, 15 - len(block), -1))
+            yield _Row(weights.reshape(self.utilities.shape), np.zeros(len(self.opening)))
+
+    def _excluded(self, team: Choice) -> _Row:
+        """The row that every other team keeps and this one breaks."""
+        return _Row(np.where(team, 1.0, -1.0), np.zeros(len(self.opening)), team.sum() - 1.0)
+
+    def _total(self, row: _Row, team: Choice) -> float:
+        used = np.unique(self.backbone[team.any(1)])
+        return math.fsum([*row.each[team], *row.charge[used]])
+
+    def _solve(self, objective: _Row, rows: Sequence[_Row]) -> Choice | None:
+        """The team of least objective under rows that hold in exact sums, None if there is none."""
+        rows = list(rows)
+        while (team := self._highs(objective, rows)) is not None:
+            if all(self._total(row, team) <= row.limit for row in rows):
+                return team
+            rows.append(self._excluded(team))
+        return None
+
+    def _highs(self, objective: _Row, rows: Sequence[_Row]) -> Choice | None:
+        """The same, up to the solver's tolerances; columns are z (agent by role), then y (backbone)."""
+        from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - heavy, and wanted only here
+
+        agents, roles, backbones = *self.utilities.shape, len(self.opening)
+        picks = agents * roles
+        matrix, most = [], []
+        for row in rows:
+            if math.isfinite(row.limit):
+                columns = np.concatenate([row.each.ravel(), row.charge])
+                scale = np.abs(columns).max() or 1.0
+                matrix.append(columns / scale)
+                most.append(row.limit / scale)
+        least = [-np.inf] * len(most)
+        role_rows = np.hstack([np.tile(np.eye(roles), agents), np.zeros((roles, backbones))])
+        opens = np.eye(backbones)[self.backbone.repeat(roles)]
+        links = np.hstack([np.eye(picks), -opens])[opens @ self.opening.sum(1) > 0]
+        limits = LinearConstraint(
+            np.vstack([*matrix, role_rows, links]),
+            np.concatenate([least, self.minimum, np.full(len(links), -np.inf)]),
+            np.concatenate([most, self.maximum, np.zeros(len(links))]),
+        )
+        goal = np.concatenate([objective.each.ravel(), objective.charge])
+        goal = goal * (1e3 / (np.abs(goal).max() or 1.0))  # the solver's absolute gap of 1e-6 becomes 1e-9
+        result = milp(
+            goal,
+            integrality=np.repeat([1, 0], [picks, backbones]),  # y follows z to a whole number
+            bounds=Bounds(0, np.concatenate([self.available.ravel(), np.ones(backbones)])),
+            constraints=limits,
+            options={"mip_rel_gap": 0},
+        )
+        if result.status not in {0, 2}:
+            raise RuntimeError(f"broker: HiGHS gave up: {result.message}")
+        return None if result.x is None else np.asarray(result.x[:picks] > 0.5).reshape(agents, roles)
+
+
+def _text(amount: float) -> str:
+    """The shortest number that is no less, so that following the advice works."""
+    texts = (f"{amount:.{digits}g}" for digits in (4, 6, 9, 12, 17))
+    return next(text for text in texts if float(text) >= amount * (1 - 1e-15))

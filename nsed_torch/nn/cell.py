@@ -7,13 +7,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from nsed_torch import functional
+from nsed_torch.nn.bounded_memory import BoundedMemory, MemoryState
 from nsed_torch.nn.election import ConsensusOutput, Election, Prepared
 from nsed_torch.nn.gate import ForgetGate
-from nsed_torch.nn.memory import BoundedMemory, MemoryState
 from nsed_torch.nn.pretrained import Pretrained
 from nsed_torch.nn.reading import Reading, of_voters
 from nsed_torch.nn.trust import Trust
-from nsed_torch.nn.vote import QuadraticVote
+from nsed_torch.nn.votes import QuadraticVote
 
 
 class ConsensusCell(Pretrained):
@@ -23,8 +23,7 @@ class ConsensusCell(Pretrained):
     ballots. Classes of equal answers, trust, the softmax over supports, kappa, backing and the memory's recurrence are
     ours; without classes every proposal is its own answer, as published. Gradients
     cross rounds through the hidden state, which speaks into trust and support once those weights leave
-    zero. `save_pretrained` and `from_pretrained` are in `nn.pretrained`; `agent_names`, None until somebody knows
-    them, travel along.
+    zero. `agent_names`, None until somebody knows them, are saved along.
 
     Args:
         dim: width of the embeddings.
@@ -188,22 +187,11 @@ class ConsensusCell(Pretrained):
         voter_mask: Bool[Tensor, "batch voter"] | None = None,
         prepared: Prepared | None = None,
     ) -> Election:
-        """The vote of one round alone, without touching the memory. Arguments as of `forward`, but for these.
+        """The vote of one round alone, without touching the memory; arguments as of `forward`, but for these.
 
-        Args:
-            ratings: in [-1, 1].
-            vote_mask: which ratings count.
-            task: embedding of the question.
-            hidden: the state that the round begins with; None before the first, when it is 0.
-            embeddings: of the proposals, which the state pulls on; not needed without it.
-            voters: index of each voter in the pool.
-            authors: index of each proposal's author.
-            classes: of proposals that say the same.
-            features: of the proposals.
-            category: of the task.
-            proposal_mask: which proposals are there.
-            voter_mask: which voters are there.
-            prepared: by `prepare` from the same arguments, so that a fit does that once; None does it here.
+        `hidden` is the state that the round begins with; None before the first, when it is 0. It pulls on the
+        embeddings, which are not needed without it. `prepared` comes from `prepare` with the same arguments, so that a
+        fit does that once.
 
         Raises:
             ValueError: if the width of the task's embedding or the number of voters do not fit this cell.
@@ -263,17 +251,7 @@ class ConsensusCell(Pretrained):
         proposal_mask: Bool[Tensor, "batch proposal"],
         voter_mask: Bool[Tensor, "batch voter"],
     ) -> Prepared:
-        """What the vote starts from, which depends on no parameter but those of calibration and vote.
-
-        Args:
-            ratings: in [-1, 1].
-            mask: which ratings count.
-            voters: index of each voter in the pool.
-            authors: index of each proposal's author.
-            features: of the proposals.
-            proposal_mask: which proposals are there.
-            voter_mask: which voters are there.
-        """
+        """What the vote starts from, which depends on no parameter but those of calibration and vote."""
         ballots = self.vote(ratings if self.calibration is None else self.calibration(ratings, mask, voters), mask)
         if self.reading is None or features is None or authors is None:
             return Prepared(ballots, None, None)
@@ -289,32 +267,17 @@ class ConsensusCell(Pretrained):
         task: Float[Tensor, "batch dim"],
         state: MemoryState | None = None,
         *,
-        voters: Int[Tensor, "batch round voter"] | None = None,
-        authors: Int[Tensor, "batch round proposal"] | None = None,
-        classes: Int[Tensor, "batch round proposal"] | None = None,
-        features: Float[Tensor, "batch round proposal feature"] | None = None,
         category: Int[Tensor, "batch"] | None = None,
         proposal_mask: Bool[Tensor, "batch round proposal"] | None = None,
         voter_mask: Bool[Tensor, "batch round voter"] | None = None,
         round_mask: Bool[Tensor, "batch round"] | None = None,
+        **others: Tensor | None,
     ) -> tuple[ConsensusOutput, MemoryState]:
         """A recorded sequence of rounds, one after the other; gradients reach every earlier round.
 
-        Args:
-            embeddings: as in `forward`, like all others, for every round.
-            ratings: in [-1, 1].
-            vote_mask: which ratings count.
-            task: embedding of the question.
-            state: the memory before the first round; empty if None.
-            voters: index of each voter in the pool; 0, 1, ... if None.
-            authors: index of each proposal's author; nobody if None.
-            classes: equal numbers for proposals of a round that say the same.
-            features: of the proposals.
-            category: of the task.
-            proposal_mask: which proposals are there; all if None.
-            voter_mask: which voters are there; all if None.
-            round_mask: which rounds a task held; all if None. Masking one equals deleting it: the memory passes
-                through untouched, nothing is decided and the winner is -1.
+        Arguments as of `forward`, with the axis `round` behind `batch` where they belong to a round. `round_mask` says
+        which rounds a task held, all if None: masking one equals deleting it; the memory passes through untouched,
+        nothing is decided and the winner is -1.
 
         Returns:
             What every round decided, and the memory after the last.
@@ -342,13 +305,10 @@ class ConsensusCell(Pretrained):
                 vote_mask[:, r],
                 task,
                 state,
-                voters=None if voters is None else voters[:, r],
-                authors=None if authors is None else authors[:, r],
-                classes=None if classes is None else classes[:, r],
-                features=None if features is None else features[:, r],
                 category=category,
                 proposal_mask=proposal_mask[:, r],
                 voter_mask=voter_mask[:, r],
+                **{name: value if value is None else value[:, r] for name, value in others.items()},
             )
             if round_mask is not None:
                 output, after = _where_held(round_mask[:, r], output, after, state)

@@ -8,27 +8,18 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
 
-from nsed_torch.nn.pretrained import CONFORMAL, located
-from nsed_torch.records import write_files
-from nsed_torch.records.files import to_json
+from nsed_torch.nn.pretrained import CONFORMAL, located, read_module, write_module
+from nsed_torch.records import to_json
 
 
 class AnswerSets(NamedTuple):
-    """What may be right, task by task.
+    """What may be right, task by task."""
 
-    Args:
-        answers: which proposals show an answer of the set.
-        none: whether the set holds "none of these" as well.
-        decided: whether it is one answer alone.
-    """
-
-    answers: Bool[Tensor, "batch proposal"]
-    none: Bool[Tensor, "batch"]
-    decided: Bool[Tensor, "batch"]
+    answers: Bool[Tensor, "batch proposal"]  # which proposals show an answer of the set
+    none: Bool[Tensor, "batch"]  # whether the set holds "none of these" as well
+    decided: Bool[Tensor, "batch"]  # whether it is one answer alone
 
 
 class ConformalSets(nn.Module):
@@ -75,11 +66,9 @@ class ConformalSets(nn.Module):
     def chances(
         self, consensus: Float[Tensor, "batch proposal"], answer_mask: Bool[Tensor, "batch proposal"]
     ) -> tuple[Float[Tensor, "batch proposal"], Float[Tensor, "batch"]]:
-        """Chance of every answer, and of none of them; they sum to 1. Where nobody answered, none is certain.
+        """Chance of every answer, at the proposal that shows it, and of none of them; they sum to 1.
 
-        Args:
-            consensus: probability of each answer, at the proposal that shows it.
-            answer_mask: which proposals show one.
+        Where nobody answered, none is certain. `consensus` and `answer_mask` are those of a `ConsensusOutput`.
         """
         p = torch.where(answer_mask, consensus, 0)
         top = torch.cat([p, torch.zeros_like(p[:, :1])], 1).topk(2, dim=1).values.clamp(min=1e-6)
@@ -96,13 +85,7 @@ class ConformalSets(nn.Module):
         answer_mask: Bool[Tensor, "batch proposal"],
         right: Bool[Tensor, "batch proposal"],
     ) -> "ConformalSets":
-        """Learn the chance that none is right, on tasks that calibrate nothing: logistic regression by L-BFGS.
-
-        Args:
-            consensus: as of `chances`.
-            answer_mask: likewise.
-            right: which of the shown answers are right.
-        """
+        """Learn the chance that none is right, on tasks that calibrate nothing: logistic regression by L-BFGS."""
         nobody = (~(right & answer_mask).any(1)).to(consensus)
         optimizer = torch.optim.LBFGS(self.parameters(), max_iter=200, line_search_fn="strong_wolfe")
 
@@ -125,13 +108,9 @@ class ConformalSets(nn.Module):
         right: Bool[Tensor, "batch proposal"],
         category: Int[Tensor, "batch"] | None = None,
     ) -> "ConformalSets":
-        """Set the thresholds by tasks that nothing was fitted to.
+        """Set the thresholds by tasks that nothing was fitted to; `right` says which of the shown answers are.
 
-        Args:
-            consensus: as of `chances`.
-            answer_mask: likewise.
-            right: which of the shown answers are right.
-            category: of the tasks, as indices into `categories`; -1 for others.
+        Categories are indices into `categories`, -1 for others.
         """
         answers, none = self.chances(consensus, answer_mask)
         truth = torch.where(right & answer_mask, answers, -1).amax(1)
@@ -167,14 +146,9 @@ class ConformalSets(nn.Module):
         return AnswerSets(inside, escape, (inside.sum(1) == 1) & ~escape)
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write `conformal.safetensors`, whole or not at all, beside the cell whose consensus it reads.
-
-        Raises:
-            OSError: if it cannot be written.
-        """
-        tensors = {name: value.detach().cpu().contiguous() for name, value in self.state_dict().items()}
+        """Write `conformal.safetensors`, whole or not at all, beside the cell whose consensus it reads."""
         about = {"format": "pt", "coverage": str(self.coverage), "categories": to_json(list(self.categories))}
-        write_files({Path(folder).expanduser() / CONFORMAL: save(tensors, metadata=about)})
+        write_module(Path(folder).expanduser() / CONFORMAL, self, about)
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, *, revision: str | None = None) -> "ConformalSets":
@@ -184,18 +158,12 @@ class ConformalSets(nn.Module):
             ValueError: in one line with the file, if it is missing, corrupt or something else.
         """
         path = located(folder, revision) / CONFORMAL
-        try:
-            with safe_open(path, framework="pt") as file:
-                about = file.metadata()
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-            sets = cls(float(about["coverage"]), json.loads(about["categories"]))
-            sets.load_state_dict(tensors, strict=True)
-        except OSError as error:
-            raise ValueError(f"{path}: expected conformal sets, got none there: check the path") from error
-        except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
-            reason = " ".join(str(error).split())
-            raise ValueError(f"{path}: not conformal sets ({reason}): save them again") from error
-        return sets
+        return read_module(
+            path,
+            "conformal sets",
+            "save them again",
+            lambda about, tensors: cls(float(about["coverage"]), json.loads(about["categories"])),
+        )
 
     def extra_repr(self) -> str:
         """What `print` shows."""

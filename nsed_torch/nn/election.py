@@ -8,71 +8,35 @@ from torch import Tensor
 
 
 class Prepared(NamedTuple):
-    """What a vote starts from.
+    """What a vote starts from; features are None where nothing is read."""
 
-    Args:
-        ballots: the votes; 0 where masked.
-        said: features of the proposals against their authors' habits; None where nothing is read.
-        own: those of each voter's own proposal.
-    """
-
-    ballots: Float[Tensor, "batch voter proposal"]
-    said: Float[Tensor, "batch proposal feature"] | None
-    own: Float[Tensor, "batch voter feature"] | None
+    ballots: Float[Tensor, "batch voter proposal"]  # 0 where masked
+    said: Float[Tensor, "batch proposal feature"] | None  # features of the proposals against their authors' habits
+    own: Float[Tensor, "batch voter feature"] | None  # those of each voter's own proposal
 
 
 class Election(NamedTuple):
-    """What a round's vote decided.
+    """What a round's vote decided; values of answers stand at the proposal that shows them, 0 elsewhere."""
 
-    Args:
-        ballots: the votes; 0 where masked.
-        trust: in each voter; 0 where masked.
-        support: net support of the proposals; 0 where masked.
-        shown_by: for each proposal the one that shows its answer; -1 where masked. Its own index without classes.
-        answer_support: of each answer, at the proposal that shows it; 0 elsewhere.
-        consensus: probability of each answer, at the proposal that shows it; 0 elsewhere.
-        winner: index of the proposal that shows the winning answer, -1 where none counts.
-        all_negative: whether even the winner has negative support.
-        conviction: the winner's share of the absolute supports of all answers, in [-1, 1].
-        decisiveness: sum of the absolute supports of answers.
-    """
-
-    ballots: Float[Tensor, "batch voter proposal"]
-    trust: Float[Tensor, "batch voter"]
-    support: Float[Tensor, "batch proposal"]
-    shown_by: Int[Tensor, "batch proposal"]
-    answer_support: Float[Tensor, "batch proposal"]
-    consensus: Float[Tensor, "batch proposal"]
-    winner: Int[Tensor, "batch"]
-    all_negative: Bool[Tensor, "batch"]
-    conviction: Float[Tensor, "batch"]
-    decisiveness: Float[Tensor, "batch"]
+    ballots: Float[Tensor, "batch voter proposal"]  # the votes; 0 where masked
+    trust: Float[Tensor, "batch voter"]  # in each voter; 0 where masked
+    support: Float[Tensor, "batch proposal"]  # net support of the proposals; 0 where masked
+    shown_by: Int[Tensor, "batch proposal"]  # the proposal that shows each one's answer; -1 where masked
+    answer_support: Float[Tensor, "batch proposal"]  # of answers
+    consensus: Float[Tensor, "batch proposal"]  # probability of answers
+    winner: Int[Tensor, "batch"]  # the proposal that shows the winning answer, -1 where none counts
+    all_negative: Bool[Tensor, "batch"]  # whether even the winner has negative support
+    conviction: Float[Tensor, "batch"]  # the winner's share of the absolute supports of answers, in [-1, 1]
+    decisiveness: Float[Tensor, "batch"]  # sum of the absolute supports of answers
 
     @property
     def answer_mask(self) -> Bool[Tensor, "*batch proposal"]:
         """Which proposals show an answer."""
-        return shows_itself(self.shown_by)
+        return _shows_itself(self.shown_by)
 
 
 class ConsensusOutput(NamedTuple):
-    """What one round decided and kept; from `ConsensusCell.unroll`, every field has the axis `round` after `batch`.
-
-    Args:
-        ballots: this and all up to decisiveness as in `Election`.
-        trust: in each voter.
-        support: of proposals.
-        shown_by: for each proposal the one that shows its answer.
-        answer_support: of answers.
-        consensus: probability of answers.
-        winner: index of the proposal that shows the winning answer, -1 where none counts.
-        all_negative: whether even the winner has negative support.
-        conviction: the winner's share.
-        decisiveness: sum of absolute supports.
-        controversy: variance of each proposal's counted ratings.
-        gate: factor on the incoming slots; 0 for an empty one.
-        source: for each slot of the new state its index among old slots followed by proposals, -1 if empty.
-        hidden: the hidden state after the update.
-    """
+    """What one round decided, as `Election`, and kept; from `unroll` with the axis `round` after `batch`."""
 
     ballots: Float[Tensor, "batch voter proposal"]
     trust: Float[Tensor, "batch voter"]
@@ -84,17 +48,16 @@ class ConsensusOutput(NamedTuple):
     all_negative: Bool[Tensor, "batch"]
     conviction: Float[Tensor, "batch"]
     decisiveness: Float[Tensor, "batch"]
-    controversy: Float[Tensor, "batch proposal"]
-    gate: Float[Tensor, "batch slot"]
-    source: Int[Tensor, "batch slot"]
-    hidden: Float[Tensor, "batch dim"]
+    controversy: Float[Tensor, "batch proposal"]  # variance of each proposal's counted ratings
+    gate: Float[Tensor, "batch slot"]  # factor on the incoming slots; 0 for an empty one
+    source: Int[Tensor, "batch slot"]  # of each new slot: its index among old ones followed by proposals, -1 if empty
+    hidden: Float[Tensor, "batch dim"]  # the hidden state after the update
 
     @property
     def answer_mask(self) -> Bool[Tensor, "*batch proposal"]:
         """Which proposals show an answer."""
-        return shows_itself(self.shown_by)
+        return _shows_itself(self.shown_by)
 
 
-def shows_itself(shown_by: Int[Tensor, "*batch proposal"]) -> Bool[Tensor, "*batch proposal"]:
-    """Which proposals show their answer themselves."""
+def _shows_itself(shown_by: Int[Tensor, "*batch proposal"]) -> Bool[Tensor, "*batch proposal"]:
     return shown_by == torch.arange(shown_by.shape[-1], device=shown_by.device)

@@ -1,26 +1,35 @@
-"""When to stop: rules that read the convictions so far. The one that learns is in `learned_halting`."""
+"""When to stop: modules that read the convictions so far, [batch round].
 
-import json
+`forward` says whether each task stops after the rounds given, `reasons` why: "" where it goes on.
+"""
+
 import math
-from pathlib import Path
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from nsed_torch import functional
-from nsed_torch.nn.law import whole_round
 
 REPORTED_K = 0.27675120246197865
 REPORTED_BETA = 0.0020161228028375026
 """The efficiency-fatigue law through the paper's reported 54% alone and 84% at a peak at round 6 (ours)."""
 
 
+def whole_round(p_g: float, k: float, beta: float, rounds: int) -> int:
+    """The round out of 1, ..., `rounds` where `functional.utility` is largest, the first of equal ones. Ours."""
+    values = functional.utility(torch.arange(1, rounds + 1, dtype=torch.float64), p_g, k, beta).tolist()
+    return 1 + max(range(rounds), key=values.__getitem__)
+
+
+def _check(**settings: tuple[bool, str, int | float]) -> None:
+    for name, (valid, expected, value) in settings.items():
+        if not valid:
+            raise ValueError(f"halting {name}: expected {expected}, got {value}")
+
+
 class FixedHalting(nn.Module):
     """Stop after a fixed number of rounds.
-
-    Args:
-        rounds: that number, at least 1.
 
     Raises:
         ValueError: if it is below 1.
@@ -28,12 +37,11 @@ class FixedHalting(nn.Module):
 
     def __init__(self, rounds: int = 3) -> None:
         super().__init__()
-        if rounds < 1:
-            raise ValueError(f"halting rounds: expected at least 1, got {rounds}")
+        _check(rounds=(rounds >= 1, "at least 1", rounds))
         self.rounds = rounds
 
     def forward(self, convictions: Float[Tensor, "batch round"]) -> Bool[Tensor, "batch"]:
-        """Whether each task stops after the rounds given, one conviction a round."""
+        """Whether each task stops."""
         done = convictions.shape[1] >= self.rounds
         return torch.full((len(convictions),), done, device=convictions.device)
 
@@ -89,22 +97,20 @@ class EvidenceHalting(_LawHalting):
         k: float = REPORTED_K,
         beta: float = REPORTED_BETA,
     ) -> None:
-        for name, valid, expected, value in (
-            ("min_rounds", 1 <= min_rounds <= rounds, f"a value from 1 to rounds={rounds}", min_rounds),
-            ("effort", 0 < effort <= 1, "a value in (0, 1]", effort),
-            ("p_g", 0 <= p_g < 1, "a value in [0, 1)", p_g),
-            ("k", k > 0, "a value above 0 (else deliberation gains nothing: use FixedHalting)", k),
-            ("beta", beta >= 0, "at least 0", beta),
-        ):
-            if not valid:
-                raise ValueError(f"halting {name}: expected {expected}, got {value}")
+        _check(
+            min_rounds=(1 <= min_rounds <= rounds, f"a value from 1 to rounds={rounds}", min_rounds),
+            effort=(0 < effort <= 1, "a value in (0, 1]", effort),
+            p_g=(0 <= p_g < 1, "a value in [0, 1)", p_g),
+            k=(k > 0, "a value above 0 (else deliberation gains nothing: use FixedHalting)", k),
+            beta=(beta >= 0, "at least 0", beta),
+        )
         super().__init__(rounds, p_g, k, beta)
         self.min_rounds, self.effort = min_rounds, effort
         if self._bound(torch.ones(1)).item() <= 0:
             raise ValueError(f"halting law: expected a gain in round 1, got none with k={k}, beta={beta}: lower beta")
 
     def forward(self, convictions: Float[Tensor, "batch round"]) -> Bool[Tensor, "batch"]:
-        """Whether each task stops after the rounds given, one conviction a round; never taken back."""
+        """Whether each task stops; never taken back."""
         return self._enough(convictions) | (convictions.shape[1] >= self.rounds)
 
     def reasons(self, convictions: Float[Tensor, "batch round"]) -> list[str]:
@@ -130,7 +136,7 @@ class FatigueHalting(_LawHalting):
     """Stop at the whole round where the efficiency-fatigue law peaks, see `whole_round`, or at the cap.
 
     The law is published by the paper; stopping at its peak, and reading k and beta off the paper's reported
-    curve, are ours; `fit_fatigue_law` fits them to a run. The law's numbers are buffers. Convictions are not read.
+    curve, are ours; `halting=fitted` takes them from a run. The law's numbers are buffers. Convictions are not read.
 
     Args:
         rounds: the cap.
@@ -145,36 +151,13 @@ class FatigueHalting(_LawHalting):
     def __init__(
         self, rounds: int = 8, *, p_g: float = 0.54, k: float = REPORTED_K, beta: float = REPORTED_BETA
     ) -> None:
-        for name, valid, expected, value in (
-            ("rounds", rounds >= 1, "at least 1", rounds),
-            ("p_g", 0 <= p_g <= 1, "a value in [0, 1]", p_g),
-            ("k", math.isfinite(k), "a finite value", k),
-            ("beta", 0 <= beta < math.inf, "a finite value of at least 0", beta),
-        ):
-            if not valid:
-                raise ValueError(f"halting {name}: expected {expected}, got {value}")
+        _check(
+            rounds=(rounds >= 1, "at least 1", rounds),
+            p_g=(0 <= p_g <= 1, "a value in [0, 1]", p_g),
+            k=(math.isfinite(k), "a finite value", k),
+            beta=(0 <= beta < math.inf, "a finite value of at least 0", beta),
+        )
         super().__init__(rounds, p_g, k, beta)
-
-    @classmethod
-    def from_results(cls, results: str | Path, rounds: int = 8) -> "FatigueHalting":
-        """With the law that a run of `nsed evaluate` over several rounds fitted to its own accuracies.
-
-        Args:
-            results: the run's `results.json`.
-            rounds: the cap.
-
-        Raises:
-            ValueError: if the file is none, or has no law.
-        """
-        try:
-            law = json.loads(Path(results).read_text(encoding="utf-8"))["insight"]["course"]["law"]
-        except (OSError, ValueError, LookupError, TypeError) as error:
-            raise ValueError(
-                f"halting: expected results.json of nsed evaluate with a deliberation, got {str(results)!r} ({error!r})"
-            ) from error
-        if law["fit"] is None:
-            raise ValueError(f"halting: expected a fitted law in {str(results)!r}, got none: {'; '.join(law['notes'])}")
-        return cls(rounds, **{name: law["fit"][name] for name in ("p_g", "k", "beta")})
 
     @property
     def peak(self) -> int:
@@ -182,7 +165,7 @@ class FatigueHalting(_LawHalting):
         return whole_round(self.p_g.item(), self.k.item(), self.beta.item(), self.rounds + 1)
 
     def forward(self, convictions: Float[Tensor, "batch round"]) -> Bool[Tensor, "batch"]:
-        """Whether each task stops after the rounds given, one conviction a round."""
+        """Whether each task stops."""
         done = convictions.shape[1] >= min(self.peak, self.rounds)
         return torch.full((len(convictions),), done, device=convictions.device)
 

@@ -7,33 +7,22 @@ from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
 
-from nsed_torch.records.files import write_bytes
+from nsed_torch.nn.pretrained import read_module, write_module
 
 _ABOUT = "nsed_broker"
 
 
 class Heard(NamedTuple):
-    """What has been heard about each task, as the vote of the last round has it.
-
-    Args:
-        asked: who was asked.
-        answered: who of them gave an answer.
-        agree: who gave the leading answer.
-        length: logarithm of the number of characters of each answer; anything where there is none.
-        lead: probability that the consensus gives to the leading answer, 0 where there is none.
-        second: the largest probability of any other answer.
-    """
+    """What has been heard about each task, as the vote of the last round has it."""
 
     asked: Bool[Tensor, "*batch agent"]
     answered: Bool[Tensor, "*batch agent"]
-    agree: Bool[Tensor, "*batch agent"]
-    length: Float[Tensor, "*batch agent"]
-    lead: Float[Tensor, "*batch"]
-    second: Float[Tensor, "*batch"]
+    agree: Bool[Tensor, "*batch agent"]  # who gave the leading answer
+    length: Float[Tensor, "*batch agent"]  # log of the number of characters of each answer; anything where none is
+    lead: Float[Tensor, "*batch"]  # probability that the consensus gives to the leading answer, 0 where there is none
+    second: Float[Tensor, "*batch"]  # the largest probability of any other answer
 
     @classmethod
     def nothing(cls, batch: int, agents: int) -> "Heard":
@@ -45,8 +34,7 @@ class Heard(NamedTuple):
     def evidence(self, habits: Float[Tensor, "2 agent"]) -> Float[Tensor, "*batch width"]:
         """In numbers: 2 for each agent, then lead, second, lengths, missing answers and share of support.
 
-        Args:
-            habits: mean and deviation of the logarithm of each agent's answer length.
+        Habits are mean and deviation of the logarithm of each agent's answer length.
         """
         asked = self.asked.broadcast_to(self.agree.shape)
         there, count = asked & self.answered, asked.sum(-1).clamp(min=1)
@@ -79,6 +67,13 @@ class LearnedBroker(nn.Module):
 
     Raises:
         ValueError: for names that are not different texts, other sizes, or an encoder where none is read or needed.
+
+    Examples:
+        >>> broker = LearnedBroker(["ant", "bee"], rounds=2)
+        >>> with torch.no_grad():
+        ...     broker.bias[0, :, 0] = torch.tensor([0.2, 0.7])
+        >>> broker.next_one(0, Heard.nothing(1, 2)).tolist()
+        [[False, True]]
     """
 
     habits: Tensor
@@ -127,13 +122,7 @@ class LearnedBroker(nn.Module):
     def forward(
         self, round_: int, heard: Heard, question: Float[Tensor, "batch dim"] | None = None
     ) -> Float[Tensor, "*batch agent role"]:
-        """Utilities for the next round.
-
-        Args:
-            round_: how many there were.
-            heard: in them.
-            question: embeddings of the tasks; None where dim is 0.
-        """
+        """Utilities for the round after `round_` rounds; embeddings of the questions are not needed where dim is 0."""
         shown = heard.evidence(self.habits)
         rows = with_confidence(shown, shown @ self.confidence[round_, 1:] + self.confidence[round_, 0])
         if question is not None and self.dim:
@@ -150,11 +139,7 @@ class LearnedBroker(nn.Module):
         return chosen
 
     def check(self, agents: Sequence[str], encoder: Mapping[str, Any] | None = None) -> None:
-        """Refuse to speak of agents or embeddings that it was not fitted to.
-
-        Args:
-            agents: names of a team, some of its own.
-            encoder: identity of what embeds its tasks; None where nobody knows yet.
+        """Refuse to speak of agents or, where they are known yet, embeddings that it was not fitted to.
 
         Raises:
             ValueError: says what it was fitted to.
@@ -173,43 +158,20 @@ class LearnedBroker(nn.Module):
             ValueError: if a number in it is not finite.
             OSError: if it cannot be written.
         """
-        tensors = {name: value.detach().cpu().contiguous() for name, value in self.state_dict().items()}
-        _check_finite(tensors)
+        _check_finite(self.state_dict())
         encoder = None if self.encoder is None else dict(self.encoder)
         # All in one entry, for the order of entries changes from run to run.
         about = json.dumps({"agents": list(self.agents), "encoder": encoder}, sort_keys=True)
-        write_bytes(Path(path).expanduser(), save(tensors, metadata={_ABOUT: about}))
+        write_module(Path(path).expanduser(), self, {_ABOUT: about})
 
     @classmethod
     def from_pretrained(cls, path: str | Path) -> "LearnedBroker":
-        """The broker that `save_pretrained` wrote, on the CPU.
-
-        Args:
-            path: the file.
+        """The broker in a file that `save_pretrained` wrote, on the CPU.
 
         Raises:
             ValueError: in one line with the file, if it is missing, corrupt or something else.
         """
-        path = Path(path).expanduser()
-        try:
-            with safe_open(path, framework="pt") as file:
-                about = json.loads(file.metadata()[_ABOUT])
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-            # Sizes are those of the tensors: no file can ask for more memory than it has.
-            (rounds, count, roles), (*sizes, width) = tensors["bias"].shape, tensors["weight"].shape
-            names, dim = about["agents"], width - 2 * count - 7
-            fits = isinstance(names, list) and len(names) == count and sizes == [rounds, count, roles]
-            if not fits or {value.dtype for value in tensors.values()} != {torch.float64}:
-                raise ValueError("agents and tensors do not fit")
-            saved = cls(names, rounds=rounds, roles=roles, dim=dim, encoder=about["encoder"])
-            saved.load_state_dict(tensors, strict=True)
-            _check_finite(tensors)
-        except OSError as error:
-            raise ValueError(f"{path}: expected a learned broker, got none there: check the path") from error
-        except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
-            reason = " ".join(str(error).split())
-            raise ValueError(f"{path}: not a learned broker ({reason}): fit it again") from error
-        return saved
+        return read_module(Path(path).expanduser(), "a learned broker", "fit it again", _of_size)
 
     def extra_repr(self) -> str:
         """What `print` shows."""
@@ -220,6 +182,18 @@ def with_confidence(shown: Float[Tensor, "*batch width"], logit: Float[Tensor, "
     """Evidence, the calibrated chance q that the leading answer is right, and q (1 - q)."""
     chance = logit.sigmoid()
     return torch.cat([shown, torch.stack([chance, chance * (1 - chance)], -1)], -1)
+
+
+def _of_size(header: Mapping[str, str], tensors: Mapping[str, Tensor]) -> LearnedBroker:
+    """A broker of the sizes of the tensors: no file can ask for more memory than it has."""
+    about = json.loads(header[_ABOUT])
+    (rounds, count, roles), (*sizes, width) = tensors["bias"].shape, tensors["weight"].shape
+    names, dim = about["agents"], width - 2 * count - 7
+    fits = isinstance(names, list) and len(names) == count and sizes == [rounds, count, roles]
+    if not fits or {value.dtype for value in tensors.values()} != {torch.float64}:
+        raise ValueError("agents and tensors do not fit")
+    _check_finite(tensors)
+    return LearnedBroker(names, rounds=rounds, roles=roles, dim=dim, encoder=about["encoder"])
 
 
 def _check_finite(tensors: Mapping[str, Tensor]) -> None:

@@ -2,70 +2,17 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
-TEMPLATE = """---
-library_name: nsed_torch
-license: apache-2.0
-tags:
-- nsed_torch
-- multi-agent
-- deliberation
-- consensus
----
-
-# Consensus cell
-
-One round of multi-agent deliberation on tensors: embeddings, ratings and memory in, consensus and the next memory out.
-A fresh cell is the published protocol (NSED, arXiv 2601.16863) with our gate and memory; training may have moved this
-one away from it, as the second table shows. Fingerprint: `{fingerprint}`.
-
-| part | this cell |
-| --- | --- |
-| embeddings | {dim} wide |
-| agents | {agents} |
-| memory | {slots} slots |
-| dtype | {dtype} |
-| vote | `{vote}` |
-| gate | `{gate}` |
-| trust | {trust} |
-| calibration | {calibration} |
-| equal answers | pooled by their {pooling} |
-| reading | {reading} |
-
-{names}
-
-## Distance from the published start
-
-| parameter | shape | Euclidean distance | largest change |
-| --- | --- | --- | --- |
-{rows}
-
-## How to load it
-
-```python
-from nsed_torch import ConsensusCell
-
-cell = ConsensusCell.from_pretrained("FOLDER")  # agents=[...] picks agents by name, in any order
-```
-
-`nsed deliberate cell=FOLDER QUESTION` uses it. Loading reads safetensors and JSON and runs no code.
-"""
-
 
 def model_card(cell: nn.Module, config: Mapping[str, Any], start: Mapping[str, Tensor], fingerprint: str) -> str:
-    """Markdown with YAML front matter.
-
-    Args:
-        cell: what is saved.
-        config: its settings, as `config.json` has them.
-        start: the parameters of a fresh cell of the same settings.
-        fingerprint: of the cell.
-    """
+    """Markdown with YAML front matter, from what `config.json` has and the parameters of a fresh cell like it."""
+    template = (Path(__file__).parent / "model_card.md").read_text(encoding="utf-8")
     features, rank = config["trust"]["features"], config["trust"]["rank"]
-    return TEMPLATE.format(
+    return template.format(
         fingerprint=fingerprint,
         **{name: config[name] for name in ("dim", "agents", "slots", "dtype")},
         vote=cell.vote,

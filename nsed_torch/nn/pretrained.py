@@ -5,21 +5,21 @@ import importlib.metadata
 import json
 import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from nsed_torch.nn.gate import ForgetGate
-from nsed_torch.nn.memory import BoundedMemory
+from nsed_torch.nn.bounded_memory import BoundedMemory
+from nsed_torch.nn.gate import GATES, LeakyGate, gate_named
 from nsed_torch.nn.model_card import model_card
 from nsed_torch.nn.reading import Reading
 from nsed_torch.nn.trust import Calibration, Trust
-from nsed_torch.nn.vote import VOTES
+from nsed_torch.nn.votes import VOTES
 from nsed_torch.records import read_json, write_files
 from nsed_torch.records.files import to_json
 
@@ -33,6 +33,7 @@ _HUB_TIMEOUT = 5.0  # seconds
 
 
 Cell = TypeVar("Cell", bound="Pretrained")
+Part = TypeVar("Part", bound=nn.Module)
 
 
 class Pretrained(nn.Module):
@@ -47,12 +48,8 @@ class Pretrained(nn.Module):
         """Write `model.safetensors`, `README.md` and `config.json`, which names the weights by their hash.
 
         Other files in the folder stay. Nothing is replaced before all three are on disk, and a pair of weights and
-        config that a crash left unequal is refused on loading.
-
-        Args:
-            folder: where to; made if missing.
-            agent_names: of the rows of the pool, in their order; the cell's own `agent_names` if None.
-            card: Markdown to append to the model card, say what was measured.
+        config that a crash left unequal is refused on loading. `agent_names` are those of the rows of the pool, the
+        cell's own if None; `card` is Markdown to append to the model card, say what was measured.
 
         Raises:
             ValueError: if a part is none of `nsed_torch.nn`, dtypes are mixed, or the names do not fit.
@@ -118,10 +115,6 @@ class Pretrained(nn.Module):
 def located(folder: str | Path, revision: str | None = None) -> Path:
     """The folder itself, or the snapshot of a Hub repo in the Hugging Face cache; only our own files are fetched.
 
-    Args:
-        folder: of saved files, or "owner/name".
-        revision: of the repo.
-
     Raises:
         ValueError: if there is neither.
     """
@@ -140,6 +133,39 @@ def located(folder: str | Path, revision: str | None = None) -> Path:
         raise ValueError(f"{folder}: no such folder, and none on the Hugging Face Hub ({reason}): check it") from error
 
 
+def write_module(path: Path, module: nn.Module, about: Mapping[str, str]) -> None:
+    """Write a module's tensors as one safetensors file with texts in its header, whole or not at all."""
+    tensors = {name: value.detach().cpu().contiguous() for name, value in module.state_dict().items()}
+    write_files({path: save(tensors, metadata=dict(about))})
+
+
+def read_module(
+    path: Path, what: str, remedy: str, build: Callable[[Mapping[str, str], Mapping[str, Tensor]], Part]
+) -> Part:
+    """Read what `write_module` wrote, on the CPU.
+
+    Args:
+        path: the file.
+        what: it should be, for errors.
+        remedy: likewise.
+        build: a module out of header and tensors that has the sizes of the tensors, which are then loaded strictly.
+
+    Raises:
+        ValueError: in one line with the file, if it is missing, corrupt or something else.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+            module = build(file.metadata(), tensors)
+        module.load_state_dict(tensors, strict=True)
+    except OSError as error:
+        raise ValueError(f"{path}: expected {what}, got none there: check the path") from error
+    except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path}: not {what} ({reason}): {remedy}") from error
+    return module
+
+
 def _tensors(cell: nn.Module) -> dict[str, Tensor]:
     """All that tells a cell from another of its settings; unlike the state dict, with the agents' features."""
     found = {**dict(cell.named_parameters()), **dict(cell.named_buffers())}
@@ -148,10 +174,10 @@ def _tensors(cell: nn.Module) -> dict[str, Tensor]:
 
 def _settings(cell: Any) -> dict[str, Any]:
     """What a cell is made of, as JSON: enough to build it before its tensors are loaded."""
-    votes = {kind: name for name, kind in VOTES.items()}
+    votes, gates = ({kind: name for name, kind in parts.items()} for parts in (VOTES, GATES))
     for part, kinds in {
         "vote": tuple(votes),
-        "gate": (ForgetGate,),
+        "gate": tuple(gates),
         "trust": (Trust,),
         "calibration": (Calibration, type(None)),
         "reading": (Reading, type(None)),
@@ -171,7 +197,8 @@ def _settings(cell: Any) -> dict[str, Any]:
         "dtype": dtypes[0],
         "vote": {"name": votes[type(cell.vote)]}
         | ({"temperature": float(cell.vote.temperature)} if hasattr(cell.vote, "temperature") else {}),
-        "gate": {"mode": cell.gate.mode} | ({"leak": cell.gate.leak.item()} if cell.gate.mode == "leaky" else {}),
+        "gate": {"mode": gates[type(cell.gate)]}
+        | ({"leak": cell.gate.leak.item()} if isinstance(cell.gate, LeakyGate) else {}),
         "trust": {
             "features": None if features is None else features.shape[1],
             "rank": None if features is None else cell.trust.left.shape[1],
@@ -196,7 +223,7 @@ def _fresh(make: type[Cell], settings: Mapping[str, Any], tensors: Mapping[str, 
             agents,
             operator.index(settings["slots"]),
             vote=VOTES[vote.pop("name")](**vote),
-            gate=ForgetGate(settings["gate"]["mode"], dim=dim),
+            gate=gate_named(settings["gate"]["mode"], dim),
             # In float64, because torch has no QR of half precision; the way there and back is exact.
             trust=Trust(agents, dim) if features is None else Trust(agents, dim, features=features.double(), rank=rank),
             calibration=Calibration(agents) if settings["calibration"] else None,

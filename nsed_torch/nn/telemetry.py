@@ -3,19 +3,38 @@
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from nsed_torch.records.files import read_json, write_json
+from nsed_torch.records import read_json, write_json
+from nsed_torch.records.checked import rebuild
 
 FEATURES = ("accuracy", "latency", "failures")
 """Share of right answers; log(1 + seconds); share of failed calls."""
 
 VERSION = 1
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """What the file has of an agent."""
+
+    mean: list[float]
+    mass: list[float]
+    strikes: int
+    benched_until: int
+
+    def __post_init__(self) -> None:
+        for values in (self.mean, self.mass):
+            if len(values) != len(FEATURES) or not all(v >= 0 for v in values):
+                raise ValueError(f"expected {len(FEATURES)} numbers of at least 0, got {values}")
+        for value in (self.strikes, self.benched_until):
+            if not 0 <= value < 2**62:
+                raise ValueError(f"expected a whole number of at least 0, got {value}")
 
 
 class Telemetry(nn.Module):
@@ -70,12 +89,7 @@ class Telemetry(nn.Module):
         self.register_buffer("benched_until", torch.zeros(len(agents), dtype=torch.long))
 
     def success(self, agent: str, seconds: float, *, correct: bool | float | None = None) -> None:
-        """Count a call that came back.
-
-        Args:
-            agent: who was asked.
-            seconds: how long it took.
-            correct: whether the answer was right, or how right in [0, 1]; None where nobody knows.
+        """Count a call that came back, and how right it was in [0, 1], where somebody knows.
 
         Raises:
             ValueError: if there is no such agent or a number is out of range.
@@ -118,13 +132,9 @@ class Telemetry(nn.Module):
         return self.benched_until <= math.floor(self._clock())
 
     def save(self, path: Path) -> None:
-        """Write what is known as JSON, whole or not at all.
-
-        Raises:
-            OSError: if it cannot be written.
-        """
-        columns = zip(*(getattr(self, name).tolist() for name in _FIELDS), strict=True)
-        agents = {name: dict(zip(_FIELDS, row, strict=True)) for name, row in zip(self.agents, columns, strict=True)}
+        """Write what is known as JSON, whole or not at all."""
+        fields = {name: value.tolist() for name, value in self.named_buffers()}
+        agents = {name: {field: fields[field][i] for field in fields} for i, name in enumerate(self.agents)}
         write_json(path, {"version": VERSION, "agents": agents})
 
     def load(self, path: Path) -> None:
@@ -136,18 +146,15 @@ class Telemetry(nn.Module):
         content = read_json(path)
         try:
             if content["version"] != VERSION:
-                raise ValueError(f"{path}: expected telemetry of version {VERSION}, got {content['version']!r}")
-            known = {name: _checked(content["agents"][name]) for name in self.agents if name in content["agents"]}
-        except (KeyError, TypeError) as error:
+                raise ValueError(f"expected version {VERSION}, got {content['version']!r}")
+            known = {n: rebuild(_Entry, content["agents"][n]) for n in self.agents if n in content["agents"]}
+        except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
-                f"{path}: expected the telemetry that `save` writes, got something else: remove it"
+                f"{path}: expected the telemetry that `save` writes, got another file ({error}): remove it"
             ) from error
-        except _RowError as error:
-            raise ValueError(f"{path}: expected the telemetry that `save` writes, got {error}: remove it") from None
-        for name, row in known.items():
-            for field, value in row.items():
-                buffer = getattr(self, field)
-                buffer[self._index(name)] = torch.tensor(value, dtype=buffer.dtype)
+        for name, entry in known.items():
+            for field, buffer in self.named_buffers():
+                buffer[self._index(name)] = torch.tensor(getattr(entry, field), dtype=buffer.dtype)
 
     def _observe(self, index: int, feature: str, value: float) -> None:
         column = FEATURES.index(feature)
@@ -162,21 +169,3 @@ class Telemetry(nn.Module):
     def extra_repr(self) -> str:
         """What `print` shows."""
         return f"agents={list(self.agents)}, decay={self.decay}, pause={self.pause}, longest={self.longest}"
-
-
-_FIELDS = ("mean", "mass", "strikes", "benched_until")
-
-
-class _RowError(Exception):
-    """What is wrong with an agent's entry."""
-
-
-def _checked(row: dict[str, Any]) -> dict[str, Any]:
-    for name in _FIELDS[:2]:
-        values = row[name]
-        if len(values) != len(FEATURES) or not all(isinstance(v, int | float) and v >= 0 for v in values):
-            raise _RowError(f"{name}={values!r}")
-    for name in _FIELDS[2:]:
-        if not isinstance(row[name], int) or not 0 <= row[name] < 2**62:
-            raise _RowError(f"{name}={row[name]!r}")
-    return {name: row[name] for name in _FIELDS}

@@ -71,13 +71,12 @@ class Trust(nn.Module):
 
 
 class Calibration(nn.Module):
-    """Each judge's reading of the rating scale, `tanh(a atanh(r) + b)`, the identity at the start. Ours.
+    """Each judge's reading of the rating scale, `tanh(a atanh(r) + b)`, an a and a b each, the identity at the start.
 
-    Args:
-        agents: size of the pool; each agent owns one a and one b.
+    Ours.
 
     Raises:
-        ValueError: if agents is below 1.
+        ValueError: for a pool of no agents.
     """
 
     def __init__(self, agents: int) -> None:

@@ -24,9 +24,8 @@ class CallLogError(ValueError):
 def call_key(**fields: Any) -> str:
     """Name a call by everything that shapes its result.
 
-    Args:
-        fields: JSON values (texts, finite numbers, booleans, None, lists, dicts with text keys). Tuples count
-            as lists. 1, 1.0, "1" and True are four different values.
+    Fields are JSON values (texts, finite numbers, booleans, None, lists, dicts with text keys). Tuples count as lists;
+    1, 1.0, "1" and True are four different values.
 
     Returns:
         The sha256 of the fields' canonical JSON, 64 hex digits; the order of fields does not matter.
@@ -45,8 +44,7 @@ class CallLog:
     One SQLite file in write-ahead mode. A `put` that returned survives the process's death at any later
     moment. Several processes of one machine may share the file.
 
-    Args:
-        path: the file, made with its folders if missing; None keeps the log in memory.
+    The file is made with its folders if missing; without a path the log stays in memory.
 
     Raises:
         CallLogError: if the file is no call log of this version, or damaged, here or in any later call.
@@ -73,14 +71,7 @@ class CallLog:
             raise
 
     def get(self, keys: Iterable[str]) -> dict[str, Any]:
-        """Look calls up.
-
-        Args:
-            keys: any number of them.
-
-        Returns:
-            The values of those keys that are in the log, in the order of `keys`.
-        """
+        """The values of those keys that are in the log, in the order of `keys`."""
         wanted = list(dict.fromkeys(keys))
         found: dict[str, Any] = {}
         with self._one_line_errors():
@@ -93,9 +84,6 @@ class CallLog:
 
     def put(self, items: Mapping[str, Any]) -> None:
         """Add calls in one transaction: all of them or, if it fails, none. A known key gets the new value.
-
-        Args:
-            items: JSON values by key.
 
         Raises:
             ValueError: if a value holds NaN or infinity.

@@ -10,40 +10,25 @@ from typing import Any
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a UTF-8 file, whole or not at all; missing folders are made.
-
-    Args:
-        path: the file to write; an existing one is replaced.
-        text: its content; line breaks stay as they are.
+    """Write a UTF-8 file as `write_files` does; line breaks stay as they are.
 
     Raises:
-        OSError: if it cannot be written; names `path`. The old file, if any, is untouched.
+        OSError: as `write_files`.
         ValueError: if the text has no UTF-8 form (lone surrogates).
     """
     write_bytes(path, text.encode())
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file, whole or not at all; missing folders are made.
-
-    Args:
-        path: the file to write; an existing one is replaced.
-        data: its content.
-
-    Raises:
-        OSError: if it cannot be written; names `path`. The old file, if any, is untouched.
-    """
+    """Write one file as `write_files` does."""
     write_files({path: data})
 
 
 def write_files(files: Mapping[Path, bytes]) -> None:
-    """Write files, each whole, and none unless there is room for all; missing folders are made.
+    """Write files by path, each whole, and none unless there is room for all; missing folders are made.
 
     Everything goes to temporary files beside the targets, which then take the targets' names in the order given,
     each in one step: a reader or a crash sees an old file or a new one and nothing between.
-
-    Args:
-        files: content by path; existing files are replaced.
 
     Raises:
         OSError: if one cannot be written; names it. Where none had its name yet, the old files are untouched.
@@ -66,14 +51,10 @@ def write_files(files: Mapping[Path, bytes]) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a value as readable JSON, whole or not at all.
-
-    Args:
-        path: the file to write.
-        value: JSON data: dicts with text keys, lists, texts, finite numbers, booleans, None.
+    """Write a value as readable JSON, as `write_files` does.
 
     Raises:
-        OSError: if it cannot be written; names `path`.
+        OSError: as `write_files`.
         ValueError: if the value holds NaN or infinity, which JSON cannot say.
     """
     write_text(path, to_json(value) + "\n")
@@ -92,13 +73,24 @@ def read_json(path: Path) -> Any:
             names the file, what is wrong and the remedy.
     """
     try:
-        return json.loads(path.read_bytes().decode(), parse_constant=_refuse_constant)
+        data = path.read_bytes()
     except FileNotFoundError as error:
         raise ValueError(f"{path}: there is no such file; check the path or run what writes it") from error
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+    return parse_json(data, str(path), "remove it and rerun what wrote it")
+
+
+def parse_json(data: str | bytes, where: str, remedy: str) -> Any:
+    """Parse JSON that anybody may have written.
+
+    Raises:
+        ValueError: in one line with `where` and the remedy, for what is not UTF-8 or not JSON.
+    """
+    try:
+        return json.loads(data if isinstance(data, str) else data.decode(), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: not valid JSON ({error}); remove it and rerun what wrote it") from error
+        raise ValueError(f"{where}: not valid JSON ({error}); {remedy}") from error
 
 
 def _refuse_constant(name: str) -> Any:

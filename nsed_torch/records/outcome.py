@@ -1,12 +1,11 @@
 """What a method made of a task: one line of an evaluation."""
 
-import dataclasses
-import json
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from nsed_torch.records.transcript import Usage, rebuild
+from nsed_torch.records.checked import Record
+from nsed_torch.records.transcript import Usage
 
 
 class Verdict(StrEnum):
@@ -30,58 +29,26 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a method made of a task.
+class Outcome(Record):
+    """What a method made of a task."""
 
-    Args:
-        method: its name; a single agent's is `single:<agent>`.
-        task: the task's id.
-        group: id of the question; several tasks ask one question where it is asked in several epochs.
-        stratum: the task's subject, difficulty or pattern; "" where there is none.
-        answer: the final answer in the text; None where there is none.
-        text: what was handed in, whole.
-        verdict: what became of it.
-        usage: of all calls that the method made for this task, measured.
-        note: what went wrong, or how the answer was chosen; "" mostly.
-    """
+    WHAT = "an outcome"
+    REMEDY = "rerun the nsed evaluate that wrote it"
 
-    method: str
+    method: str  # a single agent's is `single:<agent>`
     task: str
-    group: str
-    stratum: str
-    answer: str | None
-    text: str
+    group: str  # id of the question, which several tasks ask where it is asked in several epochs
+    stratum: str  # the task's subject, difficulty or pattern; "" where there is none
+    answer: str | None  # the final answer in the text
+    text: str  # what was handed in, whole
     verdict: Verdict
-    usage: Usage
-    note: str = ""
+    usage: Usage  # of all calls that the method made for this task, measured
+    note: str = ""  # what went wrong, or how the answer was chosen
 
     @property
     def score(self) -> float | None:
         """The verdict's."""
         return self.verdict.score
-
-    def to_line(self) -> str:
-        """As JSON in one line."""
-        return json.dumps(dataclasses.asdict(self), ensure_ascii=False, allow_nan=False) + "\n"
-
-    @classmethod
-    def from_line(cls, line: str | bytes, where: str) -> "Outcome":
-        """Read what `to_line` wrote.
-
-        Args:
-            line: JSON.
-            where: its file and line, for errors.
-
-        Raises:
-            ValueError: in one line with `where`, if it is no outcome.
-        """
-        try:
-            data = json.loads(line)
-            data["verdict"] = Verdict(data["verdict"])
-            outcome: Outcome = rebuild(cls, data)
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise ValueError(f"{where}: not an outcome ({error}); rerun the nsed evaluate that wrote it") from error
-        return outcome
 
 
 def read_outcomes(path: Path) -> list[Outcome]:

@@ -7,19 +7,13 @@ from dataclasses import dataclass
 class Task:
     """A question with an id and, in a benchmark, a target.
 
-    Args:
-        question: the text put to every agent.
-        id: names the task in seeds, logs and files; unique within a run.
-        target: the reference answer, where one is known. Agents never see it.
-        category: of the question, where one is known.
-
     Raises:
         ValueError: if the question or the id is blank.
     """
 
-    question: str
-    id: str = "task"
-    target: str | None = None
+    question: str  # the text put to every agent
+    id: str = "task"  # names the task in seeds, logs and files; unique within a run
+    target: str | None = None  # the reference answer, which agents never see
     category: str | None = None
 
     def __post_init__(self) -> None:

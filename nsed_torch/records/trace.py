@@ -1,7 +1,6 @@
 """Traces: graded transcripts in a folder, to be studied many times without a model."""
 
 import dataclasses
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,8 @@ from jaxtyping import Float
 from safetensors import SafetensorError
 from torch import Tensor
 
-from nsed_torch.records.files import write_bytes, write_json
+from nsed_torch.records.checked import as_line, rebuild
+from nsed_torch.records.files import parse_json, write_bytes, write_json
 from nsed_torch.records.transcript import Transcript
 
 TRACES = "traces.jsonl"
@@ -27,37 +27,23 @@ _REMEDY = "rerun the nsed collect that wrote it, which asks no model again"
 class Trace:
     """A transcript with its grades.
 
-    Args:
-        transcript: what happened.
-        grades: a row a round, an entry a proposal: whether it is right.
-        answers: likewise its final answer; None where there is none.
-
     Raises:
         ValueError: unless there is a round, one proposer, grade and answer for every proposal, and one rating for every
             voter and proposal.
     """
 
     transcript: Transcript
-    grades: list[list[bool]]
-    answers: list[list[str | None]]
+    grades: list[list[bool]]  # round by proposal: whether it is right
+    answers: list[list[str | None]]  # round by proposal: its final answer
 
     def __post_init__(self) -> None:
         rounds = self.transcript.rounds
         if not rounds:
             raise ValueError("expected at least one round, got none")
         proposals = [len(record.proposals) for record in rounds]
-        # What stands here may come from any JSON.
-        tables: list[tuple[str, Any, Any, str]] = [
-            ("grades", self.grades, bool, "true or false"),
-            ("answers", self.answers, str | None, "a text or null"),
-        ]
-        for name, table, kinds, words in tables:
-            rows = table if isinstance(table, list) and all(isinstance(row, list) for row in table) else []
-            sound = all(isinstance(entry, kinds) for row in rows for entry in row)
-            if not sound or [len(row) for row in rows] != proposals:
-                raise ValueError(
-                    f"expected {name} with {words} for each of {proposals} proposals a round, got {str(table)[:60]}"
-                )
+        for name, rows in (("grades", self.grades), ("answers", self.answers)):
+            if [len(row) for row in rows] != proposals:
+                raise ValueError(f"expected {name} of {proposals} proposals a round, got {str(rows)[:60]}")
         for record in rounds:
             if len(record.classes) not in {0, len(record.proposals)}:
                 raise ValueError(
@@ -75,7 +61,7 @@ class Trace:
     def to_line(self) -> str:
         """The transcript's JSON with `grades` and `answers` beside its fields, in one line."""
         data = dataclasses.asdict(self.transcript) | {"grades": self.grades, "answers": self.answers}
-        return json.dumps(data, ensure_ascii=False, allow_nan=False) + "\n"
+        return as_line(data)
 
     @classmethod
     def from_line(cls, line: bytes, where: str) -> "Trace":
@@ -84,15 +70,21 @@ class Trace:
         Raises:
             ValueError: in one line with `where`, if it is no trace.
         """
-        try:
-            data = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{where}: not valid JSON ({error}); {_REMEDY}") from error
+        data = parse_json(line, where, _REMEDY)
         transcript = Transcript.from_data(data, where)
         try:
-            return cls(transcript, data.get("grades"), data.get("answers"))
-        except ValueError as error:
-            raise ValueError(f"{where}: {error}; {_REMEDY}") from error
+            graded: _Grades = rebuild(_Grades, data)
+            return cls(transcript, graded.grades, graded.answers)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{where}: not a trace ({error}); {_REMEDY}") from error
+
+
+@dataclass(frozen=True)
+class _Grades:
+    """What a trace's line has beside the transcript's fields."""
+
+    grades: list[list[bool]]
+    answers: list[list[str | None]]
 
 
 class TraceWriter:
@@ -102,11 +94,8 @@ class TraceWriter:
     are left alone; from the first that differs, the file is written anew. So the file holds at any moment what some
     run had come to, at most its last line torn, and in the end what a straight run would have written.
 
-    Args:
-        folder: made if missing.
-
     Raises:
-        OSError: if it cannot be written.
+        OSError: if the folder, which is made if missing, cannot be written.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -130,11 +119,7 @@ class TraceWriter:
         self._position += len(data)
 
     def finish(self, embed: Callable[[Sequence[str]], Float[Tensor, "text dim"]]) -> None:
-        """Say that all traces are there: drop what an earlier run had beyond them, and write the embeddings.
-
-        Args:
-            embed: texts to vectors, as the deliberations had them.
-        """
+        """Say that all traces are there: drop what an earlier run had beyond them, and write the embeddings."""
         if self._file.stat().st_size > self._position:
             self._cut()
         # Whatever changed a trace has removed these; what is left belongs to the very same texts.
@@ -159,10 +144,7 @@ class TraceWriter:
 
 
 def read_traces(folder: str | Path) -> Iterator[Trace]:
-    """Read a folder's traces one by one, in the order they were collected in.
-
-    Args:
-        folder: of `nsed collect`; an unfinished one gives the traces so far.
+    """Read the traces of a folder of `nsed collect` in their order; an unfinished one gives the traces so far.
 
     Raises:
         ValueError: in one line with the file, and the line where there is one: a file that cannot be read or holds no

@@ -78,8 +78,11 @@ def test_a_plan_is_charged_to_the_first_round_once():
         def begin(self, tasks, cell):
             pass
 
-        def team(self, task, cell, spent, **_):
+        def team(self, task, rounds):
             return Team((0, 2), (0,))
+
+        def heard(self, records):
+            return records
 
     (without,) = MacroRNN(bare.cell, halting=bare.halting, broker=Fixed(Agent("c", "one")))(TASKS[:1]).transcripts
     assert transcript.rounds[0].usage == without.rounds[0].usage + cost

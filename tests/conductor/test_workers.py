@@ -9,7 +9,7 @@ from nsed_torch.benchmarks import AnswerGrader
 from nsed_torch.conductor.executor import Job
 from nsed_torch.conductor.workers import worth_saying
 from nsed_torch.data import Equality
-from nsed_torch.deliberation import Broker, Budget, VerdictRating
+from nsed_torch.deliberation import Budget, BudgetBroker, VerdictRating
 from nsed_torch.evaluation.methods import Panel
 from nsed_torch.records import Failure, Task, Usage
 
@@ -181,7 +181,7 @@ def test_a_deliberation_reads_history_and_subtask_behind_the_question():
 
 def test_deliberations_fail_in_words_of_their_own():
     nothing, _, _ = with_council(lambda request: "")
-    poor, _, _ = with_council(broker=Broker(Budget(tokens=1)))
+    poor, _, _ = with_council(broker=BudgetBroker(Budget(tokens=1)))
     work = flow((0, "Go on.", ()))
     for executor, kind in ((nothing, Failure.EMPTY), (poor, Failure.INFEASIBLE)):
         (execution,) = executor.run([Job(TASKS[0], work, POOL)])

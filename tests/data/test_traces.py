@@ -10,7 +10,7 @@ import torch
 from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, ScriptedEngine
 from nsed_torch.benchmarks import AnswerGrader, GradedTasks, GradersAnswers
 from nsed_torch.data import Equality, joined, load_traces
-from nsed_torch.deliberation import Broker, MacroRNN, MacroRNNCell
+from nsed_torch.deliberation import BudgetBroker, MacroRNN, MacroRNNCell
 from nsed_torch.nn import ConsensusCell, EvidenceHalting
 from nsed_torch.records import ROLES, Task, TraceWriter, read_traces
 from nsed_torch.training.decisions import unroll
@@ -47,7 +47,7 @@ def team(budget=False, roles=(ROLES,) * 4, pooled=False):
     consensus = ConsensusCell(8, agents=len(NAMES), slots=3).double()
     answers = GradersAnswers(GRADED.grader) if pooled else None
     cell = MacroRNNCell(Ensemble({"scripted": engine}, members), encoder, consensus, seed=3, answers=answers)
-    broker = Broker(min_proposers=2, max_proposers=3, min_judges=2, max_judges=2) if budget else None
+    broker = BudgetBroker(min_proposers=2, max_proposers=3, min_judges=2, max_judges=2) if budget else None
     return MacroRNN(cell, halting=EvidenceHalting(rounds=4, min_rounds=1, effort=0.2), broker=broker)
 
 

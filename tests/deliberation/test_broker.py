@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, ScriptedEngine
 from nsed_torch.deliberation import (
-    Broker,
     Budget,
+    BudgetBroker,
     CritiqueRating,
     LikelihoodRating,
     MacroRNNCell,
@@ -63,7 +63,7 @@ def test_budgets_are_never_exceeded(scripted, money, tokens, mode, memory_tokens
     options = {"rating": mode, "memory_tokens": memory_tokens, "seed": seed}
     most_money, most_tokens = full_round(scripted, **options)
     budget = Budget(money=money * most_money, tokens=tokens * most_tokens)
-    rnn, _ = build(scripted, Broker(budget, min_judges=min_judges), **options)
+    rnn, _ = build(scripted, BudgetBroker(budget, min_judges=min_judges), **options)
     try:
         (transcript,) = rnn([TASK]).transcripts
     except InfeasibleBudgetError:
@@ -113,7 +113,7 @@ def test_the_most_counts_the_marks_around_critiques_and_memory(scripted):
 
 def test_teams_shrink_and_then_the_task_stops_with_what_it_has(scripted):
     _, tokens = full_round(scripted)
-    rnn, _ = build(scripted, Broker(Budget(tokens=2 * tokens)), rounds=20)
+    rnn, _ = build(scripted, BudgetBroker(Budget(tokens=2 * tokens)), rounds=20)
     (transcript,) = rnn([TASK]).transcripts
     sizes = [len(record.proposers) + len(record.voters) for record in transcript.rounds]
     assert sizes[0] == 8
@@ -128,7 +128,7 @@ def test_one_tasks_budget_does_not_touch_the_others(scripted):
     """Tasks of one batch stop at different rounds, each as it would alone."""
     tasks = [Task("Why? " * (1 + 40 * i), id=str(i)) for i in range(3)]
     _, tokens = full_round(scripted)
-    broker = Broker(Budget(tokens=4 * tokens))
+    broker = BudgetBroker(Budget(tokens=4 * tokens))
     together = list(build(scripted, broker, rounds=8)[0](tasks).transcripts)
     assert together == [build(scripted, broker, rounds=8)[0]([task]).transcripts[0] for task in tasks]
     assert len({len(t.rounds) for t in together}) > 1
@@ -144,7 +144,7 @@ def heavy(scripted, gib):
 
 @pytest.mark.parametrize(("resource", "amount"), [("money", 1e-5), ("tokens", 100), ("memory", 0.5)])
 def test_a_budget_too_small_for_any_team_names_the_resource(scripted, resource, amount):
-    rnn, engine = build(scripted, Broker(Budget(**{resource: amount})), engine=heavy(scripted, 1.5))
+    rnn, engine = build(scripted, BudgetBroker(Budget(**{resource: amount})), engine=heavy(scripted, 1.5))
     with pytest.raises(InfeasibleBudgetError) as caught:
         rnn([TASK])
     (line,) = str(caught.value).splitlines()
@@ -152,7 +152,7 @@ def test_a_budget_too_small_for_any_team_names_the_resource(scripted, resource, 
     assert not any(other in line for other in {"money", "tokens", "memory"} - {resource})
     assert engine.generated == []
     # The advice works.
-    broker = Broker(Budget(**{resource: float(needed[1])}))
+    broker = BudgetBroker(Budget(**{resource: float(needed[1])}))
     (transcript,) = build(scripted, broker, engine=heavy(scripted, 1.5))[0]([TASK]).transcripts
     assert len(transcript.rounds[0].proposers) >= 2
 
@@ -162,7 +162,7 @@ def test_memory_is_charged_once_a_backbone(scripted):
     backbones = ["large", "light", "large", "light"]
 
     def proposers(memory):
-        rnn, _ = build(scripted, Broker(Budget(memory=memory)), engines=engines, backbones=backbones, rounds=1)
+        rnn, _ = build(scripted, BudgetBroker(Budget(memory=memory)), engines=engines, backbones=backbones, rounds=1)
         return rnn([TASK]).transcripts[0].rounds[0].proposers
 
     assert proposers(6) == list(scripted.NAMES[:4])
@@ -171,10 +171,10 @@ def test_memory_is_charged_once_a_backbone(scripted):
 
 
 def test_most_and_least_numbers_of_a_role_are_kept(scripted):
-    rnn, _ = build(scripted, Broker(max_proposers=2, min_judges=0, max_judges=0), rounds=2)
+    rnn, _ = build(scripted, BudgetBroker(max_proposers=2, min_judges=0, max_judges=0), rounds=2)
     (transcript,) = rnn([TASK]).transcripts
     assert [(len(r.proposers), len(r.voters)) for r in transcript.rounds] == [(2, 0)] * 2
-    rnn, _ = build(scripted, Broker(max_proposers=9), rounds=1)
+    rnn, _ = build(scripted, BudgetBroker(max_proposers=9), rounds=1)
     assert len(rnn([TASK]).transcripts[0].rounds[0].proposers) == 4
 
 
@@ -204,11 +204,11 @@ def test_a_budget_that_is_no_amount_is_refused(value):
 )
 def test_a_broker_for_a_team_of_nobody_is_refused(options, line):
     with pytest.raises(ValueError, match=f"^{re.escape(line)}$"):
-        Broker(**options)
+        BudgetBroker(**options)
 
 
 def test_a_team_larger_than_the_ensemble_is_refused(scripted):
-    rnn, _ = build(scripted, Broker(min_judges=5))
+    rnn, _ = build(scripted, BudgetBroker(min_judges=5))
     with pytest.raises(ValueError, match=r"^broker: expected min_judges of at most 4, the ensemble's, got 5$"):
         rnn([TASK])
 

@@ -1,7 +1,7 @@
 """Replies find their way back to the proposals they are about, and to those who wrote them."""
 
 from nsed_torch.deliberation import JudgeReply
-from nsed_torch.deliberation.hearing import Hearing
+from nsed_torch.deliberation.round_record import Hearing
 from nsed_torch.records import Critique, Usage
 
 REPLIES = [

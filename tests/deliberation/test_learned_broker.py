@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsed_torch.agents import HashedEncoder
-from nsed_torch.deliberation import Broker, Budget
+from nsed_torch.deliberation import Budget, BudgetBroker
 from nsed_torch.evaluation.report import write_report
 from nsed_torch.nn import InfeasibleBudgetError, LearnedBroker
 from nsed_torch.records import Task, Transcript
@@ -34,7 +34,9 @@ def build(scripted, broker, **options):
 
 
 def test_each_question_goes_to_whom_it_is_worth_asking_and_nobody_else(scripted):
-    rnn, engine = build(scripted, Broker(learned=learned(scripted, rounds=2), min_proposers=1, min_judges=0), rounds=2)
+    rnn, engine = build(
+        scripted, BudgetBroker(learned=learned(scripted, rounds=2), min_proposers=1, min_judges=0), rounds=2
+    )
     transcripts = rnn(TASKS).transcripts
     for transcript in transcripts:
         expert = scripted.NAMES[KINDS.index(transcript.task.question.split()[0])]
@@ -50,7 +52,7 @@ def test_each_question_goes_to_whom_it_is_worth_asking_and_nobody_else(scripted)
 
 
 def test_where_nobody_is_worth_it_the_best_answers_alone(scripted):
-    broker = Broker(learned=learned(scripted, proposing=-9), min_proposers=1, min_judges=0)
+    broker = BudgetBroker(learned=learned(scripted, proposing=-9), min_proposers=1, min_judges=0)
     rnn, _ = build(scripted, broker, rounds=1)
     for transcript in rnn(TASKS).transcripts:
         expert = scripted.NAMES[KINDS.index(transcript.task.question.split()[0])]
@@ -62,7 +64,7 @@ def test_teams_of_all_sizes_share_a_batch(scripted):
     with torch.no_grad():
         uneven.bias[0, 3, 0] = 2.0  # always proposes too
         uneven.weight[0, :, 1, :16] = -9 * HashedEncoder(16).embed(["sums"])[0]
-    rnn, _ = build(scripted, Broker(learned=uneven, min_proposers=1, min_judges=0), rounds=1)
+    rnn, _ = build(scripted, BudgetBroker(learned=uneven, min_proposers=1, min_judges=0), rounds=1)
     together = rnn(TASKS).transcripts
     sizes = {(len(t.rounds[0].proposers), len(t.rounds[0].voters)) for t in together}
     assert sizes == {(2, 0), (2, 4)}
@@ -70,7 +72,7 @@ def test_teams_of_all_sizes_share_a_batch(scripted):
 
 
 def test_an_answer_of_one_alone_has_a_transcript_and_a_page(scripted, tmp_path):
-    rnn, _ = build(scripted, Broker(learned=learned(scripted), min_proposers=1, min_judges=0), rounds=1)
+    rnn, _ = build(scripted, BudgetBroker(learned=learned(scripted), min_proposers=1, min_judges=0), rounds=1)
     (transcript,) = rnn(TASKS[:1]).transcripts
     transcript.save(tmp_path / "transcript.json")
     assert Transcript.load(tmp_path / "transcript.json") == transcript
@@ -82,7 +84,7 @@ def test_an_answer_of_one_alone_has_a_transcript_and_a_page(scripted, tmp_path):
 @settings(max_examples=8)
 @given(st.floats(0.1, 4), st.floats(-3, 3), st.floats(-3, 3), st.integers(0, 2**32))
 def test_no_budget_is_ever_exceeded(scripted, share, proposing, judging, seed):
-    broker = Broker(
+    broker = BudgetBroker(
         Budget(tokens=share * 400),
         learned=learned(scripted, proposing=proposing, judging=judging),
         min_proposers=1,
@@ -103,15 +105,15 @@ def test_a_broker_of_others_or_of_another_encoder_is_refused(scripted):
     other = learned(scripted)
     other.agents = ("Eve", *other.agents[1:])
     with pytest.raises(ValueError, match=r"^broker: expected agents out of Eve, .*, got Zebulon: leave them out"):
-        build(scripted, Broker(learned=other))
+        build(scripted, BudgetBroker(learned=other))
     foreign = learned(scripted)
     foreign.encoder = {"name": "hashed", "dim": 32}
     with pytest.raises(ValueError, match=r'^broker: expected the encoder {"name": "hashed", "dim": 32}, got .*: 16}'):
-        build(scripted, Broker(learned=foreign))
+        build(scripted, BudgetBroker(learned=foreign))
 
 
 def test_behind_its_last_head_a_task_ends(scripted):
-    broker = Broker(learned=learned(scripted), min_proposers=1, min_judges=0)
+    broker = BudgetBroker(learned=learned(scripted), min_proposers=1, min_judges=0)
     rnn, engine = build(scripted, broker, rounds=5)
     transcripts = rnn(TASKS).transcripts
     assert all((len(t.rounds), t.stop_reason) == (1, "broker") for t in transcripts)
@@ -122,7 +124,7 @@ def test_a_saved_broker_seats_the_same_agents(scripted, tmp_path):
     path = tmp_path / "broker.safetensors"
     learned(scripted, proposing=0.7).save_pretrained(path)
     runs = [
-        build(scripted, Broker(learned=found, min_proposers=1, min_judges=0), rounds=1)[0](TASKS).transcripts
+        build(scripted, BudgetBroker(learned=found, min_proposers=1, min_judges=0), rounds=1)[0](TASKS).transcripts
         for found in (learned(scripted, proposing=0.7), LearnedBroker.from_pretrained(path))
     ]
     assert runs[0] == runs[1]

@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsed_torch.agents import Agent, Ensemble, GenerateRequest, HashedEncoder
-from nsed_torch.deliberation import Broker, Budget, CritiqueRating, MacroRNN, MacroRNNCell, VerdictRating, full_team
+from nsed_torch.deliberation import (
+    Budget,
+    BudgetBroker,
+    CritiqueRating,
+    MacroRNN,
+    MacroRNNCell,
+    VerdictRating,
+    full_team,
+)
 from nsed_torch.deliberation.costs import round_costs
 from nsed_torch.experiments.build import consensus_cell
 from nsed_torch.nn import FixedHalting, InfeasibleBudgetError, Telemetry
@@ -105,7 +113,7 @@ def test_the_broker_seats_nobody_in_a_role_it_does_not_have(scripted, roles, sha
     rnn, _ = build(scripted, members)
     tokens = share * float(round_costs(TASK, rnn.cell, proposers=have[0])[:, :, 1].sum())
     least, judges = min(least, have[0]), min(judges, have[1])
-    broker = Broker(Budget(tokens=tokens), min_proposers=least, min_judges=judges, telemetry=telemetry)
+    broker = BudgetBroker(Budget(tokens=tokens), min_proposers=least, min_judges=judges, telemetry=telemetry)
     rnn, _ = build(scripted, members, broker=broker, rounds=1)
     try:
         (record,) = rnn([TASK]).transcripts[0].rounds
@@ -130,7 +138,7 @@ def test_the_only_judge_is_called_back_from_the_bench(scripted):
     telemetry.failure("p")
     now[0] += 10
     telemetry.failure("v")
-    broker = Broker(min_proposers=1, min_judges=1, telemetry=telemetry)
+    broker = BudgetBroker(min_proposers=1, min_judges=1, telemetry=telemetry)
     (record,) = build(scripted, members, broker=broker, rounds=1)[0]([TASK]).transcripts[0].rounds
     assert (record.proposers, record.voters) == (["p", "q", "v"], ["v"])
 
@@ -143,7 +151,7 @@ def test_the_only_judge_is_called_back_from_the_bench(scripted):
     ],
 )
 def test_numbers_that_the_roles_cannot_fill_are_refused(scripted, options, line):
-    rnn, _ = build(scripted, (*SPECIALISTS, VERIFIER), broker=Broker(**options))
+    rnn, _ = build(scripted, (*SPECIALISTS, VERIFIER), broker=BudgetBroker(**options))
     with pytest.raises(ValueError, match=f"^{re.escape(line)}$"):
         rnn([TASK])
 
@@ -177,7 +185,7 @@ def test_a_team_of_one_backbone_that_only_judges_share_is_charged_for_it(scripte
     members = [Agent("a", "p", roles=PROPOSER), Agent("b", "p", roles=PROPOSER), Agent("v", "j", roles=JUDGE)]
 
     def team(memory, judges):
-        broker = Broker(Budget(memory=memory), min_judges=judges)
+        broker = BudgetBroker(Budget(memory=memory), min_judges=judges)
         cell = MacroRNNCell(Ensemble(engines, members), HashedEncoder(8), consensus_cell(dim=8, agents=3))
         with torch.no_grad():
             return seats(MacroRNN(cell, halting=FixedHalting(1), broker=broker)([TASK]).transcripts[0])

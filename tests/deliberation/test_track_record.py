@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsed_torch.agents import HashedEncoder
-from nsed_torch.deliberation import Broker, Budget
+from nsed_torch.deliberation import Budget, BudgetBroker
 from nsed_torch.deliberation.costs import round_costs
 from nsed_torch.nn import InfeasibleBudgetError, LearnedBroker, Telemetry
 from nsed_torch.records import Task
@@ -59,7 +59,7 @@ def plain(transcript):
 
 def test_an_agent_without_answers_sits_out_longer_and_comes_back(scripted, clock):
     zebulon, *others = scripted.NAMES[:4]
-    broker = Broker(telemetry=telemetry_of(scripted, clock))
+    broker = BudgetBroker(telemetry=telemetry_of(scripted, clock))
 
     def run(seed, write):
         (transcript,) = scripted.build(4, write=write, broker=broker, rounds=2, seed=seed)[0](ONE).transcripts
@@ -94,7 +94,7 @@ def test_seconds_and_failures_of_all_proposals_are_counted_in_the_order_of_the_t
     def write(request):
         return "" if request.agent == zebulon and "times 3" in request.messages[-1].content else f"#{request.seed}"
 
-    rnn, _ = scripted.build(4, write=write, broker=Broker(max_proposers=3, telemetry=telemetry), rounds=1)
+    rnn, _ = scripted.build(4, write=write, broker=BudgetBroker(max_proposers=3, telemetry=telemetry), rounds=1)
     for transcript in rnn(TASKS).transcripts:
         for proposal in transcript.rounds[0].proposals:
             if proposal.text:
@@ -115,7 +115,7 @@ def test_too_few_are_left_so_whoever_is_back_first_is_called(scripted, clock):
     for name in scripted.NAMES[:3]:
         telemetry.failure(name)
         clock.now += 10
-    rnn, _ = scripted.build(4, write=silent(), broker=Broker(min_judges=3, telemetry=telemetry), rounds=2)
+    rnn, _ = scripted.build(4, write=silent(), broker=BudgetBroker(min_judges=3, telemetry=telemetry), rounds=2)
     (transcript,) = rnn(ONE).transcripts
     zebulon, quillfeather, oberon, mirabel = scripted.NAMES[:4]
     first, second = transcript.rounds
@@ -142,10 +142,10 @@ def test_a_bench_never_ends_what_the_budget_would_pay_for(scripted, clock):
     for name in scripted.NAMES[:2]:
         telemetry.failure(name)
         clock.now += 10
-    broker = Broker(Budget(memory=4), telemetry=telemetry)
+    broker = BudgetBroker(Budget(memory=4), telemetry=telemetry)
     (transcript,) = scripted.build(4, broker=broker, **options)[0](ONE).transcripts
     assert transcript.rounds[0].proposers == list(scripted.NAMES[:2])
-    broker = Broker(Budget(tokens=1), telemetry=telemetry)
+    broker = BudgetBroker(Budget(tokens=1), telemetry=telemetry)
     with pytest.raises(InfeasibleBudgetError, match="expected tokens of at least"):
         scripted.build(4, broker=broker, **options)[0](ONE)
 
@@ -160,13 +160,13 @@ def test_telemetry_is_on_disk_after_every_round_and_survives_a_restart(scripted,
         return silent(zebulon)(request)
 
     telemetry = telemetry_of(scripted, clock)
-    rnn, _ = scripted.build(4, write=killed, broker=Broker(telemetry=telemetry, telemetry_file=path))
+    rnn, _ = scripted.build(4, write=killed, broker=BudgetBroker(telemetry=telemetry, telemetry_file=path))
     with pytest.raises(KeyboardInterrupt):
         rnn(ONE)
     restarted = telemetry_of(scripted, clock)
     restarted.load(path)
     assert all(torch.equal(value, restarted.state_dict()[name]) for name, value in telemetry.state_dict().items())
-    rnn, _ = scripted.build(4, write=silent(), broker=Broker(telemetry=restarted, telemetry_file=path), rounds=1)
+    rnn, _ = scripted.build(4, write=silent(), broker=BudgetBroker(telemetry=restarted, telemetry_file=path), rounds=1)
     assert teams(rnn(ONE).transcripts[0]) == [(others, others)]
 
 
@@ -178,14 +178,14 @@ def test_what_an_agent_is_worth_decides_who_is_seated(scripted):
         broker.bias[0, 1, 1] = -2.0  # worth less than nothing as a judge
     options = {"write": silent(), "prices": (1.0, 1.0), "rounds": 1}
     seats = {"max_proposers": 2, "max_judges": 3}
-    assert teams(scripted.build(4, broker=Broker(**seats), **options)[0](ONE).transcripts[0]) == [
+    assert teams(scripted.build(4, broker=BudgetBroker(**seats), **options)[0](ONE).transcripts[0]) == [
         (list(scripted.NAMES[:2]), list(scripted.NAMES[:3]))
     ]
     zebulon, _, oberon, mirabel = scripted.NAMES[:4]
-    rnn, _ = scripted.build(4, broker=Broker(**seats, learned=broker), **options)
+    rnn, _ = scripted.build(4, broker=BudgetBroker(**seats, learned=broker), **options)
     assert teams(rnn(ONE).transcripts[0]) == [([oberon, mirabel], [zebulon, oberon, mirabel])]
     # A role's least number is kept even so.
-    rnn, _ = scripted.build(4, broker=Broker(min_judges=4, learned=broker), **options)
+    rnn, _ = scripted.build(4, broker=BudgetBroker(min_judges=4, learned=broker), **options)
     assert len(rnn(ONE).transcripts[0].rounds[0].voters) == 4
 
 
@@ -197,7 +197,7 @@ def test_tasks_tell_agents_apart(scripted):
         # Agent i + 1 is worth more the more a question is like number i and unlike the others.
         broker.weight[0, 1:, 0, :16] = torch.linalg.pinv(questions.double()).T
     seats = {"min_proposers": 1, "max_proposers": 1}
-    rnn, _ = scripted.build(4, broker=Broker(**seats, learned=broker), write=silent(), rounds=1)
+    rnn, _ = scripted.build(4, broker=BudgetBroker(**seats, learned=broker), write=silent(), rounds=1)
     seated = [transcript.rounds[0].proposers for transcript in rnn(TASKS).transcripts]
     assert seated == [[name] for name in scripted.NAMES[1:4]]
 
@@ -207,7 +207,7 @@ def test_what_was_heard_reaches_the_utilities(scripted):
     broker = learned(scripted, rounds=3)
     with torch.no_grad():
         broker.weight[1:, range(4), 0, range(16, 20)] = -0.5
-    rnn, _ = scripted.build(4, write=silent(), broker=Broker(max_proposers=2, learned=broker))
+    rnn, _ = scripted.build(4, write=silent(), broker=BudgetBroker(max_proposers=2, learned=broker))
     (transcript,) = rnn(ONE).transcripts
     zebulon, quillfeather, oberon, mirabel = scripted.NAMES[:4]
     first, second = [zebulon, quillfeather], [oberon, mirabel]
@@ -219,22 +219,22 @@ def test_questions_are_embedded_once_a_run_for_the_broker(scripted, monkeypatch)
     embed = HashedEncoder.embed
     monkeypatch.setattr(HashedEncoder, "embed", lambda self, texts: embedded.extend(texts) or embed(self, texts))
     counts = []
-    for broker in (Broker(), Broker(learned=learned(scripted))):
+    for broker in (BudgetBroker(), BudgetBroker(learned=learned(scripted))):
         scripted.build(4, broker=broker)[0](TASKS)
         counts.append(sum(text == TASKS[0].question for text in embedded))
         embedded.clear()
     assert counts[1] == counts[0] + 1
 
 
-def test_team_embeds_and_looks_at_the_bench_where_nobody_did(scripted, clock):
-    """Called by itself, the broker gives the team that a run would seat."""
+def test_called_by_itself_the_broker_gives_the_team_that_a_run_would_seat(scripted, clock):
     worth, telemetry = learned(scripted), telemetry_of(scripted, clock)
     torch.manual_seed(3)
     torch.nn.init.normal_(worth.weight, std=3.0)
     telemetry.failure(scripted.NAMES[1])
-    broker = Broker(max_proposers=2, max_judges=2, learned=worth, telemetry=telemetry)
+    broker = BudgetBroker(max_proposers=2, max_judges=2, learned=worth, telemetry=telemetry)
     rnn, _ = scripted.build(4, write=silent(), broker=broker, rounds=1)
-    found = [broker.team(task, rnn.cell) for task in TASKS]
+    broker.begin(TASKS, rnn.cell)
+    found = [broker.team(task, []) for task in TASKS]
     for team, transcript in zip(found, rnn(TASKS).transcripts, strict=True):
         names = [[scripted.NAMES[a] for a in role] for role in (team.proposers, team.voters)]
         assert teams(transcript) == [tuple(names)]
@@ -246,9 +246,9 @@ def test_team_embeds_and_looks_at_the_bench_where_nobody_did(scripted, clock):
 def test_fresh_parts_change_nothing_while_nobody_fails(scripted, seed, max_batch):
     """Nor does a trained broker depend on how tasks are batched."""
     options = {"write": silent(), "seed": seed}
-    without = scripted.build(4, broker=Broker(max_proposers=3), **options)[0](TASKS).transcripts
+    without = scripted.build(4, broker=BudgetBroker(max_proposers=3), **options)[0](TASKS).transcripts
     assert not {"broker", "telemetry"} & set(without[0].settings)
-    broker = Broker(max_proposers=3, learned=learned(scripted), telemetry=Telemetry(scripted.NAMES[:4]))
+    broker = BudgetBroker(max_proposers=3, learned=learned(scripted), telemetry=Telemetry(scripted.NAMES[:4]))
     fresh = scripted.build(4, broker=broker, **options)[0](TASKS).transcripts
     assert {"broker", "telemetry"} <= set(fresh[0].settings)
     assert [plain(t) for t in fresh] == [plain(t) for t in without]
@@ -256,7 +256,7 @@ def test_fresh_parts_change_nothing_while_nobody_fails(scripted, seed, max_batch
     worth = learned(scripted)
     torch.manual_seed(seed)
     torch.nn.init.normal_(worth.weight)
-    broker = Broker(max_proposers=3, learned=worth)
+    broker = BudgetBroker(max_proposers=3, learned=worth)
     together = scripted.build(4, broker=broker, **options)[0](TASKS).transcripts
     alone = [scripted.build(4, broker=broker, max_batch=max_batch, **options)[0]([t]).transcripts[0] for t in TASKS]
     assert list(together) == alone
@@ -267,7 +267,7 @@ def test_same_telemetry_at_the_start_same_transcripts(scripted, clock):
     def run():
         telemetry = telemetry_of(scripted, clock)
         telemetry.failure(scripted.NAMES[3])
-        return scripted.build(4, broker=Broker(telemetry=telemetry), rounds=4)[0](TASKS).transcripts
+        return scripted.build(4, broker=BudgetBroker(telemetry=telemetry), rounds=4)[0](TASKS).transcripts
 
     once = run()
     assert once == run()
@@ -284,7 +284,7 @@ def test_budgets_are_kept_with_utilities_and_benches(scripted, share, seed):
     bare, _ = scripted.build(4, **options)
     money, tokens, _ = round_costs(ONE[0], bare.cell, proposers=4).sum((0, 1)).tolist()
     budget = Budget(money=share * money, tokens=share * tokens)
-    broker = Broker(budget, learned=worth, telemetry=Telemetry(scripted.NAMES[:4]))
+    broker = BudgetBroker(budget, learned=worth, telemetry=Telemetry(scripted.NAMES[:4]))
     rnn, _ = scripted.build(4, broker=broker, **options)
     try:
         (transcript,) = rnn(ONE).transcripts
@@ -300,7 +300,7 @@ def test_telemetry_of_another_team_is_refused(scripted):
     expected = "telemetry of ('Zebulon', 'Quillfeather', 'Oberon')"
     line = f"broker: expected {expected}, got one of ('Oberon', 'Zebulon'): build it so"
     with pytest.raises(ValueError, match=f"^{re.escape(line)}$"):
-        scripted.build(3, broker=Broker(telemetry=Telemetry(["Oberon", "Zebulon"])))
+        scripted.build(3, broker=BudgetBroker(telemetry=Telemetry(["Oberon", "Zebulon"])))
 
 
 def test_a_utility_that_is_no_number_is_refused_and_a_file_needs_telemetry(scripted, tmp_path):
@@ -308,6 +308,6 @@ def test_a_utility_that_is_no_number_is_refused_and_a_file_needs_telemetry(scrip
     with torch.no_grad():
         worth.bias[0] = math.nan
     with pytest.raises(ValueError, match=r"^broker: expected finite utilities, got nan or inf"):
-        scripted.build(4, broker=Broker(learned=worth))[0](ONE)
+        scripted.build(4, broker=BudgetBroker(learned=worth))[0](ONE)
     with pytest.raises(ValueError, match=r"^broker: expected telemetry to save in .*, got none: pass telemetry too$"):
-        Broker(telemetry_file=tmp_path / "telemetry.json")
+        BudgetBroker(telemetry_file=tmp_path / "telemetry.json")

@@ -2,10 +2,10 @@
 
 import pytest
 
+from nsed_torch.evaluation.competence_law import fit_fatigue_law
 from nsed_torch.evaluation.insight.rounds import Law, RoundInsight
 from nsed_torch.evaluation.page_insight import judging_table, law_text, rounds_table
 from nsed_torch.evaluation.statistics import Estimate, plain
-from nsed_torch.nn.law import fit_fatigue_law
 
 NONE = Estimate(0)
 

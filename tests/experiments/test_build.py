@@ -11,9 +11,16 @@ from omegaconf import OmegaConf
 import nsed_torch
 from nsed_torch.agents import Agent, Decoding, HashedEncoder
 from nsed_torch.config import conf_dir, register
-from nsed_torch.deliberation import Broker, CritiqueRating, LikelihoodRating, VerdictRating
-from nsed_torch.experiments.build import build_agent, build_agents, build_ensemble, build_rnn, consensus_cell
-from nsed_torch.nn import EvidenceHalting, FixedHalting
+from nsed_torch.deliberation import BudgetBroker, CritiqueRating, LikelihoodRating, VerdictRating
+from nsed_torch.experiments.build import (
+    build_agent,
+    build_agents,
+    build_ensemble,
+    build_rnn,
+    consensus_cell,
+    fitted_halting,
+)
+from nsed_torch.nn import EvidenceHalting, FatigueHalting, FixedHalting
 from nsed_torch.records import CallLog, Task, read_json
 
 
@@ -50,7 +57,7 @@ def test_every_option_has_its_class(nsed):
     assert isinstance(rnn.cell.rating, CritiqueRating)
     assert isinstance(rnn.halting, EvidenceHalting)
     assert rnn.halting.rounds == 6
-    assert isinstance(rnn.broker, Broker)
+    assert isinstance(rnn.broker, BudgetBroker)
     assert rnn.broker.budget.tokens == 5000
     with CallLog(None) as log:
         rnn = build_rnn(composed(nsed, "rating=likelihood", "rating.temperature=4"), log)
@@ -195,3 +202,35 @@ def test_telemetry_is_a_file_that_runs_pass_on(nsed, tmp_path):
         faulty = composed(nsed, *options, "ensemble.engines.smollm2.weights.path=/nowhere")
         with pytest.raises(ValueError, match=r"telemetry.json: expected the telemetry that `save` writes"):
             build_rnn(faulty, log)
+
+
+def test_the_law_of_an_earlier_run_is_taken_over(tmp_path):
+    law = {"p_g": 0.4, "k": 0.9, "beta": 0.02, "t_opt": 2.0}
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps({"insight": {"course": {"law": {"fit": law, "notes": []}}}}))
+    del law["t_opt"]
+    halting = fitted_halting(str(path), rounds=9)
+    expected = FatigueHalting(9, **law)
+    assert halting.state_dict() == expected.state_dict()
+    assert (halting.rounds, halting.peak) == (9, expected.peak)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, r"expected results.json of nsed evaluate with a deliberation, got '.*results.json' \(ValueError"),
+        ("{", r"expected results.json of nsed evaluate with a deliberation, got .*not valid JSON"),
+        ('{"insight": null}', r"expected results.json of nsed evaluate with a deliberation, got .*TypeError"),
+        (
+            '{"insight": {"course": {"law": {"fit": null, "notes": ["2 rounds, needs 3"]}}}}',
+            r"expected a fitted law in '.*results.json', got none: 2 rounds, needs 3$",
+        ),
+    ],
+)
+def test_results_without_a_law_are_refused_in_one_line(tmp_path, text, message):
+    path = tmp_path / "results.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ValueError, match=f"^halting: {message}") as fault:
+        fitted_halting(str(path))
+    assert "\n" not in str(fault.value)

@@ -5,7 +5,7 @@ from omegaconf import OmegaConf
 from nsed_torch.agents import Agent
 from nsed_torch.config import conf_dir, instantiate
 from nsed_torch.experiments.build import consensus_cell, saved_cell
-from nsed_torch.nn import VOTES, ApprovalVote, ConsensusCell, QuadraticVote
+from nsed_torch.nn import GATES, VOTES, ApprovalVote, ConsensusCell, QuadraticVote
 
 
 def published():
@@ -15,7 +15,7 @@ def published():
 def test_published_config_builds_the_quadratic_vote():
     cell = instantiate(published(), dim=4, agents=3)
     assert isinstance(cell.vote, QuadraticVote)
-    assert (cell.gate.mode, cell.slots) == ("learned", 4)
+    assert (type(cell.gate), cell.slots) == (GATES["learned"], 4)
 
 
 @pytest.mark.parametrize("vote", VOTES)
@@ -23,7 +23,7 @@ def test_published_config_builds_the_quadratic_vote():
 def test_votes_and_gates_by_name(vote, gate):
     cell = instantiate(OmegaConf.merge(published(), {"vote": vote, "gate": gate}), dim=4, agents=3)
     assert type(cell.vote) is VOTES[vote]
-    assert cell.gate.mode == gate
+    assert type(cell.gate) is GATES[gate]
     assert {p.dtype for p in cell.parameters()} == {torch.float64}
 
 

@@ -13,7 +13,7 @@ from nsed_torch.data import Equality, load_recorded, recorded_episodes
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
 from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.evaluation.statistics import shown
-from nsed_torch.nn import ConsensusCell, LearnedHalting
+from nsed_torch.nn import ConsensusCell, LearnedHalting, VectorGate
 from nsed_torch.records import Task, TraceWriter, read_json
 from nsed_torch.training.decisions import unroll
 
@@ -235,7 +235,7 @@ def test_traces_are_tuned_on_like_recorded_answers(nsed):
     assert metrics["consensus_tuned"]["accuracy"]["mean"] > metrics["consensus_untrained"]["accuracy"]["mean"]
     cell = ConsensusCell.from_pretrained(nsed.folder / "out/cell")
     assert cell.agent_names == NAMES
-    assert cell.gate.mode == "vector"
+    assert isinstance(cell.gate, VectorGate)
     assert (cell.calibration.scale != 1).any()
     line = nsed.fault("tune", "data_dir=traces", "agents=[ann,bob]")
     assert line == "traces: expected no agents for traces, whose rounds are as they were held"

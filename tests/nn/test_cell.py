@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
-from nsed_torch.nn import ConsensusCell, ForgetGate, MemoryState, TokenVote
+from nsed_torch.nn import ConsensusCell, MemoryState, OpenGate, TokenVote
 
 REAL = torch.float64
 
@@ -197,7 +197,7 @@ def test_parameters_and_state_dict():
     other.load_state_dict(cell.state_dict())
     assert (other.beta.item(), other.kappa.item()) == (pytest.approx(2), 0.5)
     assert ConsensusCell(3, 4).beta.item() == 1
-    assert "agents=4" in repr(ConsensusCell(3, 4, gate=ForgetGate("none")))
+    assert "agents=4" in repr(ConsensusCell(3, 4, gate=OpenGate()))
 
 
 def test_backing_adds_what_the_author_would_have_said():

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from nsed_torch.nn import ForgetGate, MemoryState
+from nsed_torch.nn import ForgetGate, LeakyGate, MemoryState, OpenGate, VectorGate
+from nsed_torch.nn.gate import gate_named
 
 STATE = MemoryState(
     embeddings=torch.tensor([[[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]]),
@@ -15,7 +16,7 @@ CONSENSUS, TASK = torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 1.0]])
 
 @pytest.mark.parametrize("mode", ["learned", "leaky"])
 def test_starts_as_a_constant_leak(mode):
-    gate = ForgetGate(mode, leak=0.7)
+    gate = gate_named(mode, 2, leak=0.7)
     torch.testing.assert_close(gate(STATE, CONSENSUS, TASK), torch.tensor([[0.7, 0.7, 0.0]]))
     assert len(gate.state_dict()) == {"learned": 2, "leaky": 1}[mode]
 
@@ -35,13 +36,12 @@ def test_learned_gate_reads_meaning_support_and_age():
 
 
 def test_only_the_learned_gate_has_parameters():
-    assert [len(list(ForgetGate(mode).parameters())) for mode in ("learned", "leaky", "none")] == [2, 0, 0]
-    assert ForgetGate("none")(STATE, CONSENSUS, TASK).tolist() == [[1, 1, 0]]
-    assert "leaky" in repr(ForgetGate("leaky"))
+    assert [len(list(gate.parameters())) for gate in (ForgetGate(), LeakyGate(), OpenGate())] == [2, 0, 0]
+    assert OpenGate()(STATE, CONSENSUS, TASK).tolist() == [[1, 1, 0]]
 
 
 def test_vector_gate_starts_as_the_learned_one_and_learns_each_dimension():
-    vector, learned = ForgetGate("vector", leak=0.7, dim=2), ForgetGate("learned", leak=0.7)
+    vector, learned = VectorGate(2, leak=0.7), ForgetGate(leak=0.7)
     gate = vector(STATE, CONSENSUS, TASK)
     assert gate.shape == (1, 3, 2)
     faded, factor = STATE.faded(gate)
@@ -64,10 +64,8 @@ def test_vector_gate_starts_as_the_learned_one_and_learns_each_dimension():
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match="gate mode 'vector': expected the embeddings' width as dim, got dim=None"):
-        ForgetGate("vector")
-    # the hook that checks types under test speaks first where the mode is no Literal
-    with pytest.raises(Exception, match="mode"):
-        ForgetGate("sticky")
-    with pytest.raises(ValueError, match=r"gate leak: expected a value in \(0, 1\), got 1.0; mode 'none' keeps"):
-        ForgetGate("leaky", leak=1.0)
+    with pytest.raises(ValueError, match="gate: expected one of learned, leaky, vector, none, got 'sticky'"):
+        gate_named("sticky", 2)
+    for gate in (ForgetGate, LeakyGate):
+        with pytest.raises(ValueError, match=r"gate leak: expected a value in \(0, 1\), got 1.0; OpenGate keeps"):
+            gate(leak=1.0)

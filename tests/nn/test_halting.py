@@ -1,4 +1,3 @@
-import json
 import math
 
 import pytest
@@ -8,15 +7,13 @@ from hypothesis import strategies as st
 
 from nsed_torch import functional
 from nsed_torch.nn import EvidenceHalting, FixedHalting
-from nsed_torch.nn.halting import FatigueHalting
+from nsed_torch.nn.halting import REPORTED_BETA, REPORTED_K, FatigueHalting, whole_round
 
 REAL = torch.float64
 
 
 def test_default_law_is_the_reported_curve():
     from scipy.optimize import brentq
-
-    from nsed_torch.nn.halting import REPORTED_BETA, REPORTED_K
 
     k = brentq(lambda k: 0.46 * math.exp(-6 * k) * (1 + 3 * k) - 0.16, 0.01, 2, xtol=1e-15)
     assert pytest.approx(k, rel=1e-12) == REPORTED_K
@@ -146,33 +143,19 @@ def test_fatigue_follows_a_law_that_is_loaded():
     assert halting.peak == FatigueHalting(rounds=9, k=0.9, beta=0.02).peak < 6
 
 
-def test_the_law_of_an_earlier_run_is_taken_over(tmp_path):
-    law = {"p_g": 0.4, "k": 0.9, "beta": 0.02, "t_opt": 2.0}
-    path = tmp_path / "results.json"
-    path.write_text(json.dumps({"insight": {"course": {"law": {"fit": law, "notes": []}}}}))
-    del law["t_opt"]
-    halting = FatigueHalting.from_results(path, rounds=9)
-    expected = FatigueHalting(9, **law)
-    assert halting.state_dict() == expected.state_dict()
-    assert (halting.rounds, halting.peak) == (9, expected.peak)
+@settings(max_examples=30)
+@given(st.floats(0, 1), st.floats(-2, 3), st.floats(0, 0.1), st.integers(1, 12))
+def test_whole_round_is_beside_the_peak(p_g, k, beta, rounds):
+    got = whole_round(p_g, k, beta, rounds)
+    values = [1 - (1 - p_g) * math.exp(-k * t) - beta * t * t for t in range(1, rounds + 1)]
+    assert values[got - 1] >= max(values) - 1e-12
+    if k > 0.01 and beta > 1e-4:
+        peak = functional.optimal_round(torch.tensor(k, dtype=torch.float64), p_g, beta).item()
+        assert got in {min(max(t, 1), rounds) for t in (math.floor(peak), math.ceil(peak))}
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (None, r"expected results.json of nsed evaluate with a deliberation, got '.*results.json' \(FileNotFoundError"),
-        ("{", r"expected results.json of nsed evaluate with a deliberation, got .*JSONDecodeError"),
-        ('{"insight": null}', r"expected results.json of nsed evaluate with a deliberation, got .*TypeError"),
-        (
-            '{"insight": {"course": {"law": {"fit": null, "notes": ["2 rounds, needs 3"]}}}}',
-            r"expected a fitted law in '.*results.json', got none: 2 rounds, needs 3$",
-        ),
-    ],
-)
-def test_results_without_a_law_are_refused_in_one_line(tmp_path, text, message):
-    path = tmp_path / "results.json"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(ValueError, match=f"^halting: {message}") as fault:
-        FatigueHalting.from_results(path)
-    assert "\n" not in str(fault.value)
+def test_whole_round_by_hand():
+    assert whole_round(0.54, REPORTED_K, REPORTED_BETA, 12) == 6
+    assert whole_round(0.54, REPORTED_K, REPORTED_BETA, 4) == 4
+    assert whole_round(0.5, -0.3, 0.0, 9) == whole_round(0.5, 0.0, 0.0, 9) == whole_round(1.0, 0.3, 0.01, 9) == 1
+    assert whole_round(0.5, 0.3, 0.0, 9) == 9

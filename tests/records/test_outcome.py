@@ -43,5 +43,5 @@ def test_what_is_no_outcome_is_named(change):
     line = json.dumps({key: value for key, value in data.items() if value is not ...})
     with pytest.raises(ValueError, match=r"file:7: not an outcome .*; rerun the nsed evaluate that wrote it"):
         Outcome.from_line(line, "file:7")
-    with pytest.raises(ValueError, match="file:8: not an outcome"):
+    with pytest.raises(ValueError, match="file:8: not valid JSON"):
         Outcome.from_line("{", "file:8")

@@ -121,13 +121,13 @@ def broken_line(change):
 
 FAULTS = {
     "not valid JSON": '{"schema_version": 2,',
-    "expected a transcript of schema version 2, got None": "[]",
-    "not a complete transcript (expected list, got 'x')": broken_line(lambda d: d.update(rounds="x")),
+    "not a transcript (expected dict, got '[]')": "[]",
+    "not a transcript (rounds: expected list, got 'x')": broken_line(lambda d: d.update(rounds="x")),
     "expected at least one round": broken_line(lambda d: d.update(rounds=[])),
-    "expected grades with true or false for each of [2]": broken_line(lambda d: d.update(grades=[[True]])),
-    "expected grades with true or false for each of [2] ": broken_line(lambda d: d.update(grades=[[1, 0]])),
-    "expected grades with true or false for each of [2]  ": broken_line(lambda d: d.pop("grades")),
-    "expected answers with a text or null": broken_line(lambda d: d.update(answers="no")),
+    "expected grades of [2] proposals a round, got [[True]]": broken_line(lambda d: d.update(grades=[[True]])),
+    "grades: expected bool, got '1'": broken_line(lambda d: d.update(grades=[[1, 0]])),
+    "missing 1 required positional argument: 'grades'": broken_line(lambda d: d.pop("grades")),
+    "answers: expected list, got 'no'": broken_line(lambda d: d.update(answers="no")),
     "round 1: expected 2 voters' ratings and vote_mask of 2": broken_line(lambda d: d["rounds"][0]["ratings"].pop()),
     "expected every task once, got 'one' again": ALL[0].to_line().strip(),
 }

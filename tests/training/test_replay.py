@@ -8,7 +8,7 @@ import torch
 from nsed_torch.agents import HashedEncoder
 from nsed_torch.benchmarks import AnswerGrader, GradersAnswers, grade
 from nsed_torch.data import Equality, RecordedAnswers
-from nsed_torch.deliberation import Broker, Budget, MacroRNN, MacroRNNCell
+from nsed_torch.deliberation import Budget, BudgetBroker, MacroRNN, MacroRNNCell
 from nsed_torch.nn import ConsensusCell, FixedHalting, InfeasibleBudgetError, LearnedBroker
 from nsed_torch.records import CallLog, Task
 from nsed_torch.training.partial import Pool, replay, tune_cell, widened
@@ -54,7 +54,9 @@ def drawn(seed: int) -> LearnedBroker:
     return broker
 
 
-def live(recorded: RecordedAnswers, cell: ConsensusCell, broker: Broker, order=(0, 1, 2, 3), **options) -> MacroRNN:
+def live(
+    recorded: RecordedAnswers, cell: ConsensusCell, broker: BudgetBroker, order=(0, 1, 2, 3), **options
+) -> MacroRNN:
     """The recorded agents, in some order, as a team that deliberates."""
     team = recorded.select(range(len(recorded)), order)
     encoder = HashedEncoder(16)
@@ -85,7 +87,7 @@ def test_live_it_asks_the_same_agents_and_elects_the_same_answer(recorded, cell,
     assert 1 < outcome.asked.sum(1).double().mean() < 4
     broker.save_pretrained(tmp_path / "broker.safetensors")
     loaded = LearnedBroker.from_pretrained(tmp_path / "broker.safetensors")
-    transcripts = live(recorded, cell, Broker(learned=loaded), order)(recorded.tasks).transcripts
+    transcripts = live(recorded, cell, BudgetBroker(learned=loaded), order)(recorded.tasks).transcripts
     for i, transcript in enumerate(transcripts):
         asked = {NAMES[a] for a in outcome.asked[i].nonzero()[:, 0].tolist()}
         assert set(transcript.rounds[-1].proposers) == asked
@@ -99,13 +101,13 @@ def test_live_it_asks_the_same_agents_and_elects_the_same_answer(recorded, cell,
 
 def test_it_ends_a_task_in_the_first_round_and_asks_everybody_at_most_once(recorded, cell) -> None:
     broker = LearnedBroker(NAMES, rounds=4)
-    (transcript,) = live(recorded, cell, Broker(learned=broker))(recorded.tasks[:1]).transcripts
+    (transcript,) = live(recorded, cell, BudgetBroker(learned=broker))(recorded.tasks[:1]).transcripts
     assert [r.proposers for r in transcript.rounds] == [list(NAMES[: k + 1]) for k in range(4)]
     assert [r.standing for r in transcript.rounds] == [list(NAMES[:k]) for k in range(4)]
     assert replay(broker, cell, Pool.of(recorded)).asked.all()
     with torch.no_grad():
         broker.bias.fill_(-1.0)  # nobody is worth it, but somebody answers
-    (transcript,) = live(recorded, cell, Broker(learned=broker))(recorded.tasks[:1]).transcripts
+    (transcript,) = live(recorded, cell, BudgetBroker(learned=broker))(recorded.tasks[:1]).transcripts
     assert [r.proposers for r in transcript.rounds] == [["ada"]]
     assert transcript.stop_reason == "broker"
     assert replay(broker, cell, Pool.of(recorded)).asked.sum() == len(recorded)
@@ -114,9 +116,9 @@ def test_it_ends_a_task_in_the_first_round_and_asks_everybody_at_most_once(recor
 def test_a_budget_binds(recorded, cell) -> None:
     """It asks as long as what is left pays for the most that joining may take."""
     for share in (0.9, 1.5, 3.0):
-        free = live(recorded, cell, Broker(learned=LearnedBroker(NAMES, rounds=4)))
+        free = live(recorded, cell, BudgetBroker(learned=LearnedBroker(NAMES, rounds=4)))
         tokens = share * max(t.usage.tokens for t in free(recorded.tasks).transcripts) / 2
-        broker = Broker(Budget(tokens=tokens), learned=LearnedBroker(NAMES, rounds=4))
+        broker = BudgetBroker(Budget(tokens=tokens), learned=LearnedBroker(NAMES, rounds=4))
         try:
             transcripts = live(recorded, cell, broker)(recorded.tasks[:5]).transcripts
         except InfeasibleBudgetError:
@@ -132,20 +134,22 @@ def test_of_those_that_it_can_pay_the_most_worthy_joins(recorded, cell) -> None:
     broker = LearnedBroker(NAMES, rounds=4)
     with torch.no_grad():
         broker.bias[0, :, 0] = torch.tensor([1.0, 2.0, 3.0, 4.0])
-    rnn = live(recorded, cell, Broker(Budget(money=1e9), learned=broker))
-    team = rnn.broker.team(recorded.tasks[0], rnn.cell)
+    rnn = live(recorded, cell, BudgetBroker(Budget(money=1e9), learned=broker))
+    rnn.broker.begin(recorded.tasks[:1], rnn.cell)
+    team = rnn.broker.team(recorded.tasks[0], [])
     assert (team.proposers, team.voters, team.standing) == ((3,), (), ())
-    dear = rnn.broker._joining_costs(recorded.tasks[0], rnn.cell, [])[:, 0, 0]
+    dear = rnn.broker._joining_costs(recorded.tasks[0], [])[:, 0, 0]
     budget = Budget(money=float(dear.sort().values[1]) * 1.0000001)
-    rnn = live(recorded, cell, Broker(budget, learned=broker))
+    rnn = live(recorded, cell, BudgetBroker(budget, learned=broker))
     best = max((i for i in range(4) if dear[i] <= budget.money), key=lambda i: i)
-    assert rnn.broker.team(recorded.tasks[0], rnn.cell).proposers == (best,)
+    rnn.broker.begin(recorded.tasks[:1], rnn.cell)
+    assert rnn.broker.team(recorded.tasks[0], []).proposers == (best,)
 
 
 def test_it_goes_on_from_the_call_log(recorded, cell, tmp_path) -> None:
     with CallLog(tmp_path / "calls.sqlite") as log:
-        once = live(recorded, cell, Broker(learned=drawn(1)), call_log=log)(recorded.tasks[:9]).transcripts
-        rnn = live(recorded, cell, Broker(learned=drawn(1)), call_log=log)
+        once = live(recorded, cell, BudgetBroker(learned=drawn(1)), call_log=log)(recorded.tasks[:9]).transcripts
+        rnn = live(recorded, cell, BudgetBroker(learned=drawn(1)), call_log=log)
         rnn.cell.ensemble.engines["recorded"].generate = None  # nobody is asked again
         assert rnn(recorded.tasks[:9]).transcripts == once
 
@@ -154,7 +158,7 @@ def test_a_team_may_be_some_of_the_brokers_agents_and_nobody_else(recorded, cell
     broker, everybody = drawn(2), live(recorded, cell, None)
     few = recorded.select(range(len(recorded)), [3, 1])
     macro = MacroRNNCell(few.ensemble(), HashedEncoder(16), ConsensusCell(16, 2).double())
-    for transcript in MacroRNN(macro, halting=FixedHalting(9), broker=Broker(learned=broker))(
+    for transcript in MacroRNN(macro, halting=FixedHalting(9), broker=BudgetBroker(learned=broker))(
         few.tasks[:9]
     ).transcripts:
         assert set(transcript.rounds[-1].proposers) <= {"dan", "bob"}
@@ -162,7 +166,7 @@ def test_a_team_may_be_some_of_the_brokers_agents_and_nobody_else(recorded, cell
     with pytest.raises(
         ValueError, match=r"^broker: expected agents out of ada, bob, cyd, eve, got dan: leave them out"
     ):
-        MacroRNN(everybody.cell, broker=Broker(learned=broker))
+        MacroRNN(everybody.cell, broker=BudgetBroker(learned=broker))
 
 
 def test_a_widened_cell_votes_the_same(cell) -> None:

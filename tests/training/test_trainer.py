@@ -11,7 +11,7 @@ import torch
 from planted_rounds import planted
 
 from nsed_torch.data import joined
-from nsed_torch.nn import Calibration, ConsensusCell, ForgetGate
+from nsed_torch.nn import Calibration, ConsensusCell, VectorGate
 from nsed_torch.training.decisions import elect, prepare, unroll, winners_correct
 from nsed_torch.training.logs import FileLog
 from nsed_torch.training.losses import consensus_loss, distance_from_start
@@ -83,7 +83,7 @@ def test_a_resumed_run_equals_a_straight_one(guesses, tmp_path, stop):
 
     def run(folder, resume=False, bomb=False):
         torch.manual_seed(0)
-        cell = ConsensusCell(8, 4, gate=ForgetGate("vector", dim=8))
+        cell = ConsensusCell(8, 4, gate=VectorGate(8))
         logs = [FileLog(folder / "log.jsonl"), *([Bomb()] if bomb else [])]
         made = trainer(
             guesses,

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nsed_torch.evaluation.competence_law import ROUNDS_NEEDED, FatigueLaw, fit_fatigue_law
 from nsed_torch.evaluation.insight.tables import Table, Tables
 from nsed_torch.evaluation.insight.values import Column, Questions, Real
 from nsed_torch.evaluation.statistics import Estimate
-from nsed_torch.nn.law import ROUNDS_NEEDED, FatigueLaw, fit_fatigue_law
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ import math
 import pytest
 from team_traces import trace, turn
 
+from nsed_torch.evaluation.competence_law import fit_fatigue_law
 from nsed_torch.evaluation.insight import insight
 from nsed_torch.evaluation.insight.rounds import Flips
-from nsed_torch.nn.law import fit_fatigue_law
 
 YES, NO = "yes", "no"
 

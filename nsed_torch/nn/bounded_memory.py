@@ -10,21 +10,13 @@ from nsed_torch import functional
 
 
 class MemoryState(NamedTuple):
-    """The slots of every task, strongest first; empty slots hold zeros.
-
-    Args:
-        embeddings: what each slot means.
-        retention: weight of each slot, in [0, 1].
-        support: net support of the proposal in the round that wrote the slot.
-        age: rounds since then, 0 for a slot just written.
-        mask: which slots hold something.
-    """
+    """The slots of every task, strongest first; empty slots hold zeros."""
 
     embeddings: Float[Tensor, "batch slot dim"]
-    retention: Float[Tensor, "batch slot"]
-    support: Float[Tensor, "batch slot"]
-    age: Float[Tensor, "batch slot"]
-    mask: Bool[Tensor, "batch slot"]
+    retention: Float[Tensor, "batch slot"]  # weight of each slot, in [0, 1]
+    support: Float[Tensor, "batch slot"]  # net support of the proposal in the round that wrote the slot
+    age: Float[Tensor, "batch slot"]  # rounds since then, 0 for a slot just written
+    mask: Bool[Tensor, "batch slot"]  # which slots hold something
 
     @classmethod
     def empty(
@@ -70,19 +62,9 @@ class BoundedMemory(nn.Module):
         *,
         proposal_mask: Bool[Tensor, "batch proposal"],
     ) -> tuple[MemoryState, Int[Tensor, "batch slot"]]:
-        """The next state and where each of its slots comes from.
+        """The next state, and for each of its slots the index among old slots followed by proposals, -1 if empty.
 
-        Args:
-            state: the slots so far.
-            gate: factor on their retention.
-            embeddings: of the proposals that enter.
-            retention: they enter with.
-            support: they enter with.
-            proposal_mask: which proposals count.
-
-        Returns:
-            The new state, and for each of its slots the index among old slots followed by proposals, -1 if
-            empty.
+        Proposals enter with a retention and a support each; `gate` is the factor on the retention of the old slots.
         """
         kept, source = functional.update_memory(state.retention, state.mask, gate, retention, proposal_mask)
         mask = source >= 0

@@ -11,33 +11,15 @@ from scipy.special import xlogy
 from scipy.stats import chi2
 
 from nsed_torch import functional
-from nsed_torch.nn import law as module
+from nsed_torch.evaluation import competence_law as module
+from nsed_torch.evaluation.competence_law import FatigueLaw, ProfileInterval, fit_fatigue_law
 from nsed_torch.nn.halting import REPORTED_BETA, REPORTED_K
-from nsed_torch.nn.law import FatigueLaw, Interval, fit_fatigue_law, whole_round
 
 PAPER = (0.54, REPORTED_K, REPORTED_BETA)
 
 
 def curve(p_g, k, beta, rounds):
     return [1 - (1 - p_g) * math.exp(-k * t) - beta * t * t for t in rounds]
-
-
-@settings(max_examples=30)
-@given(st.floats(0, 1), st.floats(-2, 3), st.floats(0, 0.1), st.integers(1, 12))
-def test_whole_round_is_beside_the_peak(p_g, k, beta, rounds):
-    got = whole_round(p_g, k, beta, rounds)
-    values = curve(p_g, k, beta, range(1, rounds + 1))
-    assert values[got - 1] >= max(values) - 1e-12
-    if k > 0.01 and beta > 1e-4:
-        peak = functional.optimal_round(torch.tensor(k, dtype=torch.float64), p_g, beta).item()
-        assert got in {min(max(t, 1), rounds) for t in (math.floor(peak), math.ceil(peak))}
-
-
-def test_whole_round_by_hand():
-    assert whole_round(*PAPER, 12) == 6
-    assert whole_round(*PAPER, 4) == 4
-    assert whole_round(0.5, -0.3, 0.0, 9) == whole_round(0.5, 0.0, 0.0, 9) == whole_round(1.0, 0.3, 0.01, 9) == 1
-    assert whole_round(0.5, 0.3, 0.0, 9) == 9
 
 
 @settings(max_examples=3)
@@ -222,6 +204,6 @@ def test_refusals_in_one_line(accuracy, counts, options, message):
 
 
 def test_the_result_is_plain_data():
-    law = FatigueLaw(0.5, 0.3, 0.0, math.inf, *[Interval(0.0, 1.0)] * 4, r_squared=0.9, level=0.95)
+    law = FatigueLaw(0.5, 0.3, 0.0, math.inf, *[ProfileInterval(0.0, 1.0)] * 4, r_squared=0.9, level=0.95)
     assert dataclasses.asdict(law)["k"] == 0.3
     assert law.notes[0] == "k may be 0 or below: no gain by deliberation is shown"

@@ -1,4 +1,4 @@
-"""Vote activations: what makes ballots of ratings."""
+"""Vote activations: modules `(ratings, mask) -> ballots` of ratings in [-1, 1]; zeros where masked."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -15,7 +15,7 @@ class QuadraticVote(nn.Module):
     """Signed quadratic vote, see `functional.quadratic_vote`. Published in the authors' SDK."""
 
     def forward(self, ratings: Ratings, mask: Mask) -> Ballots:
-        """Ballots of ratings in [-1, 1]; zeros where masked."""
+        """Ballots."""
         return functional.quadratic_vote(ratings, mask)
 
 
@@ -27,7 +27,7 @@ class TokenVote(nn.Module):
     """
 
     def forward(self, ratings: Ratings, mask: Mask) -> Ballots:
-        """Ballots of ratings in [-1, 1]; zeros where masked."""
+        """Ballots."""
         return functional.token_vote(50 * (ratings + 1), mask)
 
 
@@ -35,7 +35,7 @@ class LinearVote(nn.Module):
     """Credit in proportion to the ratings, see `functional.linear_vote`. Our ablation."""
 
     def forward(self, ratings: Ratings, mask: Mask) -> Ballots:
-        """Ballots of ratings in [-1, 1]; zeros where masked."""
+        """Ballots."""
         return functional.linear_vote(ratings, mask)
 
 
@@ -43,7 +43,7 @@ class L2Vote(nn.Module):
     """Ratings at unit length, see `functional.l2_vote`. Our ablation."""
 
     def forward(self, ratings: Ratings, mask: Mask) -> Ballots:
-        """Ballots of ratings in [-1, 1]; zeros where masked."""
+        """Ballots."""
         return functional.l2_vote(ratings, mask)
 
 
@@ -51,18 +51,15 @@ class BordaVote(nn.Module):
     """Rank scores, see `functional.borda_vote`. Our ablation."""
 
     def forward(self, ratings: Ratings, mask: Mask) -> Ballots:
-        """Ballots of ratings in [-1, 1]; zeros where masked."""
+        """Ballots."""
         return functional.borda_vote(ratings, mask)
 
 
 class PluralityVote(nn.Module):
     """One vote for the best-rated proposal, see `functional.plurality_vote`. Our ablation.
 
-    Args:
-        temperature: of the backward pass, above 0.
-
     Raises:
-        ValueError: if the temperature is not above 0.
+        ValueError: if the temperature of the backward pass is not above 0.
     """
 
     def __init__(self, temperature: float = 0.25) -> None:
@@ -70,7 +67,7 @@ class PluralityVote(nn.Module):
         self.temperature = _positive("plurality", temperature)
 
     def forward(self, ratings: Ratings, mask: Mask) -> Ballots:
-        """Ballots of ratings in [-1, 1]; zeros where masked."""
+        """Ballots."""
         return functional.plurality_vote(ratings, mask, self.temperature)
 
     def extra_repr(self) -> str:
@@ -81,12 +78,8 @@ class PluralityVote(nn.Module):
 class ApprovalVote(nn.Module):
     """A vote for every proposal rated above a learnable threshold, see `functional.approval_vote`. Our ablation.
 
-    Args:
-        threshold: at the start.
-        temperature: of the backward pass, above 0.
-
     Raises:
-        ValueError: if the temperature is not above 0.
+        ValueError: if the temperature of the backward pass is not above 0.
     """
 
     def __init__(self, threshold: float = 0.0, temperature: float = 0.25) -> None:
@@ -95,7 +88,7 @@ class ApprovalVote(nn.Module):
         self.temperature = _positive("approval", temperature)
 
     def forward(self, ratings: Ratings, mask: Mask) -> Ballots:
-        """Ballots of ratings in [-1, 1]; zeros where masked."""
+        """Ballots."""
         return functional.approval_vote(ratings, mask, self.threshold, self.temperature)
 
     def extra_repr(self) -> str:
@@ -109,12 +102,8 @@ class EntmaxVote(nn.Module):
     The parameter is `logit(alpha - 1)`, which keeps alpha in (1, 2]; 2 itself is reached to float rounding, where
     its gradient fades.
 
-    Args:
-        alpha: at the start, in (1, 2].
-        temperature: above 0; lower is sparser.
-
     Raises:
-        ValueError: if a value lies outside its range.
+        ValueError: unless alpha, at the start, is in (1, 2] and the temperature above 0.
     """
 
     def __init__(self, alpha: float = 1.5, temperature: float = 0.25) -> None:
@@ -133,7 +122,7 @@ class EntmaxVote(nn.Module):
         return (1 + self.alpha_logit.sigmoid()).clamp(min=floor)
 
     def forward(self, ratings: Ratings, mask: Mask) -> Ballots:
-        """Ballots of ratings in [-1, 1]; zeros where masked."""
+        """Ballots."""
         return functional.entmax_vote(ratings, mask, self.alpha, self.temperature)
 
     def extra_repr(self) -> str:

@@ -1,16 +1,53 @@
-"""From tensors to the plain data a transcript keeps."""
+"""What a round leaves behind, as plain data: its judges' replies, put in order, and the consensus cell's tensors."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from torch import Tensor
 
+from nsed_torch.deliberation.rating import JudgeReply
 from nsed_torch.deliberation.state import SlotText
 from nsed_torch.nn import ConsensusOutput, MemoryState
-from nsed_torch.records import MemorySlot, Proposal, Round
+from nsed_torch.records import Critique, MemorySlot, Proposal, Round, Usage
 
 DIGITS = 9
 """Decimal digits kept, of ratings before they are voted on: far coarser than float64's noise across batch sizes, far
 finer than anything that matters."""
+
+
+@dataclass(frozen=True)
+class Hearing:
+    """What a team's judges said about its proposals; rows are voters, columns proposals, None where nothing counts."""
+
+    ratings: list[list[float | None]]
+    critiques: list[Critique]
+    usage: Usage
+    notes: list[str]
+
+    @classmethod
+    def of(cls, replies: Sequence[tuple[list[int], JudgeReply]], proposals: int) -> "Hearing":
+        """From a reply per voter, each with the indices of the proposals in the order that the voter saw."""
+        ratings: list[list[float | None]] = [[None] * proposals for _ in replies]
+        critiques = []
+        for i, (order, reply) in enumerate(replies):
+            for j, rating, text in zip(order, reply.ratings, reply.critiques, strict=True):
+                # What is recorded is what is voted on, so that a trace votes again as the team did.
+                ratings[i][j] = None if rating is None else round(rating, DIGITS)
+                if text:
+                    critiques.append(Critique(i, j, text))
+        notes = [note for _, reply in replies for note in reply.notes]
+        return cls(ratings, critiques, Usage.sum(reply.usage for _, reply in replies), notes)
+
+    def received(
+        self, voters: Sequence[str], authors: Sequence[str], before: Mapping[str, tuple[str, ...]] | None = None
+    ) -> dict[str, tuple[str, ...]]:
+        """Author -> what others wrote about its proposal, behind what they wrote `before` about one that stands."""
+        received: dict[str, tuple[str, ...]] = defaultdict(tuple, before or {})
+        for critique in self.critiques:
+            if (author := authors[critique.proposal]) != voters[critique.voter]:
+                received[author] += (critique.text,)
+        return dict(received)
 
 
 def round_record(
@@ -26,16 +63,8 @@ def round_record(
 ) -> Round:
     """One task's round out of a batch.
 
-    Args:
-        task: its row in the batch.
-        index: the round, from 1.
-        voters: names, in the order of the rating rows.
-        proposals: the task's, in the order of the rating columns.
-        ratings: voters x proposals.
-        output: of the consensus cell, padded to the widest team.
-        memory: after the round.
-        slots: what the memory's slots hold in words.
-        shown: what of each slot fits the token budget.
+    `task` is its row in the batch, `output` is padded to the widest team, `slots` say what the memory's slots hold in
+    words and `shown` what of each fits the token budget.
     """
     v, p = len(voters), len(proposals)
     winner = int(output.winner[task])

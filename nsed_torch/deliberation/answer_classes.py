@@ -32,16 +32,12 @@ class SimilarTexts:
     Gal and Farquhar (2023, semantic entropy), with a cosine in place of their entailment in both directions, which
     tells contradictions from agreement where a cosine may not. Ours.
 
-    Args:
-        encoder: of the texts.
-        threshold: cosine from which on texts are one answer, in (-1, 1].
-
     Raises:
         ValueError: if the threshold is out of range.
     """
 
     encoder: Encoder
-    threshold: float
+    threshold: float  # cosine from which on texts are one answer, in (-1, 1]
 
     def __post_init__(self) -> None:
         if not -1 < self.threshold <= 1:

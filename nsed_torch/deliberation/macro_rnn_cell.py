@@ -10,17 +10,27 @@ from torch import Tensor, nn
 
 from nsed_torch.agents import Encoder, Ensemble, GenerateRequest, Generation, Prompts, call_seed, unfence
 from nsed_torch.agents.features import groups_of, letters_of, proposal_features
-from nsed_torch.deliberation.answers import AnswerClasses
-from nsed_torch.deliberation.hearing import Hearing
-from nsed_torch.deliberation.observer import Observer
-from nsed_torch.deliberation.order import judging_order
-from nsed_torch.deliberation.rating import JudgeQuestion, JudgeReply, RatingMode, VerdictRating
-from nsed_torch.deliberation.records import round_record
+from nsed_torch.deliberation.answer_classes import AnswerClasses
+from nsed_torch.deliberation.rating import JudgeQuestion, JudgeReply, RatingMode, VerdictRating, judging_order
+from nsed_torch.deliberation.round_record import Hearing, round_record
 from nsed_torch.deliberation.state import DeliberationState, SlotText, shown_texts
 from nsed_torch.deliberation.team import Standing, Team
 from nsed_torch.functional import vote_mask
 from nsed_torch.nn import ConformalSets, ConsensusCell, ConsensusOutput, MemoryState
-from nsed_torch.records import AnswerSet, Proposal, Round, Task, Usage
+from nsed_torch.records import AnswerSet, Proposal, Round, Task, Transcript, Usage
+
+
+class Observer:
+    """Hears of progress and results; this one ignores them. Override what you want to see."""
+
+    def on_phase(self, phase: str, index: int, done: int, total: int) -> None:
+        """`done` of `total` calls of a phase ("propose" or "rate") of round `index` are finished."""
+
+    def on_round(self, task: Task, record: Round) -> None:
+        """A task's round is over."""
+
+    def on_end(self, transcript: Transcript) -> None:
+        """A task's deliberation is over."""
 
 
 class MacroRNNCell(nn.Module):
@@ -47,6 +57,16 @@ class MacroRNNCell(nn.Module):
     Raises:
         ValueError: if the consensus cell was built for other sizes than the encoder's and the ensemble's, or was
             saved for other agents.
+
+    Examples:
+        >>> from nsed_torch.agents import Agent, HashedEncoder, ScriptedEngine
+        >>> from nsed_torch.deliberation import full_team
+        >>> engine = ScriptedEngine(lambda request: f"{request.agent} says 17", lambda request, candidate: 0.5)
+        >>> ensemble = Ensemble({"tiny": engine}, [Agent("ant", "tiny"), Agent("bee", "tiny")])
+        >>> cell, tasks = MacroRNNCell(ensemble, HashedEncoder(8), ConsensusCell(dim=8, agents=2)), [Task("17 or 71?")]
+        >>> (record,), state = cell(tasks, [full_team(ensemble)], cell.start(tasks), index=1)
+        >>> record.ratings, record.winner
+        ([[None, 0.5], [0.5, None]], 0)
     """
 
     def __init__(
@@ -79,29 +99,18 @@ class MacroRNNCell(nn.Module):
             raise ValueError(
                 f"expected a consensus cell of the agents {names}, got one of {consensus.agent_names}: load it for them"
             )
-        self.ensemble = ensemble
-        self.encoder = encoder
-        self.consensus = consensus
+        self.ensemble, self.encoder, self.consensus = ensemble, encoder, consensus
         self.prompts = prompts or Prompts()
         self.rating: RatingMode = rating or VerdictRating()
-        self.memory_tokens = memory_tokens
-        self.seed = seed
-        self.diagonal_mask = diagonal_mask
-        self.anonymous = anonymous
-        self.shuffled = shuffled
-        self.answers = answers
-        self.sets = sets
+        self.memory_tokens, self.seed = memory_tokens, seed
+        self.diagonal_mask, self.anonymous, self.shuffled = diagonal_mask, anonymous, shuffled
+        self.answers, self.sets = answers, sets
 
     def start(self, tasks: Sequence[Task]) -> DeliberationState:
         """The state before the first round: no memory."""
         parameter = next(self.consensus.parameters())
-        memory = MemoryState.empty(
-            len(tasks),
-            self.consensus.slots,
-            self.consensus.dim,
-            dtype=parameter.dtype,
-            device=parameter.device,
-        )
+        size = (len(tasks), self.consensus.slots, self.consensus.dim)
+        memory = MemoryState.empty(*size, dtype=parameter.dtype, device=parameter.device)
         return DeliberationState(memory, ((),) * len(tasks), ({},) * len(tasks), (None,) * len(tasks))
 
     def forward(
@@ -113,17 +122,10 @@ class MacroRNNCell(nn.Module):
         index: int,
         observer: Observer | None = None,
     ) -> tuple[list[Round], DeliberationState]:
-        """Run round `index` (from 1) of every task.
-
-        Args:
-            tasks: the batch.
-            teams: who takes part, one a task.
-            state: from `start` or the round before.
-            index: which round this is.
-            observer: hears of progress.
+        """Run round `index` (from 1) of every task with a team each, from the state of the round before or `start`.
 
         Returns:
-            A record a task, and the state for the next round.
+            A record per task, and the state for the next round.
 
         Raises:
             ContextWindowError: if a prompt does not fit a model's window.

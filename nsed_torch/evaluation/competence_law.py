@@ -19,7 +19,7 @@ Numbers = Sequence[int | float]
 Real = NDArray[np.float64]
 
 
-class Interval(NamedTuple):
+class ProfileInterval(NamedTuple):
     """From low to high; an infinite end is one that the data do not bound."""
 
     low: float
@@ -48,10 +48,10 @@ class FatigueLaw:
     k: float
     beta: float
     t_opt: float
-    p_g_interval: Interval
-    k_interval: Interval
-    beta_interval: Interval
-    t_opt_interval: Interval
+    p_g_interval: ProfileInterval
+    k_interval: ProfileInterval
+    beta_interval: ProfileInterval
+    t_opt_interval: ProfileInterval
     r_squared: float
     level: float
 
@@ -75,16 +75,6 @@ class FatigueLaw:
             (not self.beta_identified, "beta may be 0: no fatigue is shown; record more rounds to bound t_opt"),
         )
         return tuple(text for raised, text in flags if raised)
-
-
-def whole_round(p_g: float, k: float, beta: float, rounds: int) -> int:
-    """The round out of 1, ..., `rounds` where `functional.utility` is largest, the first of equal ones. Ours.
-
-    U is concave for k > 0 and falls otherwise, so this is the better of the two whole rounds around
-    `functional.optimal_round`, held within the range.
-    """
-    values = functional.utility(torch.arange(1, rounds + 1, dtype=torch.float64), p_g, k, beta).tolist()
-    return 1 + max(range(rounds), key=values.__getitem__)
 
 
 def fit_fatigue_law(
@@ -127,9 +117,9 @@ def fit_fatigue_law(
         beta=float(best[2]) / t_max**2,
         t_opt=_peak(best) * t_max,
         p_g_interval=p_g,
-        k_interval=Interval(k.low / t_max, k.high / t_max),
-        beta_interval=Interval(beta.low / t_max**2, beta.high / t_max**2),
-        t_opt_interval=Interval(peak.low * t_max, peak.high * t_max),
+        k_interval=ProfileInterval(k.low / t_max, k.high / t_max),
+        beta_interval=ProfileInterval(beta.low / t_max**2, beta.high / t_max**2),
+        t_opt_interval=ProfileInterval(peak.low * t_max, peak.high * t_max),
         r_squared=float(1 - residual / spread) if spread > 0 else math.nan,
         level=level,
     )
@@ -242,15 +232,17 @@ class _Curve:
         value, gradient = self.deviance(theta)
         return value, slope @ gradient
 
-    def span(self, i: int, best: Real, quantile: float) -> Interval:
+    def span(self, i: int, best: Real, quantile: float) -> ProfileInterval:
         """Values that one of the three takes among laws within the quantile of the best; inf where k has no end."""
         bounds = [bound for j, bound in enumerate(self.bounds) if j != i]
         excess = self._excess(best, quantile, lambda value: _held(i, value), np.delete(best, i), bounds)
         low, high = self.bounds[i]
         beyond = (-math.inf, math.inf) if i == 1 else (low, high)
-        return Interval(*(_crossing(excess, float(best[i]), *ends) for ends in ((low, beyond[0]), (high, beyond[1]))))
+        return ProfileInterval(
+            *(_crossing(excess, float(best[i]), *ends) for ends in ((low, beyond[0]), (high, beyond[1])))
+        )
 
-    def peak_span(self, best: Real, quantile: float) -> Interval:
+    def peak_span(self, best: Real, quantile: float) -> ProfileInterval:
         """Peaks of the same laws, in last rounds: 0 where one of them has k <= 0, inf where one never falls."""
         start, bounds = np.array([best[0], max(best[1], 1e-3)]), [self.bounds[0], (1e-9, self.bounds[1][1])]
         excess = self._excess(best, quantile, lambda log: _peaking(math.exp(log)), start, bounds)
@@ -258,9 +250,9 @@ class _Curve:
         low, high = math.log(1e-3), math.log(1e3)
         inside = min(max(math.log(max(_peak(best), 1e-300)), low), high)
         if excess(inside) > 0:  # the best law only falls, and so does every other
-            return Interval(0.0, 0.0)
+            return ProfileInterval(0.0, 0.0)
         ends = (_crossing(excess, inside, *edge) for edge in ((low, -math.inf), (high, math.inf)))
-        return Interval(*map(math.exp, ends))
+        return ProfileInterval(*map(math.exp, ends))
 
     def _excess(
         self,

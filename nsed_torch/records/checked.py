@@ -1,0 +1,107 @@
+"""JSON that anybody may have written, read against types: every fault is one line with its place and the remedy."""
+
+import dataclasses
+import json
+import types
+import typing
+from enum import Enum
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from nsed_torch.records.files import parse_json, read_json, to_json, write_text
+
+
+class Record:
+    """A frozen dataclass of plain data that is kept as JSON, in a file or a line of its own.
+
+    A class that names a `VERSION` has a field `schema_version`, raised by one when a field changes its meaning or goes
+    away. Reading passes over unknown keys, and fills in the defaults of fields that a file does not have.
+    """
+
+    WHAT: ClassVar[str]
+    VERSION: ClassVar[int | None] = None
+    REMEDY: ClassVar[str] = "rerun the command that wrote it"
+
+    def to_json(self) -> str:
+        """As readable JSON."""
+        return to_json(dataclasses.asdict(self))  # type: ignore[call-overload]
+
+    def to_line(self) -> str:
+        """As JSON in one line."""
+        return as_line(dataclasses.asdict(self))  # type: ignore[call-overload]
+
+    def save(self, path: Path) -> None:
+        """Write as JSON, whole or not at all."""
+        write_text(path, self.to_json() + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read what `save` wrote.
+
+        Raises:
+            ValueError: in one line with the file.
+        """
+        return cls.from_data(read_json(path), str(path))
+
+    @classmethod
+    def from_line(cls, line: str | bytes, where: str) -> Self:
+        """Read what `to_line` wrote; `where` is its file and line, for errors.
+
+        Raises:
+            ValueError: in one line with `where`.
+        """
+        return cls.from_data(parse_json(line, where, cls.REMEDY), where)
+
+    @classmethod
+    def from_data(cls, data: Any, where: str) -> Self:
+        """Rebuild a record from JSON data.
+
+        Raises:
+            ValueError: in one line with `where`.
+        """
+        try:
+            record: Self = rebuild(cls, data)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{where}: not {cls.WHAT} ({error}); {cls.REMEDY}") from error
+        return record
+
+
+def as_line(data: Any) -> str:
+    """JSON data in one line."""
+    return json.dumps(data, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def rebuild(kind: Any, value: Any) -> Any:
+    """Rebuild a dataclass tree from what JSON kept of it; drops unknown keys, refuses wrong types.
+
+    Raises:
+        TypeError: for a value of another type, or a dataclass that lacks a field.
+        ValueError: names the field; for what an enumeration does not have, or a record of another version.
+    """
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any or (value is None and types.NoneType in args):
+        return value
+    if origin is types.UnionType:
+        return rebuild(next(a for a in args if a is not types.NoneType), value)
+    if isinstance(kind, type) and (issubclass(kind, Enum) or (kind is float and type(value) is int)):
+        return kind(value)
+    expected = dict if dataclasses.is_dataclass(kind) else origin or kind
+    if type(value) is not expected:
+        raise TypeError(f"expected {expected.__name__}, got {str(value)[:40]!r}")
+    if dataclasses.is_dataclass(kind):
+        return _rebuild_dataclass(kind, value)
+    return [rebuild(args[0], item) for item in value] if origin is list else value
+
+
+def _rebuild_dataclass(kind: Any, value: dict[str, Any]) -> Any:
+    if issubclass(kind, Record) and kind.VERSION is not None and value.get("schema_version") != kind.VERSION:
+        got = str(value.get("schema_version"))[:40]
+        raise ValueError(f"expected {kind.WHAT} of schema version {kind.VERSION}, got {got}")
+    hints = typing.get_type_hints(kind)
+    fields = {}
+    for name in (f.name for f in dataclasses.fields(kind) if f.name in value):
+        try:
+            fields[name] = rebuild(hints[name], value[name])
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{name}: {error}") from error
+    return kind(**fields)
