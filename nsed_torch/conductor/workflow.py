@@ -39,12 +39,7 @@ class Reason(enum.StrEnum):
 
 
 class WorkflowError(ValueError):
-    """A text is no valid workflow.
-
-    Args:
-        reason: the fault's code.
-        message: the fault in one line.
-    """
+    """A text is no valid workflow: the fault's code, and the fault in one line."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(reason, message)
@@ -72,18 +67,12 @@ class Topology(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class Step:
-    """One call of one worker.
+class WorkflowStep:
+    """One call of one worker."""
 
-    Args:
-        worker: its number in the pool, from 0.
-        subtask: what it is asked to do.
-        access: "all", or the numbers of the earlier steps whose subtasks and responses it reads; () reads nothing.
-    """
-
-    worker: int
+    worker: int  # its number in the pool, from 0
     subtask: str
-    access: Literal["all"] | tuple[int, ...] = ()
+    access: Literal["all"] | tuple[int, ...] = ()  # the earlier steps whose subtasks and responses it reads
 
 
 @dataclass(frozen=True)
@@ -93,7 +82,7 @@ class Workflow:
     Nothing is checked here: `check` does, and the methods hold for what passes it.
     """
 
-    steps: tuple[Step, ...] = ()
+    steps: tuple[WorkflowStep, ...] = ()
 
     def visible(self, k: int) -> tuple[int, ...]:
         """The earlier steps whose subtask and response step k reads, ascending, each once."""
@@ -137,13 +126,7 @@ class Workflow:
 
 
 def check(workflow: Workflow, *, workers: int, max_steps: int = 5, allow_empty: bool = False) -> None:
-    """Whether a workflow may be executed.
-
-    Args:
-        workflow: any; values of the wrong type are named, too.
-        workers: size of the pool; numbers are 0 to `workers` - 1.
-        max_steps: the most steps; 5 as published.
-        allow_empty: whether no step at all is valid, which accepts the previous answer.
+    """Whether a workflow, which may hold values of any type, may be executed; arguments are those of `parse`.
 
     Raises:
         WorkflowError: the first fault: the number of steps, then step by step worker, subtask, access.
@@ -160,7 +143,7 @@ def check(workflow: Workflow, *, workers: int, max_steps: int = 5, allow_empty: 
             raise fault
 
 
-def step_fault(step: Step, k: int, *, workers: int) -> WorkflowError | None:
+def step_fault(step: WorkflowStep, k: int, *, workers: int) -> WorkflowError | None:
     """The first fault of step k on its own: of its worker, its subtask, its access. None if there is none."""
     fault = _worker_fault(step.worker, workers) or _subtask_fault(step.subtask) or _access_fault(step.access, k)
     return WorkflowError(fault[0], f"step {k}: expected {fault[1]}") if fault else None

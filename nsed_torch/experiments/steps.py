@@ -40,7 +40,7 @@ class Step:
     def words(self, root: Path) -> list[str]:
         """The command without `nsed`, writing below the study's folder."""
         filled = [_REFERENCE.sub(lambda match: str(root / match[1]), override) for override in self.overrides]
-        return [self.verb, *filled, f"output_dir={root / self.name}"]
+        return [self.verb.replace("_", "-"), *filled, f"output_dir={root / self.name}"]
 
     def command(self, root: Path) -> str:
         """The command as one would type it."""

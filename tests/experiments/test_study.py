@@ -119,7 +119,7 @@ def test_a_step_s_words_name_other_steps_folders():
         ({"one": {"verb": "collect", "override": []}}, "step one: expected verb, overrides and needs, got"),
         (
             {"one": {"verb": "colect"}},
-            "step one: expected a verb out of bench, collect, conduct, conduct_train, deliberate, evaluate, ",
+            "step one: expected a verb out of bench, collect, conduct, deliberate, evaluate, fetch, ",
         ),
         ({"one": {"verb": "base"}}, "step one: expected a verb out of "),
         ({"one": {"verb": "collect", "overrides": [{"rounds": 1}]}}, "step one: expected overrides as texts such as"),

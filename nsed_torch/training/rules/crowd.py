@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nsed_torch.data import Episodes
-from nsed_torch.training.rules.learners import by_name, library
+from nsed_torch.training.rules.learned_votes import by_name, library
 
 
 @dataclass(frozen=True)

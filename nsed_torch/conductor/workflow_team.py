@@ -8,7 +8,7 @@ from torch import Tensor
 
 from nsed_torch.agents import Agent, Ensemble
 from nsed_torch.conductor.executor import Executor
-from nsed_torch.conductor.policy import Conductor, Plan
+from nsed_torch.conductor.policy import Conductor, WorkflowPlan
 from nsed_torch.conductor.pools import Pools
 from nsed_torch.conductor.workflow import Workflow
 from nsed_torch.deliberation import Broker, MacroRNNCell, Team, full_team
@@ -21,11 +21,6 @@ def workflow_team(workflow: Workflow, pool: Sequence[str], ensemble: Ensemble) -
 
     Every worker with a step proposes. Those that read "all" in one of their steps rate as well; where nobody who may
     rate does, all workers with a step rate, and where none of them may, whoever of the ensemble may.
-
-    Args:
-        workflow: with steps.
-        pool: names of agents, by number.
-        ensemble: says which roles agents may take.
     """
     named = {pool[step.worker] for step in workflow.steps}
     seers = {pool[step.worker] for step in workflow.steps if step.access == "all"}
@@ -39,12 +34,8 @@ class ConductorBroker(Broker):
     """Has one workflow written a question and lets its team deliberate, the same in every round.
 
     Subtasks and access beyond `workflow_team` count for nothing here. Where no step can be read, everybody takes part.
-    A plan's cost is charged to the first round, whose notes say who sits where and why.
-
-    Args:
-        conductor: the model that writes, on a backbone of the ensemble.
-        pools: who may be asked.
-        max_steps: of a workflow.
+    A plan's cost is charged to the first round, whose notes say who sits where and why. The Conductor's model runs on a
+    backbone of the ensemble.
     """
 
     def __init__(self, conductor: Agent, *, pools: Pools = Pools(), max_steps: int = 5) -> None:
@@ -54,11 +45,7 @@ class ConductorBroker(Broker):
         self._first: list[tuple[str, Usage]] = []
 
     def check(self, cell: MacroRNNCell) -> None:
-        """Refuse a Conductor that the cell's ensemble cannot speak for.
-
-        Raises:
-            ValueError: as `Conductor`.
-        """
+        """Refuse a Conductor that the cell's ensemble cannot speak for."""
         super().check(cell)
         self.ask(cell)
 
@@ -68,12 +55,7 @@ class ConductorBroker(Broker):
         return Conductor(executor, self.conductor, pools=self.pools)
 
     def begin(self, tasks: Sequence[Task], cell: MacroRNNCell) -> None:
-        """Have the workflows of all tasks written together, and read a team off each.
-
-        Args:
-            tasks: of the run.
-            cell: knows the agents and the prompts.
-        """
+        """Have the workflows of all tasks written together, and read a team off each."""
         conductor, ensemble = self.ask(cell), cell.ensemble
         pools = [conductor.pool(task) for task in tasks]
         self._named = {}
@@ -95,27 +77,14 @@ class ConductorBroker(Broker):
         question: Float[Tensor, "dim"] | None = None,
         sits_out: Bench | None = None,
     ) -> Team:
-        """The team that the task's workflow names; state and bench are not looked at.
-
-        Args:
-            task: of the run that `begin` heard of.
-            cell: not read.
-            rounds: none before the first.
-            question: not read.
-            sits_out: not read.
-        """
+        """The team that the workflow of a task names, which `begin` heard of; state and bench are not looked at."""
         team, note, usage = self._named[task.id]
         if not rounds:
             self._first.append((note, usage))
         return team
 
     def heard(self, records: Sequence[Round], sits_out: Bench) -> list[Round]:
-        """Charge a first round with its plan, and note what came of it.
-
-        Args:
-            records: of the round, one a task.
-            sits_out: nobody.
-        """
+        """Charge a first round with its plan, and note what came of it."""
         heard = super().heard(records, sits_out)
         if not self._first:
             return heard
@@ -129,7 +98,7 @@ class ConductorBroker(Broker):
         return {**super().settings(), "conductor": str(self.conductor), "pools": str(self.pools)}
 
 
-def _note(plan: Plan, team: Team, ensemble: Ensemble) -> str:
+def _note(plan: WorkflowPlan, team: Team, ensemble: Ensemble) -> str:
     seats = dict(zip(ROLES, (team.proposers, team.voters), strict=True))
     said = "; ".join(f"{role}s {', '.join(ensemble.agents[i].name for i in who)}" for role, who in seats.items())
     why = f" ({', '.join(plan.record.reasons)})" if plan.record.reasons else ""

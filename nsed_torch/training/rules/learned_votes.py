@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nsed_torch.data import Episodes
-from nsed_torch.training.rules.weights import accuracy, plurality
+from nsed_torch.training.rules.weighted_votes import accuracy, plurality
 
 _MOST_CATEGORIES = 250
 """What a histogram of 255 bins has room for."""
@@ -44,13 +44,6 @@ def logistic_vote(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent
     `P(a beats b) = sigmoid(w . (votes for a - votes for b))` without intercept, over all pairs of a right and a wrong
     answer to one training task, each both ways round. Scikit-learn has no listwise logit; where tasks have two answers
     this is one. Plurality where no task has both a right and a wrong answer.
-
-    Args:
-        train: tasks that tell the weights.
-        test: tasks whose answers are scored.
-
-    Raises:
-        ValueError: if scikit-learn is not installed.
     """
     linear = library("sklearn.linear_model", "scikit-learn", "logistic_vote")
     table = _answers(train)
@@ -73,13 +66,6 @@ def boosted_votes(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent
     highest training accuracy of its voters; how often they agree otherwise; its label and category where known. Ours:
     the features in detail; 200 trees of 8 leaves at rate 0.05, for which folds within 6,400 recorded questions spoke;
     no early stopping, which would divide the rows of a task. Plurality where training answers are all right or wrong.
-
-    Args:
-        train: tasks that tell the trees.
-        test: tasks whose answers are scored.
-
-    Raises:
-        ValueError: if scikit-learn is not installed.
     """
     ensemble = library("sklearn.ensemble", "scikit-learn", "boosted_votes")
     fit, table = _answers(train), _answers(test)

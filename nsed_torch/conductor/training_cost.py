@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from nsed_torch.agents import Agent
-from nsed_torch.conductor.rollouts import Asked
-from nsed_torch.conductor.settings import GRPO
+from nsed_torch.conductor.grpo import GRPO
+from nsed_torch.conductor.reinforcement import TrainingQuestion
 
 LETTERS = 4
 """Characters a token, about."""
@@ -14,41 +14,27 @@ LETTERS = 4
 
 @dataclass(frozen=True)
 class Speeds:
-    """Tokens a second.
-
-    The defaults were seen with SmolLM2-135M in bfloat16 on two CPU cores.
-
-    Args:
-        read: of prompts.
-        written: of answers, many at a time.
-        learned: forward and backward, through an adapter.
-    """
+    """Tokens a second. The defaults were seen with SmolLM2-135M in bfloat16 on two CPU cores."""
 
     read: float = 1600.0
-    written: float = 130.0
-    learned: float = 300.0
+    written: float = 130.0  # of answers, many at a time
+    learned: float = 300.0  # forward and backward, through an adapter
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a part of a run takes.
+    """What a part of a run takes."""
 
-    Args:
-        tokens: read and written.
-        hours: at given speeds.
-        price: US$ at the workers' own prices, without what the call log saves.
-    """
-
-    tokens: float
-    hours: float
-    price: float = 0.0
+    tokens: float  # read and written
+    hours: float  # at given speeds
+    price: float = 0.0  # US$ at the workers' own prices, without what the call log saves
 
     def __add__(self, other: "Cost") -> "Cost":
         return Cost(self.tokens + other.tokens, self.hours + other.hours, self.price + other.price)
 
 
 def training_cost(
-    asked: Sequence[Asked],
+    asked: Sequence[TrainingQuestion],
     workers: Sequence[Agent],
     settings: GRPO,
     *,
@@ -69,7 +55,7 @@ def training_cost(
         settings: of the training.
         text_tokens: of one of the Conductor's texts, on average.
         steps: of a workflow, on average; about 3 as published.
-        speeds: tokens a second.
+        speeds: of the machine.
 
     Returns:
         "policy writes", "policy learns", "workers", and "all".
