@@ -77,7 +77,7 @@ def _run(verb: str, arguments: Sequence[str]) -> int:
 
     options, values = _split(arguments)
     _check_options(options)
-    experiment = importlib.import_module(f"nsed_torch.experiments.{_config_name(verb)}")
+    experiment = importlib.import_module("nsed_torch.experiments." + verb.replace("-", "_"))
     if verb in {"deliberate", "conduct"}:
         values = with_question(values, verb)
     with _command_line([f"nsed {verb}", *options, *values]):
@@ -86,10 +86,6 @@ def _run(verb: str, arguments: Sequence[str]) -> int:
         except SystemExit as stop:  # how Hydra ends --help
             return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     return 0
-
-
-def _config_name(verb: str) -> str:
-    return verb.replace("-", "_")
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -169,7 +165,7 @@ def _explain_setting(error: Exception, verb: str) -> str | None:
 
         # The cause knows keys within a value.
         key = max(unknown[1], getattr(error.__cause__, "full_key", None) or "", key=len)
-        hint = _did_you_mean(key, setting_names(_config_name(verb)))
+        hint = _did_you_mean(key, setting_names(verb.replace("-", "_")))
         return f"unknown setting {key!r}{hint} nsed {verb} --help lists all"
     options = r"Could not find '([^']*)'\s+Available options in '[^']*':(.*?)(?:Config search path|$)"
     if missing := re.search(options, text, re.DOTALL):

@@ -29,49 +29,32 @@ class GRPO:
     cosine, 3% warm-up; ratios clipped at 0.2; 200 steps of 4 questions. Groups of 64, texts of 1024 tokens and a rate
     of 1e-6 were published for all weights of a model of 7B; the defaults here are for adapters of small ones.
 
-    Args:
-        steps: of the optimizer; 0 leaves the Conductor as it begins, after a warm start if there is one.
-        questions: a step.
-        rollouts: texts a question, one group.
-        chunk: texts in one pass of the gradient; less takes less memory and more time.
-        max_new_tokens: of a text.
-        temperature: at which texts are drawn, and their probabilities taken.
-        learning_rate: at its highest.
-        warmup: share of the steps in which the rate rises, before it falls as a cosine.
-        weight_decay: of AdamW.
-        clip: ratios of new to old probabilities count within 1 - clip and 1 + clip.
-        max_norm: gradients of larger norm are scaled to it.
-        save_steps: steps between two checkpoints.
-        recursion: share of a step's questions whose groups learn to look back as well: half of such a group are first
-            texts, the other half answer what each of those came to, and the group's advantages are taken over both
-            (published: half of each batch, 20 steps from a trained Conductor).
-        first: what rewards of first texts count there (published: 0.25).
-        seed: of questions, pools and texts.
-        packed: texts are written by the engine and read in packed rows, what prompts have in common once; every text
-            draws from a seed of its own. False leaves both to TRL, which several processes and vLLM need.
-        options: further arguments of TRL's `GRPOConfig`, such as use_vllm, for `packed` false.
-
     Raises:
         ValueError: if a number is out of range, or options are given beside `packed`.
     """
 
-    steps: int = 200
-    questions: int = 4
-    rollouts: int = 16
-    chunk: int = 16
-    max_new_tokens: int = 192
-    temperature: float = 1.0
-    learning_rate: float = 1e-4
-    warmup: float = 0.03
+    steps: int = 200  # of the optimizer; 0 leaves the Conductor as it begins, after a warm start if there is one
+    questions: int = 4  # per step
+    rollouts: int = 16  # texts per question, one group
+    chunk: int = 16  # texts in one pass of the gradient; less takes less memory and more time
+    max_new_tokens: int = 192  # of a text
+    temperature: float = 1.0  # at which texts are drawn, and their probabilities taken
+    learning_rate: float = 1e-4  # at its highest
+    warmup: float = 0.03  # share of the steps in which the rate rises, before it falls as a cosine
     weight_decay: float = 0.0
-    clip: float = 0.2
-    max_norm: float = 1.0
-    save_steps: int = 10
+    clip: float = 0.2  # ratios of new to old probabilities count within 1 - clip and 1 + clip
+    max_norm: float = 1.0  # gradients of larger norm are scaled to it
+    save_steps: int = 10  # between two checkpoints
+    # Share of a step's questions whose groups learn to look back as well: half of such a group are first texts, the
+    # other half answer what each of those came to, and the group's advantages are taken over both (published: half of
+    # each batch, 20 steps from a trained Conductor).
     recursion: float = 0.0
-    first: float = 0.25
-    seed: int = 0
+    first: float = 0.25  # what rewards of first texts count there, as published
+    seed: int = 0  # of questions, pools and texts
+    # Texts are written by the engine and read in packed rows, what prompts have in common once; every text draws from a
+    # seed of its own. False leaves both to TRL, which several processes and vLLM need.
     packed: bool = True
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)  # of TRL's `GRPOConfig`, such as use_vllm
 
     def __post_init__(self) -> None:
         sizes = (self.questions, self.chunk, self.max_new_tokens, self.save_steps)
@@ -223,7 +206,7 @@ def grpo_trainer(
         adapter: the one that learns; active, and with gradients.
         arguments: as `trl_arguments`.
         rows: prompts as chats, and whatever the reward wants to know of them, in the order of the training.
-        reward: as TRL calls it, once a step.
+        reward: as TRL calls it, once per step.
         log: takes the numbers of every step.
         write: the texts of a step, counted from 0, group after group; None leaves drawing and reading to TRL.
         tokenizer: for TRL; it may change it.

@@ -97,12 +97,7 @@ class Conductor:
         pools: Sequence[Sequence[str]],
         previous: Sequence[Execution | None] | None = None,
     ) -> list[WorkflowPlan]:
-        """Have a workflow written for every task, all together.
-
-        Args:
-            tasks: any number.
-            pools: one per task.
-            previous: with recursion, what there is so far of each task.
+        """Have a workflow written for every task out of its pool, all together; with recursion after what there is.
 
         Raises:
             ContextWindowError: if a prompt does not fit the model's window.
@@ -119,9 +114,7 @@ class Conductor:
     def answer(self, tasks: Sequence[Task], *, recursion: int = 0) -> list[Execution]:
         """Answer all tasks, one level per workflow, each with its plan.
 
-        Args:
-            tasks: any number.
-            recursion: further workflows at most, 0 to 3; a task whose answer is accepted gets no more of them.
+        With recursion a task gets so many further workflows, up to 3, as long as it does not accept its answer.
 
         Raises:
             ValueError: for another recursion, and as `Pools`.
@@ -159,14 +152,7 @@ class Conductor:
         plans: Sequence[WorkflowPlan],
         previous: Sequence[Execution | None],
     ) -> list[Execution]:
-        """Have what was planned run, all together; the default where there is no workflow.
-
-        Args:
-            tasks: any number, as are the others.
-            pools: one per task.
-            plans: by `plan` or `read`.
-            previous: with recursion, what there is so far of each task.
-        """
+        """Have the plans of tasks run, all together; the default where there is no workflow."""
         jobs = []
         for task, pool, plan, before in zip(tasks, pools, plans, previous, strict=True):
             default = FALLBACK if before is None else Workflow()

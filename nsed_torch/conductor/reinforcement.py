@@ -58,12 +58,6 @@ class Rollouts:
     Every text draws from a seed of its own: the step's, its place's. Of a group that looks back the first half are
     first texts; the text half a group behind each reads what that one came to, as in answering: mended where it can be,
     the default where not. All texts of a kind are written together.
-
-    Args:
-        conductor: writes, and runs what is looked back at.
-        engine: its model.
-        asked: the questions of all steps.
-        settings: how many, how long, how many look back.
     """
 
     def __init__(
@@ -71,8 +65,8 @@ class Rollouts:
     ) -> None:
         self.conductor, self.engine, self.asked, self.settings = conductor, engine, asked, settings
         self.decoding = Decoding(settings.max_new_tokens, settings.temperature, top_p=1.0)
+        # Of the step written last: what the texts look back at, by place.
         self.previous: Mapping[int, Execution] = {}
-        """Of the step written last: what the texts look back at, by place."""
 
     def __call__(self, step: int) -> list[Job]:
         """The texts of a step, counted from 0."""
@@ -150,7 +144,7 @@ def train(
         tasks: with targets.
         rewards: of its texts, through the conductor's executor.
         folder: of checkpoints.
-        settings: how.
+        settings: of the training.
         resume: a checkpoint to go on from, of fewer steps than these settings have.
         log: takes every step: `reward.tally`, tokens, loss, entropy (nats a token), gradient norm, rate, seconds.
             Where several processes share a step, the first one's texts.
@@ -216,10 +210,10 @@ class _Ledger:
 
     def keep(self, step: int, numbers: Mapping[str, Any]) -> None:
         """What TRL says at the end of a step."""
-        now, seconds = time.perf_counter(), time.perf_counter() - self.start
+        now = time.perf_counter()
         known = {name: float(numbers[name]) for name in ("loss", "entropy", "grad_norm", "learning_rate")}
         cut = float(numbers["completions/clipped_ratio"])  # the share of texts that did not come to an end
-        self.log(step, {**self.step, **known, "cut": cut, "seconds": seconds})
+        self.log(step, {**self.step, **known, "cut": cut, "seconds": now - self.start})
         self.start = now
 
 

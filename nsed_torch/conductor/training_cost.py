@@ -1,6 +1,6 @@
 """What a training would take, before any weights are loaded."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -13,24 +13,15 @@ LETTERS = 4
 
 
 @dataclass(frozen=True)
-class Speeds:
-    """Tokens a second. The defaults were seen with SmolLM2-135M in bfloat16 on two CPU cores."""
-
-    read: float = 1600.0
-    written: float = 130.0  # of answers, many at a time
-    learned: float = 300.0  # forward and backward, through an adapter
-
-
-@dataclass(frozen=True)
-class Cost:
+class TrainingCost:
     """What a part of a run takes."""
 
     tokens: float  # read and written
     hours: float  # at given speeds
     price: float = 0.0  # US$ at the workers' own prices, without what the call log saves
 
-    def __add__(self, other: "Cost") -> "Cost":
-        return Cost(self.tokens + other.tokens, self.hours + other.hours, self.price + other.price)
+    def __add__(self, other: "TrainingCost") -> "TrainingCost":
+        return TrainingCost(self.tokens + other.tokens, self.hours + other.hours, self.price + other.price)
 
 
 def training_cost(
@@ -40,8 +31,8 @@ def training_cost(
     *,
     text_tokens: int,
     steps: float,
-    speeds: Speeds,
-) -> dict[str, Cost]:
+    speeds: Mapping[str, float],
+) -> dict[str, TrainingCost]:
     """Tokens, hours and price of a whole training, estimated.
 
     A prompt of c characters counts as c / 4 tokens. Packed, the engine reads it once a group when texts are written,
@@ -55,7 +46,7 @@ def training_cost(
         settings: of the training.
         text_tokens: of one of the Conductor's texts, on average.
         steps: of a workflow, on average; about 3 as published.
-        speeds: of the machine.
+        speeds: in tokens per second: "read" of prompts, "written" of many answers at a time, "learned" in both passes.
 
     Returns:
         "policy writes", "policy learns", "workers", and "all".
@@ -72,12 +63,12 @@ def training_cost(
     heard = calls * (question + answer * (steps - 1) / 4)
     price = [(w.prompt_price * heard + w.completion_price * calls * answer) / 1e6 for w in workers]
     costs = {
-        "policy writes": Cost(read + written, (read / speeds.read + written / speeds.written) / 3600),
-        "policy learns": Cost(learned, learned / speeds.learned / 3600),
-        "workers": Cost(
+        "policy writes": TrainingCost(read + written, (read / speeds["read"] + written / speeds["written"]) / 3600),
+        "policy learns": TrainingCost(learned, learned / speeds["learned"] / 3600),
+        "workers": TrainingCost(
             heard + calls * answer,
-            (heard / speeds.read + calls * answer / speeds.written) / 3600,
+            (heard / speeds["read"] + calls * answer / speeds["written"]) / 3600,
             fmean(price),
         ),
     }
-    return {**costs, "all": sum(costs.values(), Cost(0.0, 0.0))}
+    return {**costs, "all": sum(costs.values(), TrainingCost(0.0, 0.0))}

@@ -10,32 +10,19 @@ from typing import Literal
 class Reason(enum.StrEnum):
     """Why a text is no workflow, or a workflow not a valid one. The first four are faults of texts alone."""
 
-    TOO_LONG = "too_long"
-    """The text is longer than is read."""
-    NO_LISTS = "no_lists"
-    """The three lists do not stand there, one after the other."""
-    BROKEN_LIST = "broken_list"
-    """They would, but a list does not end, or holds what no list of literals holds."""
-    NOT_LITERAL = "not_literal"
-    """A list is complete, but not a Python literal."""
-    UNEQUAL_LENGTHS = "unequal_lengths"
-    """The lists differ in length."""
-    NO_STEPS = "no_steps"
-    """There is no step, where accepting an earlier answer is not possible."""
-    TOO_MANY_STEPS = "too_many_steps"
-    """There are more steps than allowed."""
-    BAD_WORKER = "bad_worker"
-    """A worker is no integer; True and False are none either."""
-    UNKNOWN_WORKER = "unknown_worker"
-    """A worker's number lies outside the pool."""
-    BAD_SUBTASK = "bad_subtask"
-    """A subtask is no text that can be written as UTF-8."""
-    EMPTY_SUBTASK = "empty_subtask"
-    """A subtask is blank."""
-    BAD_ACCESS = "bad_access"
-    """An access entry is neither "all" nor a list of step numbers from 0."""
-    FORWARD_REFERENCE = "forward_reference"
-    """A step reads itself or a later one."""
+    TOO_LONG = "too_long"  # the text is longer than is read
+    NO_LISTS = "no_lists"  # the three lists do not stand there, one after the other
+    BROKEN_LIST = "broken_list"  # they would, but a list does not end, or holds what no list of literals holds
+    NOT_LITERAL = "not_literal"  # a list is complete, but not a Python literal
+    UNEQUAL_LENGTHS = "unequal_lengths"  # the lists differ in length
+    NO_STEPS = "no_steps"  # there is no step, where accepting an earlier answer is not possible
+    TOO_MANY_STEPS = "too_many_steps"  # there are more steps than allowed
+    BAD_WORKER = "bad_worker"  # a worker is no integer; True and False are none either
+    UNKNOWN_WORKER = "unknown_worker"  # a worker's number lies outside the pool
+    BAD_SUBTASK = "bad_subtask"  # a subtask is no text that can be written as UTF-8
+    EMPTY_SUBTASK = "empty_subtask"  # a subtask is blank
+    BAD_ACCESS = "bad_access"  # an access entry is neither "all" nor a list of step numbers from 0
+    FORWARD_REFERENCE = "forward_reference"  # a step reads itself or a later one
 
 
 class WorkflowError(ValueError):
@@ -52,18 +39,12 @@ class WorkflowError(ValueError):
 class Topology(enum.StrEnum):
     """The shape of a workflow, by who waits for whom. The first definition that fits holds. Our reading."""
 
-    ACCEPT = "accept"
-    """No step: the previous answer stands."""
-    SINGLE = "single"
-    """One step."""
-    PARALLEL = "parallel"
-    """No step reads another."""
-    CHAIN = "chain"
-    """Every step waits for the one before it."""
-    TREE = "tree"
-    """Each step but the last feeds exactly one, so that all that is written runs together in the answer."""
-    GRAPH = "graph"
-    """Anything else: a step that feeds several, or nobody."""
+    ACCEPT = "accept"  # no step: the previous answer stands
+    SINGLE = "single"  # one step
+    PARALLEL = "parallel"  # no step reads another
+    CHAIN = "chain"  # every step waits for the one before it
+    TREE = "tree"  # each step but the last feeds exactly one, so that all that is written runs together in the answer
+    GRAPH = "graph"  # anything else: a step that feeds several, or nobody
 
 
 @dataclass(frozen=True)

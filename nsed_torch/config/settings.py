@@ -49,7 +49,7 @@ def check_settings(cfg: DictConfig, config_name: str) -> None:
     Raises:
         ValueError: for a setting that the file does not have, or one of another type.
     """
-    root = OmegaConf.load(conf_dir() / f"{config_name}.yaml")
+    root: Any = OmegaConf.load(conf_dir() / f"{config_name}.yaml")
     groups = {str(group) for entry in root.pop("defaults", []) if isinstance(entry, DictConfig) for group in entry}
     for key in cfg:
         if key not in root and key not in groups:

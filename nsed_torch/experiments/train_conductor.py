@@ -21,7 +21,7 @@ from nsed_torch.conductor import Conductor, Executor
 from nsed_torch.conductor.grpo import GRPO
 from nsed_torch.conductor.reinforcement import questions, train
 from nsed_torch.conductor.reward import Rewards
-from nsed_torch.conductor.training_cost import Speeds, training_cost
+from nsed_torch.conductor.training_cost import training_cost
 from nsed_torch.conductor.warm_start import workflow_lessons
 from nsed_torch.config import instantiate, plain_config, verb
 from nsed_torch.evaluation.learning import plot_learning
@@ -77,18 +77,8 @@ def train_conductor(
     `learning.png` and `checkpoints/`; with a warm start `warm/` and `warm.jsonl`. The same call goes on from the last
     checkpoint, and workflows that were executed before are not executed again.
 
-    Args:
-        cfg: composed.
-        graded: what is learned on.
-        folder: where to write.
-        settings: of the reinforcement.
-        log: where finished calls and verdicts are kept.
-        command: for the card.
-        report: hears of progress.
-        writes: whether this process does; one of several.
-
     Returns:
-        What `metrics.json` holds.
+        What `metrics.json` holds; nothing in a process that does not write.
     """
     conductor, engine = _conductor(cfg, log, report)
     steps, texts = FileLog(folder / "log.jsonl"), FileLog(folder / "rollouts.jsonl")
@@ -157,7 +147,7 @@ def cost_table(cfg: DictConfig, graded: GradedTasks, settings: GRPO) -> Table:
     workers = [a for a in ensemble.proposers if a.name not in conductor.pools.without]
     expect = cfg.expect
     costs = training_cost(
-        asked, workers, settings, text_tokens=expect.text_tokens, steps=expect.steps, speeds=Speeds(**expect.speeds)
+        asked, workers, settings, text_tokens=expect.text_tokens, steps=expect.steps, speeds=expect.speeds
     )
     shown = Table(title=f"{settings.steps} steps, estimated", title_justify="left")
     for column in ("", "tokens", "hours", "US$"):

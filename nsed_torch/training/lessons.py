@@ -3,7 +3,7 @@
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from nsed_torch.agents import Agent, Decoding, GenerateRequest, Prompts, TransformersEngine, call_seed
 from nsed_torch.benchmarks import Candidate, GradedTasks
@@ -13,19 +13,6 @@ from nsed_torch.training.fine_tuning import Example
 
 Scores = Mapping[str, Sequence[bool]]
 """Stratum -> what was right, an entry a held-out task or candidate."""
-
-
-class Lesson(Protocol):
-    """Something to learn."""
-
-    def examples(self) -> list[Example]:
-        """What is learned from."""
-
-    def scores(self, engine: TransformersEngine, adapter: str | None) -> Scores:
-        """What an adapter, or the bare backbone, gets right of what was held out."""
-
-    def identity(self) -> dict[str, Any]:
-        """Which data these are; JSON values only."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +44,7 @@ class AnswerLesson:
         return tuple(task for task in self.train.tasks if task.question not in secret)
 
     def examples(self) -> list[Example]:
-        """As `answer_examples`."""
+        """What is learned from."""
         return answer_examples(
             self.learned(), self.prompts, persona=self.persona, memory_share=self.memory_share, seed=self.seed
         )
@@ -78,7 +65,7 @@ class AnswerLesson:
         return _by_stratum(strata, [verdict is Verdict.RIGHT for verdict in verdicts])
 
     def identity(self) -> dict[str, Any]:
-        """Of both sets of tasks."""
+        """Which tasks these are; JSON values only."""
         return {
             "learns": "to answer",
             "tasks": dict(self.train.identity),
@@ -100,7 +87,7 @@ class VerdictLesson:
     seed: int = 0  # of what is learned from and in which order, and of fences
 
     def examples(self) -> list[Example]:
-        """As `verdict_examples`."""
+        """What is learned from."""
         return verdict_examples(self.train, self.prompts, self.rating, persona=self.persona, seed=self.seed)
 
     def scores(self, engine: TransformersEngine, adapter: str | None) -> Scores:
@@ -123,8 +110,11 @@ class VerdictLesson:
         return {**signs, "pairs of a task": pairs}
 
     def identity(self) -> dict[str, Any]:
-        """Of the candidates."""
+        """Which candidates these are; JSON values only."""
         return {"learns": "to judge", **self.data}
+
+
+Lesson = AnswerLesson | VerdictLesson
 
 
 def _by_stratum(strata: Sequence[str], right: Sequence[bool]) -> dict[str, list[bool]]:

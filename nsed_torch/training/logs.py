@@ -5,26 +5,13 @@ import importlib.util
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from nsed_torch.records.files import write_text
 
 
-class Log(Protocol):
-    """Takes one record per step: nested numbers by name."""
-
-    def write(self, step: int, record: Mapping[str, Any]) -> None:
-        """Keep a record."""
-
-    def resume(self, step: int) -> None:
-        """Forget what was written after a step."""
-
-    def close(self) -> None:
-        """Flush."""
-
-
 class FileLog:
-    """One line of JSON per step; the file's folder is made."""
+    """One line of JSON per step."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -78,6 +65,10 @@ class TensorBoardLog:
         from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - heavy, and an extra
 
         self._writer = SummaryWriter(self._folder, purge_step=purge_step)
+
+
+Log = FileLog | TensorBoardLog
+"""Takes one record per step: nested numbers by name."""
 
 
 def _scalars(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:

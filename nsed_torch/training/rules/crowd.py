@@ -34,15 +34,7 @@ class Crowd:
     read: str = "fit_predict_proba"
 
     def __call__(self, train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:
-        """Probability of every agent's answer.
-
-        Args:
-            train: tasks whose answers and, if `graded`, right labels are known.
-            test: tasks whose answers are scored.
-
-        Raises:
-            ValueError: if crowd-kit is not installed.
-        """
+        """Probability of every agent's answer."""
         aggregation = library("crowdkit.aggregation", "crowd-kit", self.method)
         pandas = library("pandas", "pandas", self.method)
         order = by_name(train)

@@ -21,9 +21,7 @@ def best_single(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]
 def best_by_category(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:
     """`best_single` within each category; the best of all for categories that training tasks lack.
 
-    Args:
-        train: tasks that choose the agents; ties go to the one more accurate on all of them.
-        test: tasks whose answers are scored.
+    Ties go to the agent that is more accurate on all tasks.
 
     Raises:
         ValueError: if categories are unknown.

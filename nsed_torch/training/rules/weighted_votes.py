@@ -48,7 +48,7 @@ def optimal_weight(train: Episodes, test: Episodes) -> Float[Tensor, "batch agen
     proportional when labels are shuffled. Ours: the solver, one y after the other, and that the sum of y is positive.
     """
     options_ = options(train)
-    rate, known = _agreement(train)
+    rate, known = agreement(train)
     target = torch.where(known, (rate - 1 / options_) * (options_ - 1) / options_, 0)
     y = target.sum(1).abs().add(1e-6).sqrt() / max(len(target) - 1, 1) ** 0.5
     for _ in range(200):
@@ -90,12 +90,7 @@ def options(train: Episodes) -> int:
 
 
 def summed(classes: Int[Tensor, "batch agent"], value: Float[Tensor, "batch agent"]) -> Float[Tensor, "batch agent"]:
-    """Sum of agents' values over each answer's class, the same number for equal answers; -inf where there is none.
-
-    Args:
-        classes: equal answers of a task, equal numbers; -1 where there is none.
-        value: of each agent's vote.
-    """
+    """Sum of agents' values over each answer's class, the same number for equal answers; -inf where there is none."""
     answered, index = classes >= 0, classes.clamp(min=0)
     totals = value.new_zeros(len(classes), int(index.max()) + 1 if index.numel() else 1)
     totals = totals.scatter_add(1, index, torch.where(answered, value, 0))
@@ -111,7 +106,7 @@ def _odds(share: Float[Tensor, "agent"], options: int) -> Float[Tensor, "agent"]
     return share.clamp(_CERTAIN, 1 - _CERTAIN).logit() + torch.tensor(options - 1.0).double().log()
 
 
-def _agreement(train: Episodes) -> tuple[Float[Tensor, "agent agent"], Bool[Tensor, "agent agent"]]:
+def agreement(train: Episodes) -> tuple[Float[Tensor, "agent agent"], Bool[Tensor, "agent agent"]]:
     """How often two agents that both answer agree, and for which two, not the same, that is known."""
     classes = train.by_agent().classes
     agents = classes.shape[1]
@@ -126,6 +121,6 @@ def _agreement(train: Episodes) -> tuple[Float[Tensor, "agent agent"], Bool[Tens
 
 def _surprise_weights(train: Episodes) -> Float[Tensor, "agent"]:
     wrong = options(train) - 1
-    rate, known = _agreement(train)
+    rate, known = agreement(train)
     expected = torch.where(known, rate - (1 - rate) / wrong, 0).sum(1)
     return 1 + expected / (wrong * max(len(expected) - 1, 1))
