@@ -138,7 +138,7 @@ def test_what_no_study_may_say(steps, line):
     ("verb", "override", "line"),
     [
         ("collect", "roundz=2", "Could not override 'roundz'"),
-        ("collect", "rounds=two", "Error merging override rounds=two: Value 'two'"),
+        ("collect", "rounds=two", "rounds: expected a whole number, got 'two'"),
         ("collect", "ensemble=nobody", "In 'collect': Could not find 'ensemble/nobody'"),
         ("collect", "rounds=[1", "no viable alternative at input '[1'"),
         ("evaluate", "roundz=1,2", "Could not override 'roundz'"),
