@@ -17,7 +17,7 @@ from nsed_torch import __version__
 VERBS = {
     "deliberate": "ask a team of local models one question and see how they got to the answer",
     "conduct": "have a language model write a workflow for one question, run it, and see every step",
-    "conduct_train": "train a Conductor by reinforcement on what its workflows come to; also: nsed conduct train",
+    "train-conductor": "train a Conductor by reinforcement on what its workflows come to",
     "evaluate": "compare deliberation with its baselines on a benchmark, at equal cost",
     "collect": "record what a team said to many questions, graded, to study it many times",
     "tune": "fit vote, gate, trust, broker or judges to what was recorded, and say whether it helped",
@@ -28,7 +28,7 @@ VERBS = {
     "report": "turn a run folder into a page one can read",
     "bench": "measure the engine on this machine",
 }
-"""What `nsed` can do; `nsed_torch.experiments` has a module and `conf/` a root config of each name."""
+"""What `nsed` can do; `nsed_torch.experiments` has a module and `conf/` a root config of each name, with _ for -."""
 
 _USAGE = """\
 usage: nsed <verb> [key=value ...] [-m] [--cfg job] [--help]
@@ -45,10 +45,7 @@ _VALUED |= {"-cp", "--config-path", "-cn", "--config-name", "-cd", "--config-dir
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb.
-
-    Args:
-        argv: the verb and its arguments, as a shell passes them; None takes them from the command line.
+    """Run one verb, as a shell passes it with its arguments; None takes them from the command line.
 
     Returns:
         The exit code: 0; 2 after one line on standard error about what the user can fix; 130 after Ctrl-C.
@@ -56,10 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in {"-h", "--help"}:
-        verbs = "\n".join(f"  {verb:13}  {gloss}" for verb, gloss in VERBS.items())
+        verbs = "\n".join(f"  {verb:15}  {gloss}" for verb, gloss in VERBS.items())
         return _say(_USAGE.format(verbs=verbs))
-    if arguments[:2] == ["conduct", "train"]:  # as a question, it goes in as question=train
-        arguments[:2] = ["conduct_train"]
     verb, *rest = arguments
     if verb == "--version":
         return _say(f"nsed_torch {__version__}")
@@ -82,7 +77,7 @@ def _run(verb: str, arguments: Sequence[str]) -> int:
 
     options, values = _split(arguments)
     _check_options(options)
-    experiment = importlib.import_module(f"nsed_torch.experiments.{verb}")
+    experiment = importlib.import_module("nsed_torch.experiments." + verb.replace("-", "_"))
     if verb in {"deliberate", "conduct"}:
         values = with_question(values, verb)
     with _command_line([f"nsed {verb}", *options, *values]):
@@ -170,7 +165,8 @@ def _explain_setting(error: Exception, verb: str) -> str | None:
 
         # The cause knows keys within a value.
         key = max(unknown[1], getattr(error.__cause__, "full_key", None) or "", key=len)
-        return f"unknown setting {key!r}{_did_you_mean(key, setting_names(verb))} nsed {verb} --help lists all"
+        hint = _did_you_mean(key, setting_names(verb.replace("-", "_")))
+        return f"unknown setting {key!r}{hint} nsed {verb} --help lists all"
     options = r"Could not find '([^']*)'\s+Available options in '[^']*':(.*?)(?:Config search path|$)"
     if missing := re.search(options, text, re.DOTALL):
         return f"could not find {missing[1]!r}; available: {', '.join(missing[2].split())}"

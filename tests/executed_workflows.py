@@ -4,7 +4,8 @@ import dataclasses
 
 from scripted_workers import NAMES, TASKS, answers, build, council, flow
 
-from nsed_torch.conductor import Executor, Job
+from nsed_torch.conductor import Executor
+from nsed_torch.conductor import WorkflowJob as Job
 from nsed_torch.records import Execution, Level, PlanRecord, StepRecord, Task, Usage
 
 DIAMOND = flow(

@@ -4,7 +4,8 @@ import random
 
 from nsed_torch.agents import Agent, ContextWindowError, Decoding, Ensemble, HashedEncoder, Prompts, ScriptedEngine
 from nsed_torch.conductor.executor import Executor
-from nsed_torch.conductor.workflow import Step, Workflow
+from nsed_torch.conductor.workflow import Workflow
+from nsed_torch.conductor.workflow import WorkflowStep as Step
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
 from nsed_torch.nn import ConsensusCell, FixedHalting
 from nsed_torch.records import Task

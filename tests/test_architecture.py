@@ -29,6 +29,7 @@ FLOORS = {
     "config": 5,
     "experiments": 5,
     "cli": 6,
+    "__main__": 7,
 }
 SAME_FLOOR = {("experiments", "config"), ("evaluation", "conductor"), ("benchmarks", "data")}
 ROOF = 7  # the package's own __init__ may show anything; nobody imports from it, save its version

@@ -87,7 +87,7 @@ def test_version(capsys):
 
 
 def test_unknown_verb_names_the_nearest(fault):
-    verbs = "verbs: deliberate, conduct, conduct_train, evaluate, collect, tune, specialize, members, study, fetch, "
+    verbs = "verbs: deliberate, conduct, train-conductor, evaluate, collect, tune, specialize, members, study, fetch, "
     verbs += "report, bench"
     assert fault("delibrate") == f"nsed: unknown verb 'delibrate'; did you mean 'deliberate'? {verbs}"
     assert fault("xyz") == f"nsed: unknown verb 'xyz'; {verbs}"
@@ -269,10 +269,30 @@ def test_what_a_job_writes_to_standard_error_comes_through(verb, capsys):
 
 @pytest.mark.parametrize("name", VERBS)
 def test_every_verb_exists_with_help_and_config(name, capsys):
-    assert callable(importlib.import_module(f"nsed_torch.experiments.{name}").main)
+    assert callable(importlib.import_module(f"nsed_torch.experiments.{name.replace('-', '_')}").main)
     assert main([name, "--help"]) == 0
     assert f"nsed {name}" in capsys.readouterr().out
     assert main([name, "--cfg", "job"]) == 0
     assert "output_dir" in capsys.readouterr().out
-    script = (ROOT / "scripts" / f"{name}.py").read_text()
-    assert f'main(["{name}", *sys.argv[1:]])' in script
+
+
+@pytest.mark.parametrize("entry", [["-m", "nsed_torch"], ["-m", "nsed_torch.cli"], [str(ROOT / "scripts" / "nsed.py")]])
+def test_launchers_find_the_verbs(entry):
+    child = subprocess.run(
+        [sys.executable, *entry, "report", "run="],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (child.returncode, child.stdout) == (2, "")
+    assert child.stderr.startswith("nsed report: expected a run folder, got none")
+
+
+@pytest.mark.parametrize("question", ["train", "train-conductor", "conduct"])
+def test_verbs_can_be_asked_about(question, monkeypatch):
+    seen = []
+    verb = types.SimpleNamespace(main=lambda: seen.append(list(sys.argv)))
+    monkeypatch.setitem(sys.modules, "nsed_torch.experiments.conduct", verb)
+    assert main(["conduct", question]) == 0
+    assert seen == [["nsed conduct", f"question='{question}'"]]

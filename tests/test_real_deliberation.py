@@ -6,7 +6,7 @@ import pytest
 import torch
 from hydra import compose, initialize_config_dir
 
-from nsed_torch.config import conf_dir, register
+from nsed_torch.config import conf_dir
 from nsed_torch.experiments.build import build_rnn
 from nsed_torch.records import CallLog, Task, Transcript
 
@@ -15,7 +15,6 @@ TASK = Task("Which is larger, 17 or 71?")
 
 @pytest.mark.weights
 def test_real_models_deliberate(tmp_path):
-    register()
     short = [f"ensemble.agents.{name}.decoding.max_new_tokens=6" for name in ("solver", "skeptic")]
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         config = compose("deliberate", overrides=["rounds=2", "seed=1", "~ensemble.agents.explainer", *short])

@@ -7,7 +7,8 @@ from collections import Counter
 
 from hypothesis import strategies as st
 
-from nsed_torch.conductor import Reason, Step, Workflow, WorkflowError, check, parse, repair
+from nsed_torch.conductor import Reason, Workflow, WorkflowError, check, parse, repair
+from nsed_torch.conductor import WorkflowStep as Step
 
 WORKERS = 4
 
@@ -91,9 +92,9 @@ def mutated(text, rng):
     return text
 
 
-def outcome(text, *, access="index", allow_empty=False):
+def outcome(text, *, allow_empty=False):
     """What becomes of any text: "valid" or the reason why not; what both readers promise is checked on the way."""
-    written = {"workers": WORKERS, "access": access, "allow_empty": allow_empty}
+    written = {"workers": WORKERS, "allow_empty": allow_empty}
     strict, reason = read(parse, text, **written)
     mended, hopeless = read(repair, text, **written)
     for workflow in filter(None, (strict, mended and mended.workflow)):
@@ -124,7 +125,7 @@ def fuzz(n, seed=0):
     found = Counter()
     for _ in range(n):
         text = mutated(random_text(rng), rng)
-        options = {"access": rng.choice(["index", "binary"]), "allow_empty": rng.random() < 0.5}
+        options = {"allow_empty": rng.random() < 0.5}
         try:
             found[outcome(text, **options)] += 1
         except BaseException as error:

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import Any
 
 from nsed_torch.agents import Ensemble, Prompts
-from nsed_torch.conductor.workers import Agents, Council, Question, Reply, Workers, guarded, worth_saying
+from nsed_torch.conductor.workers import Agents, Council, WorkerQuestion, WorkerReply, Workers, guarded, worth_saying
 from nsed_torch.conductor.workflow import Workflow, check
 from nsed_torch.deliberation import MacroRNN, longest_end
 from nsed_torch.records import Execution, Failure, Level, PlanRecord, StepRecord, Task, Usage
@@ -18,22 +18,14 @@ SHRINK = 4
 
 
 @dataclass(frozen=True)
-class Job:
-    """A workflow to run.
-
-    Args:
-        task: what is asked.
-        workflow: which worker does what.
-        pool: names of the workers, in the order of the workflow's numbers.
-        previous: with recursion, what the workflow revises; its answer is shown where access is "all".
-        plan: what the workflow was read from; None where no Conductor wrote it.
-    """
+class WorkflowJob:
+    """A workflow to run."""
 
     task: Task
     workflow: Workflow
-    pool: tuple[str, ...]
-    previous: Execution | None = None
-    plan: PlanRecord | None = None
+    pool: tuple[str, ...]  # names of the workers, in the order of the workflow's numbers
+    previous: Execution | None = None  # with recursion, what it revises; its answer is shown where access is "all"
+    plan: PlanRecord | None = None  # what it was read from; None where no Conductor wrote it
 
     @property
     def level(self) -> int:
@@ -44,10 +36,10 @@ class Job:
 class WorkflowObserver:
     """Hears what becomes of workflows; this one ignores it. Override what you want to see."""
 
-    def on_workflow(self, job: Job) -> None:
+    def on_workflow(self, job: WorkflowJob) -> None:
         """A workflow is about to run, or accepts the answer before it."""
 
-    def on_wave(self, job: Job, number: int, steps: Mapping[int, StepRecord]) -> None:
+    def on_wave(self, job: WorkflowJob, number: int, steps: Mapping[int, StepRecord]) -> None:
         """All steps of a workflow's wave are over; waves count from 1, steps from 0."""
 
     def on_end(self, execution: Execution) -> None:
@@ -56,25 +48,15 @@ class WorkflowObserver:
 
 @dataclass
 class _Attempt:
-    """A step that is being asked.
+    """A step that is being asked."""
 
-    Args:
-        job: whose it is.
-        index: of the step, from 0.
-        done: what came of the job's steps so far.
-        limit: tokens that a visible response may take.
-        number: of this attempt, from 1.
-        notes: what happened so far.
-        usage: of all attempts.
-    """
-
-    job: Job
-    index: int
-    done: dict[int, StepRecord]
-    limit: int
-    number: int = 1
+    job: WorkflowJob
+    index: int  # of the step, from 0
+    done: dict[int, StepRecord]  # what came of the job's steps so far
+    limit: int  # tokens that a visible response may take
+    number: int = 1  # of this attempt
     notes: list[str] = field(default_factory=list)
-    usage: Usage = Usage()
+    usage: Usage = Usage()  # of all attempts
 
     def history(self, cut: Callable[[str, int], str]) -> dict[int, tuple[str, str]]:
         """The subtask and the response of every earlier step that is read, by its index; the previous answer is -1."""
@@ -85,10 +67,10 @@ class _Attempt:
         kept = {k: (asked, cut(response, self.limit)) for k, (asked, response) in shown.items()}
         return {k: pair for k, pair in kept.items() if pair[1]}
 
-    def question(self, history: Mapping[int, tuple[str, str]]) -> Question:
+    def question(self, history: Mapping[int, tuple[str, str]]) -> WorkerQuestion:
         """What the worker is asked."""
         job, step = self.job, self.job.workflow.steps[self.index]
-        return Question(
+        return WorkerQuestion(
             worker=job.pool[step.worker],
             task=job.task,
             subtask=self.subtask(self.index),
@@ -98,7 +80,7 @@ class _Attempt:
             attempt=self.number,
         )
 
-    def settle(self, worker: str, visible: list[int], reply: Reply) -> None:
+    def settle(self, worker: str, visible: list[int], reply: WorkerReply) -> None:
         """This attempt was the last: keep what came of the step."""
         self.done[self.index] = StepRecord(
             worker=worker,
@@ -132,16 +114,13 @@ class Executor:
 
     Args:
         ensemble: the agents; those that may propose may be workers.
-        prompts: the templates.
         deliberations: name -> a team that is a worker as a whole, with the ensemble's call log. Telemetry makes it
             depend on what came before.
-        seed: the run's.
         response_tokens: what a visible response may take of a prompt; it is cut to its end, where answers stand.
         attempts: how often a step is asked at most, each time with another seed, where its worker's answer is empty or
             its engine fails. A prompt beyond the window is asked again with shorter responses, in the end with none.
         max_steps: of a workflow.
         report: called with the wave, calls done and calls in all.
-        observer: hears of workflows and their waves.
 
     Raises:
         ValueError: for a limit below 1, or a deliberation that bears an agent's name.
@@ -185,14 +164,8 @@ class Executor:
         """Names that a pool may hold."""
         return tuple(self._workers)
 
-    def run(self, jobs: Sequence[Job]) -> list[Execution]:
-        """Run all workflows, wave by wave together.
-
-        Args:
-            jobs: any number, on the same task or on others.
-
-        Returns:
-            An execution a job, in their order; it tells what workers failed in, too.
+    def run(self, jobs: Sequence[WorkflowJob]) -> list[Execution]:
+        """Run all workflows, on the same task or on others, wave by wave together; what fails is told per step.
 
         Raises:
             WorkflowError: for a workflow that cannot be run with its pool.
@@ -234,7 +207,7 @@ class Executor:
             "attempts": self.attempts,
         }
 
-    def _check(self, job: Job) -> None:
+    def _check(self, job: WorkflowJob) -> None:
         known = ", ".join(self.workers)
         for name in job.pool:
             if name not in self._workers:
@@ -248,7 +221,7 @@ class Executor:
         """Ask the workers of some steps, each kind of workers once; return the steps to be asked again."""
         histories = [attempt.history(self._cut) for attempt in attempts]
         questions = [attempt.question(history) for attempt, history in zip(attempts, histories, strict=True)]
-        replies: dict[int, Reply] = {}
+        replies: dict[int, WorkerReply] = {}
         for workers in {id(w): w for w in (self._workers[q.worker] for q in questions)}.values():
             mine = [i for i, question in enumerate(questions) if self._workers[question.worker] is workers]
             ask = partial(workers.ask, report=partial(self.report, wave))
@@ -261,7 +234,7 @@ class Executor:
                 attempt.settle(questions[i].worker, [k for k in history if k >= 0], replies[i])
         return again
 
-    def _goes_on(self, attempt: _Attempt, reply: Reply, *, shown: bool) -> bool:
+    def _goes_on(self, attempt: _Attempt, reply: WorkerReply, *, shown: bool) -> bool:
         """Take down what an attempt came to, and get the next one ready if there is one."""
         attempt.usage += reply.usage
         attempt.notes += reply.notes
@@ -281,7 +254,7 @@ class Executor:
         return longest_end(text, limit, self.ensemble.count_tokens)
 
 
-def _levels(job: Job, done: Mapping[int, StepRecord]) -> list[Level]:
+def _levels(job: WorkflowJob, done: Mapping[int, StepRecord]) -> list[Level]:
     steps = [done[k] for k in range(len(done))]
     earlier = job.previous.levels if job.previous else []
     return [*earlier, Level(list(job.pool), job.workflow.render(), steps, job.plan)]

@@ -15,13 +15,11 @@ close. Brackets, labels, tags and `#` inside strings are text, and comments are 
 its line, unless its quotes are threefold; outside of strings there is nothing but words, numbers, commas and brackets.
 Smart quotes are quotes where a string may begin and text anywhere else. Code fences around lists make no difference.
 
-**Access.** `"all"` (any case), `["all"]`, `[]`, or a list of integers. With `access="index"` these are numbers of steps
-before, from 0. With `access="binary"` a list for step k is a row of k zeros and ones, one for each earlier step, or
-empty: `[0, 1]` is step 1 there and steps 0 and 1 otherwise, which is why the text alone cannot tell.
+**Access.** `"all"` (any case), `["all"]`, `[]`, or a list of numbers of steps before, from 0.
 
 Values are read by `ast.literal_eval`: nothing is evaluated. Time is linear in the text. Published: the lists, "all", []
 and indices. What independent re-implementations do: case, `=` or `:`, brackets, smart quotes, think tags. Our
-decisions: reasons, repairs, variants of labels, binary rows.
+decisions: reasons, repairs, variants of labels.
 """
 
 import ast
@@ -31,7 +29,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
-from nsed_torch.conductor.workflow import Reason, Step, Workflow, WorkflowError, check, step_fault
+from nsed_torch.conductor.workflow import Reason, Workflow, WorkflowError, WorkflowStep, check, step_fault
 
 MAX_CHARS = 100_000
 """The longest text that is read, in characters; reasoning included."""
@@ -49,8 +47,6 @@ _SMART = ("\u201c", "\u201d", "\u2018", "\u2019")
 _QUOTES = ('"', "'", '"""', "'''", *_SMART)
 _KINDS = {"\u201d": "\u201c", "\u2019": "\u2018", "\r": "\n"}  # marks that mean the same as others
 
-Access = Literal["index", "binary"]
-
 
 class Repaired(NamedTuple):
     """A valid workflow, and what had to be mended: each reason once, in the order found. No reason: nothing."""
@@ -59,9 +55,7 @@ class Repaired(NamedTuple):
     reasons: tuple[Reason, ...]
 
 
-def parse(
-    text: str, *, workers: int, max_steps: int = 5, allow_empty: bool = False, access: Access = "index"
-) -> Workflow:
+def parse(text: str, *, workers: int, max_steps: int = 5, allow_empty: bool = False) -> Workflow:
     """The workflow in a text, where it is valid as it stands: for training.
 
     Args:
@@ -69,10 +63,6 @@ def parse(
         workers: size of the pool.
         max_steps: the most steps; 5 as published.
         allow_empty: whether three empty lists are valid, which accept the previous answer.
-        access: how a list of integers in access_list is read.
-
-    Returns:
-        A workflow that passes `check`.
 
     Raises:
         WorkflowError: if there is none, and nothing else whatever the text.
@@ -90,41 +80,30 @@ def parse(
             + ", ".join(f"{n} in {label}" for label, n in zip(_LABELS, lengths, strict=True))
             + ": write one entry a step in each",
         )
-    workflow = _workflow(lists, access)
+    workflow = _workflow(lists)
     check(workflow, workers=workers, max_steps=max_steps, allow_empty=allow_empty)
     return workflow
 
 
-def repair(
-    text: str, *, workers: int, max_steps: int = 5, allow_empty: bool = False, access: Access = "index"
-) -> Repaired:
+def repair(text: str, *, workers: int, max_steps: int = 5, allow_empty: bool = False) -> Repaired:
     """The workflow in a text, mended where its lists can be read at all: for answering.
 
     Of a text too long the end is read. Lists are cut to the shortest, then to `max_steps`. Steps without a usable
     worker or subtask are dropped, and later ones renumbered; what cannot be read in an access entry is dropped from
     it. A valid text gives what `parse` gives and no reasons. Otherwise the first reason is the one that `parse` raises.
-
-    Args:
-        text: what a Conductor wrote, reasoning included.
-        workers: size of the pool.
-        max_steps: the most steps.
-        allow_empty: whether three empty lists are valid; a workflow whose steps were all dropped never is.
-        access: how a list of integers in access_list is read.
-
-    Returns:
-        A workflow that passes `check`, and the reasons.
+    Arguments are those of `parse`; a workflow whose steps were all dropped is never valid.
 
     Raises:
         WorkflowError: if no step is left, and nothing else whatever the text.
     """
     lists = _read(text[-MAX_CHARS:])
-    written = _workflow(lists, access).steps
+    written = _workflow(lists).steps
     reasons = [Reason.TOO_LONG] if len(text) > MAX_CHARS else []
     if any(len(values) != len(written) for values in lists):
         reasons.append(Reason.UNEQUAL_LENGTHS)
     if len(written) > max_steps:
         reasons.append(Reason.TOO_MANY_STEPS)
-    steps: list[Step] = []
+    steps: list[WorkflowStep] = []
     places: dict[int, int] = {}  # from the number that a step was written under to its own
     for k, step in enumerate(written[:max_steps]):
         fault = step_fault(step, k, workers=workers)
@@ -147,22 +126,17 @@ def _readable(access: Any, places: dict[int, int]) -> Literal["all"] | tuple[int
     return tuple(places[i] for i in entries if type(i) is int and i in places)
 
 
-def _workflow(lists: Sequence[list[Any]], access: Access) -> Workflow:
+def _workflow(lists: Sequence[list[Any]]) -> Workflow:
     """Steps of what the lists say, unchecked, as many as the shortest has."""
-    rows = enumerate(zip(*lists, strict=False))
-    return Workflow(tuple(Step(worker, subtask, _access(entry, k, access)) for k, (worker, subtask, entry) in rows))
+    rows = zip(*lists, strict=False)
+    return Workflow(tuple(WorkflowStep(worker, subtask, _access(entry)) for worker, subtask, entry in rows))
 
 
-def _access(entry: Any, k: int, access: Access) -> Any:
+def _access(entry: Any) -> Any:
     """An entry of access_list as a step holds it; what means nothing stays as it is, for `check` to name."""
     if _is_all(entry) or (isinstance(entry, list) and len(entry) == 1 and _is_all(entry[0])):
         return "all"
-    if not isinstance(entry, list):
-        return entry
-    if access == "index" or not entry:
-        return tuple(entry)
-    row = len(entry) == k and all(type(i) is int and i in (0, 1) for i in entry)
-    return tuple(i for i in range(k) if entry[i]) if row else entry
+    return tuple(entry) if isinstance(entry, list) else entry
 
 
 def _is_all(entry: Any) -> bool:

@@ -7,30 +7,25 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from nsed_torch.agents import Agent, Engine, Ensemble, GenerateRequest, Generation, call_seed
-from nsed_torch.conductor.executor import Executor, Job
+from nsed_torch.conductor.executor import Executor, WorkflowJob
 from nsed_torch.conductor.parsing import repair
 from nsed_torch.conductor.pools import Pools
-from nsed_torch.conductor.workflow import Step, Workflow, WorkflowError
+from nsed_torch.conductor.workflow import Workflow, WorkflowError, WorkflowStep
 from nsed_torch.deliberation import longest_end
 from nsed_torch.records import Execution, PlanRecord, Task
 
 MAX_RECURSION = 3
 """Further workflows at most, each of which sees what the one before it came to."""
 
-FALLBACK = Workflow((Step(0, "Answer the question."),))
+FALLBACK = Workflow((WorkflowStep(0, "Answer the question."),))
 """Runs where no step can be read from a first text: model 0 of the pool answers the bare question."""
 
 
-class Plan(NamedTuple):
-    """What a Conductor made of a task.
+class WorkflowPlan(NamedTuple):
+    """What a Conductor made of a task."""
 
-    Args:
-        workflow: as mended; None where no step could be read.
-        record: its text, the reasons, what it cost.
-    """
-
-    workflow: Workflow | None
-    record: PlanRecord
+    workflow: Workflow | None  # as mended; None where no step could be read
+    record: PlanRecord  # its text, the reasons, what it cost
 
 
 class Conductor:
@@ -78,13 +73,7 @@ class Conductor:
         return self.pools(self.executor.workers, task, self.executor.seed)
 
     def request(self, task: Task, pool: Sequence[str], previous: Execution | None = None) -> GenerateRequest:
-        """The call that asks for a workflow.
-
-        Args:
-            task: what is asked.
-            pool: names of the workers, by number.
-            previous: with recursion, what there is so far.
-        """
+        """The call that asks for a workflow; with recursion, of one that may accept what there is so far."""
         executor, agent = self.executor, self.agent
         level = len(previous.levels) if previous else 0
         shown = None
@@ -107,13 +96,8 @@ class Conductor:
         tasks: Sequence[Task],
         pools: Sequence[Sequence[str]],
         previous: Sequence[Execution | None] | None = None,
-    ) -> list[Plan]:
-        """Have a workflow written for every task, all together.
-
-        Args:
-            tasks: any number.
-            pools: a pool a task.
-            previous: with recursion, what there is so far of each task.
+    ) -> list[WorkflowPlan]:
+        """Have a workflow written for every task out of its pool, all together; with recursion after what there is.
 
         Raises:
             ContextWindowError: if a prompt does not fit the model's window.
@@ -128,14 +112,9 @@ class Conductor:
         ]
 
     def answer(self, tasks: Sequence[Task], *, recursion: int = 0) -> list[Execution]:
-        """Answer all tasks.
+        """Answer all tasks, one level per workflow, each with its plan.
 
-        Args:
-            tasks: any number.
-            recursion: further workflows at most, 0 to 3; a task whose answer is accepted gets no more of them.
-
-        Returns:
-            An execution a task, one level a workflow, each with its plan.
+        With recursion a task gets so many further workflows, up to 3, as long as it does not accept its answer.
 
         Raises:
             ValueError: for another recursion, and as `Pools`.
@@ -170,32 +149,20 @@ class Conductor:
         self,
         tasks: Sequence[Task],
         pools: Sequence[tuple[str, ...]],
-        plans: Sequence[Plan],
+        plans: Sequence[WorkflowPlan],
         previous: Sequence[Execution | None],
     ) -> list[Execution]:
-        """Have what was planned run, all together; the default where there is no workflow.
-
-        Args:
-            tasks: any number.
-            pools: a pool a task.
-            plans: a plan a task, by `plan` or `read`.
-            previous: with recursion, what there is so far of each task.
-        """
-        jobs = [
-            Job(task, _default(before) if plan.workflow is None else plan.workflow, pool, before, plan.record)
-            for task, pool, plan, before in zip(tasks, pools, plans, previous, strict=True)
-        ]
+        """Have the plans of tasks run, all together; the default where there is no workflow."""
+        jobs = []
+        for task, pool, plan, before in zip(tasks, pools, plans, previous, strict=True):
+            default = FALLBACK if before is None else Workflow()
+            workflow = default if plan.workflow is None else plan.workflow
+            jobs.append(WorkflowJob(task, workflow, pool, before, plan.record))
         settings = self.settings()
         return [replace(done, settings=done.settings | settings) for done in self.executor.run(jobs)]
 
-    def read(self, generation: Generation, *, workers: int, further: bool) -> Plan:
-        """What is made of a text: mended where it can be.
-
-        Args:
-            generation: as the model wrote it.
-            workers: size of the pool.
-            further: whether it answers an earlier workflow, so that it may accept.
-        """
+    def read(self, generation: Generation, *, workers: int, further: bool) -> WorkflowPlan:
+        """What is made of a text, mended where it can be; one that answers an earlier workflow may accept."""
         usage = self.agent.usage(generation.prompt_tokens, generation.completion_tokens, generation.seconds)
         record = PlanRecord(generation.text, notes=list(generation.notes), usage=usage)
         try:
@@ -203,19 +170,11 @@ class Conductor:
                 generation.text, workers=workers, max_steps=self.executor.max_steps, allow_empty=further
             )
         except WorkflowError as error:
-            return Plan(None, replace(record, reasons=[str(error.reason)], fallback=True))
-        return Plan(workflow, replace(record, reasons=[str(reason) for reason in reasons]))
+            return WorkflowPlan(None, replace(record, reasons=[str(error.reason)], fallback=True))
+        return WorkflowPlan(workflow, replace(record, reasons=[str(reason) for reason in reasons]))
 
 
 def check_recursion(recursion: int) -> None:
-    """Refuse a recursion beyond `MAX_RECURSION`.
-
-    Raises:
-        ValueError: in one line.
-    """
+    """Refuse a recursion beyond `MAX_RECURSION`."""
     if not 0 <= recursion <= MAX_RECURSION:
         raise ValueError(f"expected recursion from 0 to {MAX_RECURSION}, got {recursion}: correct it")
-
-
-def _default(previous: Execution | None) -> Workflow:
-    return FALLBACK if previous is None else Workflow()

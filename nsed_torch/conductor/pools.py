@@ -27,8 +27,7 @@ class Pools:
         without: names of workers that are left out.
 
     Raises:
-        ValueError: for another kind, a size where there is none to give or none where there is one, or `up_to` without
-            a size or below it.
+        ValueError: for another kind, or a size that does not go with it.
     """
 
     kind: str = "fixed"
@@ -52,12 +51,7 @@ class Pools:
         object.__setattr__(self, "without", tuple(given))
 
     def __call__(self, workers: Sequence[str], task: Task, seed: int = 0) -> tuple[str, ...]:
-        """The names of a task's pool.
-
-        Args:
-            workers: names of all there are.
-            task: which asks.
-            seed: the run's.
+        """The names of a task's pool, out of all workers.
 
         Raises:
             ValueError: if a name to leave out is unknown, or too few workers are left.

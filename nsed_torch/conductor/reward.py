@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from nsed_torch.benchmarks import GradedTasks
-from nsed_torch.conductor.executor import Executor, Job
+from nsed_torch.conductor.executor import Executor, WorkflowJob
 from nsed_torch.conductor.parsing import parse
 from nsed_torch.conductor.workflow import Reason, Workflow, WorkflowError
 from nsed_torch.records import Execution, Task, Usage, Verdict
@@ -21,38 +21,23 @@ NEAR = 0.8
 
 @dataclass(frozen=True)
 class Rollout:
-    """A text that a Conductor wrote.
+    """A text that a Conductor wrote."""
 
-    Args:
-        task: what is asked; it has a target.
-        pool: names of the workers, by the numbers that the text knows them by.
-        text: reasoning and lists.
-        previous: in a further round, what the text revises; it may then accept its answer.
-    """
-
-    task: Task
-    pool: tuple[str, ...]
+    task: Task  # with a target
+    pool: tuple[str, ...]  # names of the workers, by the numbers that the text knows them by
     text: str
-    previous: Execution | None = None
+    previous: Execution | None = None  # in a further round, what the text revises; it may then accept its answer
 
 
 @dataclass(frozen=True)
 class Scored:
-    """What became of a text.
+    """What became of a text."""
 
-    Args:
-        reward: None where the machinery failed, so that nothing is known of the workflow.
-        reason: why it is no workflow; None where it is one.
-        workflow: as read; None where there is a reason.
-        workers: names of those that its steps ask, in order.
-        usage: what its steps cost; equal calls of other texts are charged again.
-    """
-
-    reward: float | None
-    reason: Reason | None = None
-    workflow: Workflow | None = None
-    workers: tuple[str, ...] = ()
-    usage: Usage = Usage()
+    reward: float | None  # None where the machinery failed, so that nothing is known of the workflow
+    reason: Reason | None = None  # why it is no workflow
+    workflow: Workflow | None = None  # None where there is a reason
+    workers: tuple[str, ...] = ()  # names of those that its steps ask, in order
+    usage: Usage = Usage()  # of its steps; equal calls of other texts are charged again
 
 
 class Rewards:
@@ -63,10 +48,6 @@ class Rewards:
     is worth 1, every other one 0.5, also where a worker said nothing or a prompt was too long, for that happens again
     (published: the Conductor, arXiv 2512.04388). Where an engine failed in any step, or the grader could not run, there
     is no reward (our decision: to score it 0 would teach that good workflows are bad ones).
-
-    Args:
-        executor: runs the workflows; says how many steps they may have.
-        graded: grades the answers; of its tasks no notice is taken.
     """
 
     def __init__(self, executor: Executor, graded: GradedTasks) -> None:
@@ -74,28 +55,22 @@ class Rewards:
         self.graded = graded
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Scored]:
-        """Score all texts, in order.
-
-        Raises:
-            ValueError: as `Executor.run` for pools and previous executions.
-        """
+        """Score all texts, in order; pools and previous executions are checked as by `Executor.run`."""
         read = [self._read(rollout) for rollout in rollouts]
-        jobs = [_job(rollout, parsed) for rollout, parsed in zip(rollouts, read, strict=True)]
-        executed = self._execute([job for job in jobs if job is not None])
-        return [Scored(UNREADABLE, reason=parsed) if isinstance(parsed, Reason) else next(executed) for parsed in read]
+        executed = self._execute([job for job in read if isinstance(job, WorkflowJob)])
+        return [Scored(UNREADABLE, reason=job) if isinstance(job, Reason) else next(executed) for job in read]
 
-    def _read(self, rollout: Rollout) -> Workflow | Reason:
+    def _read(self, rollout: Rollout) -> WorkflowJob | Reason:
+        further = rollout.previous is not None
         try:
-            return parse(
-                rollout.text,
-                workers=len(rollout.pool),
-                max_steps=self.executor.max_steps,
-                allow_empty=rollout.previous is not None,
+            workflow = parse(
+                rollout.text, workers=len(rollout.pool), max_steps=self.executor.max_steps, allow_empty=further
             )
         except WorkflowError as error:
             return error.reason
+        return WorkflowJob(rollout.task, workflow, rollout.pool, rollout.previous)
 
-    def _execute(self, jobs: Sequence[Job]) -> Iterator[Scored]:
+    def _execute(self, jobs: Sequence[WorkflowJob]) -> Iterator[Scored]:
         names = [_name(job) for job in jobs]
         distinct = dict(zip(names, jobs, strict=True))
         done = dict(zip(distinct, self.executor.run(list(distinct.values())), strict=True))
@@ -154,13 +129,7 @@ def tally(scored: Sequence[Scored], group: int) -> dict[str, Any]:
     }
 
 
-def _job(rollout: Rollout, parsed: Workflow | Reason) -> Job | None:
-    if isinstance(parsed, Reason):
-        return None
-    return Job(rollout.task, parsed, rollout.pool, rollout.previous)
-
-
-def _name(job: Job) -> tuple[Any, ...]:
+def _name(job: WorkflowJob) -> tuple[Any, ...]:
     earlier = job.previous.to_line() if job.previous else ""
     return job.task.id, job.pool, job.workflow, earlier
 

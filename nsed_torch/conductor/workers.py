@@ -13,7 +13,6 @@ from nsed_torch.agents import (
     Ensemble,
     GenerateRequest,
     Generation,
-    Message,
     Prompts,
     call_seed,
     unfence,
@@ -37,26 +36,16 @@ FILLERS = {
 """Words that tell nothing beside the question."""
 
 
-class Question(NamedTuple):
-    """What a worker is asked in one attempt at a step.
-
-    Args:
-        worker: its name.
-        task: the user's.
-        subtask: what the step is about; "" for the question itself.
-        history: earlier subtasks, likewise, each with the response to it.
-        step: from 1.
-        level: of recursion, from 0.
-        attempt: from 1.
-    """
+class WorkerQuestion(NamedTuple):
+    """What a worker is asked in one attempt at a step."""
 
     worker: str
     task: Task
-    subtask: str
-    history: tuple[tuple[str, str], ...]
-    step: int
-    level: int
-    attempt: int
+    subtask: str  # "" for the question itself
+    history: tuple[tuple[str, str], ...]  # earlier subtasks, likewise, each with the response to it
+    step: int  # from 1
+    level: int  # of recursion, from 0
+    attempt: int  # from 1
 
     @property
     def bare(self) -> bool:
@@ -69,40 +58,27 @@ class Question(NamedTuple):
         return [f"level {self.level}, attempt {self.attempt}"] if (self.level, self.attempt) != (0, 1) else []
 
 
-class Reply(NamedTuple):
-    """What a worker said, without copied marks.
+class WorkerReply(NamedTuple):
+    """What a worker said, without copied marks."""
 
-    Args:
-        text: "" where it failed.
-        failure: why there is no text.
-        retry: whether another seed may help.
-        notes: events worth knowing.
-        usage: of this attempt.
-        message_tokens: of what it was asked; none where it could not be.
-        transcript: of a deliberation.
-    """
-
-    text: str
-    failure: Failure | None
-    retry: bool
+    text: str  # "" where it failed
+    failure: Failure | None  # why there is no text
+    retry: bool  # whether another seed may help
     notes: list[str]
-    usage: Usage = Usage()
-    message_tokens: tuple[int, ...] = ()
-    transcript: Transcript | None = None
+    usage: Usage = Usage()  # of this attempt
+    message_tokens: tuple[int, ...] = ()  # of what it was asked; none where it could not be
+    transcript: Transcript | None = None  # of a deliberation
 
 
 class Workers(Protocol):
     """Workers that are asked together."""
 
-    def ask(self, questions: Sequence[Question], report: Callable[[int, int], None]) -> list[Reply]:
-        """Answer all questions, each as if it were alone.
+    def ask(self, questions: Sequence[WorkerQuestion], report: Callable[[int, int], None]) -> list[WorkerReply]:
+        """Answer all questions, each as if it were alone; one of `FAILURES` fails all of them.
 
         Args:
             questions: to workers of this kind.
             report: called with calls done and calls in all, where they can be counted.
-
-        Raises:
-            Exception: one of `FAILURES`, for all of them.
         """
         ...
 
@@ -113,44 +89,37 @@ class Agents:
 
     A bare question in step k is the very call of the agent's k-th proposal (`Panel.propose`; for k = 1, that of a
     deliberation's first round): same prompt, same seed, and made once for all of them.
-
-    Args:
-        ensemble: the agents.
-        prompts: the templates.
-        seed: the run's.
     """
 
     ensemble: Ensemble
     prompts: Prompts
     seed: int
 
-    def ask(self, questions: Sequence[Question], report: Callable[[int, int], None]) -> list[Reply]:
+    def ask(self, questions: Sequence[WorkerQuestion], report: Callable[[int, int], None]) -> list[WorkerReply]:
         """As `Workers`."""
-        asked = [(self.ensemble.agent(question.worker), self._request(question)) for question in questions]
-        written = self.ensemble.generate([request for _, request in asked], report)
-        return [
-            self._reply(agent, request, generation) for (agent, request), generation in zip(asked, written, strict=True)
-        ]
+        requests = [self._request(question) for question in questions]
+        written = self.ensemble.generate(requests, report)
+        return [self._reply(*asked) for asked in zip(requests, written, strict=True)]
 
-    def _reply(self, agent: Agent, request: GenerateRequest, generation: Generation) -> Reply:
-        text, engine = unfence(generation.text), self.ensemble.engine(agent)
+    def _reply(self, request: GenerateRequest, generation: Generation) -> WorkerReply:
+        agent, text = self.ensemble.agent(request.agent), unfence(generation.text)
         usage = agent.usage(generation.prompt_tokens, generation.completion_tokens, generation.seconds)
+        engine = self.ensemble.engine(agent)
         tokens = tuple(engine.count_tokens(message.content) for message in request.messages)
-        return Reply(text, _empty(text), _draws(agent), list(generation.notes), usage, tokens)
+        return WorkerReply(text, _empty(text), _draws(agent), list(generation.notes), usage, tokens)
 
-    def _request(self, question: Question) -> GenerateRequest:
-        agent = self.ensemble.agent(question.worker)
+    def _request(self, question: WorkerQuestion) -> GenerateRequest:
+        agent, text = self.ensemble.agent(question.worker), question.task.question
         kind = "propose" if question.bare else "step"
         seed = call_seed(self.seed, question.task.id, question.step, agent.name, kind, *question.again)
-        messages = self._messages(question, agent.persona, seed)
+        if question.bare:
+            messages = self.prompts.propose(text, memory=(), critiques=(), persona=agent.persona, seed=seed)
+        else:
+            messages = self.prompts.step(
+                text, question.subtask, history=question.history, persona=agent.persona, seed=seed
+            )
         template = self.prompts.fingerprint(kind)
         return GenerateRequest(agent.name, messages, agent.decoding, seed, agent.adapter, template)
-
-    def _messages(self, question: Question, persona: str, seed: int) -> tuple[Message, ...]:
-        text = question.task.question
-        if question.bare:
-            return self.prompts.propose(text, memory=(), critiques=(), persona=persona, seed=seed)
-        return self.prompts.step(text, question.subtask, history=question.history, persona=persona, seed=seed)
 
 
 @dataclass(frozen=True)
@@ -159,32 +128,27 @@ class Council:
 
     A bare question in step 1 is the deliberation on the task itself. Calls get their seeds from the deliberation's own
     run seed; where that is the workflow's, `nsed evaluate` and workflows make equal calls once.
-
-    Args:
-        rnn: which deliberates.
-        prompts: the templates that put question, history and subtask into one text.
-        seed: the run's, for fences.
     """
 
     rnn: MacroRNN
-    prompts: Prompts
-    seed: int
+    prompts: Prompts  # put question, history and subtask into one text
+    seed: int  # of fences and ids
 
     @torch.no_grad()
-    def ask(self, questions: Sequence[Question], report: Callable[[int, int], None]) -> list[Reply]:
+    def ask(self, questions: Sequence[WorkerQuestion], report: Callable[[int, int], None]) -> list[WorkerReply]:
         """As `Workers`; questions that several workflows ask alike are deliberated once."""
         tasks = [self._task(question) for question in questions]
         distinct = list({task.id: task for task in tasks}.values())
         found = {transcript.task.id: transcript for transcript in self.rnn(distinct).transcripts}
         return [self._reply(task, found[task.id]) for task in tasks]
 
-    def _reply(self, task: Task, transcript: Transcript) -> Reply:
+    def _reply(self, task: Task, transcript: Transcript) -> WorkerReply:
         ensemble, text = self.rnn.cell.ensemble, transcript.answer
         tokens = (ensemble.count_tokens(task.question),)
         draws = any(map(_draws, ensemble.proposers))
-        return Reply(text, _empty(text), draws, [], transcript.usage, tokens, transcript)
+        return WorkerReply(text, _empty(text), draws, [], transcript.usage, tokens, transcript)
 
-    def _task(self, question: Question) -> Task:
+    def _task(self, question: WorkerQuestion) -> Task:
         """The question as one text, under an id that no other text and no other attempt has."""
         if question.bare and question.step == 1 and not question.again:
             return question.task
@@ -206,7 +170,9 @@ def worth_saying(subtask: str, question: str) -> str:
     return "" if FILLERS.issuperset(rest.split()) else subtask.strip()
 
 
-def guarded(ask: Callable[[Sequence[Question]], list[Reply]], questions: Sequence[Question]) -> list[Reply]:
+def guarded(
+    ask: Callable[[Sequence[WorkerQuestion]], list[WorkerReply]], questions: Sequence[WorkerQuestion]
+) -> list[WorkerReply]:
     """Ask all questions together; where that fails, in halves, so that one of them spoils no other.
 
     What was answered before the failure is in the call log, and too large a batch succeeds in parts.
@@ -217,7 +183,7 @@ def guarded(ask: Callable[[Sequence[Question]], list[Reply]], questions: Sequenc
         if len(questions) == 1:
             kind = next(kind for family, kind in FAILURES.items() if isinstance(error, family))
             why = " ".join(f"{type(error).__name__}: {error}".split())
-            return [Reply("", kind, kind.infrastructure, [why])]
+            return [WorkerReply("", kind, kind.infrastructure, [why])]
         middle = len(questions) // 2
         return [*guarded(ask, questions[:middle]), *guarded(ask, questions[middle:])]
 

@@ -10,41 +10,23 @@ from typing import Literal
 class Reason(enum.StrEnum):
     """Why a text is no workflow, or a workflow not a valid one. The first four are faults of texts alone."""
 
-    TOO_LONG = "too_long"
-    """The text is longer than is read."""
-    NO_LISTS = "no_lists"
-    """The three lists do not stand there, one after the other."""
-    BROKEN_LIST = "broken_list"
-    """They would, but a list does not end, or holds what no list of literals holds."""
-    NOT_LITERAL = "not_literal"
-    """A list is complete, but not a Python literal."""
-    UNEQUAL_LENGTHS = "unequal_lengths"
-    """The lists differ in length."""
-    NO_STEPS = "no_steps"
-    """There is no step, where accepting an earlier answer is not possible."""
-    TOO_MANY_STEPS = "too_many_steps"
-    """There are more steps than allowed."""
-    BAD_WORKER = "bad_worker"
-    """A worker is no integer; True and False are none either."""
-    UNKNOWN_WORKER = "unknown_worker"
-    """A worker's number lies outside the pool."""
-    BAD_SUBTASK = "bad_subtask"
-    """A subtask is no text that can be written as UTF-8."""
-    EMPTY_SUBTASK = "empty_subtask"
-    """A subtask is blank."""
-    BAD_ACCESS = "bad_access"
-    """An access entry is neither "all" nor a list of step numbers from 0."""
-    FORWARD_REFERENCE = "forward_reference"
-    """A step reads itself or a later one."""
+    TOO_LONG = "too_long"  # the text is longer than is read
+    NO_LISTS = "no_lists"  # the three lists do not stand there, one after the other
+    BROKEN_LIST = "broken_list"  # they would, but a list does not end, or holds what no list of literals holds
+    NOT_LITERAL = "not_literal"  # a list is complete, but not a Python literal
+    UNEQUAL_LENGTHS = "unequal_lengths"  # the lists differ in length
+    NO_STEPS = "no_steps"  # there is no step, where accepting an earlier answer is not possible
+    TOO_MANY_STEPS = "too_many_steps"  # there are more steps than allowed
+    BAD_WORKER = "bad_worker"  # a worker is no integer; True and False are none either
+    UNKNOWN_WORKER = "unknown_worker"  # a worker's number lies outside the pool
+    BAD_SUBTASK = "bad_subtask"  # a subtask is no text that can be written as UTF-8
+    EMPTY_SUBTASK = "empty_subtask"  # a subtask is blank
+    BAD_ACCESS = "bad_access"  # an access entry is neither "all" nor a list of step numbers from 0
+    FORWARD_REFERENCE = "forward_reference"  # a step reads itself or a later one
 
 
 class WorkflowError(ValueError):
-    """A text is no valid workflow.
-
-    Args:
-        reason: the fault's code.
-        message: the fault in one line.
-    """
+    """A text is no valid workflow: the fault's code, and the fault in one line."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(reason, message)
@@ -57,33 +39,21 @@ class WorkflowError(ValueError):
 class Topology(enum.StrEnum):
     """The shape of a workflow, by who waits for whom. The first definition that fits holds. Our reading."""
 
-    ACCEPT = "accept"
-    """No step: the previous answer stands."""
-    SINGLE = "single"
-    """One step."""
-    PARALLEL = "parallel"
-    """No step reads another."""
-    CHAIN = "chain"
-    """Every step waits for the one before it."""
-    TREE = "tree"
-    """Each step but the last feeds exactly one, so that all that is written runs together in the answer."""
-    GRAPH = "graph"
-    """Anything else: a step that feeds several, or nobody."""
+    ACCEPT = "accept"  # no step: the previous answer stands
+    SINGLE = "single"  # one step
+    PARALLEL = "parallel"  # no step reads another
+    CHAIN = "chain"  # every step waits for the one before it
+    TREE = "tree"  # each step but the last feeds exactly one, so that all that is written runs together in the answer
+    GRAPH = "graph"  # anything else: a step that feeds several, or nobody
 
 
 @dataclass(frozen=True)
-class Step:
-    """One call of one worker.
+class WorkflowStep:
+    """One call of one worker."""
 
-    Args:
-        worker: its number in the pool, from 0.
-        subtask: what it is asked to do.
-        access: "all", or the numbers of the earlier steps whose subtasks and responses it reads; () reads nothing.
-    """
-
-    worker: int
+    worker: int  # its number in the pool, from 0
     subtask: str
-    access: Literal["all"] | tuple[int, ...] = ()
+    access: Literal["all"] | tuple[int, ...] = ()  # the earlier steps whose subtasks and responses it reads
 
 
 @dataclass(frozen=True)
@@ -93,7 +63,7 @@ class Workflow:
     Nothing is checked here: `check` does, and the methods hold for what passes it.
     """
 
-    steps: tuple[Step, ...] = ()
+    steps: tuple[WorkflowStep, ...] = ()
 
     def visible(self, k: int) -> tuple[int, ...]:
         """The earlier steps whose subtask and response step k reads, ascending, each once."""
@@ -137,13 +107,7 @@ class Workflow:
 
 
 def check(workflow: Workflow, *, workers: int, max_steps: int = 5, allow_empty: bool = False) -> None:
-    """Whether a workflow may be executed.
-
-    Args:
-        workflow: any; values of the wrong type are named, too.
-        workers: size of the pool; numbers are 0 to `workers` - 1.
-        max_steps: the most steps; 5 as published.
-        allow_empty: whether no step at all is valid, which accepts the previous answer.
+    """Whether a workflow, which may hold values of any type, may be executed; arguments are those of `parse`.
 
     Raises:
         WorkflowError: the first fault: the number of steps, then step by step worker, subtask, access.
@@ -160,7 +124,7 @@ def check(workflow: Workflow, *, workers: int, max_steps: int = 5, allow_empty: 
             raise fault
 
 
-def step_fault(step: Step, k: int, *, workers: int) -> WorkflowError | None:
+def step_fault(step: WorkflowStep, k: int, *, workers: int) -> WorkflowError | None:
     """The first fault of step k on its own: of its worker, its subtask, its access. None if there is none."""
     fault = _worker_fault(step.worker, workers) or _subtask_fault(step.subtask) or _access_fault(step.access, k)
     return WorkflowError(fault[0], f"step {k}: expected {fault[1]}") if fault else None

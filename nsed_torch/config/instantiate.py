@@ -26,16 +26,11 @@ def instantiate(node: Any, **kwargs: Any) -> Any:
 
     Interpolations are resolved once. Then every `_target_` at any depth, below lists, `_args_` and `_partial_`
     too, must name something that was defined in an allowed package (a name imported into one does not count).
-    Only then is anything called.
+    Only then is anything called, with plain dicts and lists.
 
     Args:
-        node: a config node or plain dict with `_target_`; a list of such; None.
-        kwargs: arguments that override the node's keys. They are passed as they are: never copied, never read
-            as config.
-
-    Returns:
-        The object; for `_partial_: true` a `functools.partial`; for None, None. What is called receives plain
-        dicts and lists.
+        node: a config node or plain dict with `_target_`, a list of such, or None, which gives None.
+        kwargs: override the node's keys; they are passed as they are, never copied, never read as config.
 
     Raises:
         ValueError: in one line, before anything is called, if a target is not allowed or cannot be found; then

@@ -21,13 +21,8 @@ def quote(text: str) -> str:
     """Write a text as the value of a Hydra override that sets its key to exactly that text.
 
     Two grammars read an override's value: Hydra's (quotes, commas, equals signs, brackets) when the config is
-    composed, and OmegaConf's (`${...}`, "???") when a value is read. Both are escaped here.
-
-    Args:
-        text: any text, line breaks included.
-
-    Returns:
-        One quoted value: no sweep, no list, no number, whatever the text looks like.
+    composed, and OmegaConf's (`${...}`, "???") when a value is read. Both are escaped here: no text is a sweep, a
+    list or a number, whatever it looks like.
 
     Raises:
         ValueError: if the text has no UTF-8 form, as when a terminal passed other bytes.
@@ -51,16 +46,14 @@ def escape(text: str) -> str:
 
 
 def with_question(values: Sequence[str], config_name: str) -> list[str]:
-    """Find the question among a command's arguments and quote it for Hydra.
+    """Put the question among a command's arguments last, quoted for Hydra.
+
+    The question is `question=...` or the one argument that sets nothing: a text, `@file`, or `-` for standard input.
+    It is always one text; commas never make it a sweep.
 
     Args:
-        values: arguments as the shell passed them, without options. The question is `question=...` or the one
-            argument that sets nothing: a text, `@file`, or `-` for standard input. It is always one text;
-            commas never make it a sweep.
+        values: arguments as the shell passed them, without options.
         config_name: the root config, which tells settings from questions where both are possible.
-
-    Returns:
-        The other arguments, then `question=` with the quoted text if there is one.
 
     Raises:
         ValueError: if there are several questions, or an empty one, or bytes that are no UTF-8.

@@ -17,9 +17,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from nsed_torch.evaluation import page_insight, page_tables, page_workflows
 from nsed_torch.evaluation.comparison import REFERENCE, Comparison
 from nsed_torch.evaluation.page_tables import Markdown, table
-from nsed_torch.evaluation.provenance import without_home
 from nsed_torch.evaluation.tables import markdown_text
 from nsed_torch.records import Execution, Outcome, read_json, read_outcomes, to_json, write_files
+from nsed_torch.records.portable import without_home
 
 TEMPLATES = Path(__file__).parent / "templates"
 

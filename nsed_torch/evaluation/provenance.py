@@ -1,7 +1,5 @@
 """Where numbers come from: settings, seeds, versions, state of the sources, machine."""
 
-import os
-import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -9,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nsed_torch.evaluation.measurement import machine, versions
-from nsed_torch.records import call_key
+from nsed_torch.records.portable import config_sha256, without_home
 
 _SECONDS = 10.0
 
@@ -39,22 +37,6 @@ def provenance(config: Mapping[str, Any], seeds: Any) -> dict[str, Any]:
     }
 
 
-def config_sha256(config: Mapping[str, Any]) -> str:
-    """Name a config by everything in it but `output_dir`, which changes no number.
-
-    Args:
-        config: plain data; the order of keys does not matter, nor where the user's home folder is.
-
-    Returns:
-        The sha256 of its canonical JSON, 64 hex digits.
-
-    Raises:
-        ValueError: for NaN or infinity.
-        TypeError: for anything else that is no JSON value.
-    """
-    return call_key(**{key: value for key, value in without_home(config).items() if key != "output_dir"})
-
-
 def git_state(folder: Path) -> dict[str, Any] | None:
     """The commit that is checked out in a folder, and whether tracked files differ from it.
 
@@ -69,18 +51,6 @@ def git_state(folder: Path) -> dict[str, Any] | None:
     commit = _git(folder, "rev-parse", "--verify", "HEAD")
     changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
     return None if commit is None or changes is None else {"commit": commit.strip(), "dirty": bool(changes)}
-
-
-def without_home(value: Any) -> Any:
-    """Plain data with the user's home folder written as ~ wherever a path in a text begins with it."""
-    if isinstance(value, str):
-        home = os.path.expanduser("~")  # noqa: PTH111 - where nobody has a home, pathlib raises
-        # A root is nobody's own; behind a path's own letters or a slash stands another folder of that name.
-        pattern = rf"(?<![\w.~/\\-]){re.escape(home)}(?![\w.-])"
-        return value if len(Path(home).parts) < 2 else re.sub(pattern, "~", value)
-    if isinstance(value, Mapping):
-        return {key: without_home(entry) for key, entry in value.items()}
-    return [without_home(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 def _git(folder: Path, *words: str) -> str | None:

@@ -11,7 +11,6 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import hydra
 import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
@@ -20,7 +19,7 @@ from rich.table import Table
 
 from nsed_torch.agents import Decoding, Prompts, TransformersEngine
 from nsed_torch.agents.weights import DownloadError, resolve
-from nsed_torch.config import conf_dir, instantiate, register
+from nsed_torch.config import instantiate, verb
 from nsed_torch.data import Episodes, agreement, split
 from nsed_torch.evaluation.measurement import Measurement, compare, hardware
 from nsed_torch.evaluation.speed import phases
@@ -36,8 +35,6 @@ from nsed_torch.training.losses import consensus_loss
 from nsed_torch.training.rules import RULES
 from nsed_torch.training.trainer import Schedule, fit_cell
 
-register()
-
 TASKS, VOTERS, ROUNDS, MATRIX = 512, 10, 4, 2048
 WIDTHS = (64, 384)
 """Of the embeddings: the hashed encoder's, and MiniLM's."""
@@ -50,7 +47,7 @@ LINES = ("propose", "rate", "whole", "conduct", "memory", "llama_cpp", "import")
 """What of the engine can be measured."""
 
 
-@hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="bench")
+@verb("bench")
 def main(cfg: DictConfig) -> None:
     """Take the measurements of a target, print a table, write `bench.json`."""
     if cfg.target not in {"engine", "core", "tune"}:

@@ -30,15 +30,7 @@ from nsed_torch.records import CallLog, read_json
 
 
 def call_log(cfg: DictConfig, folder: Path) -> CallLog:
-    """Where a run keeps its finished calls: in its folder, or in the file `calls` that it shares with other runs.
-
-    Args:
-        cfg: of any verb that asks a team.
-        folder: the run's.
-
-    Raises:
-        CallLogError: if the file is no call log.
-    """
+    """Where a run keeps its finished calls: in its folder, or in the file `calls` that it shares with other runs."""
     return CallLog(folder / "calls.sqlite" if cfg.calls is None else Path(cfg.calls).expanduser())
 
 
@@ -48,14 +40,7 @@ def build_rnn(
     report: Callable[[str], None] = lambda text: None,
     also: Sequence[Agent] = (),
 ) -> MacroRNN:
-    """The whole recurrent network of a run.
-
-    Args:
-        cfg: a composed config of any verb that asks a team.
-        call_log: where finished calls are kept.
-        report: hears of downloads, conversions and loading.
-        also: as in `build_ensemble`.
-    """
+    """The whole recurrent network of a run; `report` hears of downloads, conversions and loading."""
     # What costs nothing comes first: a faulty setting is refused before any weights are fetched.
     prompts, rating, halting = instantiate(cfg.prompts), instantiate(cfg.rating), instantiate(cfg.halting)
     broker = build_broker(cfg.broker, cfg.ensemble) if cfg.broker else None
@@ -90,10 +75,7 @@ def build_rnn(
 def pool_answers(rnn: MacroRNN, graded: GradedTasks, cfg: DictConfig) -> None:
     """Let equal answers of graded tasks pool their support, as far as the config's protocol wants it.
 
-    Args:
-        rnn: its cell learns from the grader which answers are equal, never which are right.
-        graded: the tasks, with a grader that knows whom it may ask.
-        cfg: of a verb that puts graded tasks to a team.
+    The cell learns from the grader, which knows whom it may ask, which answers are equal, never which are right.
     """
     if cfg.protocol.pooled:
         rnn.cell.answers = GradersAnswers(graded.grader)
@@ -103,10 +85,6 @@ def build_broker(cfg: DictConfig, ensemble: DictConfig) -> Broker:
     """The broker of a config; `telemetry` names a file, made by the first round and taken over by later runs.
 
     `learned` names a file that `nsed tune` wrote, for a team out of its agents.
-
-    Args:
-        cfg: a node of the group `broker`.
-        ensemble: names the agents.
 
     Raises:
         ValueError: if the file is there and is no telemetry, or a learned broker is wanted and none is there.
@@ -149,15 +127,7 @@ def fitted_halting(results: str, rounds: int = 8) -> FatigueHalting:
 
 
 def saved_cell(folder: str, agents: Sequence[Agent]) -> ConsensusCell:
-    """A saved consensus cell for a team, in float64 as `consensus_cell`.
-
-    Args:
-        folder: of `ConsensusCell.save_pretrained`, or a Hub repo.
-        agents: the team; the cell must know all of them by name.
-
-    Raises:
-        ValueError: as `ConsensusCell.from_pretrained`.
-    """
+    """A saved cell, of a folder or a Hub repo, for a team that it knows by name; in float64 as `consensus_cell`."""
     return ConsensusCell.from_pretrained(folder, agents=[agent.name for agent in agents]).double()
 
 
@@ -175,13 +145,9 @@ def fetch_weights(
     report: Callable[[str], None] = lambda text: None,
     also: Sequence[Agent] = (),
 ) -> dict[str, ResolvedWeights]:
-    """Have the weights of every backbone and of the encoder on this machine; parts without weights are left out.
+    """Have the weights of every backbone, and of the encoder if there is one, on this machine.
 
-    Args:
-        cfg: a config with `ensemble`, and `encoder` if one is wanted.
-        offline: only look on this machine.
-        report: hears of downloads and conversions.
-        also: as in `build_ensemble`.
+    Parts without weights are left out. Offline, it only looks on this machine.
 
     Raises:
         WeightsNotFoundError: if a model is nowhere to be had; says what was tried.
@@ -193,13 +159,7 @@ def fetch_weights(
 
 
 def build_ensemble(cfg: DictConfig, call_log: CallLog | None = None, also: Sequence[Agent] = ()) -> Ensemble:
-    """The agents of an ensemble and the engines they use.
-
-    Args:
-        cfg: a node of the group `ensemble`.
-        call_log: where finished calls are kept.
-        also: who else will speak, a Conductor for one: their backbones are built as well.
-    """
+    """The agents of an ensemble and the engines they use; `also` will speak as well, a Conductor for one."""
     engines = {name: instantiate(cfg.engines[name]) for name in _backbones(cfg, also)}
     return Ensemble(engines, build_agents(cfg), call_log=call_log)
 
@@ -211,11 +171,7 @@ def _backbones(cfg: DictConfig, also: Sequence[Agent]) -> list[str]:
 
 
 def build_agents(cfg: DictConfig) -> list[Agent]:
-    """The agents of an ensemble, checked before any weights are touched.
-
-    Raises:
-        ValueError: for a setting agents do not have, and as `check_agents`.
-    """
+    """The agents of an ensemble, checked before any weights are touched."""
     settings, engines = cfg.get("agents") or {}, cfg.get("engines") or {}
     for name, node in (("agents", settings), ("engines", engines)):
         if not isinstance(node, Mapping):
@@ -226,11 +182,7 @@ def build_agents(cfg: DictConfig) -> list[Agent]:
 
 
 def build_agent(name: str, settings: Mapping[str, Any]) -> Agent:
-    """One agent of an ensemble's `agents` node.
-
-    Raises:
-        ValueError: for a setting that agents do not have, and as `Agent`.
-    """
+    """One agent of an ensemble's `agents` node."""
     try:
         rest = dict(settings)
         return Agent(name=name, decoding=Decoding(**rest.pop("decoding", {})), **rest)
@@ -257,12 +209,12 @@ def consensus_cell(
     Args:
         dim: length of the encoder's vectors.
         agents: size of the ensemble.
-        slots: memory slots.
+        slots: of the memory.
         leak: what retention is multiplied by each round before training changes it, in (0, 1).
         vote: a name out of `nn.VOTES`, or a vote of other settings.
         gate: a name out of `nn.GATES`, or a gate of other settings.
         calibration: whether every judge has a reading of the rating scale of its own, which training can change.
-        pooling: how proposals that say the same pool their support: "mean", "sum" or "logsumexp".
+        pooling: as in `ConsensusCell`.
         reading: what moves trust and support by what proposals say; nothing if None.
 
     Raises:

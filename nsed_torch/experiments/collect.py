@@ -5,24 +5,21 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import hydra
 import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 from rich.console import Console
 
 from nsed_torch.benchmarks import GradedTasks
-from nsed_torch.config import conf_dir, instantiate, register
+from nsed_torch.config import instantiate, verb
 from nsed_torch.deliberation import MacroRNN, Observer
 from nsed_torch.evaluation.collection import Summary, summarize
 from nsed_torch.experiments.build import build_rnn, call_log, pool_answers
 from nsed_torch.experiments.view import summary_table, view
 from nsed_torch.records import TraceWriter, read_traces
 
-register()
 
-
-@hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="collect")
+@verb("collect")
 def main(cfg: DictConfig) -> None:
     """Compose, build, deliberate task by task, write the folder of traces, print what it comes to."""
     folder = Path(HydraConfig.get().runtime.output_dir)

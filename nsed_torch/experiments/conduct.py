@@ -4,7 +4,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import hydra
 import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
@@ -13,20 +12,18 @@ from rich.console import Console
 from nsed_torch.agents import Agent
 from nsed_torch.conductor import Conductor, Executor, Pools
 from nsed_torch.conductor.policy import check_recursion
-from nsed_torch.config import conf_dir, instantiate, register
+from nsed_torch.config import instantiate, verb
 from nsed_torch.evaluation.report import EXECUTION
 from nsed_torch.experiments.build import build_ensemble, build_rnn, call_log, fetch_weights
 from nsed_torch.experiments.view import visible
 from nsed_torch.experiments.workflow_view import WorkflowView, workflow_view
 from nsed_torch.records import CallLog, Task
 
-register()
-
 COUNCIL = "all models together: they answer, rate each other's answers and vote"
 """What a Conductor reads of the worker that is the whole ensemble."""
 
 
-@hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="conduct")
+@verb("conduct")
 def main(cfg: DictConfig) -> None:
     """Compose, build, conduct, write `conduct.json`, print the answer."""
     folder = Path(HydraConfig.get().runtime.output_dir)
@@ -44,14 +41,7 @@ def main(cfg: DictConfig) -> None:
 
 
 def build_conductor(cfg: DictConfig, log: CallLog, report: Callable[[str], None], watch: WorkflowView) -> Conductor:
-    """The Conductor of a run and its workers; the encoder and the cell only where the ensemble is a worker itself.
-
-    Args:
-        cfg: a composed config of `nsed conduct`.
-        log: where finished calls are kept.
-        report: hears of downloads, conversions and loading.
-        watch: hears of calls, workflows and their waves.
-    """
+    """The Conductor of a run and its workers; the encoder and the cell only where the ensemble is a worker itself."""
     agent: Agent = instantiate(cfg.conductor)
     pools: Pools = instantiate(cfg.pools)
     prompts = instantiate(cfg.prompts)

@@ -3,21 +3,18 @@
 from functools import partial
 from pathlib import Path
 
-import hydra
 import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 from rich.console import Console
 
-from nsed_torch.config import conf_dir, register
+from nsed_torch.config import verb
 from nsed_torch.experiments.build import build_rnn, call_log
 from nsed_torch.experiments.view import undecided, view, visible
 from nsed_torch.records import Task
 
-register()
 
-
-@hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="deliberate")
+@verb("deliberate")
 def main(cfg: DictConfig) -> None:
     """Compose, build, deliberate, write `transcript.json`, print the answer."""
     folder = Path(HydraConfig.get().runtime.output_dir)

@@ -1,15 +1,11 @@
 """`nsed evaluate`: deliberation and its baselines on a benchmark, at equal cost, with intervals."""
 
 import difflib
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-import hydra
-import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
@@ -17,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from nsed_torch.benchmarks import AskingGrader, GradedTasks, LoggedGrader, ProgramGrader
-from nsed_torch.config import conf_dir, config_hash, instantiate, plain_config, register
+from nsed_torch.config import config_hash, instantiate, plain_config, verb
 from nsed_torch.deliberation import MacroRNN, Observer
 from nsed_torch.evaluation.contest import BEST_SINGLE, DELIBERATION, SINGLE, Contest, Contested, Shard
 from nsed_torch.evaluation.methods import Conducted, Method, Panel, RandomRouting, Single
@@ -26,16 +22,15 @@ from nsed_torch.evaluation.tables import show
 from nsed_torch.evaluation.withholding import withheld_trace
 from nsed_torch.experiments.build import build_rnn, call_log, pool_answers
 from nsed_torch.experiments.evaluated import is_complete, write_run
+from nsed_torch.experiments.processes import this_shard
 from nsed_torch.experiments.question_view import question_table
 from nsed_torch.experiments.view import view
 from nsed_torch.records import TraceWriter, Usage, write_text
 
-register()
-
 BUDGETS = ("equal_tokens", "own")
 
 
-@hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="evaluate")
+@verb("evaluate")
 def main(cfg: DictConfig) -> None:
     """Compose, build, put all methods to all tasks, write the folder, print the table."""
     folder = Path(HydraConfig.get().runtime.output_dir)
@@ -48,9 +43,7 @@ def main(cfg: DictConfig) -> None:
     graded: GradedTasks = instantiate(cfg.benchmark).chosen(cfg.ids).limited(cfg.limit).repeated(cfg.epochs)
     if isinstance(graded.grader, ProgramGrader) and graded.grader.why:
         console.print(f"programs are not run: {graded.grader.why}", style="bold", markup=False, soft_wrap=True)
-    shard = this_shard()
-    if shard.size > 1:
-        own_device(cfg.ensemble)
+    shard = this_shard(cfg.ensemble)
     loud = partial(console.print, style="dim", markup=False, emoji=False, soft_wrap=True)
     report: Callable[[str], None] = loud if shard.rank == 0 else lambda text: None
     with call_log(cfg, folder) as log:
@@ -225,22 +218,3 @@ def chosen_methods(cfg: DictConfig) -> dict[str, Method]:
     if chosen and cfg.budget == "equal_tokens" and DELIBERATION not in names:
         raise ValueError("budget=equal_tokens needs deliberation among the methods, which measures it; or budget=own")
     return {name: instantiate(cfg.method[name]) for name in chosen}
-
-
-def this_shard() -> Shard:
-    """This process among those that `accelerate launch` started; the only one otherwise."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        return Shard()
-    from accelerate import PartialState  # noqa: PLC0415 - joins the other processes
-
-    # Shards may differ by hours; the default patience is minutes.
-    state = PartialState(timeout=timedelta(days=30))
-    return Shard(state.process_index, state.num_processes, state.wait_for_everyone)
-
-
-def own_device(ensemble: DictConfig) -> None:
-    """Put every engine that leaves the choice open on this process's accelerator, where there is one."""
-    if torch.cuda.is_available():
-        for engine in ensemble.engines.values():
-            if "device" in engine and engine.device is None:
-                engine.device = f"cuda:{torch.cuda.current_device()}"

@@ -2,17 +2,14 @@
 
 import time
 
-import hydra
 from omegaconf import DictConfig
 from rich.console import Console
 
-from nsed_torch.config import conf_dir, register
+from nsed_torch.config import verb
 from nsed_torch.experiments.build import fetch_weights
 
-register()
 
-
-@hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="fetch")
+@verb("fetch")
 def main(cfg: DictConfig) -> None:
     """Resolve the weights of every backbone and of the encoder, and say where each lies."""
     console = Console(highlight=False, soft_wrap=True)

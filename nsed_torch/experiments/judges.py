@@ -17,8 +17,7 @@ from nsed_torch.evaluation.statistics import Estimate, plain, shown, student
 from nsed_torch.evaluation.tables import terminal_table
 from nsed_torch.experiments.build import build_ensemble
 from nsed_torch.records import write_json
-from nsed_torch.training.judge_scores import JudgeScores
-from nsed_torch.training.judges import JudgeTrainer, contested, give_adapters
+from nsed_torch.training.judge_training import JudgeScores, JudgeTrainer, contested, give_adapters
 from nsed_torch.training.logs import FileLog
 
 Summary = dict[str, dict[str, Estimate]]
@@ -68,7 +67,7 @@ def tune_judges(
         parts["validation"],
         optimizer=instantiate(lora.optimizer),
         **{key: lora[key] for key in ("steps", "batch", "every", "patience", "max_norm")},
-        logs=[log],
+        log=log.write,
         report=report,
     )
     save_adapters(ensemble, out / "adapters")

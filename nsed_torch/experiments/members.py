@@ -4,12 +4,11 @@ from functools import partial
 from pathlib import Path
 from time import perf_counter
 
-import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 from rich.console import Console
 
-from nsed_torch.config import conf_dir, plain_config, register
+from nsed_torch.config import plain_config, verb
 from nsed_torch.data import load_traces
 from nsed_torch.evaluation.members.faulty import most_faulty
 from nsed_torch.evaluation.members.plots import plot_study
@@ -22,8 +21,6 @@ from nsed_torch.nn import ConsensusCell
 from nsed_torch.nn.strangers import with_strangers
 from nsed_torch.records import read_outcomes, to_json, write_files
 
-register()
-
 SCHEMA_VERSION = 1
 """Of members.json; raised by one when a field changes its meaning or goes away."""
 
@@ -31,7 +28,7 @@ WIDTH = 130
 """Characters of a line in a file or a pipe."""
 
 
-@hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="members")
+@verb("members")
 def main(cfg: DictConfig) -> None:
     """Load, vote again, write `members.json`, tables and plots, print the tables."""
     folder = Path(HydraConfig.get().runtime.output_dir)

@@ -2,16 +2,13 @@
 
 from pathlib import Path
 
-import hydra
 from omegaconf import DictConfig
 
-from nsed_torch.config import conf_dir, register
+from nsed_torch.config import verb
 from nsed_torch.evaluation.report import write_report
 
-register()
 
-
-@hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="report")
+@verb("report")
 def main(cfg: DictConfig) -> None:
     """Write `report.html` into the run folder and print its path."""
     if not cfg.run:

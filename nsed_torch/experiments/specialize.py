@@ -9,32 +9,26 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.table import Table
 
-from nsed_torch.agents import TransformersEngine, add_adapter, copy_adapter, save_adapter
+from nsed_torch.agents import TransformersEngine, save_adapter
 from nsed_torch.agents.adapters import adapter_shape
 from nsed_torch.benchmarks import GradedTasks, file_tasks, mixed_tasks, read_candidates
-from nsed_torch.config import conf_dir, instantiate, register
+from nsed_torch.config import instantiate, verb
 from nsed_torch.data import place, split
 from nsed_torch.deliberation import VerdictRating
 from nsed_torch.evaluation.statistics import clopper_pearson
 from nsed_torch.records import read_json, write_json, write_text
 from nsed_torch.training.adapter_card import adapter_card
-from nsed_torch.training.fine_tuning import FineTuning, fine_tune
+from nsed_torch.training.fine_tuning import LEARNER, FineTuning, fine_tune, start_adapter
 from nsed_torch.training.lessons import AnswerLesson, Lesson, Scores, VerdictLesson
 from nsed_torch.training.logs import FileLog
 
-register()
 
-ADAPTER = "learner"
-"""What the adapter is called while it learns; a saved one has no name."""
-
-
-@hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="specialize")
+@verb("specialize")
 def main(cfg: DictConfig) -> None:
     """Compose, load, train, test before and after, write the adapter and its card."""
     folder = Path(HydraConfig.get().runtime.output_dir)
@@ -47,28 +41,15 @@ def main(cfg: DictConfig) -> None:
 
 
 def specialize(
-    cfg: DictConfig,
-    folder: Path,
-    *,
-    command: list[str],
-    report: Callable[[str], None] = lambda text: None,
+    cfg: DictConfig, folder: Path, *, command: list[str], report: Callable[[str], None] = lambda text: None
 ) -> dict[str, Any]:
     """Train one adapter and measure it on what was held out.
 
     Writes `adapter/` (with its card), `metrics.json`, `log.jsonl` (a line a step) and `checkpoints/`. The same call
     goes on from the last checkpoint.
 
-    Args:
-        cfg: a composed config of `nsed specialize`.
-        folder: where to write.
-        command: for the card.
-        report: hears of progress.
-
     Returns:
         What `metrics.json` holds.
-
-    Raises:
-        ValueError: for a backbone that is no model in this process, and as the parts.
     """
     settings: FineTuning = instantiate(cfg.training)
     learned = lesson(cfg, settings)
@@ -79,23 +60,20 @@ def specialize(
         raise ValueError(f"expected a backbone in this process, got {type(engine).__name__}: choose another backbone")
     before = _before(learned, engine, folder, report)
     lora = cfg.adapter
-    if lora.start is None:
-        add_adapter(engine, ADAPTER, rank=lora.rank, alpha=lora.alpha, targets=list(lora.targets), seed=lora.seed)
-    else:
-        copy_adapter(engine, ADAPTER, lora.start)
+    start_adapter(engine, **{key: lora[key] for key in ("start", "rank", "alpha", "targets", "seed")})
     report(f"learning from {len(examples)} examples, {settings.steps} steps of {settings.batch}")
     log = FileLog(folder / "log.jsonl")
-    fine_tune(engine, examples, folder / "checkpoints", settings=settings, logs=[log])
+    fine_tune(engine, examples, folder / "checkpoints", settings=settings, log=log)
     steps = [json.loads(line) for line in log.path.read_text(encoding="utf-8").splitlines()]
-    save_adapter(engine, ADAPTER, folder / "adapter", dtype=lora.dtype)
+    save_adapter(engine, LEARNER, folder / "adapter", dtype=lora.dtype)
     report("testing the adapter")
-    after = learned.scores(engine, ADAPTER)
+    after = learned.scores(engine, LEARNER)
     metrics = {
         "name": cfg.name,
         "data": learned.identity(),
         "examples": len(examples),
         "backbone": {**engine.identity(None), "repo": cfg.backbone.get("weights", {}).get("repo")},
-        "adapter": {**adapter_shape(engine, ADAPTER), "dtype": lora.dtype, "start": lora.start},
+        "adapter": {**adapter_shape(engine, LEARNER), "dtype": lora.dtype, "start": lora.start},
         "training": {key: value for key, value in cfg.training.items() if key != "_target_"},
         "seconds": round(sum(step["seconds"] for step in steps), 1),
         "loss": fmean(step["loss"] for step in steps[-20:]),
@@ -111,21 +89,17 @@ def specialize(
 
 
 def lesson(cfg: DictConfig, settings: FineTuning) -> Lesson:
-    """What is to be learned: from candidates if there are any, else from tasks.
-
-    Raises:
-        ValueError: for a rating that is no verdict, and as the parts.
-    """
+    """What is to be learned: from candidates if there are any, else from tasks."""
     prompts = instantiate(cfg.prompts)
     if cfg.candidates:
         rating = instantiate(cfg.rating)
         if not isinstance(rating, VerdictRating):
             raise ValueError(f"expected a verdict that a judge can learn, got {type(rating).__name__}: rating=verdict")
-        found = read_candidates(cfg.candidates)
+        candidates = read_candidates(cfg.candidates)
         # By task, so that no question is in both parts.
-        train = [c for c in found if place(c.task.id) < 0.8]
-        held_out = [c for c in found if place(c.task.id) >= 0.8]
-        data = {"candidates": len(found), "right": sum(c.right for c in found)}
+        train = [c for c in candidates if place(c.task.id) < 0.8]
+        held_out = [c for c in candidates if place(c.task.id) >= 0.8]
+        data = {"candidates": len(candidates), "right": sum(c.right for c in candidates)}
         return VerdictLesson(train, held_out, prompts, rating, data, persona=cfg.persona, seed=settings.seed)
     return AnswerLesson(
         *answer_tasks(cfg, settings),
@@ -138,11 +112,7 @@ def lesson(cfg: DictConfig, settings: FineTuning) -> Lesson:
 
 
 def answer_tasks(cfg: DictConfig, settings: FineTuning) -> tuple[GradedTasks, GradedTasks]:
-    """Tasks to learn from, and tasks to test on: generated ones, or those of a file, divided by the hash of their id.
-
-    Raises:
-        ValueError: if both or neither are named, and as `mixed_tasks` and `file_tasks`.
-    """
+    """Tasks to learn from and to test on: generated ones, or those of a file, divided by the hash of their id."""
     if bool(cfg.families) == bool(cfg.questions):
         raise ValueError(
             "expected families=... or questions=FILE to learn from, "

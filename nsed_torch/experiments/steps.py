@@ -15,7 +15,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from nsed_torch.config import conf_dir, with_question
+from nsed_torch.config import check_settings, conf_dir, with_question
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _REFERENCE = re.compile(r"(?<!\$)\{([A-Za-z_]\w*)\}")  # no dictionary of Hydra's, which has a colon
@@ -40,7 +40,7 @@ class Step:
     def words(self, root: Path) -> list[str]:
         """The command without `nsed`, writing below the study's folder."""
         filled = [_REFERENCE.sub(lambda match: str(root / match[1]), override) for override in self.overrides]
-        return [self.verb, *filled, f"output_dir={root / self.name}"]
+        return [self.verb.replace("_", "-"), *filled, f"output_dir={root / self.name}"]
 
     def command(self, root: Path) -> str:
         """The command as one would type it."""
@@ -112,7 +112,7 @@ def check(step: Step, root: Path) -> None:
         # Within a verb Hydra stands ready, and does so once only.
         ready = GlobalHydra.instance().is_initialized()
         with nullcontext() if ready else initialize_config_dir(str(conf_dir()), version_base="1.3"):
-            compose(step.verb, overrides=first)
+            check_settings(compose(step.verb, overrides=first), step.verb)
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         cause = f": {error.__cause__}" if str(error).startswith("Error merging override") else ""
         line = f"{error}{cause}".splitlines()[0]

@@ -4,19 +4,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import hydra
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
-from nsed_torch.config import conf_dir, register
+from nsed_torch.config import verb
 from nsed_torch.evaluation.page import StepResults, write_page
 from nsed_torch.experiments.runner import Runner
 from nsed_torch.experiments.steps import check, chosen_names, read_steps
 
-register()
 
-
-@hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="study")
+@verb("study")
 def main(cfg: DictConfig) -> None:
     """Run the steps that are not complete, then write the page and print its path."""
     plain: Any = OmegaConf.to_container(cfg.study, resolve=True, throw_on_missing=True)

@@ -7,13 +7,12 @@ from statistics import fmean
 from time import perf_counter
 from typing import Any
 
-import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 from rich.console import Console
 
 from nsed_torch.agents import Encoder
-from nsed_torch.config import conf_dir, instantiate, register
+from nsed_torch.config import instantiate, verb
 from nsed_torch.data import Episodes, RecordedAnswers, joined, load_recorded, load_traces, recorded_episodes, split
 from nsed_torch.data.featured import CachedEncoder, featured, featured_traces
 from nsed_torch.evaluation.comparison import Comparison, scored
@@ -26,10 +25,8 @@ from nsed_torch.experiments.utility import UtilitySettings, check_traces, tune_u
 from nsed_torch.nn import ConsensusCell
 from nsed_torch.records import read_traces, write_json
 
-register()
 
-
-@hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="tune")
+@verb("tune")
 def main(cfg: DictConfig) -> None:
     """Compose, load, train a cell a seed, compare on the tasks held out, write `metrics.json` and the cells."""
     folder = Path(HydraConfig.get().runtime.output_dir)

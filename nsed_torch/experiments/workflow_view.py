@@ -8,7 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 from rich.tree import Tree
 
-from nsed_torch.conductor import Job, WorkflowObserver
+from nsed_torch.conductor import WorkflowJob, WorkflowObserver
 from nsed_torch.evaluation.workflows import reading, sources
 from nsed_torch.experiments.view import preview, visible
 from nsed_torch.records import Execution, PlanRecord, StepRecord
@@ -60,7 +60,7 @@ class LiveWorkflows(WorkflowView):
         """Move the bar."""
         self.progress.update(self._phase, description=phase, completed=done, total=total)
 
-    def on_workflow(self, job: Job) -> None:
+    def on_workflow(self, job: WorkflowJob) -> None:
         """Draw its heading."""
         self.console.print(Text.assemble((f"Workflow {job.level}", "bold"), f": {outline(job)}"))
         self.console.print(Text(visible(f"models: {models(job)}"), style="dim"))
@@ -71,7 +71,7 @@ class LiveWorkflows(WorkflowView):
             for note in job.plan.notes:
                 self.console.print(Text(visible(note), style="dim"))
 
-    def on_wave(self, job: Job, number: int, steps: Mapping[int, StepRecord]) -> None:
+    def on_wave(self, job: WorkflowJob, number: int, steps: Mapping[int, StepRecord]) -> None:
         """Draw its steps; a star stands at the one that answers."""
         self.console.print(wave_tree(job, number, steps))
 
@@ -88,7 +88,7 @@ class PlainWorkflows(WorkflowView):
         if done == total:
             self._line(f"{phase}: {total} of {total} calls")
 
-    def on_workflow(self, job: Job) -> None:
+    def on_workflow(self, job: WorkflowJob) -> None:
         """Print what the Conductor wrote, what was made of it, and the workflow itself."""
         name = f"workflow {job.level}"
         self._line(f"{name}: models {models(job)}")
@@ -102,7 +102,7 @@ class PlainWorkflows(WorkflowView):
             self._line(f"{name}: {line}")
         self._line(f"{name}: {outline(job)}")
 
-    def on_wave(self, job: Job, number: int, steps: Mapping[int, StepRecord]) -> None:
+    def on_wave(self, job: WorkflowJob, number: int, steps: Mapping[int, StepRecord]) -> None:
         """Print what each of its steps reads, is asked and says."""
         for k, step in steps.items():
             name = f"workflow {job.level}: step {k}"
@@ -119,7 +119,7 @@ class PlainWorkflows(WorkflowView):
         self.console.print(visible(text), markup=False, emoji=False, soft_wrap=True)
 
 
-def wave_tree(job: Job, number: int, steps: Mapping[int, StepRecord]) -> Tree:
+def wave_tree(job: WorkflowJob, number: int, steps: Mapping[int, StepRecord]) -> Tree:
     """The steps of a wave: what each reads, is asked and says."""
     tree = Tree(Text(f"wave {number}", style="bold"), guide_style="dim")
     for k, step in steps.items():
@@ -137,7 +137,7 @@ def wave_tree(job: Job, number: int, steps: Mapping[int, StepRecord]) -> Tree:
     return tree
 
 
-def outline(job: Job) -> str:
+def outline(job: WorkflowJob) -> str:
     """A workflow's shape and size, in words."""
     steps, waves = len(job.workflow.steps), len(job.workflow.waves())
     if not steps:
@@ -145,19 +145,19 @@ def outline(job: Job) -> str:
     return f"{job.workflow.topology()}, {steps} step{'s'[: steps > 1]} in {waves} wave{'s'[: waves > 1]}"
 
 
-def models(job: Job) -> str:
+def models(job: WorkflowJob) -> str:
     """The pool by number."""
     return ", ".join(f"{i} {worker}" for i, worker in enumerate(job.pool))
 
 
-def mended(job: Job, plan: PlanRecord) -> str:
+def mended(job: WorkflowJob, plan: PlanRecord) -> str:
     """What was made of a text that is no valid workflow, and why."""
     default = "the default stands in" if job.workflow.steps else "which counts as accepting"
     made = f"cannot be read, {default}" if plan.fallback else "mended"
     return f"{made}: {', '.join(plan.reasons)}"
 
 
-def reads(job: Job, k: int, step: StepRecord) -> str:
+def reads(job: WorkflowJob, k: int, step: StepRecord) -> str:
     """What a step read, in words."""
     previous = job.previous is not None and bool(job.previous.answer)
     return reading(sources(job.workflow, k, previous=previous), step.visible)

@@ -6,44 +6,39 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from nsed_torch.agents import TransformersEngine
+from nsed_torch.agents import Message, TransformersEngine, add_adapter, copy_adapter
 from nsed_torch.agents.adapters import WEIGHTS
 from nsed_torch.agents.packing import Root, plant
-from nsed_torch.training.examples import Example
-from nsed_torch.training.logs import Log
+from nsed_torch.training.logs import FileLog
+
+LEARNER = "learner"
+"""What an adapter is called while it learns; a saved one has no name."""
+
+
+class Example(NamedTuple):
+    """A chat, and what the assistant is to say next."""
+
+    messages: tuple[Message, ...]
+    reply: str
 
 
 @dataclass(frozen=True)
 class FineTuning:
-    """How an adapter is fitted.
-
-    Args:
-        steps: of the optimizer, AdamW.
-        batch: examples a step.
-        learning_rate: at its highest; rises over the warm-up, then falls linearly to zero.
-        warmup_steps: of the learning rate.
-        weight_decay: of AdamW.
-        max_norm: gradients of larger norm are scaled to it.
-        save_steps: steps between two checkpoints.
-        seed: of the order of examples.
-
-    Raises:
-        ValueError: if a number is out of range.
-    """
+    """How an adapter is fitted, by AdamW."""
 
     steps: int = 100
-    batch: int = 16
-    learning_rate: float = 2e-3
+    batch: int = 16  # examples per step
+    learning_rate: float = 2e-3  # at its highest; rises over the warm-up, then falls linearly to zero
     warmup_steps: int = 10
     weight_decay: float = 0.0
-    max_norm: float = 1.0
-    save_steps: int = 20
-    seed: int = 0
+    max_norm: float = 1.0  # gradients of larger norm are scaled to it
+    save_steps: int = 20  # between two checkpoints
+    seed: int = 0  # of the order of examples
 
     def __post_init__(self) -> None:
         if min(self.steps, self.batch, self.save_steps) < 1 or not (self.learning_rate > 0 and self.max_norm > 0):
@@ -55,9 +50,6 @@ class Packing:
     """Examples of a step in one row: tokens that prompts have in common are read once, and nothing is padded.
 
     A token sees its own example alone, so the gradient is that of the examples one by one.
-
-    Args:
-        engine: knows the chat template and the tokenizer.
     """
 
     engine: TransformersEngine
@@ -91,24 +83,30 @@ class Packing:
         return [*self.engine.chat.encode(example.reply), self.engine.chat.tokenizer.eos_token_id]
 
 
+def start_adapter(
+    engine: TransformersEngine, *, start: str | None, rank: int, alpha: float, targets: Sequence[str], seed: int
+) -> None:
+    """Give an engine the adapter `LEARNER` and let it learn: a fresh one, or a copy of the one at `start`."""
+    if start is None:
+        add_adapter(engine, LEARNER, rank=rank, alpha=alpha, targets=list(targets), seed=seed)
+    else:
+        copy_adapter(engine, LEARNER, start)
+    engine.model.set_adapter(LEARNER)
+
+
 def fine_tune(
-    engine: TransformersEngine,
-    examples: Sequence[Example],
-    folder: Path,
-    *,
-    settings: FineTuning,
-    logs: Sequence[Log] = (),
+    engine: TransformersEngine, examples: Sequence[Example], folder: Path, *, settings: FineTuning, log: FileLog
 ) -> None:
     """Fit the adapter that learns to the replies: mean cross-entropy of their tokens, the end of the turn among them.
 
     Checkpoints go to `folder`; the same call goes on from the last one, and ends where a straight run does.
 
     Args:
-        engine: with one adapter that requires gradients, as from `add_adapter`.
+        engine: with one adapter that requires gradients, as from `start_adapter`.
         examples: every one comes once before any comes again.
         folder: of checkpoints.
         settings: how.
-        logs: hear loss, learning rate, gradient norm and seconds of every step.
+        log: of loss, learning rate, gradient norm and seconds of every step.
 
     Raises:
         ValueError: if there is nothing to learn from, or nothing that learns.
@@ -138,12 +136,11 @@ def fine_tune(
         use_cpu=engine.device.type == "cpu",
     )
     step, last = last_checkpoint(folder)
-    for log in logs:
-        log.resume(step)
+    log.resume(step)
     if last is not None and step >= settings.steps:
         restore(engine, Path(last))  # the trainer itself would take one more step
         return
-    trainer = _trainer(engine, examples, arguments, logs)
+    trainer = _trainer(engine, examples, arguments, log)
     try:
         trainer.train(resume_from_checkpoint=last)
     finally:
@@ -171,7 +168,7 @@ def restore(engine: TransformersEngine, folder: Path) -> None:
     set_peft_model_state_dict(engine.model, load_file(folder / name / WEIGHTS), adapter_name=name)
 
 
-def _trainer(engine: TransformersEngine, examples: Sequence[Example], arguments: Any, logs: Sequence[Log]) -> Any:
+def _trainer(engine: TransformersEngine, examples: Sequence[Example], arguments: Any, log: FileLog) -> Any:
     from transformers import PrinterCallback, Trainer, TrainerCallback  # noqa: PLC0415 - heavy
 
     class Losses(Trainer):  # type: ignore[misc]
@@ -181,25 +178,23 @@ def _trainer(engine: TransformersEngine, examples: Sequence[Example], arguments:
             logits = model(**{k: v for k, v in inputs.items() if k != "labels"}, use_cache=False).logits
             return nn.functional.cross_entropy(logits[0].float(), inputs["labels"][0])
 
-    class Told(TrainerCallback):  # type: ignore[misc]
+    class Numbers(TrainerCallback):  # type: ignore[misc]
         """Hands the trainer's numbers on, with the time that each step took."""
 
         def on_step_begin(self, *_: Any, **__: Any) -> None:
             self.start = time.perf_counter()
 
-        def on_log(self, _: Any, state: Any, __: Any, **told: Any) -> None:
-            numbers = told["logs"]
-            if "loss" in numbers:
-                line = {k: float(numbers[k]) for k in ("loss", "grad_norm", "learning_rate")}
-                for log in logs:
-                    log.write(state.global_step, {**line, "seconds": time.perf_counter() - self.start})
+        def on_log(self, _: Any, state: Any, __: Any, *, logs: Mapping[str, Any], **___: Any) -> None:
+            if "loss" in logs:
+                line = {k: float(logs[k]) for k in ("loss", "grad_norm", "learning_rate")}
+                log.write(state.global_step, {**line, "seconds": time.perf_counter() - self.start})
 
     trainer = Losses(
         model=engine.model,
         args=arguments,
         train_dataset=list(examples),
         data_collator=Packing(engine),
-        callbacks=[Told()],
+        callbacks=[Numbers()],
     )
     trainer.remove_callback(PrinterCallback)
     return trainer

@@ -5,33 +5,13 @@ import importlib.util
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from nsed_torch.records.files import write_text
 
 
-class Log(Protocol):
-    """Takes one record a step: nested numbers by name."""
-
-    def write(self, step: int, record: Mapping[str, Any]) -> None:
-        """Keep a record."""
-        ...
-
-    def resume(self, step: int) -> None:
-        """Forget what was written after a step."""
-        ...
-
-    def close(self) -> None:
-        """Flush."""
-        ...
-
-
 class FileLog:
-    """One line of JSON a step.
-
-    Args:
-        path: the file; its folder is made.
-    """
+    """One line of JSON per step."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -57,14 +37,7 @@ class FileLog:
 
 
 class TensorBoardLog:
-    """Scalars for TensorBoard; nested names are joined by slashes, items of lists numbered from 1.
-
-    Args:
-        folder: where event files go.
-
-    Raises:
-        ValueError: if TensorBoard is not installed.
-    """
+    """Scalars for TensorBoard; nested names are joined by slashes, items of lists numbered from 1."""
 
     def __init__(self, folder: Path) -> None:
         if importlib.util.find_spec("tensorboard") is None:
@@ -92,6 +65,10 @@ class TensorBoardLog:
         from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - heavy, and an extra
 
         self._writer = SummaryWriter(self._folder, purge_step=purge_step)
+
+
+Log = FileLog | TensorBoardLog
+"""Takes one record per step: nested numbers by name."""
 
 
 def _scalars(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:

@@ -22,8 +22,10 @@ from nsed_torch.agents import (
 )
 from nsed_torch.agents.readings import verdicts
 from nsed_torch.agents.requests import SchedulingEngine
-from nsed_torch.conductor.executor import Executor, Job
-from nsed_torch.conductor.workflow import Step, Workflow
+from nsed_torch.conductor.executor import Executor
+from nsed_torch.conductor.executor import WorkflowJob as Job
+from nsed_torch.conductor.workflow import Workflow
+from nsed_torch.conductor.workflow import WorkflowStep as Step
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell, VerdictRating
 from nsed_torch.nn import ConsensusCell, FixedHalting
 from nsed_torch.records import CallLog, Failure, Task

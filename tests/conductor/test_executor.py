@@ -32,7 +32,8 @@ from nsed_torch.agents import (
     load_backbone,
     unfence,
 )
-from nsed_torch.conductor.executor import Executor, Job
+from nsed_torch.conductor.executor import Executor
+from nsed_torch.conductor.executor import WorkflowJob as Job
 from nsed_torch.conductor.workflow import Workflow, WorkflowError
 from nsed_torch.deliberation import longest_end
 from nsed_torch.records import CallLog, Execution, Failure, Task, Usage
@@ -191,7 +192,10 @@ def test_what_a_caller_can_fix_is_one_line():
     (first,) = executor.run([Job(TASKS[0], flow((0, "Begin.", ())), NAMES)])
     for job, line in (
         (Job(TASKS[0], CHAIN, ("Zebulon", "Bob")), "expected a pool of workers out of Zebulon, .*, got 'Bob'"),
-        (Job(TASKS[1], CHAIN, NAMES, first), "expected a previous execution of task 'b', got one of 'a': pass its own"),
+        (
+            Job(TASKS[1], CHAIN, NAMES, first),
+            "expected a previous execution of task 'b', got one of 'a': pass its own",
+        ),
     ):
         with pytest.raises(ValueError, match=f"^{line}[^\n]*$"):
             executor.run([job])

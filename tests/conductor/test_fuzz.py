@@ -51,9 +51,9 @@ literals = st.recursive(
 )
 
 
-@given(*[st.lists(literals, max_size=6)] * 3, st.sampled_from(["index", "binary"]))
-def test_any_literals_in_the_lists(a, b, c, access):
-    outcome(f"model_id = {a}\nsubtasks = {b}\naccess_list = {c}", access=access)
+@given(*[st.lists(literals, max_size=6)] * 3)
+def test_any_literals_in_the_lists(a, b, c):
+    outcome(f"model_id = {a}\nsubtasks = {b}\naccess_list = {c}")
 
 
 FRAME = "model_id = [{}0]\nsubtasks = ['a']\naccess_list = ['all']"

@@ -3,7 +3,8 @@
 from executed_workflows import ACCEPTED, DIAMOND, PLAN, executed
 from scripted_workers import CHAIN, NAMES, TASKS, build, flow
 
-from nsed_torch.conductor import Job, WorkflowObserver
+from nsed_torch.conductor import WorkflowJob as Job
+from nsed_torch.conductor import WorkflowObserver
 
 
 class Diary(WorkflowObserver):
@@ -24,7 +25,10 @@ class Diary(WorkflowObserver):
 def test_waves_of_all_workflows_are_told_as_they_end():
     diary = Diary()
     executor, _ = build(observer=diary)
-    jobs = [Job(TASKS[0], CHAIN, NAMES), Job(TASKS[1], flow((0, "Try.", ()), (1, "Try too.", ())), NAMES)]
+    jobs = [
+        Job(TASKS[0], CHAIN, NAMES),
+        Job(TASKS[1], flow((0, "Try.", ()), (1, "Try too.", ())), NAMES),
+    ]
     first, second = executor.run(jobs)
     assert diary.told == [
         ("a", 0, "begins"),

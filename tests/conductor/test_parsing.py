@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from workflow_texts import NASTY, WORKERS, workflows
 
-from nsed_torch.conductor import Reason, Step, Workflow, WorkflowError, parse, repair
+from nsed_torch.conductor import Reason, Workflow, WorkflowError, parse, repair
+from nsed_torch.conductor import WorkflowStep as Step
 from nsed_torch.conductor.parsing import MAX_CHARS
 
 A, B = Step(1, "Solve it."), Step(0, "Check it.", "all")
@@ -73,24 +74,9 @@ def test_strings(written, inside):
     assert parse(text("[0]", f"[{written}]", "[[]]"), workers=1).steps[0].subtask == inside
 
 
-def test_access_by_index_and_binary():
-    rows = text("[0, 0, 0, 0]", '["a", "b", "c", "d"]', '[[], [1], [0, 1], "all"]')
-    with pytest.raises(WorkflowError) as caught:
-        parse(rows, workers=1)
-    assert caught.value.reason == Reason.FORWARD_REFERENCE
-    binary = parse(rows, workers=1, access="binary")
-    assert [step.access for step in binary.steps] == [(), (0,), (1,), "all"]
-    indices = parse(rows.replace("[1]", "[0]"), workers=1)
-    assert [step.access for step in indices.steps] == [(), (0,), (0, 1), "all"]
-
-
-@pytest.mark.parametrize("row", ["[1]", "[0, 1, 0]", "[0, 2]", "[True, False]", "[0, '1']"])
-def test_a_binary_row_is_zeros_and_ones_for_the_steps_before(row):
-    written = text("[0, 0, 0]", '["a", "b", "c"]', f"[[], [1], {row}]")
-    with pytest.raises(WorkflowError) as caught:
-        parse(written, workers=1, access="binary")
-    assert caught.value.reason == Reason.BAD_ACCESS
-    assert [step.access for step in repair(written, workers=1, access="binary").workflow.steps] == [(), (0,), ()]
+def test_access_is_by_number_of_a_step_before():
+    rows = text("[0, 0, 0, 0]", '["a", "b", "c", "d"]', '[[], [0], [0, 1], "all"]')
+    assert [step.access for step in parse(rows, workers=1).steps] == [(), (0,), (0, 1), "all"]
 
 
 REASONS = [
@@ -163,7 +149,11 @@ def test_every_reason_has_an_example():
         (text(ids="[7, 1]", access='[[], "all"]'), [Step(1, "b", "all")], [Reason.UNKNOWN_WORKER]),
         (text(ids="[7, 1]", access="[[], [0]]"), [Step(1, "b")], [Reason.UNKNOWN_WORKER]),
         (text(subtasks='["a", ""]'), [Step(0, "a")], [Reason.EMPTY_SUBTASK]),
-        (text(access="[[0], [0, 1, 9]]"), [Step(0, "a"), Step(1, "b", (0,))], [Reason.FORWARD_REFERENCE]),
+        (
+            text(access="[[0], [0, 1, 9]]"),
+            [Step(0, "a"), Step(1, "b", (0,))],
+            [Reason.FORWARD_REFERENCE],
+        ),
         (text(access="[None, [0, 'all']]"), [Step(0, "a"), Step(1, "b", "all")], [Reason.BAD_ACCESS]),
         (
             text("[0, 9, 1, 2]", '["a", "b", "c", "d"]', "[[], [], [0, 1], [1, 2]]"),

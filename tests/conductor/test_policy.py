@@ -10,7 +10,8 @@ from scripted_conductor import ACCEPT, GARBAGE, TASKS, TWO, WRITER, asked, condu
 from scripted_workers import NAMES, PROMPTS, Recorder, answers, build, drawn, with_council
 
 from nsed_torch.agents import Agent
-from nsed_torch.conductor import Conductor, Job, Pools, Reason, parse
+from nsed_torch.conductor import Conductor, Pools, Reason, parse
+from nsed_torch.conductor import WorkflowJob as Job
 from nsed_torch.records import CallLog, Execution, Failure, Usage
 
 LONG = text(*[(k % 3, f"Step {k}.", "all") for k in range(5)])

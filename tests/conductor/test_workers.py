@@ -6,7 +6,7 @@ from scripted_workers import CHAIN, NAMES, POOL, PROMPTS, TASKS, Recorder, answe
 
 from nsed_torch.agents import call_seed
 from nsed_torch.benchmarks import AnswerGrader
-from nsed_torch.conductor.executor import Job
+from nsed_torch.conductor.executor import WorkflowJob as Job
 from nsed_torch.conductor.workers import worth_saying
 from nsed_torch.data import Equality
 from nsed_torch.deliberation import Budget, BudgetBroker, VerdictRating

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from workflow_texts import WORKERS, workflows
 
-from nsed_torch.conductor import Reason, Step, Topology, Workflow, WorkflowError, check
+from nsed_torch.conductor import Reason, Topology, Workflow, WorkflowError, check
+from nsed_torch.conductor import WorkflowStep as Step
 
 
 def flow(*accesses):
@@ -79,13 +80,21 @@ def test_render_is_three_lines():
 FAULTS = [
     (Workflow(), Reason.NO_STEPS, "a step or more, got none"),
     (flow(*[()] * 6), Reason.TOO_MANY_STEPS, "at most 5 steps, got 6"),
-    (Workflow((Step(True, "x"),)), Reason.BAD_WORKER, "step 0: expected a worker from 0 to 3 in model_id, got True"),
+    (
+        Workflow((Step(True, "x"),)),
+        Reason.BAD_WORKER,
+        "step 0: expected a worker from 0 to 3 in model_id, got True",
+    ),
     (Workflow((Step(1.0, "x"),)), Reason.BAD_WORKER, "got 1.0"),
     (Workflow((Step(4, "x"),)), Reason.UNKNOWN_WORKER, "got 4"),
     (Workflow((Step(-1, "x"),)), Reason.UNKNOWN_WORKER, "got -1"),
     (Workflow((Step(16**5000, "x"),)), Reason.UNKNOWN_WORKER, "got a huge number"),
     (Workflow((Step(0, None),)), Reason.BAD_SUBTASK, "got None"),
-    (Workflow((Step(0, "\udc80"),)), Reason.BAD_SUBTASK, r"a text without surrogates in subtasks, got '\udc80'"),
+    (
+        Workflow((Step(0, "\udc80"),)),
+        Reason.BAD_SUBTASK,
+        r"a text without surrogates in subtasks, got '\udc80'",
+    ),
     (Workflow((Step(0, " \n"),)), Reason.EMPTY_SUBTASK, r"step 0: expected a text in subtasks, got ' \n'"),
     (flow((), (True,)), Reason.BAD_ACCESS, "from 0 in access_list, got [True]"),
     (flow((), [0]), Reason.BAD_ACCESS, "got [0]"),

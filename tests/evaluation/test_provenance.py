@@ -7,7 +7,8 @@ import subprocess
 import pytest
 
 from nsed_torch.evaluation import measurement
-from nsed_torch.evaluation.provenance import config_sha256, git_state, provenance, without_home
+from nsed_torch.evaluation.provenance import git_state, provenance
+from nsed_torch.records.portable import config_sha256, without_home
 
 CONFIG = {"seed": 0, "rounds": 3, "ensemble": {"agents": ["a", "b"]}, "output_dir": "runs/x"}
 

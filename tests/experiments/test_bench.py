@@ -81,7 +81,7 @@ def test_the_core_is_measured_against_a_matrix_product(nsed, monkeypatch):
         ),
         (["lines=[]"], "expected lines out of propose, rate, whole, conduct, memory, llama_cpp, import, got none"),
         (["sample=0"], "expected sample of at least 1, got 0"),
-        (["repeats=many"], "Error merging override repeats=many: Value 'many'"),
+        (["repeats=many"], "repeats: expected a whole number, got 'many'"),
         (["backbone=gpt"], "could not find 'backbone/gpt'; available: endpoint, gemma3_270m, qwen2_5_7b_instruct, "),
         (["backbone.quantization=nf3"], "expected quantization to be one of none, nf4, int8, got 'nf3'"),
     ],

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 import nsed_torch
 from nsed_torch.agents import Agent, Decoding, HashedEncoder
-from nsed_torch.config import conf_dir, register
+from nsed_torch.config import conf_dir
 from nsed_torch.deliberation import BudgetBroker, CritiqueRating, LikelihoodRating, VerdictRating
 from nsed_torch.experiments.build import (
     build_agent,
@@ -25,7 +25,6 @@ from nsed_torch.records import CallLog, Task, read_json
 
 
 def composed(nsed, *overrides):
-    register()
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         return compose("deliberate", overrides=[*nsed.tiny, *overrides])
 
@@ -105,7 +104,6 @@ def test_an_agent_is_what_its_node_says():
 
 def test_the_experts_name_adapters_of_the_package():
     """A missing adapter is found when it is loaded, in one line that says where it was looked for."""
-    register()
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         config = compose("deliberate", overrides=["ensemble=experts"]).ensemble
     agents = build_agents(config)
@@ -120,7 +118,6 @@ def test_the_experts_name_adapters_of_the_package():
 
 
 def test_the_shipped_conductor_speaks_for_itself_and_fits_the_package():
-    register()
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         config = compose("conduct", overrides=["conductor=experts"])
     adapters = config.ensemble.engines.smollm2.adapters

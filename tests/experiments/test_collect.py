@@ -59,7 +59,7 @@ def test_it_writes_traces_and_goes_on_without_a_model(nsed, questions, monkeypat
         ([], "expected a file of questions, got none: pass questions=FILE"),
         (["questions=nowhere.jsonl"], "nowhere.jsonl: cannot be read ("),
         (["questions=bad.jsonl"], "bad.jsonl:2: expected an object with id, question, gold, got {'id': 2}"),
-        (["questions=bad.jsonl", "limit=few"], "Error merging override limit=few"),
+        (["questions=bad.jsonl", "limit=few"], "limit: expected a whole number, got 'few'"),
         (["questions=good.jsonl", "limit=0"], "expected a limit of at least 1 task, or null for all, got 0"),
         (["questions=good.jsonl", "batch_tasks=0"], "expected batch_tasks of at least 1, got 0"),
         (["questions=good.jsonl", "tasks.math_verify=true"], "expected math-verify for math_verify=true"),

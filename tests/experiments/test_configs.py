@@ -8,7 +8,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from nsed_torch.cli import VERBS
-from nsed_torch.config import conf_dir, instantiate, register
+from nsed_torch.config import check_settings, conf_dir, instantiate
 
 LAUNCH = "accelerate"  # a folder for another program
 ELSEWHERE = "backbone=endpoint"  # nothing to measure or train in this process
@@ -23,9 +23,13 @@ for _file in FILES:
         OPTIONS.setdefault(_file.split("/")[0], []).append(_file.split("/")[1])
 
 
+def config_name(verb):
+    return verb.replace("-", "_")
+
+
 def groups(verb):
     """The groups in a root config's defaults."""
-    defaults = OmegaConf.load(conf_dir() / f"{verb}.yaml").defaults
+    defaults = OmegaConf.load(conf_dir() / f"{config_name(verb)}.yaml").defaults
     return [group for entry in defaults if not isinstance(entry, str) for group in entry]
 
 
@@ -36,9 +40,9 @@ CHOICES += [("deliberate", f"backbone@ensemble.engines.smollm2={option}") for op
 
 
 def composed(verb, *overrides):
-    register()
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        config = compose(verb, overrides=[o for o in overrides if o])
+        config = compose(config_name(verb), overrides=[o for o in overrides if o])
+        check_settings(config, config_name(verb))
         return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
 
 
@@ -50,7 +54,9 @@ def targets(node):
 
 
 def test_no_file_is_left_out():
-    reached = {re.sub("(@.*)?=", "/", choice) for _, choice in CHOICES} | set(VERBS) | {"base"}
+    reached = (
+        {re.sub("(@.*)?=", "/", choice) for _, choice in CHOICES} | {config_name(verb) for verb in VERBS} | {"base"}
+    )
     assert reached >= set(FILES)
     assert set(OPTIONS) == {group for verb in VERBS for group in groups(verb)}
 
@@ -101,9 +107,26 @@ def test_help_names_groups_settings_and_an_example(nsed, verb):
         ("fetch", "offline=perhaps"),
         ("bench", "repeats=many"),
         ("report", "run=[a]"),
+        ("evaluate", "limit=few"),
+        ("evaluate", "protocol.similarity=high"),
+        ("evaluate", "ids=seven"),
+        ("evaluate", "rounds=true"),
+        ("train-conductor", "warm.lessons=none"),
+        ("train-conductor", "seed=null"),
+        ("specialize", "seeds.train=x"),
     ],
 )
 def test_wrong_types_are_refused_in_one_line(nsed, verb, override):
     question = ["Why?"] if verb == "deliberate" else []
     line = nsed.fault(verb, *question, override)
-    assert override.split("=")[1].strip("[]") in line
+    key, value = override.split("=")
+    assert line.startswith(f"{key}: expected ")
+    assert {"true": "True", "null": "None"}.get(value, value.strip("[]")) in line
+
+
+def test_settings_that_no_verb_has_are_refused_even_if_added(nsed):
+    assert nsed.fault("fetch", "+offlin=true") == "unknown setting 'offlin'; remove it"
+
+
+def test_a_number_is_kept_as_the_text_that_is_wanted(nsed):
+    assert nsed.fault("report", "run=2024").startswith("2024")

@@ -161,7 +161,7 @@ SOLVER = "ensemble.agents.solver"
         ([QUESTION, f"{SOLVER}.decoding.temperature=-1"], "decoding.temperature: expected a value at least 0, got -1"),
         ([QUESTION, "roundz=2"], "unknown setting 'roundz'; did you mean 'rounds'?"),
         ([QUESTION, "rounds=0"], "halting rounds: expected at least 1, got 0"),
-        ([QUESTION, "rounds=three"], "Error merging override rounds=three: Value 'three' of type 'str' could not be"),
+        ([QUESTION, "rounds=three"], "rounds: expected a whole number, got 'three'"),
         ([QUESTION, "consensus.slots=0"], "expected dim, agents and slots of at least 1, got 64, 3 and 0"),
         ([QUESTION, "consensus._target_=os.system"], "_target_: expected a class or function defined in nsed_torch"),
         (

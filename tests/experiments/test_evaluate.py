@@ -123,7 +123,8 @@ from nsed_torch.data import Equality
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
 from nsed_torch.evaluation.methods import Debate, SelfConsistency
 from nsed_torch.experiments import evaluated
-from nsed_torch.experiments.evaluate import evaluate, this_shard
+from nsed_torch.experiments.evaluate import evaluate
+from nsed_torch.experiments.processes import this_shard
 from nsed_torch.nn import ConsensusCell, FixedHalting
 from nsed_torch.records import CallLog, Task
 
@@ -158,7 +159,7 @@ FOLDER = []
 def run(folder):
     FOLDER[:] = [folder]
     folder.mkdir(exist_ok=True)
-    shard = this_shard()
+    shard = this_shard({})
     with CallLog(folder / "calls.sqlite") as log:
         agents = [Agent(name, "slow") for name in ("ada", "ben", "cleo")]
         ensemble = Ensemble({"slow": Slow(write, judge, max_batch=4)}, agents, call_log=log)

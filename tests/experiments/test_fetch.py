@@ -59,7 +59,7 @@ def test_missing_weights_are_one_line_with_a_remedy(nsed, offline):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["offline=perhaps"], "Error merging override offline=perhaps: Value 'perhaps' is not a valid bool"),
+        (["offline=perhaps"], "offline: expected true or false, got 'perhaps'; correct offline=..."),
         (
             ["ensemble=nobody"],
             "could not find 'ensemble/nobody'; available: demo, experts, experts_judged, recorded, two_families",

@@ -15,8 +15,7 @@ from nsed_torch.evaluation.statistics import Estimate
 from nsed_torch.experiments.build import build_ensemble
 from nsed_torch.experiments.judges import held_out, show, summary, tune_judges
 from nsed_torch.records import Task, read_json
-from nsed_torch.training.judge_scores import JudgeScores
-from nsed_torch.training.judges import JudgeTrainer
+from nsed_torch.training.judge_training import JudgeScores, JudgeTrainer
 
 AGENTS = ("solver", "skeptic")
 

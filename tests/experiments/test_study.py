@@ -119,7 +119,7 @@ def test_a_step_s_words_name_other_steps_folders():
         ({"one": {"verb": "collect", "override": []}}, "step one: expected verb, overrides and needs, got"),
         (
             {"one": {"verb": "colect"}},
-            "step one: expected a verb out of bench, collect, conduct, conduct_train, deliberate, evaluate, ",
+            "step one: expected a verb out of bench, collect, conduct, deliberate, evaluate, fetch, ",
         ),
         ({"one": {"verb": "base"}}, "step one: expected a verb out of "),
         ({"one": {"verb": "collect", "overrides": [{"rounds": 1}]}}, "step one: expected overrides as texts such as"),
@@ -138,7 +138,7 @@ def test_what_no_study_may_say(steps, line):
     ("verb", "override", "line"),
     [
         ("collect", "roundz=2", "Could not override 'roundz'"),
-        ("collect", "rounds=two", "Error merging override rounds=two: Value 'two'"),
+        ("collect", "rounds=two", "rounds: expected a whole number, got 'two'"),
         ("collect", "ensemble=nobody", "In 'collect': Could not find 'ensemble/nobody'"),
         ("collect", "rounds=[1", "no viable alternative at input '[1'"),
         ("evaluate", "roundz=1,2", "Could not override 'roundz'"),

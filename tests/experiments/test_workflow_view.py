@@ -7,7 +7,8 @@ from executed_workflows import everything, executed, said
 from rich.console import Console
 from scripted_workers import flow
 
-from nsed_torch.conductor import Job, parse
+from nsed_torch.conductor import WorkflowJob as Job
+from nsed_torch.conductor import parse
 from nsed_torch.experiments.workflow_view import LiveWorkflows, PlainWorkflows, workflow_view
 
 MARKUP = "[bold]x[/bold] [/] :key: \\[y] \x1b[31mred"

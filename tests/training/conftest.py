@@ -11,7 +11,7 @@ from nsed_torch.agents import Agent, Ensemble, Prompts, RatingScale, Weights, ad
 from nsed_torch.data import RecordedAnswers
 from nsed_torch.deliberation import VerdictRating
 from nsed_torch.records import Task
-from nsed_torch.training.judges import JudgeTrainer, give_adapters
+from nsed_torch.training.judge_training import JudgeTrainer, give_adapters
 
 PROMPT = (
     "{% block system %}s{% endblock %}{% block user %}{{ question }} {{ persona }}{% endblock %}"

@@ -11,8 +11,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from nsed_torch.agents import Decoding, GenerateRequest, Message, adapter_parameters, add_adapter
-from nsed_torch.training.examples import Example
-from nsed_torch.training.fine_tuning import FineTuning, Packing, fine_tune, last_checkpoint
+from nsed_torch.training.fine_tuning import Example, FineTuning, Packing, fine_tune, last_checkpoint
 from nsed_torch.training.logs import FileLog
 
 TARGETS = ("q_proj", "v_proj", "down_proj")
@@ -87,7 +86,7 @@ def test_it_learns_and_nothing_but_the_adapter_changes(learner, tmp_path):
     before = {name: value.clone() for name, value in learner.state_dict().items()}
     log = FileLog(tmp_path / "log.jsonl")
     plan = FineTuning(steps=60, batch=12, learning_rate=2e-2, warmup_steps=2, save_steps=60)
-    fine_tune(learner, EXAMPLES, tmp_path / "checkpoints", settings=plan, logs=[log])
+    fine_tune(learner, EXAMPLES, tmp_path / "checkpoints", settings=plan, log=log)
     lines = [json.loads(line) for line in log.path.read_text().splitlines()]
     assert [line["step"] for line in lines] == list(range(1, 61))
     assert lines[-1]["loss"] < lines[0]["loss"] / 3
@@ -109,7 +108,7 @@ def test_a_resumed_run_ends_where_a_straight_one_does(toy, tmp_path):
         log = FileLog(folder / "log.jsonl")
         if steps_before_kill:
             log.write = killed_after(log.write, steps_before_kill)
-        fine_tune(engine, EXAMPLES, folder / "checkpoints", settings=plan, logs=[log])
+        fine_tune(engine, EXAMPLES, folder / "checkpoints", settings=plan, log=log)
         lines = [json.loads(line) for line in log.path.read_text().splitlines()]
         return adapter_parameters(engine, "learner"), [(line["step"], line["loss"]) for line in lines]
 
@@ -142,16 +141,22 @@ def test_checkpoints_ask_nobody_about_the_backbone(toy, tmp_path, monkeypatch):
     engine = toy.engine()
     engine.model.name_or_path = "someone/model"
     add_adapter(engine, "learner", rank=2, targets=TARGETS)
-    fine_tune(engine, EXAMPLES, tmp_path, settings=FineTuning(steps=2, batch=2, save_steps=1), logs=[])
+    fine_tune(
+        engine,
+        EXAMPLES,
+        tmp_path,
+        settings=FineTuning(steps=2, batch=2, save_steps=1),
+        log=FileLog(tmp_path / "log.jsonl"),
+    )
     assert last_checkpoint(tmp_path)[0] == 2
     assert asked == []
 
 
 def test_it_refuses_what_it_cannot_learn_from(toy, learner, tmp_path):
     with pytest.raises(ValueError, match="expected examples and an adapter that learns, got 0 examples"):
-        fine_tune(learner, [], tmp_path, settings=FineTuning())
+        fine_tune(learner, [], tmp_path, settings=FineTuning(), log=FileLog(tmp_path / "log"))
     with pytest.raises(ValueError, match="expected examples and an adapter that learns"):
-        fine_tune(toy.engine(), EXAMPLES, tmp_path, settings=FineTuning())
+        fine_tune(toy.engine(), EXAMPLES, tmp_path, settings=FineTuning(), log=FileLog(tmp_path / "log"))
     with pytest.raises(ValueError, match="of at least 1 and rates above 0"):
         FineTuning(steps=0)
     assert last_checkpoint(tmp_path / "nothing") == (0, None)

@@ -9,8 +9,7 @@ from nsed_torch.benchmarks import AnswerGrader, Candidate, GradedTasks, read_can
 from nsed_torch.data import Equality
 from nsed_torch.deliberation import VerdictRating
 from nsed_torch.records import Task
-from nsed_torch.training.examples import answer_examples, verdict_examples
-from nsed_torch.training.lessons import AnswerLesson, VerdictLesson
+from nsed_torch.training.lessons import AnswerLesson, VerdictLesson, answer_examples, verdict_examples
 
 YES_NO = VerdictRating(listed=False, scale=RatingScale(("Y", "N"), (1.0, -1.0)))
 

@@ -18,7 +18,7 @@ from nsed_torch.agents import (
     RateRequest,
     Rating,
 )
-from nsed_torch.conductor import Step, Workflow
+from nsed_torch.conductor import Workflow, WorkflowStep
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
 from nsed_torch.deliberation.costs import MARKUP
 from nsed_torch.deliberation.rating import count
@@ -26,7 +26,7 @@ from nsed_torch.evaluation.methods.panel import Method, Panel
 from nsed_torch.nn import FixedHalting
 from nsed_torch.records import Task, Usage
 
-FULLEST = Workflow((Step(0, "Check everything so far.", "all"),) * 64).render()
+FULLEST = Workflow((WorkflowStep(0, "Check everything so far.", "all"),) * 64).render()
 """What a Conductor is taken to write: as many steps as it may, each of which reads all."""
 
 

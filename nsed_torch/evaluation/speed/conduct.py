@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from nsed_torch.agents import Agent, Decoding, Engine, Ensemble, TransformersEngine
-from nsed_torch.conductor import Executor, Job, Step, Workflow
+from nsed_torch.conductor import Executor, Workflow, WorkflowJob, WorkflowStep
 from nsed_torch.evaluation.measurement import Measurement, compare
 from nsed_torch.evaluation.speed.plain import PlainEngine
 from nsed_torch.evaluation.speed.requests import PERSONAS, give_adapters, questions, unstoppable
@@ -68,17 +68,17 @@ def conduct_lines(engine: TransformersEngine, repeats: int, sample: int) -> list
     ]
 
 
-def workflows(count: int, pool: Sequence[str]) -> list[Job]:
+def workflows(count: int, pool: Sequence[str]) -> list[WorkflowJob]:
     """Workflows of three steps, by turns chains and trees; questions all differ, and so does the order of workers."""
     jobs = []
     for i, question in enumerate(questions(count)):
         reads: list[tuple[int, ...]] = [(), (0,) if i % 2 else (), (0, 1)]
-        steps = [Step((i + k) % len(pool), text, reads[k]) for k, text in enumerate(SUBTASKS)]
-        jobs.append(Job(Task(question, f"t{i}"), Workflow(tuple(steps)), tuple(pool)))
+        steps = [WorkflowStep((i + k) % len(pool), text, reads[k]) for k, text in enumerate(SUBTASKS)]
+        jobs.append(WorkflowJob(Task(question, f"t{i}"), Workflow(tuple(steps)), tuple(pool)))
     return jobs
 
 
-def conduct(engine: Engine, names: Sequence[str], jobs: Sequence[Job]) -> list[Execution]:
+def conduct(engine: Engine, names: Sequence[str], jobs: Sequence[WorkflowJob]) -> list[Execution]:
     """Run workflows on agents that are adapters of an engine, with a call log of their own."""
     decoding = Decoding(max_new_tokens=NEW_TOKENS, temperature=0)
     agents = [Agent(name, "one", PERSONAS[i], decoding, name) for i, name in enumerate(names)]

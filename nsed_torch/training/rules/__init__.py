@@ -7,9 +7,9 @@ from torch import Tensor
 
 from nsed_torch.data import Episodes
 from nsed_torch.training.rules.crowd import Crowd
-from nsed_torch.training.rules.learners import boosted_votes, logistic_vote
+from nsed_torch.training.rules.learned_votes import boosted_votes, logistic_vote
 from nsed_torch.training.rules.routers import best_by_category, best_single, knn_router
-from nsed_torch.training.rules.weights import (
+from nsed_torch.training.rules.weighted_votes import (
     accuracy,
     log_odds,
     optimal_weight,

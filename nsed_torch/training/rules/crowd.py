@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nsed_torch.data import Episodes
-from nsed_torch.training.rules.learners import by_name, library
+from nsed_torch.training.rules.learned_votes import by_name, library
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,7 @@ class Crowd:
     read: str = "fit_predict_proba"
 
     def __call__(self, train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:
-        """Probability of every agent's answer.
-
-        Args:
-            train: tasks whose answers and, if `graded`, right labels are known.
-            test: tasks whose answers are scored.
-
-        Raises:
-            ValueError: if crowd-kit is not installed.
-        """
+        """Probability of every agent's answer."""
         aggregation = library("crowdkit.aggregation", "crowd-kit", self.method)
         pandas = library("pandas", "pandas", self.method)
         order = by_name(train)

@@ -5,20 +5,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nsed_torch.data import Episodes
-from nsed_torch.training.rules.learners import library
-from nsed_torch.training.rules.weights import accuracy
+from nsed_torch.training.rules.learned_votes import library
+from nsed_torch.training.rules.weighted_votes import accuracy
 
 NEIGHBOURS = (10, 30, 100, 300)
 """How many training questions the router may look at; inner folds choose."""
 
 
 def best_single(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:
-    """1 for the answer of the agent most accurate on training tasks, 0 for others; nothing where it is silent.
-
-    Args:
-        train: tasks that choose the agent; ties go to the lowest index.
-        test: tasks whose answers are scored.
-    """
+    """1 for the answer of the agent most accurate on training tasks, 0 for others; nothing where it is silent."""
     best = _ranked(accuracy(train))[0]
     return _of(test, best.expand(len(test)))
 
@@ -26,9 +21,7 @@ def best_single(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]
 def best_by_category(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:
     """`best_single` within each category; the best of all for categories that training tasks lack.
 
-    Args:
-        train: tasks that choose the agents; ties go to the one more accurate on all of them.
-        test: tasks whose answers are scored.
+    Ties go to the agent that is more accurate on all tasks.
 
     Raises:
         ValueError: if categories are unknown.
@@ -48,13 +41,6 @@ def knn_router(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:
     """`best_single` on the k training questions nearest by cosine; five inner folds of train choose k.
 
     A usual router of the literature. Its k is the first of `NEIGHBOURS` that chooses the most right agents.
-
-    Args:
-        train: tasks that are neighbours; ties between agents go to the one more accurate on all of them.
-        test: tasks whose answers are scored.
-
-    Raises:
-        ValueError: if scikit-learn is not installed.
     """
     right = train.by_agent().right
     shuffled = torch.randperm(len(train), generator=torch.Generator().manual_seed(0))

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from scripted_conductor import GARBAGE, TWO, WRITER, text, writes
 
-from nsed_torch.conductor import Executor, Job, Pools, parse
+from nsed_torch.conductor import Executor, Pools, parse
+from nsed_torch.conductor import WorkflowJob as Job
 from nsed_torch.evaluation.methods import Conducted, RandomRouting, Single, expected_usage
 from nsed_torch.records import Task, Usage
 

@@ -5,27 +5,72 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from nsed_torch.agents import (
-    Ensemble,
-    Prompts,
-    TransformersEngine,
-    adapter_parameters,
-    add_adapter,
-    call_seed,
-)
+from nsed_torch.agents import Ensemble, Prompts, TransformersEngine, adapter_parameters, add_adapter, call_seed
 from nsed_torch.data import Equality, RecordedAnswers
 from nsed_torch.deliberation import JudgeQuestion, VerdictRating
 from nsed_torch.nn import ConsensusCell
-from nsed_torch.training.judge_scores import JudgeScores, judge_scores, surprise, verdict_loss
-from nsed_torch.training.logs import Log
 
 Report = Callable[[str], None]
+
+
+class JudgeScores(NamedTuple):
+    """How well judges rate, a row per task, so that intervals and paired differences can be taken over tasks."""
+
+    # Share of a judge's (right, wrong) pairs in which it rates the right candidate higher; a tie is half.
+    pairs: Float[Tensor, "batch voter"]
+    # Share of a judge's ratings that are positive for a right candidate and negative for a wrong one.
+    signs: Float[Tensor, "batch voter"]
+    consensus: Float[Tensor, "batch"]  # 1 where the winner of the vote is right
+    loss: Float[Tensor, "batch"]  # negative logarithm of the consensus on right candidates
+
+
+def surprise(
+    consensus: Float[Tensor, "batch proposal"], correct: Bool[Tensor, "batch proposal"]
+) -> Float[Tensor, "batch"]:
+    """`-log sum_j p_j` over the right candidates, of which every task has one or more; ours."""
+    right = (consensus * correct).sum(-1)
+    return -right.clamp(min=torch.finfo(right.dtype).tiny).log()
+
+
+def verdict_loss(
+    ratings: Float[Tensor, "batch voter proposal"], correct: Bool[Tensor, "batch proposal"]
+) -> Float[Tensor, "batch"]:
+    """`-log((1 + r) / 2)` for a right and `-log((1 - r) / 2)` for a wrong candidate, the mean over a task; ours.
+
+    Ballots do not change when all of a judge's ratings grow alike, so a judge that cannot tell candidates apart yet
+    lowers `surprise` by rating all of them 1, where its gradient vanishes. This loss leads back from there. Ratings lie
+    in [-1, 1], NaN where there is none.
+    """
+    given = ~ratings.isnan()
+    right = torch.where(given, 1 + torch.where(correct[:, None], ratings, -ratings), 2) / 2
+    losses = -right.clamp(min=1e-12).log()
+    return losses.sum((-1, -2)) / given.sum((-1, -2))
+
+
+def judge_scores(
+    ratings: Float[Tensor, "batch voter proposal"],
+    consensus: Float[Tensor, "batch proposal"],
+    winner: Int[Tensor, "batch"],
+    correct: Bool[Tensor, "batch proposal"],
+    answered: Bool[Tensor, "batch proposal"],
+) -> JudgeScores:
+    """Score judges on tasks that have right and wrong answers; ratings are NaN where there is none."""
+    right, wrong = (correct & answered)[:, None], (~correct & answered)[:, None]
+    better = (ratings[..., :, None] - ratings[..., None, :]).sign() / 2 + 0.5
+    counted = (right[..., :, None] & wrong[..., None, :]).expand_as(better)
+    signed = torch.where(right, ratings > 0, ratings < 0) & answered[:, None]
+    return JudgeScores(
+        pairs=torch.where(counted, better, 0).sum((-1, -2)) / counted.sum((-1, -2)),
+        signs=signed.sum(-1) / answered.sum(-1, keepdim=True),
+        consensus=correct.gather(1, winner[:, None])[:, 0].double(),
+        loss=surprise(consensus, correct),
+    )
 
 
 def contested(table: RecordedAnswers) -> RecordedAnswers:
@@ -39,12 +84,7 @@ def give_adapters(
 ) -> Ensemble:
     """The same agents on the same engines, each judge with an adapter: its own, else a fresh one of its name.
 
-    Args:
-        ensemble: agents of `TransformersEngine`s.
-        rank: of fresh adapters.
-        alpha: of fresh adapters.
-        targets: linear layers that fresh adapters change.
-        seed: of fresh adapters, each drawing from its own stream.
+    Each fresh one draws from its own stream of the seed.
 
     Raises:
         ValueError: if a judge runs on another kind of engine, and as `add_adapter`.
@@ -111,9 +151,7 @@ class JudgeTrainer:
     def ratings(self, table: RecordedAnswers, *, index: int = 1) -> Float[Tensor, "batch voter proposal"]:
         """What every judge thinks of every recorded answer; differentiable, NaN where there is no answer.
 
-        Args:
-            table: tasks and answers.
-            index: the round it would be in a deliberation; another index, other orders and fences.
+        `index` is the round that it would be in a deliberation; another index, other orders and fences.
         """
         places, asked = [], []
         for i, task in enumerate(table.tasks):
@@ -156,12 +194,7 @@ class JudgeTrainer:
 
     @torch.no_grad()
     def evaluate(self, table: RecordedAnswers, *, batch: int = 8) -> JudgeScores:
-        """Score every task; the table has contested tasks only.
-
-        Args:
-            table: tasks with right and wrong answers.
-            batch: tasks rated at once.
-        """
+        """Score every task of a table of contested ones, so many at once."""
         parts = [table.select(range(i, min(i + batch, len(table)))) for i in range(0, len(table), batch)]
         scores = [self._scores(part) for part in parts]
         return JudgeScores(*(torch.cat(field) for field in zip(*scores, strict=True)))
@@ -177,7 +210,7 @@ class JudgeTrainer:
         every: int = 20,
         patience: int = 5,
         max_norm: float = 1.0,
-        logs: Sequence[Log] = (),
+        log: Callable[[int, dict[str, Any]], None] = lambda step, record: None,
         report: Report = lambda text: None,
     ) -> int:
         """Train, and keep the adapters of the lowest validation loss, those of the start among them.
@@ -187,11 +220,11 @@ class JudgeTrainer:
             validation: others, to choose by.
             optimizer: from parameters to an optimizer.
             steps: at most so many.
-            batch: tasks a step.
+            batch: tasks per step.
             every: steps between validations.
             patience: validations without a better one before it stops.
             max_norm: gradients of larger norm are scaled to it.
-            logs: hear the loss and every judge's gradient norm a step, and each validation.
+            log: takes the loss and every judge's gradient norm of a step, and each validation.
             report: hears of validations.
 
         Returns:
@@ -211,13 +244,12 @@ class JudgeTrainer:
         order = _order(len(train), self.seed)
         for step in range(steps + 1):
             if step:
-                line = self._step(train.select([next(order) for _ in range(batch)]), descent, step, max_norm)
-                _tell(logs, step, line)
+                log(step, self._step(train.select([next(order) for _ in range(batch)]), descent, step, max_norm))
             if step % every == 0 or step == steps:
                 scores = self.evaluate(validation, batch=batch)
-                loss = float(scores.loss.mean())
-                _tell(logs, step, {"validation_loss": loss, "validation_pairs": float(scores.pairs.mean())})
-                report(f"step {step}: validation loss {loss:.4f}, pairs {float(scores.pairs.mean()):.3f}")
+                loss, pairs = float(scores.loss.mean()), float(scores.pairs.mean())
+                log(step, {"validation_loss": loss, "validation_pairs": pairs})
+                report(f"step {step}: validation loss {loss:.4f}, pairs {pairs:.3f}")
                 waited += 1
                 if loss < best:
                     best, kept, waited = loss, step, 0
@@ -253,11 +285,6 @@ def _order(tasks: int, seed: int) -> Iterator[int]:
     generator = torch.Generator().manual_seed(seed)
     while True:
         yield from torch.randperm(tasks, generator=generator).tolist()
-
-
-def _tell(logs: Sequence[Log], step: int, line: dict[str, Any]) -> None:
-    for log in logs:
-        log.write(step, line)
 
 
 def _norm(parameters: Iterable[nn.Parameter]) -> float:

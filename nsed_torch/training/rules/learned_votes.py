@@ -8,23 +8,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nsed_torch.data import Episodes
-from nsed_torch.training.rules.weights import accuracy, plurality
+from nsed_torch.training.rules.weighted_votes import accuracy, agreement, plurality
 
 _MOST_CATEGORIES = 250
 """What a histogram of 255 bins has room for."""
 
 
 def library(module: str, package: str, rule: str) -> Any:
-    """A module of the extra `recorded`, imported when a rule is first used.
-
-    Args:
-        module: to import.
-        package: that it is in.
-        rule: that needs it.
-
-    Raises:
-        ValueError: if it is not installed.
-    """
+    """A module of the extra `recorded`, imported when a rule is first used."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -44,13 +35,6 @@ def logistic_vote(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent
     `P(a beats b) = sigmoid(w . (votes for a - votes for b))` without intercept, over all pairs of a right and a wrong
     answer to one training task, each both ways round. Scikit-learn has no listwise logit; where tasks have two answers
     this is one. Plurality where no task has both a right and a wrong answer.
-
-    Args:
-        train: tasks that tell the weights.
-        test: tasks whose answers are scored.
-
-    Raises:
-        ValueError: if scikit-learn is not installed.
     """
     linear = library("sklearn.linear_model", "scikit-learn", "logistic_vote")
     table = _answers(train)
@@ -73,13 +57,6 @@ def boosted_votes(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent
     highest training accuracy of its voters; how often they agree otherwise; its label and category where known. Ours:
     the features in detail; 200 trees of 8 leaves at rate 0.05, for which folds within 6,400 recorded questions spoke;
     no early stopping, which would divide the rows of a task. Plurality where training answers are all right or wrong.
-
-    Args:
-        train: tasks that tell the trees.
-        test: tasks whose answers are scored.
-
-    Raises:
-        ValueError: if scikit-learn is not installed.
     """
     ensemble = library("sklearn.ensemble", "scikit-learn", "boosted_votes")
     fit, table = _answers(train), _answers(test)
@@ -108,19 +85,12 @@ def boosted_votes(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent
 
 
 class _Answers(NamedTuple):
-    """The different answers of each task, each in the column of its first agent; agents in the order of their names.
+    """The different answers of each task, each in the column of its first agent; agents in the order of their names."""
 
-    Args:
-        votes: who gave it.
-        there: which columns are answers.
-        right: which are right.
-        labels: their shared labels, -1 for none.
-    """
-
-    votes: Bool[Tensor, "batch answer agent"]
-    there: Bool[Tensor, "batch answer"]
+    votes: Bool[Tensor, "batch answer agent"]  # who gave it
+    there: Bool[Tensor, "batch answer"]  # which columns are answers
     right: Bool[Tensor, "batch answer"]
-    labels: Int[Tensor, "batch answer"]
+    labels: Int[Tensor, "batch answer"]  # shared by tasks, -1 for none
 
 
 def _answers(episodes: Episodes) -> _Answers:
@@ -145,13 +115,15 @@ def _features(
 ) -> Float[Tensor, "answer feature"]:
     """A row an answer, NaN for what is not known; its label and its task's category come last."""
     votes = table.votes.double()
-    skill = accuracy(train).cpu()[by_name(train)]
+    order = by_name(train)
+    skill = accuracy(train).cpu()[order]
     size = votes.sum(2)
     given = size.sum(1, keepdim=True)
     larger = (size[:, None, :] > size[:, :, None]).sum(2)
     rival = (size[:, None, :] - torch.eye(size.shape[1]) * size.shape[1] * 2).amax(2).clamp(min=0)
     voters = size.clamp(min=1)
-    agree = _agreement(train)
+    rate, known = agreement(train)
+    agree = torch.where(known, rate, 0).cpu()[order][:, order]
     pairs = (size * (size - 1)).clamp(min=1)
     who = votes.masked_fill(~table.votes.any(1)[:, None, :], torch.nan)
     numbers = torch.stack(
@@ -173,11 +145,3 @@ def _features(
     label = torch.where((table.labels >= 0) & (table.labels < _MOST_CATEGORIES), table.labels.double(), torch.nan)
     groups = torch.stack([label, kind.double()[:, None].expand_as(size)], dim=2)
     return torch.cat([who, numbers, groups], dim=2)[table.there]
-
-
-def _agreement(train: Episodes) -> Float[Tensor, "agent agent"]:
-    """How often two agents that both answer agree, 0 on the diagonal; agents in the order of their names."""
-    votes = _answers(train).votes.double().flatten(0, 1)
-    spoke = _answers(train).votes.any(1).double()
-    rate = votes.T @ votes / (spoke.T @ spoke).clamp(min=1)
-    return rate.fill_diagonal_(0)

@@ -21,12 +21,11 @@ from nsed_torch.agents import (
     load_backbone,
 )
 from nsed_torch.conductor import Conductor, Executor, Pools
-from nsed_torch.conductor.grpo import log_probabilities
+from nsed_torch.conductor.grpo import GRPO, log_probabilities
+from nsed_torch.conductor.reinforcement import Rollouts, questions, train
 from nsed_torch.conductor.reward import Scored
-from nsed_torch.conductor.rollouts import Rollouts
-from nsed_torch.conductor.settings import GRPO
-from nsed_torch.conductor.training import questions, train
-from nsed_torch.conductor.workflow import Reason, Step, Workflow
+from nsed_torch.conductor.workflow import Reason, Workflow
+from nsed_torch.conductor.workflow import WorkflowStep as Step
 from nsed_torch.records import Task, read_json
 from nsed_torch.training.fine_tuning import last_checkpoint
 from nsed_torch.training.logs import FileLog
@@ -72,7 +71,7 @@ def by_length(rollouts):
 def learned(made, folder, settings=SMALL, reward=by_length, **options):
     conducts, engine = made
     log = FileLog(folder / "log.jsonl")
-    train(conducts, TASKS, reward, folder, settings=settings, logs=[log], **options)
+    train(conducts, TASKS, reward, folder, settings=settings, log=log.write, **options)
     lines = [json.loads(line) for line in log.path.read_text().splitlines()]
     return {k: v.detach().clone() for k, v in adapter_parameters(engine, "learner").items()}, lines
 
@@ -107,7 +106,7 @@ def test_half_of_the_groups_look_back(conductor, tmp_path):
 
     made = conductor()
     log = FileLog(tmp_path / "rollouts.jsonl")
-    learned(made, tmp_path / "run", replace(SMALL, recursion=0.5), notes, rollout_logs=[log])
+    learned(made, tmp_path / "run", replace(SMALL, recursion=0.5), notes, rollout_log=log.write)
     for rollouts in seen:
         before = [rollout.previous for rollout in rollouts]
         assert [p is None for p in before] == [True, True, False, False, True, True, True, True]
@@ -236,7 +235,7 @@ def test_wrong_settings_are_refused_in_one_line(conductor, tmp_path):
 
 @pytest.fixture
 def small(tiny_model, tmp_path):
-    """What makes `nsed conduct train` a matter of seconds."""
+    """What makes `nsed train-conductor` a matter of seconds."""
     path = tmp_path / "questions.jsonl"
     lines = [{"id": str(i), "question": f"How much is {i} + {i}?", "gold": str(2 * i)} for i in range(6)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -251,7 +250,7 @@ def small(tiny_model, tmp_path):
 
 
 def test_the_verb_trains_writes_and_repeats_nothing(nsed, small, tmp_path):
-    out = nsed.ok("conduct", "train", *small, "output_dir=out")
+    out = nsed.ok("train-conductor", *small, "output_dir=out")
     folder = tmp_path / "out"
     assert out.splitlines()[-1].endswith("out/adapter")
     assert (folder / "adapter" / "adapter_model.safetensors").is_file()
@@ -265,14 +264,14 @@ def test_the_verb_trains_writes_and_repeats_nothing(nsed, small, tmp_path):
         assert {*text["pool"]} < {"solver", "skeptic", "explainer"}
     assert len((folder / "warm.jsonl").read_text().splitlines()) == 2
     before = load_file(folder / "adapter" / "adapter_model.safetensors")
-    assert "step 0 of 2" not in nsed.ok("conduct", "train", *small, "output_dir=out")
+    assert "step 0 of 2" not in nsed.ok("train-conductor", *small, "output_dir=out")
     after = load_file(folder / "adapter" / "adapter_model.safetensors")
     assert all(torch.equal(after[name], before[name]) for name in before)
     assert read_json(folder / "metrics.json") == metrics
 
 
 def test_a_warm_start_alone_is_an_adapter_too(nsed, small, tmp_path):
-    out = nsed.ok("conduct", "train", *small, "grpo.steps=0", "output_dir=out")
+    out = nsed.ok("train-conductor", *small, "grpo.steps=0", "output_dir=out")
     assert "step 0 of" not in out
     assert "tenth" not in out
     assert read_json(tmp_path / "out/metrics.json")["steps"] == 0
@@ -283,8 +282,7 @@ def test_a_warm_start_alone_is_an_adapter_too(nsed, small, tmp_path):
     assert "GRPO" not in card
     assert "tenth" not in card
     nsed.ok(
-        "conduct",
-        "train",
+        "train-conductor",
         *small,
         "grpo.steps=1",
         "warm.lessons=0",
@@ -303,7 +301,7 @@ def test_a_warm_start_alone_is_an_adapter_too(nsed, small, tmp_path):
 @pytest.mark.parametrize("scale", ["small", "cluster"])
 def test_a_dry_run_says_what_it_would_cost(nsed, small, scale, tmp_path):
     small = [word for word in small if not word.startswith("grpo.")]
-    out = nsed.ok("conduct", "train", *small, f"grpo={scale}", "dry_run=true", "output_dir=out")
+    out = nsed.ok("train-conductor", *small, f"grpo={scale}", "dry_run=true", "output_dir=out")
     for word in ("policy writes", "policy learns", "workers", "all", "hours"):
         assert word in out
     assert not (tmp_path / "out" / "metrics.json").exists()

@@ -2,11 +2,10 @@
 
 import random
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from nsed_torch.agents import Message, call_seed
 from nsed_torch.conductor.policy import Conductor
-from nsed_torch.conductor.workflow import Step, Workflow
+from nsed_torch.conductor.workflow import Workflow, WorkflowStep
 from nsed_torch.records import Task
 
 BEGIN = (
@@ -33,13 +32,6 @@ LENGTHS = (4, 3, 2, 1, 1)
 """How often workflows have one step, two, and so on; the last one stands for all longer ones."""
 
 
-class Lesson(NamedTuple):
-    """A prompt, and a workflow that answers it in valid language."""
-
-    messages: tuple[Message, ...]
-    reply: str
-
-
 def workflow_lessons(
     conductor: Conductor,
     tasks: Sequence[Task],
@@ -48,8 +40,8 @@ def workflow_lessons(
     hints: Mapping[str, Sequence[str]] | None = None,
     hinted: float = 0.0,
     seed: int = 0,
-) -> list[Lesson]:
-    """A lesson a task: what the Conductor is asked with a pool drawn for it, and a random workflow for that pool.
+) -> list[tuple[tuple[Message, ...], str]]:
+    """Per task what the Conductor is asked with a pool drawn for it, and as a reply a random workflow for that pool.
 
     Each reply thinks first (`thought`). It teaches the language, not what to do with it: length, workers, access and
     subtasks are drawn without a look at the question, so that reinforcement finds all of them among the first texts.
@@ -82,7 +74,7 @@ def workflow_lessons(
         workers = [i for i, name in enumerate(pool) if name in told] or list(range(len(pool)))
         flow = random_workflow(draw, workers, conductor.executor.max_steps)
         said = [conductor.descriptions.get(name, "") for name in pool]
-        lessons.append(Lesson(conductor.request(task, pool).messages, thought(flow, said) + flow.render()))
+        lessons.append((conductor.request(task, pool).messages, thought(flow, said) + flow.render()))
     return lessons
 
 
@@ -90,29 +82,20 @@ def thought(flow: Workflow, descriptions: Sequence[str]) -> str:
     """A line a step: what its worker is good at, in the pool's own words, then the number.
 
     Whom to ask is then a choice of words, which a small model can make by the question, whatever numbers a pool has;
-    the number is looked up. Without it two runs of SmolLM2-135M learned to write one number always (ours).
-
-    Args:
-        flow: its workers are described.
-        descriptions: of the pool, by number; workers without one take no line.
+    the number is looked up. Without it two runs of SmolLM2-135M learned to write one number always (ours). Workers
+    without a description take no line.
     """
     lines = [f"{descriptions[s.worker]}: model {s.worker}\n" for s in flow.steps if descriptions[s.worker]]
     return "".join(lines)
 
 
 def random_workflow(draw: random.Random, workers: Sequence[int], max_steps: int) -> Workflow:
-    """A valid workflow: its length as in `LENGTHS`, its workers uniform, "all" or [] at random behind the first step.
-
-    Args:
-        draw: source of what is random.
-        workers: numbers to choose from.
-        max_steps: the most steps; more than 5 are never drawn.
-    """
+    """A valid workflow: length as in `LENGTHS`, workers uniform, "all" or [] at random behind the first step."""
     most = min(max_steps, len(LENGTHS))
     n = draw.choices(range(1, most + 1), LENGTHS[:most])[0]
     begin, go_on = draw.sample(BEGIN, n), draw.sample(GO_ON, n)
     steps = []
     for k in range(n):
         reads = k > 0 and draw.random() < (0.8 if k == n - 1 else 0.4)
-        steps.append(Step(draw.choice(workers), (go_on if reads else begin)[k], "all" if reads else ()))
+        steps.append(WorkflowStep(draw.choice(workers), (go_on if reads else begin)[k], "all" if reads else ()))
     return Workflow(tuple(steps))

@@ -11,8 +11,8 @@ from scripted_workers import NAMES
 
 from nsed_torch.agents import call_seed
 from nsed_torch.conductor import Pools, Topology, check, parse
-from nsed_torch.conductor.lessons import random_workflow, workflow_lessons
 from nsed_torch.conductor.reward import near_duplicates
+from nsed_torch.conductor.warm_start import random_workflow, workflow_lessons
 from nsed_torch.records import Task
 
 MANY = [Task(f"How much is {i}?", f"m{i}") for i in range(300)]
@@ -38,12 +38,12 @@ def test_every_shape_and_every_worker_comes():
 def test_a_lesson_is_what_the_conductor_will_be_asked():
     conducts, _ = conductor(TWO, pools=Pools("random", 2))
     for task, lesson in zip(TASKS, workflow_lessons(conducts, TASKS), strict=True):
-        system, user = lesson.messages
+        system, user = lesson[0]
         assert task.question in user.content
         assert "model_id" in system.content
         assert "model 1\n" in user.content
         assert "model 2\n" not in user.content
-        parse(lesson.reply, workers=2)
+        parse(lesson[1], workers=2)
     assert workflow_lessons(conducts, TASKS) == workflow_lessons(conducts, TASKS)
     assert workflow_lessons(conducts, TASKS[1:]) == workflow_lessons(conducts, TASKS)[1:]
 
@@ -54,8 +54,8 @@ def test_a_reply_names_its_workers_in_the_words_of_the_pool_before_it_numbers_th
     told = set()
     for task, lesson in zip(MANY, workflow_lessons(conducts, MANY), strict=True):
         pool = conducts.pools(conducts.executor.workers, task, call_seed(0, "lessons"))
-        flow = parse(lesson.reply, workers=3)
-        said = lesson.reply.removesuffix(flow.render()).splitlines()
+        flow = parse(lesson[1], workers=3)
+        said = lesson[1].removesuffix(flow.render()).splitlines()
         asked = [(step.worker, conducts.descriptions[pool[step.worker]]) for step in flow.steps]
         assert said == [f"{words}: model {number}" for number, words in asked if words]
         told.update(said)
@@ -66,7 +66,7 @@ def test_hints_are_heeded_in_their_share_where_the_pool_has_one():
     conducts, _ = conductor(TWO)
     strata = {task.id: "odd" if i % 2 else "even" for i, task in enumerate(MANY)}
     told = workflow_lessons(conducts, MANY, strata=strata, hints={"odd": [NAMES[2]]}, hinted=0.5)
-    alone = [{step.worker for step in parse(lesson.reply, workers=3).steps} == {2} for lesson in told]
+    alone = [{step.worker for step in parse(lesson[1], workers=3).steps} == {2} for lesson in told]
     share = {kind: sum(alone[i::2]) / len(alone[i::2]) for i, kind in enumerate(("even", "odd"))}
     assert 0.05 < share["even"] < 0.35  # by chance
     assert 0.45 < share["odd"] < 0.75

@@ -6,7 +6,7 @@ import math
 import torch
 
 from nsed_torch.training.rules import RULES, accuracy, decide
-from nsed_torch.training.rules.weights import options
+from nsed_torch.training.rules.weighted_votes import options
 
 
 def test_plurality_counts(table):

@@ -11,12 +11,7 @@ _CERTAIN = 0.02
 
 
 def plurality(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:
-    """Size of each answer's class; learns nothing.
-
-    Args:
-        train: unused.
-        test: tasks whose answers are scored.
-    """
+    """Size of each answer's class; learns nothing."""
     return _weighted(test, torch.ones(len(train.agents), dtype=torch.float64))
 
 
@@ -25,10 +20,6 @@ def log_odds(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:
 
     With p from graded tasks it is also the Optimal Weight of arXiv 2510.01499. p is the accuracy on training tasks,
     where silence counts as wrong, kept in [0.02, 0.98]. Ours: the bounds.
-
-    Args:
-        train: tasks that tell p and, by `options`, K.
-        test: tasks whose answers are scored.
     """
     return _weighted(test, _odds(accuracy(train), options(train)))
 
@@ -44,10 +35,6 @@ def surprising_popularity(train: Episodes, test: Episodes) -> Float[Tensor, "bat
     The idea and the random shuffling of labels are published. The formula is our reconstruction from summaries of the
     paper and has not been held against its text; the shuffling is done in expectation, which gives the weights, q
     counts training tasks that both answered, and the sum is over the pool, whoever answers.
-
-    Args:
-        train: tasks that tell q and K, without their grades.
-        test: tasks whose answers are scored.
     """
     return _weighted(test, _surprise_weights(train))
 
@@ -59,13 +46,9 @@ def optimal_weight(train: Episodes, test: Episodes) -> Float[Tensor, "batch agen
     holds for independent errors. With `y = x - 1/K` that is `q_ij - 1/K = y_i y_j K / (K - 1)`, a matrix of rank one
     but for its diagonal. Published: the weights, and least squares over all pairs of labels, to which this one is
     proportional when labels are shuffled. Ours: the solver, one y after the other, and that the sum of y is positive.
-
-    Args:
-        train: tasks that tell q and K, without their grades.
-        test: tasks whose answers are scored.
     """
     options_ = options(train)
-    rate, known = _agreement(train)
+    rate, known = agreement(train)
     target = torch.where(known, (rate - 1 / options_) * (options_ - 1) / options_, 0)
     y = target.sum(1).abs().add(1e-6).sqrt() / max(len(target) - 1, 1) ** 0.5
     for _ in range(200):
@@ -79,10 +62,6 @@ def optimal_weight_pseudo(train: Episodes, test: Episodes) -> Float[Tensor, "bat
     """Log-odds of how often an agent says what `surprising_popularity` elects (after arXiv 2510.01499, its OW-I).
 
     No grades are used. As far from the paper's text as `surprising_popularity`; tied winners count by equal shares.
-
-    Args:
-        train: tasks that tell who says what is elected.
-        test: tasks whose answers are scored.
     """
     classes, answered = train.by_agent().classes, train.by_agent().answered
     score = summed(classes, _surprise_weights(train).expand(classes.shape))
@@ -111,12 +90,7 @@ def options(train: Episodes) -> int:
 
 
 def summed(classes: Int[Tensor, "batch agent"], value: Float[Tensor, "batch agent"]) -> Float[Tensor, "batch agent"]:
-    """Sum of agents' values over each answer's class, the same number for equal answers; -inf where there is none.
-
-    Args:
-        classes: equal answers of a task, equal numbers; -1 where there is none.
-        value: of each agent's vote.
-    """
+    """Sum of agents' values over each answer's class, the same number for equal answers; -inf where there is none."""
     answered, index = classes >= 0, classes.clamp(min=0)
     totals = value.new_zeros(len(classes), int(index.max()) + 1 if index.numel() else 1)
     totals = totals.scatter_add(1, index, torch.where(answered, value, 0))
@@ -132,7 +106,7 @@ def _odds(share: Float[Tensor, "agent"], options: int) -> Float[Tensor, "agent"]
     return share.clamp(_CERTAIN, 1 - _CERTAIN).logit() + torch.tensor(options - 1.0).double().log()
 
 
-def _agreement(train: Episodes) -> tuple[Float[Tensor, "agent agent"], Bool[Tensor, "agent agent"]]:
+def agreement(train: Episodes) -> tuple[Float[Tensor, "agent agent"], Bool[Tensor, "agent agent"]]:
     """How often two agents that both answer agree, and for which two, not the same, that is known."""
     classes = train.by_agent().classes
     agents = classes.shape[1]
@@ -147,6 +121,6 @@ def _agreement(train: Episodes) -> tuple[Float[Tensor, "agent agent"], Bool[Tens
 
 def _surprise_weights(train: Episodes) -> Float[Tensor, "agent"]:
     wrong = options(train) - 1
-    rate, known = _agreement(train)
+    rate, known = agreement(train)
     expected = torch.where(known, rate - (1 - rate) / wrong, 0).sum(1)
     return 1 + expected / (wrong * max(len(expected) - 1, 1))

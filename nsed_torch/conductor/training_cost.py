@@ -1,61 +1,38 @@
 """What a training would take, before any weights are loaded."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from nsed_torch.agents import Agent
-from nsed_torch.conductor.rollouts import Asked
-from nsed_torch.conductor.settings import GRPO
+from nsed_torch.conductor.grpo import GRPO
+from nsed_torch.conductor.reinforcement import TrainingQuestion
 
 LETTERS = 4
 """Characters a token, about."""
 
 
 @dataclass(frozen=True)
-class Speeds:
-    """Tokens a second.
+class TrainingCost:
+    """What a part of a run takes."""
 
-    The defaults were seen with SmolLM2-135M in bfloat16 on two CPU cores.
+    tokens: float  # read and written
+    hours: float  # at given speeds
+    price: float = 0.0  # US$ at the workers' own prices, without what the call log saves
 
-    Args:
-        read: of prompts.
-        written: of answers, many at a time.
-        learned: forward and backward, through an adapter.
-    """
-
-    read: float = 1600.0
-    written: float = 130.0
-    learned: float = 300.0
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a part of a run takes.
-
-    Args:
-        tokens: read and written.
-        hours: at given speeds.
-        price: US$ at the workers' own prices, without what the call log saves.
-    """
-
-    tokens: float
-    hours: float
-    price: float = 0.0
-
-    def __add__(self, other: "Cost") -> "Cost":
-        return Cost(self.tokens + other.tokens, self.hours + other.hours, self.price + other.price)
+    def __add__(self, other: "TrainingCost") -> "TrainingCost":
+        return TrainingCost(self.tokens + other.tokens, self.hours + other.hours, self.price + other.price)
 
 
 def training_cost(
-    asked: Sequence[Asked],
+    asked: Sequence[TrainingQuestion],
     workers: Sequence[Agent],
     settings: GRPO,
     *,
     text_tokens: int,
     steps: float,
-    speeds: Speeds,
-) -> dict[str, Cost]:
+    speeds: Mapping[str, float],
+) -> dict[str, TrainingCost]:
     """Tokens, hours and price of a whole training, estimated.
 
     A prompt of c characters counts as c / 4 tokens. Packed, the engine reads it once a group when texts are written,
@@ -69,7 +46,7 @@ def training_cost(
         settings: of the training.
         text_tokens: of one of the Conductor's texts, on average.
         steps: of a workflow, on average; about 3 as published.
-        speeds: tokens a second.
+        speeds: in tokens per second: "read" of prompts, "written" of many answers at a time, "learned" in both passes.
 
     Returns:
         "policy writes", "policy learns", "workers", and "all".
@@ -86,12 +63,12 @@ def training_cost(
     heard = calls * (question + answer * (steps - 1) / 4)
     price = [(w.prompt_price * heard + w.completion_price * calls * answer) / 1e6 for w in workers]
     costs = {
-        "policy writes": Cost(read + written, (read / speeds.read + written / speeds.written) / 3600),
-        "policy learns": Cost(learned, learned / speeds.learned / 3600),
-        "workers": Cost(
+        "policy writes": TrainingCost(read + written, (read / speeds["read"] + written / speeds["written"]) / 3600),
+        "policy learns": TrainingCost(learned, learned / speeds["learned"] / 3600),
+        "workers": TrainingCost(
             heard + calls * answer,
-            (heard / speeds.read + calls * answer / speeds.written) / 3600,
+            (heard / speeds["read"] + calls * answer / speeds["written"]) / 3600,
             fmean(price),
         ),
     }
-    return {**costs, "all": sum(costs.values(), Cost(0.0, 0.0))}
+    return {**costs, "all": sum(costs.values(), TrainingCost(0.0, 0.0))}

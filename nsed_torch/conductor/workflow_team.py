@@ -6,7 +6,7 @@ from typing import Any
 
 from nsed_torch.agents import Agent, Ensemble
 from nsed_torch.conductor.executor import Executor
-from nsed_torch.conductor.policy import Conductor, Plan
+from nsed_torch.conductor.policy import Conductor, WorkflowPlan
 from nsed_torch.conductor.pools import Pools
 from nsed_torch.conductor.workflow import Workflow
 from nsed_torch.deliberation import MacroRNNCell, Team, full_team
@@ -18,11 +18,6 @@ def workflow_team(workflow: Workflow, pool: Sequence[str], ensemble: Ensemble) -
 
     Every worker with a step proposes. Those that read "all" in one of their steps rate as well; where nobody who may
     rate does, all workers with a step rate, and where none of them may, whoever of the ensemble may.
-
-    Args:
-        workflow: with steps.
-        pool: names of agents, by number.
-        ensemble: says which roles agents may take.
     """
     named = {pool[step.worker] for step in workflow.steps}
     seers = {pool[step.worker] for step in workflow.steps if step.access == "all"}
@@ -36,12 +31,8 @@ class ConductorBroker:
     """Has one workflow written a question and lets its team deliberate, the same in every round.
 
     Subtasks and access beyond `workflow_team` count for nothing here. Where no step can be read, everybody takes part.
-    A plan's cost is charged to the first round, whose notes say who sits where and why.
-
-    Args:
-        conductor: the model that writes, on a backbone of the ensemble.
-        pools: who may be asked.
-        max_steps: of a workflow.
+    A plan's cost is charged to the first round, whose notes say who sits where and why. The Conductor's model runs on a
+    backbone of the ensemble.
     """
 
     def __init__(self, conductor: Agent, *, pools: Pools = Pools(), max_steps: int = 5) -> None:
@@ -88,7 +79,7 @@ class ConductorBroker:
         return {"conductor": str(self.conductor), "pools": str(self.pools)}
 
 
-def _note(plan: Plan, team: Team, ensemble: Ensemble) -> str:
+def _note(plan: WorkflowPlan, team: Team, ensemble: Ensemble) -> str:
     seats = dict(zip(ROLES, (team.proposers, team.voters), strict=True))
     said = "; ".join(f"{role}s {', '.join(ensemble.agents[i].name for i in who)}" for role, who in seats.items())
     why = f" ({', '.join(plan.record.reasons)})" if plan.record.reasons else ""

@@ -1,4 +1,4 @@
-"""`nsed conduct train`: a Conductor learns by reinforcement what workflows answer questions."""
+"""`nsed train-conductor`: a Conductor learns by reinforcement what workflows answer questions."""
 
 import json
 import shlex
@@ -9,41 +9,34 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.table import Table
 
-from nsed_torch.agents import Agent, Ensemble, ScriptedEngine, TransformersEngine, add_adapter, copy_adapter
+from nsed_torch.agents import Agent, Ensemble, ScriptedEngine, TransformersEngine
 from nsed_torch.agents.adapters import adapter_shape, save_adapter
 from nsed_torch.benchmarks import GradedTasks, LoggedGrader
 from nsed_torch.conductor import Conductor, Executor
-from nsed_torch.conductor.cost import Speeds, training_cost
-from nsed_torch.conductor.lessons import workflow_lessons
+from nsed_torch.conductor.grpo import GRPO
+from nsed_torch.conductor.reinforcement import questions, train
 from nsed_torch.conductor.reward import Rewards
-from nsed_torch.conductor.settings import GRPO
-from nsed_torch.conductor.training import questions, train
-from nsed_torch.config import conf_dir, instantiate, plain_config, register
+from nsed_torch.conductor.training_cost import training_cost
+from nsed_torch.conductor.warm_start import workflow_lessons
+from nsed_torch.config import instantiate, plain_config, verb
 from nsed_torch.evaluation.plots import plot_learning
 from nsed_torch.experiments.build import build_agents, build_ensemble, call_log, fetch_weights
-from nsed_torch.experiments.evaluate import own_device, this_shard
+from nsed_torch.experiments.processes import this_shard
 from nsed_torch.records import CallLog, write_json, write_text
 from nsed_torch.training.adapter_card import conductor_card
-from nsed_torch.training.examples import Example
-from nsed_torch.training.fine_tuning import fine_tune, last_checkpoint, restore
+from nsed_torch.training.fine_tuning import LEARNER, Example, fine_tune, last_checkpoint, restore, start_adapter
 from nsed_torch.training.logs import FileLog
-
-register()
-
-ADAPTER = "learner"
-"""What the adapter is called while it learns; a saved one has no name."""
 
 SHOWN = ("reward", "right", "parsed", "no_signal", "steps", "near_duplicates", "policy_tokens", "worker_tokens")
 """What a log's numbers are averaged of in the end."""
 
 
-@hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="conduct_train")
+@verb("train_conductor")
 def main(cfg: DictConfig) -> None:
     """Compose, load, begin, train, write the adapter; or say what it would cost."""
     folder = Path(HydraConfig.get().runtime.output_dir)
@@ -53,14 +46,12 @@ def main(cfg: DictConfig) -> None:
     if cfg.dry_run:
         console.print(cost_table(cfg, graded, settings))
         return
-    shard = this_shard()
-    if shard.size > 1:
-        own_device(cfg.ensemble)
+    shard = this_shard(cfg.ensemble)
     loud = partial(console.print, style="dim", markup=False, emoji=False, soft_wrap=True)
     report: Callable[[str], None] = loud if shard.rank == 0 else lambda text: None
-    command = ["nsed", "conduct", "train", *map(shlex.quote, HydraConfig.get().overrides.task)]
+    command = ["nsed", "train-conductor", *map(shlex.quote, HydraConfig.get().overrides.task)]
     with call_log(cfg, folder) as log:
-        metrics = conduct_train(
+        metrics = train_conductor(
             cfg, graded, folder, settings=settings, log=log, command=command, report=report, writes=shard.rank == 0
         )
     if shard.rank == 0:
@@ -69,7 +60,7 @@ def main(cfg: DictConfig) -> None:
         print(folder / "adapter")  # noqa: T201 - the result
 
 
-def conduct_train(
+def train_conductor(
     cfg: DictConfig,
     graded: GradedTasks,
     folder: Path,
@@ -86,32 +77,16 @@ def conduct_train(
     `learning.png` and `checkpoints/`; with a warm start `warm/` and `warm.jsonl`. The same call goes on from the last
     checkpoint, and workflows that were executed before are not executed again.
 
-    Args:
-        cfg: a composed config of `nsed conduct_train`.
-        graded: what is learned on.
-        folder: where to write.
-        settings: of the reinforcement.
-        log: where finished calls and verdicts are kept.
-        command: that made it.
-        report: hears of progress.
-        writes: whether this process does; one of several.
-
     Returns:
-        What `metrics.json` holds.
-
-    Raises:
-        ValueError: for a policy that is no model in this process, and as the parts.
+        What `metrics.json` holds; nothing in a process that does not write.
     """
-    conductor = _conductor(cfg, log, report)
-    engine = conductor.planner.engine(conductor.agent)
-    if not isinstance(engine, TransformersEngine):
-        raise ValueError(f"expected a policy in this process, got {type(engine).__name__}: choose another backbone")
-    files = [FileLog(folder / name) for name in ("log.jsonl", "rollouts.jsonl")] if writes else []
+    conductor, engine = _conductor(cfg, log, report)
+    steps, texts = FileLog(folder / "log.jsonl"), FileLog(folder / "rollouts.jsonl")
     if cfg.warm.lessons:
         report(f"warm start: {cfg.warm.lessons} lessons")
         _warm_start(cfg, conductor, engine, graded, folder)
     step, last = last_checkpoint(folder / "checkpoints")
-    for file in files:
+    for file in (steps, texts) if writes else ():
         file.resume(step)
     if last is not None and step >= settings.steps:
         restore(engine, Path(last))
@@ -124,35 +99,29 @@ def conduct_train(
             folder / "checkpoints",
             settings=settings,
             resume=last,
-            logs=files[:1],
-            rollout_logs=files[1:],
+            **({"log": steps.write, "rollout_log": texts.write} if writes else {}),
         )
     if not writes:
         return {}
-    save_adapter(engine, ADAPTER, folder / "adapter", dtype=cfg.adapter.dtype)
-    lines = [json.loads(line) for line in files[0].path.read_text(encoding="utf-8").splitlines()]
+    save_adapter(engine, LEARNER, folder / "adapter", dtype=cfg.adapter.dtype)
+    lines = [json.loads(line) for line in steps.path.read_text(encoding="utf-8").splitlines()]
     if lines:
-        draw(lines, folder / "learning.png", report)
+        try:
+            plot_learning(lines, folder / "learning.png")
+        except ValueError as error:  # without matplotlib
+            report(f"no plot: {error}")
     metrics = {
         "command": list(command),
         "settings": plain_config(cfg),
         "tasks": dict(graded.identity),
         "backbone": dict(engine.identity(None)),
-        "adapter": {**adapter_shape(engine, ADAPTER), "start": cfg.adapter.start},
+        "adapter": {**adapter_shape(engine, LEARNER), "start": cfg.adapter.start},
         "workers": [asdict(record) for record in conductor.executor.ensemble.records()],
         **_ends(lines),
     }
     write_json(folder / "metrics.json", metrics)
     write_text(folder / "adapter" / "README.md", conductor_card(metrics, command=command))
     return metrics
-
-
-def draw(lines: Sequence[Mapping[str, Any]], path: Path, report: Callable[[str], None]) -> None:
-    """The learning curves, where matplotlib is installed."""
-    try:
-        plot_learning(lines, path)
-    except ValueError as error:
-        report(f"no plot: {error}")
 
 
 def table(metrics: Mapping[str, Any]) -> Table:
@@ -178,7 +147,7 @@ def cost_table(cfg: DictConfig, graded: GradedTasks, settings: GRPO) -> Table:
     workers = [a for a in ensemble.proposers if a.name not in conductor.pools.without]
     expect = cfg.expect
     costs = training_cost(
-        asked, workers, settings, text_tokens=expect.text_tokens, steps=expect.steps, speeds=Speeds(**expect.speeds)
+        asked, workers, settings, text_tokens=expect.text_tokens, steps=expect.steps, speeds=expect.speeds
     )
     shown = Table(title=f"{settings.steps} steps, estimated", title_justify="left")
     for column in ("", "tokens", "hours", "US$"):
@@ -188,22 +157,19 @@ def cost_table(cfg: DictConfig, graded: GradedTasks, settings: GRPO) -> Table:
     return shown
 
 
-def _conductor(cfg: DictConfig, log: CallLog, report: Callable[[str], None]) -> Conductor:
-    """The Conductor of a training, with an adapter that can learn."""
-    agent: Agent = replace(instantiate(cfg.conductor), adapter=ADAPTER)
-    pools, prompts, lora = instantiate(cfg.pools), instantiate(cfg.prompts), cfg.adapter
+def _conductor(cfg: DictConfig, log: CallLog, report: Callable[[str], None]) -> tuple[Conductor, TransformersEngine]:
+    """The Conductor of a training, with an adapter that can learn, and its engine."""
+    agent: Agent = replace(instantiate(cfg.conductor), adapter=LEARNER)
+    pools, prompts = instantiate(cfg.pools), instantiate(cfg.prompts)
     fetch_weights(OmegaConf.masked_copy(cfg, ["ensemble"]), report=report, also=[agent])
     report("loading models")
     ensemble = build_ensemble(cfg.ensemble, log, [agent])
     engine = ensemble.engines[agent.backbone]
-    if isinstance(engine, TransformersEngine):
-        if lora.start is None:
-            add_adapter(engine, ADAPTER, rank=lora.rank, alpha=lora.alpha, targets=list(lora.targets), seed=lora.seed)
-        else:
-            copy_adapter(engine, ADAPTER, lora.start)
-        engine.model.set_adapter(ADAPTER)
+    if not isinstance(engine, TransformersEngine):
+        raise ValueError(f"expected a policy in this process, got {type(engine).__name__}: choose another backbone")
+    start_adapter(engine, **{key: cfg.adapter[key] for key in ("start", "rank", "alpha", "targets", "seed")})
     executor = Executor(ensemble, prompts=prompts, seed=cfg.seed, max_steps=cfg.max_steps)
-    return Conductor(executor, agent, engine=engine, pools=pools)
+    return Conductor(executor, agent, engine=engine, pools=pools), engine
 
 
 def _warm_start(
@@ -212,22 +178,11 @@ def _warm_start(
     """Teach the language by valid workflows at random, as an adapter learns from any replies."""
     warm = cfg.warm
     hints: Any = warm.hints and OmegaConf.to_container(warm.hints, resolve=True)
-    lessons = workflow_lessons(
-        conductor,
-        graded.tasks[: warm.lessons],
-        strata=graded.strata,
-        hints=hints,
-        hinted=warm.hinted,
-        seed=cfg.seed,
-    )
+    tasks, chance = graded.tasks[: warm.lessons], {"hinted": warm.hinted, "seed": cfg.seed}
+    lessons = workflow_lessons(conductor, tasks, strata=graded.strata, hints=hints, **chance)
     examples = [Example(*lesson) for lesson in lessons]
-    fine_tune(
-        engine,
-        examples,
-        folder / "warm",
-        settings=instantiate(warm.training),
-        logs=[FileLog(folder / "warm.jsonl")],
-    )
+    settings, log = instantiate(warm.training), FileLog(folder / "warm.jsonl")
+    fine_tune(engine, examples, folder / "warm", settings=settings, log=log)
 
 
 def _ends(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

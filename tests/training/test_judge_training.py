@@ -21,8 +21,7 @@ from nsed_torch.agents import (
 )
 from nsed_torch.functional import quadratic_vote
 from nsed_torch.nn import ConsensusCell
-from nsed_torch.training.judge_scores import surprise, verdict_loss
-from nsed_torch.training.judges import JudgeTrainer, contested, give_adapters
+from nsed_torch.training.judge_training import JudgeTrainer, contested, give_adapters, surprise, verdict_loss
 from nsed_torch.training.logs import FileLog
 
 ADAM = functools.partial(torch.optim.AdamW, lr=1e-2, weight_decay=0.0)
@@ -45,7 +44,7 @@ def test_training_lowers_the_loss_and_raises_every_accuracy_on_held_out_tasks(to
     before = trainer.evaluate(test)
     log = tmp_path / "log" / "judges.jsonl"
     kept = trainer.fit(
-        toy.table(), toy.table(8, seed=1), optimizer=ADAM, steps=16, batch=4, every=4, logs=[FileLog(log)]
+        toy.table(), toy.table(8, seed=1), optimizer=ADAM, steps=16, batch=4, every=4, log=FileLog(log).write
     )
     after = trainer.evaluate(test, batch=5)
     assert kept > 0

@@ -1,0 +1,7 @@
+"""`python -m nsed_torch <verb> [overrides]`."""
+
+import sys
+
+from nsed_torch.cli import main
+
+sys.exit(main())

@@ -1,0 +1,264 @@
+"""A Conductor learns by reinforcement: GRPO by TRL, workflows executed inside the reward function."""
+
+import copy
+import logging
+import random
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nsed_torch.agents import Decoding, GenerateRequest, Generation, Message, TransformersEngine, call_seed
+from nsed_torch.agents.chat import Chat, merge_system
+from nsed_torch.agents.decode_loop import Draft
+from nsed_torch.conductor.grpo import GRPO, grpo_trainer, trl_arguments
+from nsed_torch.conductor.policy import Conductor
+from nsed_torch.conductor.reward import Rewards, Rollout, Scored, near_duplicates, tally
+from nsed_torch.records import Execution, Task
+
+Write = Callable[[int, Mapping[str, Any]], None]
+"""Takes a step, from 1, and one record."""
+
+
+class TrainingQuestion(NamedTuple):
+    """A task, who may be asked by which numbers, and the prompt that says so."""
+
+    task: Task
+    pool: tuple[str, ...]
+    messages: tuple[Message, ...]
+
+
+def questions(conductor: Conductor, tasks: Sequence[Task], settings: GRPO) -> list[TrainingQuestion]:
+    """The questions of all steps, in their order: every task once before any comes again, each time with another pool.
+
+    Pools are drawn by seed, turn and task.
+
+    Raises:
+        ValueError: if there is no task, and as `Pools`.
+    """
+    if not tasks:
+        raise ValueError("expected tasks to learn on, got none: raise the benchmark's size or limit")
+    asked: list[TrainingQuestion] = []
+    turn = 0
+    while len(asked) < settings.steps * settings.questions:
+        draw = random.Random(call_seed(settings.seed, turn, "order"))  # noqa: S311 - variety, not secrecy
+        for task in draw.sample(tasks, len(tasks)):
+            pool = conductor.pools(conductor.executor.workers, task, call_seed(settings.seed, turn, "pools"))
+            asked.append(TrainingQuestion(task, pool, conductor.request(task, pool).messages))
+        turn += 1
+    return asked[: settings.steps * settings.questions]
+
+
+class Rollouts:
+    """Has the texts of a step written: `rollouts(step) -> list[Draft]`, group after group.
+
+    Every text draws from a seed of its own: the step's, its place's. Of a group that looks back the first half are
+    first texts; the text half a group behind each reads what that one came to, as in answering: mended where it can be,
+    the default where not. All texts of a kind are written together.
+    """
+
+    def __init__(
+        self, conductor: Conductor, engine: TransformersEngine, asked: Sequence[TrainingQuestion], settings: GRPO
+    ) -> None:
+        self.conductor, self.engine, self.asked, self.settings = conductor, engine, asked, settings
+        self.decoding = Decoding(settings.max_new_tokens, settings.temperature, top_p=1.0)
+        # Of the step written last: what the texts look back at, by place.
+        self.previous: Mapping[int, Execution] = {}
+
+    def __call__(self, step: int) -> list[Draft]:
+        """The texts of a step, counted from 0."""
+        settings = self.settings
+        questions = self.asked[step * settings.questions : (step + 1) * settings.questions]
+        asked = [question for question in questions for _ in range(settings.rollouts)]
+        behind = {place: place - settings.rollouts // 2 for place in range(len(asked)) if self.looks_back(place)}
+        jobs = self._write(step, {i: a.messages for i, a in enumerate(asked) if i not in behind})
+        self.previous = self._came_to(behind, asked, jobs)
+        further = {
+            place: self.conductor.request(asked[place].task, asked[place].pool, before).messages
+            for place, before in self.previous.items()
+        }
+        jobs |= self._write(step, further)
+        return [jobs[place] for place in range(len(asked))]
+
+    def looks_back(self, place: int) -> bool:
+        """Whether the text at a step's place answers an earlier one."""
+        group, within = divmod(place, self.settings.rollouts)
+        return group < self.settings.recursed and within >= self.settings.rollouts // 2
+
+    def weight(self, place: int) -> float:
+        """What the reward of the text at a place counts."""
+        looked_at = place // self.settings.rollouts < self.settings.recursed and not self.looks_back(place)
+        return self.settings.first if looked_at else 1.0
+
+    def _write(self, step: int, prompts: Mapping[int, tuple[Message, ...]]) -> dict[int, Draft]:
+        if not prompts:
+            return {}
+        agent, places = self.conductor.agent, list(prompts)
+        requests = []
+        for place in places:
+            seed = call_seed(self.settings.seed, step, place, "rollout")
+            requests.append(GenerateRequest(agent.name, prompts[place], self.decoding, seed, agent.adapter))
+        return {places[job.index]: job for done in self.engine.written(requests) for job in done}
+
+    def _came_to(
+        self, behind: Mapping[int, int], asked: Sequence[TrainingQuestion], jobs: Mapping[int, Draft]
+    ) -> dict[int, Execution]:
+        tasks, pools = [asked[place].task for place in behind], [asked[place].pool for place in behind]
+        texts = [Generation(text_of(self.engine.chat, jobs[first].written), 0, 0) for first in behind.values()]
+        plans = [
+            self.conductor.read(text, workers=len(pool), further=False) for pool, text in zip(pools, texts, strict=True)
+        ]
+        came = self.conductor.follow(tasks, pools, plans, [None] * len(tasks)) if tasks else []
+        return dict(zip(behind, came, strict=True))
+
+
+def text_of(chat: Chat, ids: Sequence[int]) -> str:
+    """What was written, without marks of its end."""
+    text: str = chat.tokenizer.decode(ids, skip_special_tokens=True)
+    return text.split(chat.stop, maxsplit=1)[0] if chat.stop else text
+
+
+def train(
+    conductor: Conductor,
+    tasks: Sequence[Task],
+    rewards: Rewards,
+    folder: Path,
+    *,
+    settings: GRPO,
+    resume: str | None = None,
+    log: Write = lambda step, record: None,
+    rollout_log: Write = lambda step, record: None,
+) -> None:
+    """Let a Conductor's adapter learn from what its workflows come to.
+
+    Each step draws a group of texts a question, executes all workflows together, and moves the adapter towards texts
+    better than their group. With `settings.recursion` some groups learn to look back as well (`Rollouts`). Workers may
+    share the backbone: their adapters stay as they are. Checkpoints go to `folder`; resumed from its last one, a run of
+    `packed` ends where a straight one does.
+
+    Args:
+        conductor: its agent's adapter learns, a fresh one or one that knows the language already.
+        tasks: with targets.
+        rewards: of its texts, through the conductor's executor.
+        folder: of checkpoints.
+        settings: of the training.
+        resume: a checkpoint to go on from, of fewer steps than these settings have.
+        log: takes every step: `reward.tally`, tokens, loss, entropy (nats a token), gradient norm, rate, seconds.
+            Where several processes share a step, the first one's texts.
+        rollout_log: takes what became of every text, those of a step in one record.
+
+    Raises:
+        ValueError: if the model is none in this process, or has no adapter that could learn.
+        ContextWindowError: if a prompt does not fit the model's window.
+    """
+    engine, adapter = conductor.planner.engine(conductor.agent), conductor.agent.adapter
+    if not isinstance(engine, TransformersEngine) or adapter is None:
+        raise ValueError(
+            f"expected a conductor with an adapter on a model in this process, got {type(engine).__name__} and "
+            f"adapter {adapter}: give it one"
+        )
+    engine.model.set_adapter(adapter)
+    asked = questions(conductor, tasks, settings)
+    rollouts = Rollouts(conductor, engine, asked, settings)
+    ledger = _Ledger(rewards, rollouts, log, rollout_log)
+    rows = [{"prompt": _chat(engine.chat, a.messages), "row": i} for i, a in enumerate(asked)]
+    with _quiet():
+        trainer = grpo_trainer(
+            engine,
+            adapter,
+            trl_arguments(engine, folder, settings),
+            rows=rows,
+            reward=ledger.rewards,
+            log=ledger.keep,
+            write=rollouts if settings.packed else None,
+            tokenizer=_tokenizer(engine.chat),
+        )
+        try:
+            trainer.train(resume_from_checkpoint=resume)
+        finally:
+            engine.eval()
+
+
+@dataclass
+class _Ledger:
+    """What the trainer asks for rewards, and tells of its steps."""
+
+    score: Rewards
+    drawn: Rollouts  # knows what texts of this step look back at
+    log: Write
+    rollout_log: Write
+    step: dict[str, Any] = field(default_factory=dict)
+    start: float = field(default_factory=time.perf_counter)
+
+    def rewards(
+        self, completion_ids: Sequence[Sequence[int]], row: Sequence[int], trainer_state: Any, **_: Any
+    ) -> list[float | None]:
+        """What TRL asks of all texts of a step."""
+        drawn, rollouts = self.drawn, []
+        for place, (i, ids) in enumerate(zip(row, completion_ids, strict=True)):
+            task, pool, _messages = drawn.asked[i]
+            rollouts.append(Rollout(task, pool, text_of(drawn.engine.chat, ids), drawn.previous.get(place)))
+        scored = self.score(rollouts)
+        written = [len(ids) for ids in completion_ids]
+        records = [_record(*one) for one in zip(rollouts, scored, written, strict=True)]
+        self.rollout_log(trainer_state.global_step + 1, {"rollouts": records})
+        self.step = {**tally(scored, drawn.settings.rollouts), "policy_tokens": sum(written)}
+        return [None if s.reward is None else drawn.weight(i) * s.reward for i, s in enumerate(scored)]
+
+    def keep(self, step: int, numbers: Mapping[str, Any]) -> None:
+        """What TRL says at the end of a step."""
+        now = time.perf_counter()
+        known = {name: float(numbers[name]) for name in ("loss", "entropy", "grad_norm", "learning_rate")}
+        cut = float(numbers["completions/clipped_ratio"])  # the share of texts that did not come to an end
+        self.log(step, {**self.step, **known, "cut": cut, "seconds": now - self.start})
+        self.start = now
+
+
+def _record(rollout: Rollout, scored: Scored, written: int) -> dict[str, Any]:
+    """What a log keeps of a text."""
+    flow = scored.workflow
+    return {
+        "task": rollout.task.id,
+        "pool": list(rollout.pool),
+        "level": len(rollout.previous.levels) if rollout.previous else 0,
+        "text": rollout.text,
+        "reward": scored.reward,
+        "reason": scored.reason,
+        "steps": len(flow.steps) if flow else None,
+        "topology": flow.topology() if flow else None,
+        "workers": list(scored.workers),
+        "near_duplicates": near_duplicates(flow) if flow else None,
+        "tokens": written,
+        "usage": asdict(scored.usage),
+    }
+
+
+def _chat(chat: Chat, messages: Sequence[Message]) -> list[dict[str, str]]:
+    """A prompt as TRL takes it; what `Chat.text` makes of it is the same."""
+    told = messages if chat.takes_system else merge_system(messages)
+    return [{"role": m.role, "content": chat.neutralize(m.content)} for m in told]
+
+
+def _tokenizer(chat: Chat) -> Any:
+    """One of TRL's own, with the engine's template: TRL changes its padding."""
+    tokenizer = copy.deepcopy(chat.tokenizer)
+    tokenizer.chat_template = chat.template
+    return tokenizer
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what TRL says of rollout functions, and of rewards that are None, text and all."""
+    logger = logging.getLogger("trl.trainer.grpo_trainer")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=r".*'rollout_func'")
+            warnings.filterwarnings("ignore", message=r".*gradient_checkpointing", category=FutureWarning)
+            yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,99 @@
+"""The settings of a verb: where they come from, what they may hold, and a short name for all of them."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import hydra
+from omegaconf import DictConfig, OmegaConf
+
+from nsed_torch.config.paths import conf_dir
+from nsed_torch.records.portable import config_sha256
+
+PLACES = ("hydra", "output_dir", "dry_run", "calls", "show")
+"""What says where or whether a run writes, not what it computes."""
+
+NAMED: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("agents", "ids"), (list,)),
+    **dict.fromkeys(("coverage", "halting_price", "max_parameters_b", "similarity"), (float,)),
+    **dict.fromkeys(("calls", "output_dir"), (str,)),
+    "data_dir": (str, list),
+    "limit": (int,),
+    "voting": (str, dict),
+}
+"""What settings may hold whose default does not tell."""
+
+_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", list: "a list", dict: "keys"}
+
+
+def verb(config_name: str) -> Callable[[Callable[[DictConfig], None]], Any]:
+    """A verb's `main`: Hydra composes `conf/<config_name>.yaml`, whose settings are checked before anything runs."""
+
+    def wrap(job: Callable[[DictConfig], None]) -> Any:
+        @functools.wraps(job)
+        def checked(cfg: DictConfig) -> None:
+            check_settings(cfg, config_name)
+            job(cfg)
+
+        return hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=config_name)(checked)
+
+    return wrap
+
+
+def check_settings(cfg: DictConfig, config_name: str) -> None:
+    """Compare a composed config with the root file that it comes from: its defaults say what a setting may hold.
+
+    Whole numbers pass for numbers, and numbers for texts, as which they are kept. Config groups are not looked at:
+    what is built from them checks itself.
+
+    Raises:
+        ValueError: for a setting that the file does not have, or one of another type.
+    """
+    root: Any = OmegaConf.load(conf_dir() / f"{config_name}.yaml")
+    groups = {str(group) for entry in root.pop("defaults", []) if isinstance(entry, DictConfig) for group in entry}
+    for key in cfg:
+        if key not in root and key not in groups:
+            raise ValueError(f"unknown setting {str(key)!r}; remove it")
+    root.pop("hydra", None)
+    _check(cfg, OmegaConf.to_container(root), "")
+
+
+def _check(node: DictConfig, defaults: Any, prefix: str) -> None:
+    for key, default in defaults.items():
+        if key not in node or (default is None and key not in NAMED):
+            continue
+        value, name = node[key], f"{prefix}{key}"
+        kinds = NAMED.get(key, (type(default),))
+        if isinstance(default, dict) and isinstance(value, DictConfig):
+            _check(value, default, f"{name}.")
+        elif str in kinds and type(value) in {int, float}:
+            node[key] = str(value)
+        elif not (_fits(value, kinds) or (value is None and default is None) or _refers(default)):
+            expected = " or ".join(_WORDS[kind] for kind in kinds)
+            raise ValueError(f"{name}: expected {expected}, got {value!r}; correct {name}=...")
+
+
+def _fits(value: Any, kinds: tuple[type, ...]) -> bool:
+    plain = OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
+    return type(plain) in kinds or (float in kinds and type(plain) is int)
+
+
+def _refers(default: Any) -> bool:
+    """Whether a default is taken from elsewhere, which says nothing of its type."""
+    return isinstance(default, str) and default.startswith("${")
+
+
+def plain_config(cfg: DictConfig) -> dict[str, Any]:
+    """A composed config as plain data, interpolations resolved, without what only says where it writes."""
+    kept = OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key not in PLACES])
+    plain: Any = OmegaConf.to_container(kept, resolve=True, throw_on_missing=False)
+    return dict(plain)
+
+
+def config_hash(_root_: DictConfig) -> str:
+    """Ten hex digits that name a composed config: equal settings, equal name. In a config it is `${config_hash:}`."""
+    return config_sha256(plain_config(_root_))[:10]
+
+
+# OmegaConf hands the whole config to an argument of the name `_root_`.
+OmegaConf.register_new_resolver("config_hash", config_hash, replace=True)

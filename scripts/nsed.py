@@ -1,0 +1,8 @@
+"""`nsed` as a file, for launchers that want one: `accelerate launch scripts/nsed.py evaluate benchmark=gsm8k ...`."""
+
+import sys
+
+from nsed_torch.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())
