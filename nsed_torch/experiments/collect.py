@@ -18,6 +18,7 @@ from nsed_torch.evaluation.collection import Summary, summarize
 from nsed_torch.experiments.build import build_rnn, call_log, pool_answers
 from nsed_torch.experiments.view import summary_table, view
 from nsed_torch.records import TraceWriter, read_traces
+from nsed_torch.records.withholding import withheld_trace
 
 register()
 
@@ -67,7 +68,8 @@ def collect(
         batch = tasks[start : start + batch_tasks]
         with torch.no_grad():
             deliberation = rnn(batch, observer=observer)
-        writer.add([graded.trace(transcript) for transcript in deliberation.transcripts])
+        traces = graded.traces(deliberation.transcripts)
+        writer.add([withheld_trace(trace) if graded.withheld else trace for trace in traces])
         report(f"{start + len(batch)} of {len(tasks)} tasks")
     report("embedding questions and proposals")
     writer.finish(rnn.cell.encoder.embed)
@@ -79,6 +81,7 @@ def collect(
         "settings": rnn.settings(),
         "grading": dict(graded.identity),
         "counts": dataclasses.asdict(summary),
+        **({"withheld": True} if graded.withheld else {}),
     }
     writer.describe(about)
     return summary

@@ -14,7 +14,7 @@ from nsed_torch.agents import Agent
 from nsed_torch.conductor import Conductor, Executor, Pools
 from nsed_torch.conductor.policy import check_recursion
 from nsed_torch.config import conf_dir, instantiate, register
-from nsed_torch.evaluation.report import EXECUTION
+from nsed_torch.evaluation.pages import EXECUTION
 from nsed_torch.experiments.build import build_ensemble, build_rnn, call_log, fetch_weights
 from nsed_torch.experiments.view import visible
 from nsed_torch.experiments.workflow_view import WorkflowView, workflow_view

@@ -6,7 +6,7 @@ import hydra
 from omegaconf import DictConfig
 
 from nsed_torch.config import conf_dir, register
-from nsed_torch.evaluation.report import write_report
+from nsed_torch.evaluation.pages import write_report
 
 register()
 

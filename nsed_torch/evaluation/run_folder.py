@@ -1,0 +1,233 @@
+"""A folder of `nsed evaluate` or `nsed collect`, read for its page: methods side by side, what became of each task."""
+
+import base64
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nsed_torch.evaluation.collection import standing, summarize
+from nsed_torch.evaluation.results import Results
+from nsed_torch.evaluation.statistics import Mean
+from nsed_torch.evaluation.workflows import WorkflowSummary
+from nsed_torch.records import Execution, Outcome, Trace, Verdict, read_json, read_outcomes, read_traces
+from nsed_torch.records.trace import ABOUT, TRACES
+from nsed_torch.records.withholding import WITHHELD, withheld_outcome, withheld_trace
+
+RESULTS = "results.json"
+OUTCOMES = "outcomes.jsonl"
+EXECUTIONS = "executions"
+
+FILTERS = {
+    "right": "Right",
+    "wrong": "Wrong",
+    "lost": "Right → wrong",
+    "won": "Wrong → right",
+    "disagree": "Agents disagree",
+    "ungraded": "Not graded",
+}
+"""What tasks can be filtered by; see `TaskEntry.tags`."""
+
+# Drawn in places of their own.
+_DRAWN = {"methods", "paired", "reference", "insight", "agents", "settings", "counts"}
+
+
+class MethodRow(NamedTuple):
+    """A method among others; None for what is not known."""
+
+    name: str
+    n: int
+    accuracy: Mean | None
+    difference: Mean | None = None  # accuracy of the reference minus this one's
+    p: float | None = None  # of that difference
+    tokens: float | None = None  # read and written per task
+    price: float | None = None  # of all tasks in US$
+
+
+def method_rows(results: Results) -> list[MethodRow]:
+    """Methods side by side."""
+
+    def known(mean: Mean) -> Mean | None:
+        return None if mean.mean is None else mean
+
+    rows = []
+    for name, method in results.methods.items():
+        row = MethodRow(name, method.accuracy.n, known(method.accuracy))
+        if pair := results.paired.get(name):
+            row = row._replace(difference=known(pair.difference), p=pair.p_holm)
+        rows.append(row._replace(tokens=method.tokens_per_task, price=method.usage.price))
+    return rows
+
+
+@dataclass(frozen=True)
+class TaskEntry:
+    """What became of one task."""
+
+    name: str  # its id
+    trace: Trace | None  # its deliberation with grades; None where there was none
+    outcomes: tuple[Outcome, ...] = ()  # what each method made of it
+    reference: str = "deliberation"  # whose answer stands for the task; the trace's where it has no outcome
+    executions: Mapping[str, Execution] = field(default_factory=dict)  # by method
+
+    @property
+    def question(self) -> str:
+        """As it was asked; "" where nothing holds it."""
+        if self.trace:
+            return self.trace.transcript.task.question
+        return next((execution.task.question for execution in self.executions.values()), "")
+
+    @property
+    def curve(self) -> list[bool]:
+        """Whether the answer stood right after each round of the deliberation."""
+        return standing(self.trace) if self.trace else []
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """On the answer that stands for the task; None if nothing was graded."""
+        verdict = next((outcome.verdict for outcome in self.outcomes if outcome.method == self.reference), None)
+        if verdict is None and self.trace:
+            return Verdict.RIGHT if self.curve[-1] else Verdict.WRONG
+        return verdict
+
+    @property
+    def tags(self) -> list[str]:
+        """The keys of `FILTERS` that hold.
+
+        `lost` and `won` say that the answer turned wrong or right in some round; agents disagree if their answers of
+        round 1, or those of single agents, differ, where all right answers are one.
+        """
+        steps = set(itertools.pairwise(self.curve))
+        if self.trace:
+            said = [right or answer for right, answer in zip(self.trace.grades[0], self.trace.answers[0], strict=True)]
+        else:
+            single = [outcome for outcome in self.outcomes if outcome.method.startswith("single:")]
+            said = [outcome.verdict is Verdict.RIGHT or outcome.answer for outcome in single]
+        holds = {
+            "right": self.verdict is Verdict.RIGHT,
+            "wrong": self.verdict not in {Verdict.RIGHT, Verdict.NOT_RUN, None},
+            "lost": (True, False) in steps,
+            "won": (False, True) in steps,
+            "disagree": len(set(said)) > 1,
+            "ungraded": self.verdict in {Verdict.NOT_RUN, None},
+        }
+        return [tag for tag in FILTERS if holds[tag]]
+
+    @property
+    def stratum(self) -> str:
+        """The benchmark's subject, difficulty or pattern; "" where there is none."""
+        return self.outcomes[0].stratum if self.outcomes else ""
+
+    @property
+    def tokens(self) -> int:
+        """Of the deliberation, or of all methods where there was none."""
+        if self.trace:
+            return self.trace.transcript.usage.tokens
+        return sum(outcome.usage.tokens for outcome in self.outcomes)
+
+    @property
+    def scores(self) -> list[float]:
+        """Of the methods that could be graded."""
+        return [outcome.score for outcome in self.outcomes if outcome.score is not None]
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Method -> where its text stands in the deliberation word for word, such as `r2-p0`."""
+        rounds = self.trace.transcript.rounds if self.trace else []
+        places = {p.text: f"r{turn.index}-p{j}" for turn in rounds for j, p in enumerate(turn.proposals)}
+        places.pop(WITHHELD, None)
+        return {outcome.method: places[outcome.text] for outcome in self.outcomes if outcome.text in places}
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run's folder holds."""
+
+    about: Mapping[str, Any]  # the data of `results.json`, else of `collect.json`, else nothing
+    methods: list[MethodRow]  # where only a deliberation was collected, its rounds and agents
+    tasks: list[TaskEntry]  # in the order of the run
+    plots: list[tuple[str, str]]  # titles, and images as data URIs
+
+    @classmethod
+    def load(cls, folder: Path) -> "Run":
+        """Read what is there.
+
+        Raises:
+            ValueError: in one line with the file, if one cannot be read.
+        """
+        results = folder / RESULTS
+        files = [path for path in (results, folder / ABOUT) if path.is_file()]
+        data = read_json(files[0]) if files else None
+        about = data if isinstance(data, dict) else {}
+        traces = {t.transcript.task.id: t for t in read_traces(folder)} if (folder / TRACES).is_file() else {}
+        outcomes: dict[str, list[Outcome]] = {}
+        for outcome in read_outcomes(folder / OUTCOMES) if (folder / OUTCOMES).is_file() else ():
+            outcomes.setdefault(outcome.task, []).append(outcome)
+        executions: dict[str, dict[str, Execution]] = {}
+        for path in sorted((folder / EXECUTIONS).glob("*.jsonl")):
+            for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+                execution = Execution.from_line(line, f"{path}:{number}")
+                executions.setdefault(execution.task.id, {})[path.stem] = execution
+        reference = str(about.get("reference", "deliberation"))
+        tasks = [
+            TaskEntry(name, traces.get(name), tuple(outcomes.get(name, ())), reference, executions.get(name, {}))
+            for name in dict.fromkeys([*traces, *outcomes, *executions])
+        ]
+        rows = method_rows(Results.from_json(data, str(results))) if results in files else []
+        if not rows and traces:
+            counted = summarize(traces.values()).accuracies
+            rows = [MethodRow(r.what, r.tasks, Mean(r.tasks, r.share, *r.interval)) for r in counted]
+        plots = [
+            (path.stem.replace("_", " "), "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode())
+            for path in sorted((folder / "plots").glob("*.png"))
+        ]
+        return cls(about, rows, tasks, plots)
+
+    def shown(self) -> "Run":
+        """The run as its page shows it: without texts, where the questions' authors ask for it."""
+        if self.about.get("withheld") is not True:
+            return self
+        tasks = [
+            replace(
+                entry,
+                trace=entry.trace and withheld_trace(entry.trace),
+                outcomes=tuple(map(withheld_outcome, entry.outcomes)),
+                executions={},
+            )
+            for entry in self.tasks
+        ]
+        return replace(self, tasks=tasks)
+
+    @property
+    def title(self) -> str:
+        """The benchmark's name, or how many tasks there are."""
+        benchmark = self.about.get("benchmark")
+        name = benchmark.get("name") if isinstance(benchmark, Mapping) else benchmark
+        count = f"{len(self.tasks)} task{'' if len(self.tasks) == 1 else 's'}"
+        return f"{name}: {count}" if isinstance(name, str) and name else count
+
+    @property
+    def filters(self) -> list[tuple[str, str, int]]:
+        """Tag, label and number of tasks of each filter; what cannot be graded only where there is some."""
+        tags = [tag for entry in self.tasks for tag in entry.tags]
+        return [(tag, label, tags.count(tag)) for tag, label in FILTERS.items() if tag in tags or tag != "ungraded"]
+
+    @property
+    def strata(self) -> list[str]:
+        """All there are."""
+        return sorted({entry.stratum for entry in self.tasks} - {""})
+
+    @property
+    def workflows(self) -> list[WorkflowSummary]:
+        """Of every method that had workflows run."""
+        pairs: dict[str, list[tuple[Execution, Outcome | None]]] = {}
+        for entry in self.tasks:
+            outcomes = {outcome.method: outcome for outcome in entry.outcomes}
+            for method, execution in entry.executions.items():
+                pairs.setdefault(method, []).append((execution, outcomes.get(method)))
+        return [WorkflowSummary.of(method, executions) for method, executions in pairs.items()]
+
+    @property
+    def remarks(self) -> dict[str, Any]:
+        """What else `about` holds: configuration, versions, hardware."""
+        return {key: value for key, value in self.about.items() if key not in _DRAWN}
