@@ -16,8 +16,7 @@ from nsed_torch.conductor.policy import check_recursion
 from nsed_torch.config import conf_dir, instantiate, register
 from nsed_torch.evaluation.pages import EXECUTION
 from nsed_torch.experiments.build import build_ensemble, build_rnn, call_log, fetch_weights
-from nsed_torch.experiments.view import visible
-from nsed_torch.experiments.workflow_view import WorkflowView, workflow_view
+from nsed_torch.experiments.view import WorkflowView, visible, workflow_view
 from nsed_torch.records import CallLog, Task
 
 register()

@@ -24,8 +24,7 @@ from nsed_torch.evaluation.methods import Conducted, Method, Panel, RandomRoutin
 from nsed_torch.evaluation.methods.costs_ahead import expected_deliberation, expected_usage
 from nsed_torch.experiments.build import build_rnn, call_log, pool_answers
 from nsed_torch.experiments.evaluated import is_complete, show, write_run
-from nsed_torch.experiments.question_view import question_table
-from nsed_torch.experiments.view import view
+from nsed_torch.experiments.view import question_table, view
 from nsed_torch.records import TraceWriter, Usage, write_text
 from nsed_torch.records.withholding import withheld_trace
 
