@@ -58,7 +58,7 @@ def slot_histories(transcript: Transcript) -> list[SlotHistory]:
         The slots in order of birth, ties as the memory first listed them.
     """
     kept: dict[tuple[int, str, str], list[MemorySlot | None]] = {}
-    sources = {}
+    sources: dict[tuple[int, str, str], tuple[int, int]] = {}
     for position, turn in enumerate(transcript.rounds):
         sources |= {(turn.index, p.agent, p.text): (turn.index, j) for j, p in enumerate(turn.proposals)}
         for slot in turn.memory:

@@ -24,7 +24,7 @@ from nsed_torch.evaluation.canvas import (
     write_png,
 )
 from nsed_torch.evaluation.insight import Insight, Value
-from nsed_torch.evaluation.insight.rounds import Law
+from nsed_torch.evaluation.insight.team_insight import Law
 
 
 class MethodPoint(NamedTuple):

@@ -54,7 +54,7 @@ def collect(
 
     Args:
         rnn: the team, with a call log if the run is to survive its process.
-        graded: the tasks.
+        graded: the tasks; of those whose texts are withheld no text is kept.
         folder: where `traces.jsonl`, `embeddings.safetensors` and `collect.json` are written.
         batch_tasks: how many tasks deliberate together.
         report: hears of every batch.

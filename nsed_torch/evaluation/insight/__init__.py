@@ -1,7 +1,7 @@
 """What graded traces tell of a team: who is right, what rounds change, what judges follow besides the truth."""
 
-from nsed_torch.evaluation.insight.measure import Insight, insight
-from nsed_torch.evaluation.insight.tables import Same, same_text
+from nsed_torch.evaluation.insight.team_insight import Insight, insight
+from nsed_torch.evaluation.insight.trace_tables import Same, same_text
 from nsed_torch.evaluation.insight.values import Value
 
 __all__ = ["Insight", "Same", "Value", "insight", "same_text"]

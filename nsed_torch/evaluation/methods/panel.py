@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from nsed_torch.agents import Agent, Ensemble, GenerateRequest, Prompts, call_seed, unfence
@@ -96,14 +97,12 @@ class Panel:
         return self._write(kind, step, readers)
 
     def _write(self, kind: str, number: int, calls: Sequence[tuple[Task, Agent, Sequence[str] | None]]) -> list[Draft]:
+        first_round = partial(self.prompts.propose, memory=(), critiques=())
         template, requests = self.prompts.fingerprint(kind), []
         for task, agent, texts in calls:
             seed = call_seed(self.seed, task.id, number, agent.name, kind)
-            shared = {"persona": agent.persona, "seed": seed}
-            if texts is None:
-                messages = self.prompts.propose(task.question, memory=(), critiques=(), **shared)
-            else:
-                messages = self.prompts.ask(kind, task.question, texts=texts, **shared)
+            render = first_round if texts is None else partial(self.prompts.ask, kind, texts=texts)
+            messages = render(task.question, persona=agent.persona, seed=seed)
             requests.append(GenerateRequest(agent.name, messages, agent.decoding, seed, agent.adapter, template))
         return [
             Draft(agent, unfence(g.text), agent.usage(g.prompt_tokens, g.completion_tokens, g.seconds))

@@ -6,7 +6,7 @@ import pytest
 from team_traces import trace, turn
 
 from nsed_torch.evaluation.insight import insight
-from nsed_torch.evaluation.insight.rounds import Flips
+from nsed_torch.evaluation.insight.team_insight import Flips
 from nsed_torch.nn.law import fit_fatigue_law
 
 YES, NO = "yes", "no"
