@@ -25,17 +25,11 @@ Run = Callable[[Sequence[Task]], list[Answer]]
 
 @dataclass(frozen=True)
 class Shard:
-    """Which part of the work this process does ahead of the others.
-
-    Args:
-        rank: of this process, from 0.
-        size: number of processes.
-        barrier: returns when all processes have called it.
-    """
+    """Which part of the work this process does ahead of the others."""
 
     rank: int = 0
-    size: int = 1
-    barrier: Callable[[], None] = lambda: None
+    size: int = 1  # number of processes
+    barrier: Callable[[], None] = lambda: None  # returns when all processes have called it
 
     def mine(self, tasks: Sequence[Task]) -> Sequence[Task]:
         """Every size-th task."""
@@ -43,7 +37,7 @@ class Shard:
 
 
 class Contested(NamedTuple):
-    """What a contest came to: an outcome a method and task, and the deliberations themselves, graded."""
+    """What a contest came to: an outcome per method and task, and the deliberations themselves, graded."""
 
     outcomes: list[Outcome]
     traces: list[Trace]
@@ -58,35 +52,30 @@ class Contest:
     work: each makes the calls of its own tasks, and once all have, all replay the whole from the log. So the results
     do not depend on the number of processes.
 
-    Args:
-        rnn: the team that deliberates, with the call log of the run.
-        graded: the tasks.
-        methods: name -> method.
-        batch_tasks: tasks that go through a method's phases together.
-        equal_tokens: whether methods get the tokens that deliberation took on the same task; otherwise their own size.
-        max_failures: tasks that may fail, counted over all methods.
-        shard: of this process.
-        report: hears of every batch.
-        observer: hears of progress within a deliberation.
+    Raises:
+        ValueError: for a batch below one task, or failures below none.
     """
 
-    rnn: MacroRNN
+    rnn: MacroRNN  # the team that deliberates, with the call log of the run
     graded: GradedTasks
-    methods: Mapping[str, Method]
-    batch_tasks: int = 8
-    equal_tokens: bool = True
-    max_failures: int = 0
+    methods: Mapping[str, Method]  # those that are not the contest's own, by name
+    batch_tasks: int = 16  # that go through a method's phases together
+    equal_tokens: bool = True  # whether methods get the tokens that deliberation took on the task, or their own size
+    max_failures: int = 0  # tasks that may fail, counted over all methods
     shard: Shard = Shard()
-    report: Callable[[str], None] = lambda text: None
-    observer: Observer | None = None
+    report: Callable[[str], None] = lambda text: None  # hears of every batch
+    observer: Observer | None = None  # hears of progress within a deliberation
     _traces: dict[str, Trace] = field(default_factory=dict, init=False)
     _failures: int = field(default=0, init=False)
 
-    def run(self, names: Sequence[str]) -> Contested:
-        """Put the named methods to all tasks.
+    def __post_init__(self) -> None:
+        if self.batch_tasks < 1 or self.max_failures < 0:
+            raise ValueError(
+                f"expected batch_tasks >= 1 and max_failures >= 0, got {self.batch_tasks} and {self.max_failures}"
+            )
 
-        Args:
-            names: out of `deliberation`, `single`, `best_single` and the names of the methods.
+    def run(self, names: Sequence[str]) -> Contested:
+        """Put methods to all tasks, named out of `deliberation`, `single`, `best_single` and the names of the methods.
 
         Returns:
             Outcomes method by method in the order of the names, each in the order of the tasks.
@@ -94,26 +83,26 @@ class Contest:
         Raises:
             ValueError: if more tasks failed than may; in one line with the first failure.
         """
-        cell, found = self.rnn.cell, {}
+        cell, outcomes = self.rnn.cell, {}
         panel = Panel(cell.ensemble, cell.prompts, cell.rating, self.graded.grader, cell.seed)
         if DELIBERATION in names:
-            found[DELIBERATION] = self._stage(DELIBERATION, self._deliberate)
-        budgets = {o.task: o.usage.tokens for o in found.get(DELIBERATION, [])} if self.equal_tokens else None
+            outcomes[DELIBERATION] = self._stage(DELIBERATION, self._deliberate)
+        budgets = {o.task: o.usage.tokens for o in outcomes.get(DELIBERATION, [])} if self.equal_tokens else None
         singles = []
         if set(names) - {DELIBERATION}:
             for agent in cell.ensemble.proposers:
                 run = _on(Single(agent.name), panel, None)
                 singles += self._stage(f"{SINGLE}:{agent.name}", run)
-        found[SINGLE] = singles
+        outcomes[SINGLE] = singles
         leads = cross_fitted_leads(singles, [agent.name for agent in cell.ensemble.proposers])
         if BEST_SINGLE in names:
-            found[BEST_SINGLE] = best_single(singles, leads)
+            outcomes[BEST_SINGLE] = best_single(singles, leads)
         panel = replace(panel, leads=leads)
         for name in names:
-            if name not in found:
-                found[name] = self._stage(name, _on(self.methods[name], panel, budgets))
+            if name not in outcomes:
+                outcomes[name] = self._stage(name, _on(self.methods[name], panel, budgets))
         return Contested(
-            [outcome for name in names for outcome in found[name]],
+            [outcome for name in names for outcome in outcomes[name]],
             [self._traces[t.id] for t in self.graded.tasks if t.id in self._traces],
         )
 
@@ -131,18 +120,16 @@ class Contest:
             pairs.append((task, None if isinstance(answer, str) else graded.grader.extract(task, answer.text)))
         outcomes = []
         for (task, final), answer, verdict in zip(pairs, answers, graded.verdicts(pairs), strict=True):
-            shared = {"method": name, "task": task.id, "group": graded.group(task)}
-            shared["stratum"] = graded.strata.get(task.id, "")
             if isinstance(answer, str):
-                outcome = Outcome(**shared, answer=None, text="", verdict=Verdict.FAILED, usage=Usage(), note=answer)
+                made, became = Answer("", Usage(), answer), Verdict.FAILED
             else:
-                text, usage, note = answer
-                outcome = Outcome(**shared, answer=final, text=text, verdict=verdict, usage=usage, note=note)
-            outcomes.append(outcome)
+                made, became = answer, verdict
+            place = name, task.id, graded.group(task), graded.strata.get(task.id, "")
+            outcomes.append(Outcome(*place, final, made.text, became, made.usage, made.note))
         return outcomes
 
     def _batches(self, name: str, run: Run, tasks: Sequence[Task]) -> list[Answer | str]:
-        """An answer a task, or why there is none; batch by batch, with the time that is left."""
+        """An answer per task, or why there is none; batch by batch, with the time that is left."""
         answers: list[Answer | str] = []
         began = time.monotonic()
         for start in range(0, len(tasks), self.batch_tasks):

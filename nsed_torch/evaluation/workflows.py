@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 from nsed_torch.conductor import Topology, Workflow, parse
@@ -43,18 +42,14 @@ def sources(workflow: Workflow, k: int, *, previous: bool) -> tuple[int, ...]:
 
 
 def reading(read: Iterable[int], heard: Collection[int]) -> str:
-    """What a step reads, in words.
-
-    Args:
-        read: as `sources` has it.
-        heard: the steps among them that there was a response of.
-    """
-    named = {PREVIOUS: "the previous answer"}
-    told = [named.get(i) or f"step {i}" + ("" if i in heard else " (no response)") for i in read]
-    return ", ".join(told) or "nothing"
+    """What a step reads (as `sources` has it), in words; of the steps `heard` there was a response."""
+    words = [
+        "the previous answer" if i == PREVIOUS else f"step {i}" + ("" if i in heard else " (no response)") for i in read
+    ]
+    return ", ".join(words) or "nothing"
 
 
-class Node(NamedTuple):
+class Box(NamedTuple):
     """A step, or `PREVIOUS`, with its upper left corner in pixels; `reads` says whether a line ends there."""
 
     step: int
@@ -63,8 +58,8 @@ class Node(NamedTuple):
     reads: bool
 
 
-class Edge(NamedTuple):
-    """A line from what is read to who reads it, as the path of an SVG; not `heard` where there was nothing to read."""
+class Line(NamedTuple):
+    """From what is read to who reads it, as the path of an SVG; not `heard` where there was nothing to read."""
 
     source: int
     target: int
@@ -78,77 +73,17 @@ class Drawing:
 
     Lines to the next column are curves. Longer ones pass below all steps, those of one source in a lane of their own,
     so that no line crosses a step.
-
-    Args:
-        level: as recorded.
-        workflow: of the level.
-        previous: whether there is an answer before it.
-        answers: whether the execution's answer is that of this level.
     """
 
     level: Level
     workflow: Workflow
-    previous: bool
-    answers: bool
-
-    @cached_property
-    def columns(self) -> list[tuple[int, ...]]:
-        """The waves; before them the previous answer, where a step reads it."""
-        first = [(PREVIOUS,)] if any(source == PREVIOUS for source, _ in self.pairs) else []
-        return [*first, *self.workflow.waves()]
-
-    @cached_property
-    def pairs(self) -> list[tuple[int, int]]:
-        """(what is read, who reads it) of all lines."""
-        return [(i, k) for k in range(len(self.workflow.steps)) for i in self.read(k)]
-
-    @cached_property
-    def nodes(self) -> list[Node]:
-        """All steps, those of one column below each other."""
-        rows, found = max(map(len, self.columns), default=0), []
-        readers = {target for _, target in self.pairs}
-        for c, column in enumerate(self.columns):
-            top = (rows - len(column)) * (HEIGHT + ROW) // 2
-            found += [Node(k, c * (WIDTH + GAP), top + r * (HEIGHT + ROW), k in readers) for r, k in enumerate(column)]
-        return found
-
-    @cached_property
-    def edges(self) -> list[Edge]:
-        """A line for each pair."""
-        at, lanes = {node.step: node for node in self.nodes}, self._lanes
-        return [
-            Edge(i, k, _path(at[i], at[k], lanes.get(i, 0)), i == PREVIOUS or i in self.level.steps[k].visible)
-            for i, k in self.pairs
-        ]
-
-    @property
-    def width(self) -> int:
-        """Of the graph, in pixels."""
-        return len(self.columns) * (WIDTH + GAP) - GAP
-
-    @property
-    def height(self) -> int:
-        """Of the graph, in pixels."""
-        return self._bottom + len(self._lanes) * LANE
-
-    def read(self, k: int) -> tuple[int, ...]:
-        """What step k may read."""
-        return sources(self.workflow, k, previous=self.previous)
-
-    def reading(self, k: int) -> str:
-        """The same in words."""
-        return reading(self.read(k), self.level.steps[k].visible)
-
-    @property
-    def _bottom(self) -> int:
-        return max(map(len, self.columns), default=0) * (HEIGHT + ROW) - ROW
-
-    @cached_property
-    def _lanes(self) -> dict[int, int]:
-        """Where lines pass below the steps, by source; the first lowest, so that later ones do not cross it."""
-        column = {k: c for c, ks in enumerate(self.columns) for k in ks}
-        far = sorted({i for i, k in self.pairs if column[k] > column[i] + 1}, reverse=True)
-        return {i: self._bottom + (n + 1) * LANE for n, i in enumerate(far)}
+    answers: bool  # whether the execution's answer is that of this level
+    columns: list[tuple[int, ...]]  # the waves; before them the previous answer, where a step reads it
+    boxes: list[Box]
+    lines: list[Line]
+    width: int  # pixels
+    height: int
+    reading: list[str]  # what each step may read, in words
 
 
 def drawings(execution: Execution) -> Iterator[Drawing]:
@@ -156,11 +91,36 @@ def drawings(execution: Execution) -> Iterator[Drawing]:
     last = max(i for i, level in enumerate(execution.levels) if level.steps)
     answer = ""
     for i, level in enumerate(execution.levels):
-        yield Drawing(level, workflow_of(level), previous=bool(answer), answers=i == last)
+        yield draw(level, previous=bool(answer), answers=i == last)
         answer = level.steps[-1].response if level.steps else answer
 
 
-def _path(source: Node, target: Node, lane: int) -> str:
+def draw(level: Level, *, previous: bool, answers: bool) -> Drawing:
+    """Place a level's steps and lines; `previous` says whether there is an answer before it."""
+    workflow = workflow_of(level)
+    read = [sources(workflow, k, previous=previous) for k in range(len(workflow.steps))]
+    pairs = [(i, k) for k, own in enumerate(read) for i in own]
+    columns = [*([(PREVIOUS,)] if any(i == PREVIOUS for i, _ in pairs) else []), *workflow.waves()]
+    rows = max(map(len, columns), default=0)
+    boxes = {}
+    for c, column in enumerate(columns):
+        top = (rows - len(column)) * (HEIGHT + ROW) // 2
+        for r, k in enumerate(column):
+            boxes[k] = Box(k, c * (WIDTH + GAP), top + r * (HEIGHT + ROW), k != PREVIOUS and bool(read[k]))
+    bottom = rows * (HEIGHT + ROW) - ROW
+    # The first source has the lowest lane, so that later ones do not cross it.
+    far = sorted({i for i, k in pairs if boxes[k].x - boxes[i].x > WIDTH + GAP}, reverse=True)
+    lanes = {i: bottom + (n + 1) * LANE for n, i in enumerate(far)}
+    lines = [
+        Line(i, k, _path(boxes[i], boxes[k], lanes.get(i, 0)), i == PREVIOUS or i in level.steps[k].visible)
+        for i, k in pairs
+    ]
+    words = [reading(own, step.visible) for own, step in zip(read, level.steps, strict=True)]
+    size = len(columns) * (WIDTH + GAP) - GAP, bottom + len(lanes) * LANE
+    return Drawing(level, workflow, answers, columns, list(boxes.values()), lines, *size, words)
+
+
+def _path(source: Box, target: Box, lane: int) -> str:
     """From the middle of one's right side to the middle of the other's left side."""
     x1, y1, x2, y2 = source.x + WIDTH, source.y + HEIGHT // 2, target.x, target.y + HEIGHT // 2
     bend = GAP // 2
@@ -171,75 +131,50 @@ def _path(source: Node, target: Node, lane: int) -> str:
 
 
 class ShapeRow(NamedTuple):
-    """How often workflows of a level have a shape, and how often the answers of these tasks are right.
+    """How often workflows of a level have a shape, and how often the answers of these tasks are right."""
 
-    Args:
-        level: of recursion, from 0.
-        shape: of the workflows.
-        tasks: that have it.
-        share: of all tasks with such a level.
-        right: mean score with its interval over questions, as far as answers were graded.
-    """
-
-    level: int
+    level: int  # of recursion, from 0
     shape: Topology
-    tasks: int
-    share: float
-    right: Estimate
+    tasks: int  # that have it
+    share: float  # of all tasks with such a level
+    right: Estimate  # over questions, as far as answers were graded
 
 
 @dataclass(frozen=True)
 class WorkflowSummary:
-    """What the workflows of a method have in common.
-
-    Args:
-        method: its name.
-        tasks: their number.
-        steps: of the first workflows, on average.
-        shapes: by level, then in the order of `SHAPES`.
-        workers: name -> share of all steps of all levels, most asked first.
-        reasons: code of a repair -> tasks, most frequent first.
-        fallbacks: tasks where the default workflow stood in.
-    """
+    """What the workflows of a method have in common."""
 
     method: str
     tasks: int
-    steps: float
-    shapes: list[ShapeRow]
-    workers: dict[str, float]
-    reasons: dict[str, int]
-    fallbacks: int
+    steps: float  # of the first workflows, on average
+    shapes: list[ShapeRow]  # by level, then in the order of `SHAPES`
+    workers: dict[str, float]  # name -> share of all steps of all levels, most asked first
+    reasons: dict[str, int]  # code of a repair -> tasks, most frequent first
+    fallbacks: int  # tasks where the default workflow stood in
 
     @classmethod
-    def of(cls, method: str, found: Sequence[tuple[Execution, Outcome | None]]) -> "WorkflowSummary":
-        """Count.
-
-        Args:
-            method: its name.
-            found: executions, one or more, each with what became of its answer.
-        """
-        executions = [execution for execution, _ in found]
-        levels = [level for execution in executions for level in execution.levels]
-        asked = Counter(step.worker for level in levels for step in level.steps)
+    def of(cls, method: str, pairs: Sequence[tuple[Execution, Outcome | None]]) -> "WorkflowSummary":
+        """Count over executions, one or more, each with what became of its answer."""
+        executions = [execution for execution, _ in pairs]
+        workers = Counter(step.worker for e in executions for level in e.levels for step in level.steps)
         plans = [[level.plan for level in execution.levels if level.plan] for execution in executions]
         reasons = Counter(reason for own in plans for reason in dict.fromkeys(r for plan in own for r in plan.reasons))
         return cls(
             method,
-            len(found),
-            sum(len(execution.levels[0].steps) for execution in executions) / len(found),
-            list(_shape_rows(found)),
-            {name: count / asked.total() for name, count in asked.most_common()},
+            len(pairs),
+            sum(len(execution.levels[0].steps) for execution in executions) / len(pairs),
+            list(_shape_rows(pairs)),
+            {name: count / workers.total() for name, count in workers.most_common()},
             dict(reasons.most_common()),
             sum(any(plan.fallback for plan in own) for own in plans),
         )
 
 
-def _shape_rows(found: Sequence[tuple[Execution, Outcome | None]]) -> Iterator[ShapeRow]:
-    for level in range(max(len(execution.levels) for execution, _ in found)):
-        having = [(e.levels[level], outcome) for e, outcome in found if len(e.levels) > level]
-        shaped = [(workflow_of(own).topology(), outcome) for own, outcome in having]
+def _shape_rows(pairs: Sequence[tuple[Execution, Outcome | None]]) -> Iterator[ShapeRow]:
+    for level in range(max(len(execution.levels) for execution, _ in pairs)):
+        shaped = [(workflow_of(e.levels[level]).topology(), o) for e, o in pairs if len(e.levels) > level]
         for shape in SHAPES:
-            outcomes = [outcome for own, outcome in shaped if own == shape]
+            outcomes = [outcome for other, outcome in shaped if other == shape]
             if outcomes:
                 yield ShapeRow(level, shape, len(outcomes), len(outcomes) / len(shaped), _right(outcomes))
 

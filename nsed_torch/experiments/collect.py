@@ -17,6 +17,7 @@ from nsed_torch.evaluation.collection import Summary, summarize
 from nsed_torch.experiments.build import build_rnn, call_log, pool_answers
 from nsed_torch.experiments.view import summary_table, view
 from nsed_torch.records import TraceWriter, read_traces
+from nsed_torch.records.withholding import withheld_trace
 
 
 @verb("collect")
@@ -50,7 +51,7 @@ def collect(
 
     Args:
         rnn: the team, with a call log if the run is to survive its process.
-        graded: the tasks.
+        graded: the tasks; of those whose texts are withheld no text is kept.
         folder: where `traces.jsonl`, `embeddings.safetensors` and `collect.json` are written.
         batch_tasks: how many tasks deliberate together.
         report: hears of every batch.
@@ -64,7 +65,8 @@ def collect(
         batch = tasks[start : start + batch_tasks]
         with torch.no_grad():
             deliberation = rnn(batch, observer=observer)
-        writer.add([graded.trace(transcript) for transcript in deliberation.transcripts])
+        traces = graded.traces(deliberation.transcripts)
+        writer.add([withheld_trace(trace) if graded.withheld else trace for trace in traces])
         report(f"{start + len(batch)} of {len(tasks)} tasks")
     report("embedding questions and proposals")
     writer.finish(rnn.cell.encoder.embed)
@@ -76,6 +78,7 @@ def collect(
         "settings": rnn.settings(),
         "grading": dict(graded.identity),
         "counts": dataclasses.asdict(summary),
+        **({"withheld": True} if graded.withheld else {}),
     }
     writer.describe(about)
     return summary

@@ -13,10 +13,9 @@ from nsed_torch.agents import Agent
 from nsed_torch.conductor import Conductor, Executor, Pools
 from nsed_torch.conductor.policy import check_recursion
 from nsed_torch.config import instantiate, verb
-from nsed_torch.evaluation.report import EXECUTION
+from nsed_torch.evaluation.pages import EXECUTION
 from nsed_torch.experiments.build import build_ensemble, build_rnn, call_log, fetch_weights
-from nsed_torch.experiments.view import visible
-from nsed_torch.experiments.workflow_view import WorkflowView, workflow_view
+from nsed_torch.experiments.view import WorkflowView, visible, workflow_view
 from nsed_torch.records import CallLog, Task
 
 COUNCIL = "all models together: they answer, rate each other's answers and vote"

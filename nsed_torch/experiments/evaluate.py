@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
@@ -14,18 +15,25 @@ from rich.table import Table
 
 from nsed_torch.benchmarks import AskingGrader, GradedTasks, LoggedGrader, ProgramGrader
 from nsed_torch.config import config_hash, instantiate, plain_config, verb
-from nsed_torch.deliberation import MacroRNN, Observer
-from nsed_torch.evaluation.contest import BEST_SINGLE, DELIBERATION, SINGLE, Contest, Contested, Shard
-from nsed_torch.evaluation.methods import Conducted, Method, Panel, RandomRouting, Single
-from nsed_torch.evaluation.methods.estimate import expected_deliberation, expected_usage
+from nsed_torch.deliberation import MacroRNN
+from nsed_torch.evaluation.contest import BEST_SINGLE, DELIBERATION, SINGLE, Contest, Contested
+from nsed_torch.evaluation.methods import (
+    Conducted,
+    Method,
+    Panel,
+    RandomRouting,
+    Single,
+    expected_deliberation,
+    expected_usage,
+)
+from nsed_torch.evaluation.run_folder import EXECUTIONS
 from nsed_torch.evaluation.tables import show
-from nsed_torch.evaluation.withholding import withheld_trace
 from nsed_torch.experiments.build import build_rnn, call_log, pool_answers
 from nsed_torch.experiments.evaluated import is_complete, write_run
 from nsed_torch.experiments.processes import this_shard
-from nsed_torch.experiments.question_view import question_table
-from nsed_torch.experiments.view import view
+from nsed_torch.experiments.view import question_table, view
 from nsed_torch.records import TraceWriter, Usage, write_text
+from nsed_torch.records.withholding import withheld_trace
 
 BUDGETS = ("equal_tokens", "own")
 
@@ -77,75 +85,36 @@ def main(cfg: DictConfig) -> None:
 
 
 def evaluate(
-    rnn: MacroRNN,
-    graded: GradedTasks,
-    methods: Mapping[str, Method],
-    folder: Path,
-    *,
-    names: Sequence[str],
-    equal_tokens: bool = True,
-    batch_tasks: int = 16,
-    max_failures: int = 0,
-    shard: Shard | None = None,
-    report: Callable[[str], None] = lambda text: None,
-    observer: Observer | None = None,
+    rnn: MacroRNN, graded: GradedTasks, methods: Mapping[str, Method], folder: Path, *, names: Sequence[str], **how: Any
 ) -> Contested:
-    """Put methods to graded tasks, and keep the deliberations in a folder.
+    """Put methods to graded tasks, and keep what deliberations and workflows did in a folder.
 
     Args:
         rnn: the team, with a call log if the run is to survive its process.
-        graded: the tasks.
+        graded: the tasks; of those whose texts are withheld no text is kept, and so no workflow.
         methods: name -> method, for the names that are not the contest's own.
-        folder: where `traces.jsonl` is written, by the first process alone.
+        folder: where `traces.jsonl` and `executions/<method>.jsonl` are written, by the first process alone.
         names: what is compared, in this order.
-        equal_tokens: whether every method may take the tokens that deliberation took.
-        batch_tasks: tasks that go through a method's phases together.
-        max_failures: tasks that may fail.
-        shard: of this process; None is the only one.
-        report: hears of every batch.
-        observer: hears of progress within a deliberation.
+        how: as `Contest`.
 
     Raises:
-        ValueError: as `Contest.run`; for a batch below one task, or failures below none.
+        ValueError: as `Contest` and `Contest.run`.
     """
-    if batch_tasks < 1 or max_failures < 0:
-        raise ValueError(f"expected batch_tasks >= 1 and max_failures >= 0, got {batch_tasks} and {max_failures}")
-    shard = shard or Shard()
     graded = bound(graded, rnn)
     graded = replace(graded, grader=LoggedGrader(graded.grader, rnn.cell.ensemble.call_log))
-    contest = Contest(
-        rnn,
-        graded,
-        methods,
-        batch_tasks=batch_tasks,
-        equal_tokens=equal_tokens,
-        max_failures=max_failures,
-        shard=shard,
-        report=report,
-        observer=observer,
-    )
+    contest = Contest(rnn, graded, methods, **how)
     contested = contest.run(names)
-    if shard.rank == 0 and contested.traces:
+    if contest.shard.rank == 0 and contested.traces:
         writer = TraceWriter(folder)
         writer.add([withheld_trace(trace) if graded.withheld else trace for trace in contested.traces])
         writer.finish(rnn.cell.encoder.embed)
-    if shard.rank == 0 and not graded.withheld:
-        write_executions(methods, [task.id for task in graded.tasks], folder)
+    if contest.shard.rank == 0 and not graded.withheld:
+        for name, method in methods.items():
+            if isinstance(method, Conducted):
+                kept = [method.executions[task.id] for task in graded.tasks if task.id in method.executions]
+                lines = "".join(execution.to_line() for execution in kept)
+                write_text(folder / EXECUTIONS / f"{name}.jsonl", lines)
     return contested
-
-
-def write_executions(methods: Mapping[str, Method], tasks: Sequence[str], folder: Path) -> None:
-    """Keep what workflows did in `executions/<method>.jsonl`, an execution a line.
-
-    Args:
-        methods: name -> method; those that run workflows count.
-        tasks: ids, in the order of the lines; a task that failed has none.
-        folder: of the run.
-    """
-    for name, method in methods.items():
-        if isinstance(method, Conducted):
-            lines = [method.executions[task].to_line() for task in tasks if task in method.executions]
-            write_text(folder / "executions" / f"{name}.jsonl", "".join(lines))
 
 
 def bound(graded: GradedTasks, rnn: MacroRNN) -> GradedTasks:
@@ -162,31 +131,27 @@ def expected_costs(
 ) -> dict[str, Usage]:
     """What each named method costs at most, before any model is called.
 
-    Args:
-        rnn: the team.
-        graded: the tasks.
-        methods: name -> method.
-        names: what is compared.
-        equal_tokens: whether methods get what deliberation takes; otherwise their own size counts.
+    With `equal_tokens` methods get what deliberation takes; otherwise their own size counts.
     """
-    cell = rnn.cell
+    cell, tasks = rnn.cell, graded.tasks
     panel = Panel(cell.ensemble, cell.prompts, cell.rating, graded.grader, cell.seed)
-    singles = (expected_usage(Single(agent.name), panel, graded.tasks) for agent in cell.ensemble.proposers)
-    known = {BEST_SINGLE: Usage, SINGLE: lambda: Usage.sum(singles)}
-    known[DELIBERATION] = lambda: expected_deliberation(rnn, graded.tasks)
-    costs: dict[str, Usage] = {}
-    for name in sorted(names, key=lambda name: name != DELIBERATION):
-        if name in known:
-            costs[name] = known[name]()
-        elif equal_tokens and not isinstance(methods[name], Conducted | RandomRouting):  # these have one size
-            costs[name] = costs[DELIBERATION]
-        else:
-            costs[name] = expected_usage(methods[name], panel, graded.tasks)
-    return {name: costs[name] for name in names}
+    deliberation = expected_deliberation(rnn, tasks) if DELIBERATION in names else Usage()
+
+    def cost(name: str) -> Usage:
+        if name == SINGLE:
+            return Usage.sum(expected_usage(Single(agent.name), panel, tasks) for agent in cell.ensemble.proposers)
+        if name == BEST_SINGLE:
+            return Usage()  # chosen among what single agents answered
+        one_size = name in methods and isinstance(methods[name], Conducted | RandomRouting)
+        if name == DELIBERATION or (equal_tokens and not one_size):
+            return deliberation
+        return expected_usage(methods[name], panel, tasks)
+
+    return {name: cost(name) for name in names}
 
 
 def cost_table(costs: Mapping[str, Usage], tasks: int) -> Table:
-    """Expected costs, a line a method and their sum."""
+    """Expected costs, a line per method and their sum."""
     table = Table(title=f"{tasks} tasks: at most", title_justify="left")
     for column in ("method", "calls", "tokens", "tokens a task", "US$"):
         table.add_column(column, justify="left" if column == "method" else "right")
@@ -200,8 +165,7 @@ def chosen_methods(cfg: DictConfig) -> dict[str, Method]:
     """The methods that are asked for, built.
 
     Raises:
-        ValueError: for no methods, one that does not exist or comes twice, a budget that does not exist, or one that
-            needs a deliberation where there is none.
+        ValueError: for no methods, one that does not exist or comes twice, or a budget that does not fit them.
     """
     names, own = list(cfg.methods), (DELIBERATION, SINGLE, BEST_SINGLE)
     known = [*own, *map(str, cfg.method)]

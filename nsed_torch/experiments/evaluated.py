@@ -8,13 +8,13 @@ from nsed_torch.benchmarks import GradedTasks
 from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.evaluation.contest import Contested
 from nsed_torch.evaluation.insight import Insight, insight
-from nsed_torch.evaluation.overview import OUTCOMES, RESULTS
+from nsed_torch.evaluation.pages import write_report
 from nsed_torch.evaluation.plots import plot_cost, plot_insight, plot_methods
 from nsed_torch.evaluation.provenance import provenance
-from nsed_torch.evaluation.report import write_report
+from nsed_torch.evaluation.run_folder import OUTCOMES, RESULTS
 from nsed_torch.evaluation.tables import csv, latex, markdown
-from nsed_torch.evaluation.withholding import withheld_outcome
 from nsed_torch.records import Verdict, read_json, to_json, write_files
+from nsed_torch.records.withholding import withheld_outcome
 
 SCHEMA_VERSION = 1
 """Of results.json; raised by one when a field changes its meaning or goes away."""

@@ -15,8 +15,8 @@ from nsed_torch.evaluation.members.plots import plot_study
 from nsed_torch.evaluation.members.poll import Poll, rules
 from nsed_torch.evaluation.members.sheets import sheets
 from nsed_torch.evaluation.members.study import study
-from nsed_torch.evaluation.overview import OUTCOMES
 from nsed_torch.evaluation.provenance import provenance
+from nsed_torch.evaluation.run_folder import OUTCOMES
 from nsed_torch.nn import ConsensusCell
 from nsed_torch.nn.strangers import with_strangers
 from nsed_torch.records import read_outcomes, to_json, write_files

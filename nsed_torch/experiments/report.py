@@ -5,7 +5,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from nsed_torch.config import verb
-from nsed_torch.evaluation.report import write_report
+from nsed_torch.evaluation.pages import write_report
 
 
 @verb("report")

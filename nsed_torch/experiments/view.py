@@ -1,17 +1,22 @@
-"""What one sees while a team deliberates: tables on a terminal, plain lines elsewhere."""
+"""What one sees while a team deliberates or workflows run: tables and trees on a terminal, plain lines elsewhere."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
+from rich.tree import Tree
 
+from nsed_torch.conductor import WorkflowJob, WorkflowObserver
 from nsed_torch.deliberation import Observer
 from nsed_torch.evaluation.collection import Summary
-from nsed_torch.records import MemorySlot, Round, Task, Transcript
+from nsed_torch.evaluation.workflows import reading, sources
+from nsed_torch.records import Execution, Round, StepRecord, Task, Trace, Transcript, Usage
 
 PREVIEW = 72
 """Characters of a text shown in one line."""
@@ -19,137 +24,160 @@ PREVIEW = 72
 CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 """What a terminal would obey rather than show: models write data, not cursor movements."""
 
+MARKS = {True: ("✓", "green"), False: ("✗", "red")}
+
+
+@dataclass(frozen=True)
+class Screen:
+    """A console: on a terminal with a progress bar, which is there while it is one."""
+
+    console: Console
+    bar: Progress | None
+
+    def progress(self, phase: str, done: int, total: int) -> None:
+        """Move the bar, or say in a line that a phase is over."""
+        if self.bar:
+            self.bar.update(self.bar.task_ids[0], description=phase, completed=done, total=total)
+        elif done == total:
+            self.show((), [f"{phase}: {total} of {total} calls"])
+
+    def show(self, drawn: Iterable[RenderableType], lines: Iterable[str]) -> None:
+        """What is drawn on a terminal, and the lines for logs, pipes and screen readers."""
+        if self.bar:
+            self.console.print(Group(*drawn))
+            return
+        for line in lines:
+            self.console.print(visible(line), markup=False, emoji=False, soft_wrap=True)
+
+
+@contextmanager
+def screen(console: Console) -> Iterator[Screen]:
+    """The console with what shows progress on it."""
+    if not console.is_terminal:
+        yield Screen(console, None)
+        return
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=console, transient=True) as bar:
+        bar.add_task("", total=None)
+        yield Screen(console, bar)
+
 
 @contextmanager
 def view(console: Console, *, rounds: bool = True) -> Iterator[Observer]:
-    """The observer for a console: live tables on a terminal, plain lines elsewhere.
-
-    Args:
-        console: where to draw.
-        rounds: whether to show every round; otherwise there is a progress bar on a terminal and nothing elsewhere.
-    """
-    if not console.is_terminal:
-        yield PlainView(console) if rounds else Observer()
-        return
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=console, transient=True) as progress:
-        yield LiveView(console, progress) if rounds else ProgressView(progress)
+    """The observer of deliberations; without `rounds` there is a progress bar on a terminal and nothing elsewhere."""
+    with screen(console) as shown:
+        yield RoundView(shown) if rounds else PhaseView(shown) if shown.bar else Observer()
 
 
-class ProgressView(Observer):
-    """A progress bar a phase.
+@contextmanager
+def workflow_view(console: Console) -> Iterator["WorkflowView"]:
+    """The observer of workflows."""
+    with screen(console) as shown:
+        yield WorkflowView(shown)
 
-    Args:
-        progress: rich's progress display.
-    """
 
-    def __init__(self, progress: Progress) -> None:
-        self.progress = progress
-        self._phase = progress.add_task("", total=None)
+class PhaseView(Observer):
+    """Shows progress alone."""
+
+    def __init__(self, shown: Screen) -> None:
+        self.screen = shown
 
     def on_phase(self, phase: str, index: int, done: int, total: int) -> None:
-        """Move the bar."""
-        self.progress.update(self._phase, description=f"round {index} · {phase}", completed=done, total=total)
+        """Show progress."""
+        self.screen.progress(f"round {index}: {phase}", done, total)
 
 
-class LiveView(ProgressView):
-    """A progress bar a phase, a vote matrix and the memory a round.
-
-    Args:
-        console: where to draw.
-        progress: rich's progress display on the same console.
-    """
-
-    def __init__(self, console: Console, progress: Progress) -> None:
-        super().__init__(progress)
-        self.console = console
+class RoundView(PhaseView):
+    """Shows ratings, supports and the memory of every round."""
 
     def on_round(self, task: Task, record: Round) -> None:
-        """Draw the round."""
-        winner = [] if record.winner is None else [_winner(record, record.winner)]
-        notes = [Text(visible(note)) for note in record.notes]
-        self.console.print(Group(vote_table(record), *winner, memory_table(record.memory), *notes))
+        """Show the round."""
+        self.screen.show(_round_drawn(record), (f"round {record.index}: {line}" for line in _round_lines(record)))
 
     def on_end(self, transcript: Transcript) -> None:
-        """Say how it ended."""
-        self.console.print(ending(transcript), style="bold")
+        """Say why it stopped and what it cost."""
+        usage, rounds = transcript.usage, len(transcript.rounds)
+        written = f" ({usage.completion_tokens:,} written)"
+        line = f"stopped by {transcript.stop_reason} after {rounds} rounds: {_cost(usage, written)}"
+        self.screen.show([Text(line, style="bold")], [line])
 
 
-class PlainView(Observer):
-    """One line for everything worth a line: for logs, pipes and screen readers.
+class WorkflowView(WorkflowObserver):
+    """Shows workflows before they run, and their waves: `Executor(..., report=view.on_phase, observer=view)`."""
 
-    Args:
-        console: where to print.
-    """
+    def __init__(self, shown: Screen) -> None:
+        self.screen = shown
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    def on_phase(self, phase: str, done: int, total: int) -> None:
+        """`done` of `total` calls of a phase ("plan", "wave 1", ...) are finished."""
+        self.screen.progress(phase, done, total)
 
-    def on_phase(self, phase: str, index: int, done: int, total: int) -> None:
-        """Say when a phase is over."""
-        if done == total:
-            self._line(f"round {index}: {phase}: {total} of {total} calls")
+    def on_workflow(self, job: WorkflowJob) -> None:
+        """Show what the Conductor wrote, what was made of it, and the workflow itself."""
+        drawn = [Text.assemble((f"Workflow {job.level}", "bold"), f": {_outline(job)}")]
+        models = "models " + ", ".join(f"{i} {worker}" for i, worker in enumerate(job.pool))
+        drawn.append(Text(visible(models.replace("models", "models:", 1)), style="dim"))
+        lines = [models]
+        if plan := job.plan:
+            drawn.append(Text.assemble(("written: ", "dim"), preview(plan.text)))
+            lines.append(f"the conductor writes ({plan.usage.tokens} tokens): {preview(plan.text)}")
+            if plan.reasons:
+                default = "the default stands in" if job.workflow.steps else "which counts as accepting"
+                made = f"{f'cannot be read, {default}' if plan.fallback else 'mended'}: {', '.join(plan.reasons)}"
+                drawn.append(Text(visible(made), style="yellow"))
+                lines.append(made)
+            drawn += [Text(visible(note), style="dim") for note in plan.notes]
+            lines += [f"note: {note}" for note in plan.notes]
+        lines += [*job.workflow.render().splitlines(), _outline(job)]
+        self.screen.show(drawn, (f"workflow {job.level}: {line}" for line in lines))
 
-    def on_round(self, task: Task, record: Round) -> None:
-        """Print ratings, supports and memory."""
-        for voter, row in zip(record.voters, record.ratings, strict=True):
-            cells = " ".join(f"{name}={_rating(r)}" for name, r in zip(record.proposers, row, strict=True))
-            self._line(f"round {record.index}: {voter} rates {cells}")
-        for j, proposal in enumerate(record.proposals):
-            mark = " (winner)" if j == record.winner else ""
-            self._line(
-                f"round {record.index}: {proposal.agent}{mark} support={record.support[j]:+.3f} "
-                f"consensus={record.consensus[j]:.3f}: {preview(proposal.text)}"
-            )
-        for slot in record.memory:
-            self._line(
-                f"round {record.index}: keeps {slot.agent} of round {slot.round} retention={slot.retention:.3f} "
-                f"gate={slot.gate:.2f}: {preview(slot.text)}"
-            )
-        for note in record.notes:
-            self._line(f"round {record.index}: note: {note}")
+    def on_wave(self, job: WorkflowJob, number: int, steps: Mapping[int, StepRecord]) -> None:
+        """Show what each step reads, is asked and says; a star stands at the one that answers."""
+        previous = job.previous is not None and bool(job.previous.answer)
+        tree, lines = Tree(Text(f"wave {number}", style="bold"), guide_style="dim"), []
+        for k, step in steps.items():
+            reads = reading(sources(job.workflow, k, previous=previous), step.visible)
+            said = preview(step.response) if step.failure is None else f"({step.failure})"
+            name = visible(f"{'★ ' if k == len(job.workflow.steps) - 1 else ''}{k} {step.worker}")
+            cost = (f"· {step.usage.tokens:,} tokens", "dim")
+            branch = tree.add(Text.assemble((name, "bold"), f" reads {reads} ", cost))
+            branch.add(Text(preview(step.subtask), style="italic"))
+            branch.add(Text(said, style="red" if step.failure else ""))
+            for note in step.notes:
+                branch.add(Text(visible(note), style="dim"))
+            own = [f"{step.worker} reads {reads}: {preview(step.subtask)}"]
+            own += [f"{step.worker} says ({step.usage.tokens} tokens): {said}", *(f"note: {n}" for n in step.notes)]
+            lines += [f"workflow {job.level}: step {k}: {line}" for line in own]
+        self.screen.show([tree], lines)
 
-    def on_end(self, transcript: Transcript) -> None:
-        """Say how it ended."""
-        self._line(ending(transcript))
-
-    def _line(self, text: str) -> None:
-        self.console.print(visible(text), markup=False, emoji=False, soft_wrap=True)
-
-
-def vote_table(record: Round) -> RenderableType:
-    """Voters by proposals with the ratings, and below them supports and consensus."""
-    table = Table(title=f"Round {record.index}", title_justify="left", title_style="bold", show_footer=False)
-    table.add_column("rated by")
-    for j, name in enumerate(record.proposers):
-        table.add_column(Text(f"★ {name}" if j == record.winner else name), justify="right")
-    for voter, row in zip(record.voters, record.ratings, strict=True):
-        table.add_row(Text(voter), *map(rating_text, row))
-    table.add_section()
-    table.add_row("support", *(f"{s:+.3f}" for s in record.support))
-    table.add_row("consensus", *(f"{p:.1%}" for p in record.consensus))
-    return table
+    def on_end(self, execution: Execution) -> None:
+        """Say what the task's workflows cost so far."""
+        line = _cost(execution.usage)
+        self.screen.show([Text(line, style="bold")], [line])
 
 
-def memory_table(slots: list[MemorySlot]) -> RenderableType:
-    """What the gate keeps, strongest first; dim where the token budget hides it from the agents."""
-    table = Table.grid(padding=(0, 1))
-    table.add_row(Text("memory", style="bold"))
-    for slot in slots:
-        bar = "█" * round(10 * slot.retention)
-        cells = f"{slot.retention:.2f}", f"{bar:<10}", f"{slot.agent}, round {slot.round}", preview(slot.text)
-        table.add_row(*(Text(cell, style="" if slot.shown else "dim") for cell in cells))
-    return table
-
-
-def ending(transcript: Transcript) -> str:
-    """Why it stopped and what it cost, in one line."""
-    usage = transcript.usage
-    price = f", ${usage.price:.4f}" if usage.price else ""
-    return (
-        f"stopped by {transcript.stop_reason} after {len(transcript.rounds)} rounds: {usage.calls} calls, "
-        f"{usage.tokens:,} tokens ({usage.completion_tokens:,} written), {usage.seconds:.1f} s of model time{price}"
+def question_table(trace: Trace) -> RenderableType:
+    """The last round of a graded deliberation: a column a proposal, a row a judge with its trust and its ratings."""
+    record, grades, answers = trace.transcript.rounds[-1], trace.grades[-1], trace.answers[-1]
+    table = Table(title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    _add_columns(table, "judge (trust)", record)
+    table.add_row(
+        "answers", *(Text(preview(p.text), style=MARKS[g][1]) for p, g in zip(record.proposals, grades, strict=True))
     )
+    table.add_row("", *(Text(*MARKS[grade]) for grade in grades))
+    for voter, trust, row in zip(record.voters, record.trust, record.ratings, strict=True):
+        table.add_row(Text(f"{voter} ({trust:.2f})"), *map(_rating_text, row))
+    table.add_row("support", *(f"{support:+.2f}" for support in record.support))
+    table.add_row("consensus", *(f"{share:.0%}" for share in record.consensus))
+    question = Text(" ".join(trace.transcript.task.question.split()), style="bold")
+    # The vote's answer beside the commonest one, the first of equally common ones.
+    right = dict(zip(answers, grades, strict=True))
+    said = Counter(answer for answer in answers if answer is not None).most_common(1)
+    elected = None if record.winner is None else answers[record.winner]
+    parts = [f"target: {trace.transcript.task.target}"] if trace.transcript.task.target else []
+    for what, answer in (("the vote", elected), ("the commonest answer", said[0][0] if said else None)):
+        parts.append(f"{what}: {'none' if answer is None else f'{preview(answer)} {MARKS[right[answer]][0]}'}")
+    return Group(Text(), question, table, Text(" · ".join(parts)))
 
 
 def summary_table(summary: Summary) -> RenderableType:
@@ -166,6 +194,18 @@ def summary_table(summary: Summary) -> RenderableType:
     return table
 
 
+def undecided(transcript: Transcript) -> str:
+    """What to say where the last round's set holds more than one answer; "" where it decides, or nobody calibrated."""
+    answers = transcript.rounds[-1].answer_set if transcript.rounds else None
+    if answers is None or answers.decided:
+        return ""
+    lines = [" ".join(transcript.rounds[-1].proposals[j].text.split()) for j in answers.answers]
+    # Answers stand at the end of a text.
+    labels = [visible(line if len(line) <= 60 else f"… {line[-60:]}") for line in lines]
+    labels += ["none of these"] if answers.none_of_these else []
+    return f"undecided: the right answer is among these at {answers.coverage:.0%} coverage: {' | '.join(labels)}"
+
+
 def visible(text: str) -> str:
     """A text with every control character but line breaks and tabs replaced."""
     return text.translate(CONTROLS)
@@ -177,39 +217,66 @@ def preview(text: str) -> str:
     return line if len(line) <= PREVIEW else line[: PREVIEW - 1] + "…"
 
 
-def rating_text(rating: float | None) -> Text:
+def _round_drawn(record: Round) -> Iterator[RenderableType]:
+    table = Table(title=f"Round {record.index}", title_justify="left", title_style="bold", show_footer=False)
+    _add_columns(table, "rated by", record)
+    for voter, row in zip(record.voters, record.ratings, strict=True):
+        table.add_row(Text(voter), *map(_rating_text, row))
+    table.add_section()
+    table.add_row("support", *(f"{s:+.3f}" for s in record.support))
+    table.add_row("consensus", *(f"{p:.1%}" for p in record.consensus))
+    yield table
+    if record.winner is not None:
+        winner = record.proposals[record.winner]
+        title = Text(f"{winner.agent} wins, conviction {record.conviction:+.2f}")
+        yield Panel(Text(visible(winner.text)), title=title, title_align="left")
+    memory = Table.grid(padding=(0, 1))
+    memory.add_row(Text("memory", style="bold"))
+    for slot in record.memory:
+        bar = "█" * round(10 * slot.retention)
+        cells = f"{slot.retention:.2f}", f"{bar:<10}", f"{slot.agent}, round {slot.round}", preview(slot.text)
+        # Dim where the token budget hides it from the agents.
+        memory.add_row(*(Text(cell, style="" if slot.shown else "dim") for cell in cells))
+    yield memory
+    yield from (Text(visible(note)) for note in record.notes)
+
+
+def _round_lines(record: Round) -> Iterator[str]:
+    for voter, row in zip(record.voters, record.ratings, strict=True):
+        cells = (f"{name}={_rating_text(r).plain}" for name, r in zip(record.proposers, row, strict=True))
+        yield f"{voter} rates {' '.join(cells)}"
+    for j, proposal in enumerate(record.proposals):
+        mark = " (winner)" if j == record.winner else ""
+        votes = f"support={record.support[j]:+.3f} consensus={record.consensus[j]:.3f}"
+        yield f"{proposal.agent}{mark} {votes}: {preview(proposal.text)}"
+    for slot in record.memory:
+        kept = f"retention={slot.retention:.3f} gate={slot.gate:.2f}"
+        yield f"keeps {slot.agent} of round {slot.round} {kept}: {preview(slot.text)}"
+    yield from (f"note: {note}" for note in record.notes)
+
+
+def _add_columns(table: Table, first: str, record: Round) -> None:
+    """One for the judges, and one per proposal with a star at the winner."""
+    table.add_column(first)
+    for j, name in enumerate(record.proposers):
+        table.add_column(Text(f"★ {name}" if j == record.winner else name), justify="right")
+
+
+def _rating_text(rating: float | None) -> Text:
     """A rating, or a dot where there is none, in the colour of what it says."""
-    return Text(_rating(rating), style=_colour(rating))
-
-
-def _winner(record: Round, index: int) -> RenderableType:
-    proposal = record.proposals[index]
-    title = f"{proposal.agent} wins, conviction {record.conviction:+.2f}"
-    return Panel(Text(visible(proposal.text)), title=Text(title), title_align="left")
-
-
-def _rating(rating: float | None) -> str:
-    return "·" if rating is None else f"{rating:+.2f}"
-
-
-def _colour(rating: float | None) -> str:
     if rating is None:
-        return "dim"
-    return "green" if rating > 0.1 else "red" if rating < -0.1 else "yellow"
+        return Text("·", style="dim")
+    return Text(f"{rating:+.2f}", style="green" if rating > 0.1 else "red" if rating < -0.1 else "yellow")
 
 
-def undecided(transcript: Transcript) -> str:
-    """What to say where the last round's set holds more than one answer; "" where it decides, or nobody calibrated."""
-    found = transcript.rounds[-1].answer_set if transcript.rounds else None
-    if found is None or found.decided:
-        return ""
-    proposals = transcript.rounds[-1].proposals
-    labels = [visible(shortened(proposals[j].text)) for j in found.answers]
-    labels += ["none of these"] if found.none_of_these else []
-    return f"undecided: the right answer is among these at {found.coverage:.0%} coverage: {' | '.join(labels)}"
+def _outline(job: WorkflowJob) -> str:
+    """A workflow's shape and size, in words."""
+    steps, waves = len(job.workflow.steps), len(job.workflow.waves())
+    if not steps:
+        return "accepts the answer"
+    return f"{job.workflow.topology()}, {steps} step{'s'[: steps > 1]} in {waves} wave{'s'[: waves > 1]}"
 
 
-def shortened(text: str, most: int = 60) -> str:
-    """The end of a text, where answers stand, in one line."""
-    line = " ".join(text.split())
-    return line if len(line) <= most else f"… {line[-most:]}"
+def _cost(usage: Usage, written: str = "") -> str:
+    price = f", ${usage.price:.4f}" if usage.price else ""
+    return f"{usage.calls} calls, {usage.tokens:,} tokens{written}, {usage.seconds:.1f} s of model time{price}"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nsed_torch.agents import HashedEncoder
 from nsed_torch.deliberation import Budget, BudgetBroker
-from nsed_torch.evaluation.report import write_report
+from nsed_torch.evaluation.pages import write_report
 from nsed_torch.nn import InfeasibleBudgetError, LearnedBroker
 from nsed_torch.records import Task, Transcript
 

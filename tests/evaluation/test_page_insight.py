@@ -3,7 +3,7 @@
 import pytest
 
 from nsed_torch.evaluation.competence_law import fit_fatigue_law
-from nsed_torch.evaluation.insight.rounds import Law, RoundInsight
+from nsed_torch.evaluation.insight.team_insight import Law, RoundInsight
 from nsed_torch.evaluation.page_insight import judging_table, law_text, rounds_table
 from nsed_torch.evaluation.statistics import Estimate, plain
 

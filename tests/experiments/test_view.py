@@ -1,11 +1,15 @@
-"""What one sees: plain lines in a pipe, tables on a terminal, and text that is never taken for markup."""
+"""What one sees: plain lines in a pipe, tables and trees on a terminal, and text that is never taken for markup."""
 
 import io
 
 import pytest
+from executed_workflows import everything, executed, said
 from rich.console import Console
+from scripted_workers import flow
+from team_traces import trace, turn
 
-from nsed_torch.experiments.view import PREVIEW, LiveView, PlainView, preview, view, visible
+from nsed_torch.conductor import Job, parse
+from nsed_torch.experiments.view import PREVIEW, preview, question_table, view, visible, workflow_view
 from nsed_torch.records import MemorySlot, Proposal, Round, Task, Transcript, Usage
 
 MARKUP = "[bold]x[/bold] [/] :key: \\[y] \x1b[31mred"
@@ -43,11 +47,19 @@ def a_transcript(task, record):
     return Transcript(task, [], [record], MARKUP, "rounds", Usage(7, 1000, 234, 0.5, 1.25), seed=0)
 
 
-def watched(record, *, terminal, tasks=1):
-    """Everything that a console shows of that many deliberations."""
+def seen(show, way=view, *, terminal, **options):
+    """Everything that a console shows of what `show(observer)` does."""
     file = io.StringIO()
     console = Console(file=file, force_terminal=terminal, width=120, color_system=None, highlight=False)
-    with view(console) as observer:
+    with way(console, **options) as observer:
+        show(observer)
+    return file.getvalue()
+
+
+def watched(record, *, terminal, tasks=1, **options):
+    """The same of that many deliberations."""
+
+    def show(observer):
         for i in range(tasks):
             task = Task("Why?", id=str(i))
             observer.on_phase("propose", 2, 0, 3)
@@ -55,12 +67,19 @@ def watched(record, *, terminal, tasks=1):
             observer.on_round(task, record)
         for i in range(tasks):
             observer.on_end(a_transcript(Task("Why?", id=str(i)), record))
-    return observer, file.getvalue()
+
+    return seen(show, terminal=terminal, **options)
+
+
+def test_without_rounds_there_is_a_bar_on_a_terminal_and_nothing_elsewhere():
+    assert watched(a_round(), terminal=False, rounds=False) == ""
+    bar = watched(a_round(), terminal=True, rounds=False)
+    assert "round 2: propose" in bar
+    assert "stopped by" not in bar
 
 
 def test_plain_lines():
-    observer, text = watched(a_round(), terminal=False)
-    assert type(observer) is PlainView
+    text = watched(a_round(), terminal=False)
     assert text.splitlines() == [
         "round 2: propose: 3 of 3 calls",
         "round 2: ada[b] rates ada[b]=· ben=+0.50 [/cleo]=·",
@@ -76,8 +95,7 @@ def test_plain_lines():
 
 
 def test_tables_on_a_terminal():
-    observer, text = watched(a_round(), terminal=True)
-    assert type(observer) is LiveView
+    text = watched(a_round(), terminal=True)
     assert "Round 2" in text
     assert "★ ben" in text
     assert "ben wins, conviction +0.50" in text
@@ -99,21 +117,21 @@ def test_tables_on_a_terminal():
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_a_round_without_a_winner(terminal):
-    _, text = watched(a_round(winner=None), terminal=terminal)
+    text = watched(a_round(winner=None), terminal=terminal)
     assert "win" not in text.replace("stopped", "")
     assert "★" not in text
 
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_several_tasks_end_one_after_the_other(terminal):
-    _, text = watched(a_round(), terminal=terminal, tasks=3)
+    text = watched(a_round(), terminal=terminal, tasks=3)
     assert text.count("stopped by rounds") == 3
 
 
 def test_a_long_line_is_not_broken_in_a_pipe():
     record = a_round()
     record.notes.append("word " * 60)
-    _, text = watched(record, terminal=False)
+    text = watched(record, terminal=False)
     assert f"round 2: note: {'word ' * 60}\n" in text
 
 
@@ -126,3 +144,105 @@ def test_preview_is_one_line():
 def test_visible_keeps_text_and_replaces_controls():
     assert visible("où? 🦉\n\tx") == "où? 🦉\n\tx"
     assert visible("\0\x07\x08\r\x1b\x7f\x9b") == "\ufffd" * 7
+
+
+def test_a_pipe_gets_a_line_for_everything():
+    lines = seen(everything, workflow_view, terminal=False).splitlines()
+    wanted = [
+        "workflow 0: models 0 Zebulon, 1 Quillfeather, 2 Oberon",
+        "workflow 0: the conductor writes (460 tokens): I would ask two of them. model_id = [0, 9]",
+        "workflow 0: mended: unknown_worker, too_many_steps",
+        "workflow 0: note: its allowance shrank",
+        'workflow 0: access_list = [[], [], [0, 1], "all", [0, 3]]',
+        "workflow 0: tree, 5 steps in 4 waves",
+        "workflow 0: step 0: Zebulon reads nothing: Solve it with an equation.",
+        "workflow 0: step 0: Zebulon says (32 tokens): Zebulon",
+        "workflow 0: step 1: Quillfeather says (62 tokens): (empty answer)",
+        "workflow 0: step 1: note: attempt 2: empty answer",
+        "workflow 0: step 2: Oberon says (66 tokens): Oberon Zebulon",
+        "workflow 0: step 3: Zebulon says (76 tokens): Zebulon Zebulon Oberon Zebulon",
+        "7 calls, 770 tokens, 0.0 s of model time, $0.0003",
+        "workflow 1: chain, 2 steps in 2 waves",
+        "workflow 1: step 1: Zebulon reads the previous answer, step 0: Correct it.",
+        "9 calls, 873 tokens, 0.0 s of model time, $0.0004",
+        "workflow 2: cannot be read, which counts as accepting: no_lists",
+        "workflow 2: accepts the answer",
+    ]
+    assert any(line.startswith("workflow 0: step 2: Oberon reads step 0, step 1 (no response): Comp") for line in lines)
+    places = [lines.index(line) for line in wanted]
+    assert places == sorted(places)
+
+
+def test_a_terminal_gets_a_tree_a_wave():
+    text = seen(everything, workflow_view, terminal=True)
+    wanted = [
+        "Workflow 0: tree, 5 steps in 4 waves",
+        "models: 0 Zebulon, 1 Quillfeather, 2 Oberon",
+        "mended: unknown_worker, too_many_steps",
+        "wave 1\n├── 0 Zebulon reads nothing · 32 tokens\n│   ├── Solve it with an equation.\n│   └── Zebulon\n└── 1",
+        "├── (empty answer)\n",
+        "wave 4\n└── ★ 4 Quillfeather reads step 0, step 3 · 74 tokens\n    ├── Write the final answer.\n",
+        "Workflow 1: chain, 2 steps in 2 waves",
+        "★ 1 Zebulon reads the previous answer, step 0",
+        "Workflow 2: accepts the answer",
+        "cannot be read, which counts as accepting: no_lists",
+    ]
+    places = [text.find(line) for line in wanted]
+    assert -1 not in places
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_texts_are_shown_as_they_are(terminal):
+    def show(observer):
+        execution = said("q", MARKUP)
+        level = execution.levels[0]
+        workflow = parse(level.workflow, workers=1)
+        job = Job(execution.task, workflow, tuple(level.pool), plan=level.plan)
+        observer.on_workflow(job)
+        observer.on_wave(job, 1, dict(enumerate(level.steps)))
+
+    text = seen(show, workflow_view, terminal=terminal)
+    assert "\x1b[31m" not in text
+    # Pool, plan, reason and its note; of each step worker, subtask and response, of one a note.
+    assert text.count(SHOWN) == (11 if terminal else 13)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_is_shown_or_told(terminal):
+    def show(observer):
+        for done in range(4):
+            observer.on_phase("wave 1", done, 3)
+
+    text = seen(show, workflow_view, terminal=terminal)
+    assert "3/3" in text if terminal else text == "wave 1: 3 of 3 calls\n"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_one_step_is_no_plural(terminal):
+    text = seen(lambda observer: executed(flow((0, "Count.", ())), observer=observer), workflow_view, terminal=terminal)
+    assert "single, 1 step in 1 wave\n" in text
+
+
+def drawn(one):
+    console = Console(width=100, no_color=True)
+    with console.capture() as capture:
+        console.print(question_table(one))
+    return [" ".join(line.split()) for line in capture.get().splitlines()]
+
+
+def test_it_tells_who_was_right_and_whom_the_judges_believed():
+    ratings = [[None, 0.5, -0.25], [0.75, None, -1.0], [0.1, 0.2, None]]
+    lines = drawn(trace("t", turn(["no", "no", "yes"], winner=1, ratings=ratings)))
+    assert lines[1:4] == ["?", "judge (trust) a ★ b c", "answers no no yes"]
+    assert lines[4] == "✗ ✗ ✓"
+    assert "a (1.00) · +0.50 -0.25" in lines
+    assert "c (1.00) +0.10 +0.20 ·" in lines
+    assert lines[-1] == "the vote: no ✗ · the commonest answer: no ✗"
+
+
+def test_it_shows_the_last_round_and_answers_that_are_none():
+    lines = drawn(trace("t", turn(["no", "no"]), turn([None, "yes"], winner=1)))
+    assert lines[-1] == "the vote: yes ✓ · the commonest answer: yes ✓"
+    lines = drawn(trace("t", turn([None, None], winner=None)))
+    assert lines[-1] == "the vote: none · the commonest answer: none"

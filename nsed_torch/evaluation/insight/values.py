@@ -21,11 +21,8 @@ _Z = 1.959964  # the normal distribution's quantile for 95%
 class Questions:
     """What varies independently: everything said about a question, in all its tasks and rounds, is drawn together.
 
-    Resamples are drawn once and serve every number. They follow the questions' ids, not their order.
-
-    Args:
-        names: of the questions; columns `question` count them.
-        seed: of the resamples.
+    Resamples are drawn once and serve every number. They follow the questions' ids, not their order; columns `question`
+    count these names.
     """
 
     def __init__(self, names: Sequence[str], seed: int = 0) -> None:
@@ -40,12 +37,7 @@ class Questions:
         The interval is Wilson's for as many independent observations as would vary as much from question to question:
         `p (1 - p) / v`, with v the linearised variance of the ratio, at most all there are; where nothing varies, one
         a question. With one observation a question it is Wilson's own. Published parts (Wilson; Korn and Graubard's
-        effective sample size), our combination.
-
-        Args:
-            question: of each row.
-            hits: from 0 to the row's total.
-            total: observations of each row; 1 if None.
+        effective sample size), our combination. Hits of a row go from 0 to its total, which is 1 if None.
         """
         sums = self._sums(question, hits, np.ones(len(hits)) if total is None else total)
         right, n = sums.sum(0).tolist()
@@ -63,14 +55,7 @@ class Questions:
         return self.value(question, _ratio, (values, np.ones(len(values))))
 
     def contrast(self, question: Column, values: Column, first: Column, weights: Column | None = None) -> Estimate:
-        """Mean of the first rows minus mean of the others.
-
-        Args:
-            question: of each row.
-            values: sums of `weights` observations each.
-            first: which rows are the first.
-            weights: 1 each if None.
-        """
+        """Mean of the first rows minus that of the others; a value is a sum of `weights` observations, 1 if None."""
         weights = np.ones(len(values)) if weights is None else weights
         sides = (first.astype(bool), ~first.astype(bool))
         return self.value(question, _difference, [column * side for side in sides for column in (values, weights)])

@@ -29,7 +29,7 @@ class Gain:
         tasks: their number.
         p_g: share of right proposals, which is the mean accuracy of single members too; none is a wrong one.
         p_v: chance that a member rates another's right proposal above another's wrong one, equal ratings counting one
-            half, as in `insight.competence`; None where there is no such pair.
+            half, as in `insight.judging`; None where there is no such pair.
         pairs: behind p_v.
         gain: accuracy of the consensus minus p_g.
     """

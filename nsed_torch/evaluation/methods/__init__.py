@@ -1,14 +1,11 @@
 """Ways to an answer that deliberation is compared with, through the same engines and the same token accounting."""
 
-from nsed_torch.evaluation.methods.best_of import BestOf
 from nsed_torch.evaluation.methods.conducted import Conducted, RandomRouting
-from nsed_torch.evaluation.methods.debate import Debate
-from nsed_torch.evaluation.methods.estimate import expected_deliberation, expected_usage
+from nsed_torch.evaluation.methods.costs_ahead import expected_deliberation, expected_usage
+from nsed_torch.evaluation.methods.independent import BestOf, Plurality, SelfConsistency, Single
 from nsed_torch.evaluation.methods.leads import best_single, cross_fitted_leads
-from nsed_torch.evaluation.methods.mixture import MixtureOfAgents, SelfMoA
 from nsed_torch.evaluation.methods.panel import Answer, Method, Panel
-from nsed_torch.evaluation.methods.plurality import Plurality, SelfConsistency
-from nsed_torch.evaluation.methods.single import SelfCorrection, Single
+from nsed_torch.evaluation.methods.reading import Debate, MixtureOfAgents, SelfCorrection, SelfMoA
 
 __all__ = [
     "Answer",

@@ -22,7 +22,9 @@ class Conducted:
         recursion: further workflows at most, 0 to 3.
         pools: who may be asked.
         max_steps: of a workflow.
-        executions: task id -> everything of what this method did there, for whoever keeps it.
+
+    Attributes:
+        executions: task id -> everything of what this method did there.
 
     Raises:
         ValueError: for another recursion.
@@ -39,16 +41,10 @@ class Conducted:
 
     def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
         """Answer all tasks, as `Method`."""
-        executor = Executor(
-            panel.ensemble,
-            prompts=panel.prompts,
-            seed=panel.seed,
-            max_steps=self.max_steps,
-            report=lambda phase, done, total: panel.report(f"conductor, {phase}", done, total),
-        )
-        found = Conductor(executor, self.conductor, pools=self.pools).answer(tasks, recursion=self.recursion)
-        self.executions.update({task.id: execution for task, execution in zip(tasks, found, strict=True)})
-        return [Answer(execution.answer, execution.usage, _note(execution)) for execution in found]
+        executor = Executor(panel.ensemble, prompts=panel.prompts, seed=panel.seed, max_steps=self.max_steps)
+        done = Conductor(executor, self.conductor, pools=self.pools).answer(tasks, recursion=self.recursion)
+        self.executions.update({task.id: execution for task, execution in zip(tasks, done, strict=True)})
+        return [Answer(execution.answer, execution.usage, _note(execution)) for execution in done]
 
 
 @dataclass(frozen=True)
@@ -56,10 +52,7 @@ class RandomRouting:
     """One answer of an agent drawn by seed and task. It has one size, whatever the budget.
 
     The agent is model 0 of the task's permuted pool, and the call the one of `Single`; so a Conductor that has permuted
-    pools and writes nothing that can be read is this method, at a higher cost.
-
-    Args:
-        without: names of agents that are left out.
+    pools and writes nothing that can be read is this method, at a higher cost. `without` names agents to leave out.
     """
 
     without: tuple[str, ...] = ()
@@ -71,17 +64,16 @@ class RandomRouting:
             ValueError: as `Pools`.
         """
         pools, names = Pools("permuted", without=self.without), [agent.name for agent in panel.ensemble.proposers]
-        asked = [(task, panel.proposer(pools(names, task, panel.seed)[0])) for task in tasks]
-        drafts = panel.propose(asked, phase="random routing")
+        drafts = panel.propose([(task, panel.proposer(pools(names, task, panel.seed)[0])) for task in tasks])
         return [Answer(draft.text, draft.usage, f"by {draft.agent.name}") for draft in drafts]
 
 
 def _note(execution: Execution) -> str:
     failed = f"; no answer: {execution.failure}" if execution.failure else ""
-    return " > ".join(map(_told, execution.levels)) + failed
+    return " > ".join(map(_outline, execution.levels)) + failed
 
 
-def _told(level: Level) -> str:
+def _outline(level: Level) -> str:
     """A workflow's shape, and what had to be made of its text."""
     flow = parse(level.workflow, workers=len(level.pool), max_steps=len(level.steps), allow_empty=True)
     plan = level.plan

@@ -35,14 +35,19 @@ def cross_fitted_leads(
     """
     if not agents or folds < 2:
         raise ValueError(f"expected agents and at least 2 folds, got {list(agents)} and {folds}")
-    fold, scores = {}, []
-    for outcome in outcomes:
-        name = outcome.method.removeprefix(SINGLE)
-        if outcome.method.startswith(SINGLE) and name in agents:
-            fold[outcome.task] = int(place(outcome.group, seed) * folds)
-            if outcome.score is not None:
-                scores.append((fold[outcome.task], name, outcome.score))
-    leads = {held_out: _best([entry for entry in scores if entry[0] != held_out], agents) for held_out in fold.values()}
+    single = [(o, o.method.removeprefix(SINGLE)) for o in outcomes if o.method.startswith(SINGLE)]
+    single = [(outcome, name) for outcome, name in single if name in agents]
+    fold = {outcome.task: int(place(outcome.group, seed) * folds) for outcome, _ in single}
+
+    def lead(held_out: int) -> str:
+        scores: dict[str, list[float]] = {name: [] for name in agents}
+        for outcome, name in single:
+            if outcome.score is not None and fold[outcome.task] != held_out:
+                scores[name].append(outcome.score)
+        # Agents without a score come last, and max takes the first of equals.
+        return max(agents, key=lambda name: fmean(scores[name]) if scores[name] else -1.0)
+
+    leads = {held_out: lead(held_out) for held_out in set(fold.values())}
     return {task: leads[held_out] for task, held_out in fold.items()}
 
 
@@ -54,27 +59,18 @@ def best_single(outcomes: Sequence[Outcome], leads: Mapping[str, str]) -> list[O
         leads: from `cross_fitted_leads`.
 
     Returns:
-        One outcome a task, in the order of `leads`; its usage is the lead's, for choosing it cost these tasks nothing.
+        One outcome per task, in the order of `leads`; its usage is the lead's, for choosing it cost these tasks
+        nothing.
 
     Raises:
         ValueError: if a lead's outcome is missing.
     """
-    found = {(outcome.task, outcome.method): outcome for outcome in outcomes}
+    by_task = {(outcome.task, outcome.method): outcome for outcome in outcomes}
     chosen = []
     for task, lead in leads.items():
-        outcome = found.get((task, SINGLE + lead))
+        outcome = by_task.get((task, SINGLE + lead))
         if outcome is None:
             raise ValueError(f"expected an outcome of {SINGLE}{lead} on task {task!r}, got none: run it on all tasks")
         note = "; ".join(filter(None, (f"by {lead}", outcome.note)))
         chosen.append(replace(outcome, method="best_single", note=note))
     return chosen
-
-
-def _best(scores: Sequence[tuple[int, str, float]], agents: Sequence[str]) -> str:
-    """The agent of the highest mean; agents without a score come last, and max takes the first of equals."""
-
-    def mean(agent: str) -> float:
-        own = [score for _, name, score in scores if name == agent]
-        return fmean(own) if own else -1.0
-
-    return max(agents, key=mean)

@@ -7,7 +7,7 @@ from team_traces import trace, turn
 
 from nsed_torch.evaluation.competence_law import fit_fatigue_law
 from nsed_torch.evaluation.insight import insight
-from nsed_torch.evaluation.insight.rounds import Flips
+from nsed_torch.evaluation.insight.team_insight import Flips
 
 YES, NO = "yes", "no"
 

@@ -134,15 +134,6 @@ def test_no_tasks_need_no_calls(team, method):
     assert engine.usage.calls == 0
 
 
-@ALL
-def test_a_method_reports_its_phases(team, method):
-    heard = []
-    panel, _ = team.build(steady, report=lambda *event: heard.append(event))
-    method(panel, team.tasks, None)
-    assert all(0 <= done <= total for _, done, total in heard)
-    assert heard[-1][1] == heard[-1][2] > 0
-
-
 def test_first_answers_are_shared_with_each_other_and_with_a_deliberation(team):
     """The call log holds a call once, whoever makes it."""
     panel, engine = team.build(steady)

@@ -14,8 +14,8 @@ from report_pages import HOSTILE, Page, outcome, trace
 from scripted_workers import NAMES, flow
 from workflow_texts import subtasks, workflows
 
-from nsed_torch.evaluation.overview import Run, TaskEntry
-from nsed_torch.evaluation.report import render_execution, render_run, write_report
+from nsed_torch.evaluation.pages import render_execution, render_run, write_report
+from nsed_torch.evaluation.run_folder import Run, TaskEntry
 from nsed_torch.records import Execution, Task, Usage, Verdict
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_pages import HOSTILE, Page, answered, example
 
-from nsed_torch.evaluation.report import render_report
+from nsed_torch.evaluation.pages import render_transcript
 
 # fmt: off
 TAGS = {
@@ -23,7 +23,7 @@ ATTRIBUTES = {
 
 
 def test_page_is_self_contained_and_allows_no_script():
-    html = render_report([example()])
+    html = render_transcript(example())
     policy = next(attrs["content"] for _, attrs in Page(html).elements if attrs.get("http-equiv"))
     assert policy.startswith("default-src 'none'; style-src 'unsafe-inline';")
     assert "script" not in policy
@@ -32,7 +32,7 @@ def test_page_is_self_contained_and_allows_no_script():
 
 
 def test_hostile_text_stays_text():
-    page = Page(render_report([answered(HOSTILE, HOSTILE)]))
+    page = Page(render_transcript(answered(HOSTILE, HOSTILE)))
     assert {tag for tag, _ in page.elements} <= TAGS
     assert {name for _, attrs in page.elements for name in attrs} <= ATTRIBUTES
     assert page.find("div", class_="text").count(HOSTILE) == 4  # question, answer, proposal, critique
@@ -52,14 +52,14 @@ def test_hostile_text_stays_text():
     ],
 )
 def test_awkward_texts_are_shown_whole_and_isolated(written, shown):
-    html = render_report([answered("Why?", written)])
+    html = render_transcript(answered("Why?", written))
     page = Page(html.encode().decode())
     assert page.find("div", class_="text", dir="auto")[1] == shown
 
 
 def test_a_long_question_is_folded_away_but_whole():
     question = "Given that " + "x is y and " * 900 + "what is z?"
-    page = Page(render_report([answered(question, "z")]))
+    page = Page(render_transcript(answered(question, "z")))
     assert page.find("div", class_="text")[0] == question
     assert "Given that x is y" in page.words("summary")[0]
     assert len(page.words("summary")[0]) == 400
@@ -69,7 +69,7 @@ def test_a_long_question_is_folded_away_but_whole():
 @given(st.text(st.characters(exclude_categories=()), max_size=300))
 def test_no_text_changes_the_page_around_it(text):
     def skeleton(words: str) -> list[tuple[str, list[str]]]:
-        page = Page(render_report([answered("q" + words, "a" + words)]).encode().decode())
+        page = Page(render_transcript(answered("q" + words, "a" + words)).encode().decode())
         return [(tag, sorted(attrs)) for tag, attrs in page.elements]
 
     assert skeleton(text) == skeleton("")

@@ -11,21 +11,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_pages import HOSTILE, Page, answered, example, outcome, trace
 
-from nsed_torch.evaluation.overview import WITHHELD, Run, TaskEntry, method_rows
-from nsed_torch.evaluation.report import render_run, write_report
+from nsed_torch.evaluation.pages import render_run, write_report
+from nsed_torch.evaluation.run_folder import MethodRow, Run, TaskEntry
+from nsed_torch.evaluation.statistics import Mean
 from nsed_torch.records import Proposal, Task, Transcript, Verdict
+from nsed_torch.records.withholding import WITHHELD
 
 NUMBERS = {
     "benchmark": "digits",
     "reference": "deliberation",
-    "methods": {
-        "deliberation": {"n": 3, "accuracy": {"mean": 2 / 3, "low": 0.094, "high": 0.992}, "tokens_per_task": 5169.0},
-        "debate": {"n": 3, "accuracy": {"mean": 1.0, "low": 0.292, "high": 1.0}, "usage": {"price": 0.0045}},
-    },
-    "paired": {"debate": {"difference": {"mean": -1 / 3, "low": -0.9, "high": 0.4}, "p_holm": 1.0}},
     "insight": {"p_g": 0.123456789, "flips": [{"round": 2, "lost": 0}, {"round": 3, "lost": 1}], "T_opt": None},
     "versions": {"torch": "2.8.0"},
 }
+ROWS = [
+    MethodRow("deliberation", 3, Mean(3, 2 / 3, 0.094, 0.992), tokens=5169.0),
+    MethodRow("debate", 3, Mean(3, 1.0, 0.292, 1.0), Mean(3, -1 / 3, -0.9, 0.4), 1.0, price=0.0045),
+    MethodRow("single", 0, None),
+]
 
 
 def run(numbers=NUMBERS, transcript: Transcript | None = None, text: str = "71, says the debate.") -> Run:
@@ -45,7 +47,7 @@ def run(numbers=NUMBERS, transcript: Transcript | None = None, text: str = "71, 
             ("three", None, None, Verdict.NOT_RUN),
         ]
     ]
-    return Run(numbers, method_rows(numbers), entries, [("cost", "data:image/png;base64,iVBORw==")])
+    return Run(numbers, ROWS, entries, [("cost", "data:image/png;base64,iVBORw==")])
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +64,7 @@ def test_methods_stand_side_by_side(page):
     rows = page.words("table", class_="methods")[0]
     assert "deliberation 3 66.7 [9.4, 99.2] - 5,169 -" in rows
     assert "debate 3 100.0 [29.2, 100.0] -33.3 [-90.0, 40.0] p 1 - US$ 0.0045" in rows
+    assert "single 0 - - - -" in rows
     drawn = [attrs["style"] for _, attrs in page.elements if attrs.get("class") in {"range", "dot"}]
     assert drawn == ["--l:9%;--h:99%", "--m:67%", "--l:29%;--h:100%", "--m:100%"]
 

@@ -8,13 +8,13 @@ from collections import Counter
 import pytest
 from report_pages import PLAIN, TEAM, Page, example
 
-from nsed_torch.evaluation.report import render_report, slot_histories, write_report
-from nsed_torch.records import Proposal, Task
+from nsed_torch.evaluation.pages import render_transcript, slot_histories, write_report
+from nsed_torch.records import Proposal
 
 
 @pytest.fixture(scope="module")
 def page() -> Page:
-    return Page(render_report([example()]))
+    return Page(render_transcript(example()))
 
 
 def test_question_and_answer_come_first(page):
@@ -75,7 +75,7 @@ def test_roles_and_the_judges_model_are_shown_where_they_are_not_the_usual(page)
         )
         for turn in whole.rounds
     ]
-    shown = Page(render_report([dataclasses.replace(whole, agents=agents, rounds=rounds)]))
+    shown = Page(render_transcript(dataclasses.replace(whole, agents=agents, rounds=rounds)))
     team = shown.words("ul", class_="team")[0]
     assert team.count("takes part as judge only") == team.count("takes part as") == 1
     assert "Ben as a judge: smollm2-135m" in shown.words("summary")
@@ -95,7 +95,7 @@ def test_every_cell_of_the_vote_matrix_says_what_it_is(page):
 
 def test_colours_follow_sign_and_size_of_the_rating():
     cells = re.findall(
-        r'<td class="(plus|minus)" style="--v:(\d+%)">([^\n]+)', render_report([example()]).translate(PLAIN)
+        r'<td class="(plus|minus)" style="--v:(\d+%)">([^\n]+)', render_transcript(example()).translate(PLAIN)
     )
     assert ("minus", "78%", "-0.78") in cells
     assert ("plus", "89%", "+0.89") in cells
@@ -160,7 +160,7 @@ def test_settings_and_identities_stand_at_the_end(page):
 
 
 def test_page_can_be_read_by_keyboard_and_screen_reader():
-    page = Page(render_report([example(), example()]))
+    page = Page(render_transcript(example()))
     levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch(r"h\d", tag)]
     assert levels[0] == 1
     assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
@@ -171,14 +171,6 @@ def test_page_can_be_read_by_keyboard_and_screen_reader():
     targets += [attrs["for"] for tag, attrs in page.elements if tag == "label"]
     assert set(targets) <= set(ids)
     assert targets[0] == "main"
-
-
-def test_several_deliberations_share_a_page():
-    other = dataclasses.replace(example(), task=Task("Is 51 prime?", "prime-51"), answer="")
-    page = Page(render_report([example(), other]))
-    assert page.words("h1") == ["2 deliberations"]
-    assert page.words("ol", class_="contents")[0] == "digits-17 Which is larger, 17 or 71? prime-51 Is 51 prime?"
-    assert page.words("section", class_="answer")[1] == "Answer Nobody answered."
 
 
 @pytest.mark.parametrize("count", [0, 1, 7])
@@ -199,7 +191,7 @@ def test_any_team_size_is_drawn(count):
         memory=[],
         **empty,
     )
-    page = Page(render_report([dataclasses.replace(base, rounds=[turn])]))
+    page = Page(render_transcript(dataclasses.replace(base, rounds=[turn])))
     assert len(page.find("table", class_="votes")) == (1 if count else 0)
     assert "Nothing was kept." in page.words("section", id="t1-memory")[0]
 
@@ -208,7 +200,7 @@ def test_a_run_folder_becomes_a_page(tmp_path):
     example().save(tmp_path / "transcript.json")
     path = write_report(tmp_path)
     assert path == tmp_path / "report.html"
-    assert path.read_text(encoding="utf-8") == render_report([example()])
+    assert path.read_text(encoding="utf-8") == render_transcript(example())
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["report.html", "transcript.json"]
 
 
@@ -226,8 +218,3 @@ def test_a_broken_transcript_leaves_no_page(tmp_path):
     with pytest.raises(ValueError, match=r"transcript\.json"):
         write_report(tmp_path)
     assert not (tmp_path / "report.html").exists()
-
-
-def test_no_transcripts_are_refused():
-    with pytest.raises(ValueError, match="expected at least one transcript"):
-        render_report([])

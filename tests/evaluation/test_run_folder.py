@@ -6,24 +6,10 @@ import json
 import pytest
 from report_pages import example, outcome, trace
 
-from nsed_torch.evaluation.overview import WITHHELD, MethodRow, Run, TaskEntry, method_rows
-from nsed_torch.evaluation.statistics import Estimate
+from nsed_torch.evaluation.comparison import Comparison
+from nsed_torch.evaluation.run_folder import Run, TaskEntry, method_rows
 from nsed_torch.records import Verdict
-
-RESULTS = {
-    "benchmark": {"name": "digits"},
-    "reference": "deliberation",
-    "methods": {
-        "deliberation": {
-            "n": 40,
-            "accuracy": {"mean": 0.625, "low": 0.458, "high": 0.773},
-            "tokens_per_task": 1723.0,
-            "usage": {"calls": 480, "price": 0.024},
-        },
-        "single:Ben": {"n": 40, "accuracy": {"mean": 0.5, "low": None, "high": None}, "tokens_per_task": 151.5},
-    },
-    "paired": {"single:Ben": {"difference": {"mean": 0.125, "low": -0.03, "high": 0.28}, "p": 0.18, "p_holm": 0.36}},
-}
+from nsed_torch.records.withholding import WITHHELD
 
 
 def write(folder, traces=(), outcomes=(), results=None):
@@ -36,29 +22,23 @@ def write(folder, traces=(), outcomes=(), results=None):
     return folder
 
 
-def test_methods_are_rows():
-    assert method_rows(RESULTS) == [
-        MethodRow("deliberation", 40, Estimate(0, 0.625, 0.458, 0.773), None, None, 1723.0, 0.024),
-        MethodRow("single:Ben", 40, Estimate(0, 0.5), Estimate(0, 0.125, -0.03, 0.28), 0.36, 151.5, None),
+def graded():
+    """Two methods on three tasks; deliberation is ahead by one."""
+    return [
+        outcome(method, task, Verdict.RIGHT if right else Verdict.WRONG)
+        for method, rights in {"deliberation": (1, 1, 0), "single:Ben": (0, 1, 0)}.items()
+        for task, right in zip(("one", "two", "three"), rights, strict=True)
     ]
 
 
-@pytest.mark.parametrize(
-    ("results", "rows"),
-    [
-        ({}, []),
-        ({"methods": ["deliberation"]}, []),
-        ({"methods": {"a": None}, "paired": []}, [MethodRow("a", None, None)]),
-        ({"methods": {"a": {"n": "many", "accuracy": {"low": 0.1}, "usage": 3}}}, [MethodRow("a", None, None)]),
-        ({"methods": {"a": {"n": True, "accuracy": 0.5}}}, [MethodRow("a", None, Estimate(0, 0.5))]),
-        (
-            {"methods": {"a": {}}, "paired": {"a": {"mean": 0.1, "low": 0.0, "high": 0.2, "p": 0.5}}},
-            [MethodRow("a", None, None, Estimate(0, 0.1, 0.0, 0.2), 0.5)],
-        ),
-    ],
-)
-def test_what_is_missing_or_strange_is_left_out(results, rows):
-    assert method_rows(results) == rows
+def test_methods_are_rows_with_what_the_reference_has_over_them():
+    results = Comparison.of(graded())
+    mine, other = method_rows(results)
+    assert (mine.name, mine.n, mine.accuracy.mean, mine.difference, mine.p) == ("deliberation", 3, 2 / 3, None, None)
+    assert (other.n, other.accuracy.mean, other.difference.mean, other.p) == (3, 1 / 3, 1 / 3, 1.0)
+    assert (other.tokens, other.price) == (150, pytest.approx(0.003))
+    (unknown,) = method_rows(Comparison.of([outcome("debate", "one", Verdict.NOT_RUN)]))
+    assert (unknown.n, unknown.accuracy) == (0, None)
 
 
 @pytest.mark.parametrize(
@@ -116,37 +96,43 @@ def test_texts_that_stand_in_the_deliberation_are_found_there():
 
 
 def test_withheld_tasks_keep_numbers_and_lose_texts():
-    entry = TaskEntry("one", trace("one", True, False), (outcome("debate", "one", Verdict.RIGHT, "Because 71.", "71"),))
-    hidden = entry.withheld()
-    kept = json.dumps(dataclasses.asdict(hidden), ensure_ascii=False)
-    transcript = example()
-    secrets = [transcript.task.question, transcript.answer, "Because 71."]
-    secrets += [p.text for turn in transcript.rounds for p in turn.proposals if p.text]
-    secrets += [c.text for turn in transcript.rounds for c in turn.critiques]
-    secrets += [slot.text for turn in transcript.rounds for slot in turn.memory]
-    assert not [text for text in secrets if json.dumps(text, ensure_ascii=False)[1:-1] in kept]
-    assert hidden.trace.transcript.task.target == hidden.outcomes[0].answer == WITHHELD
-    assert (hidden.curve, hidden.verdict, hidden.tokens) == (entry.curve, entry.verdict, entry.tokens)
+    told = (outcome("debate", "one", Verdict.RIGHT, "Because 71.", "71"),)
+    entry = TaskEntry("one", trace("one", True, False), told)
+    (hidden,) = Run({"withheld": True}, [], [entry], []).shown().tasks
+    assert hidden.outcomes[0].answer == hidden.question == WITHHELD
+    assert (hidden.curve, hidden.verdict, hidden.tokens, hidden.sources) == (
+        entry.curve,
+        entry.verdict,
+        entry.tokens,
+        {},
+    )
+    assert Run({}, [], [entry], []).shown().tasks == [entry]
 
 
 def test_an_evaluation_is_read_whole(tmp_path):
-    outcomes = [outcome("deliberation", name, Verdict.RIGHT) for name in ("one", "two", "three")]
-    folder = write(tmp_path / "run", [trace("two", True, False), trace("one", True, True)], outcomes, RESULTS)
+    folder = write(
+        tmp_path / "run",
+        [trace("two", True, False), trace("one", True, True)],
+        graded(),
+        {"benchmark": {"name": "digits"}, **Results.of(graded()).to_json()},
+    )
     (folder / "plots").mkdir()
     (folder / "plots/cost_accuracy.png").write_bytes(b"\x89PNG")
     run = Run.load(folder)
     assert [entry.name for entry in run.tasks] == ["two", "one", "three"]
     assert [entry.trace is None for entry in run.tasks] == [False, False, True]
+    assert [len(entry.outcomes) for entry in run.tasks] == [2, 2, 2]
     assert run.plots == [("cost accuracy", "data:image/png;base64,iVBORw==")]
-    assert (run.title, run.strata, run.hidden) == ("digits: 3 tasks", ["sums"], False)
+    assert (run.title, run.strata) == ("digits: 3 tasks", ["sums"])
     assert [(tag, count) for tag, _, count in run.filters] == [
-        ("right", 3),
-        ("wrong", 0),
+        ("right", 2),
+        ("wrong", 1),
         ("lost", 1),
         ("won", 0),
         ("disagree", 2),
     ]
-    assert set(run.remarks) == {"benchmark"}
+    assert [row.name for row in run.methods] == ["deliberation", "single:Ben"]
+    assert set(run.remarks) == {"benchmark", "level", "timings"}
 
 
 def test_collected_traces_are_counted(tmp_path):
@@ -157,14 +143,8 @@ def test_collected_traces_are_counted(tmp_path):
     assert shares["answer after round 3"] == (1, 0.0)
     assert shares["oracle, any proposal"] == (1, 1.0)
     assert (run.title, run.about) == ("1 task", {})
-    (folder / "collect.json").write_text('{"seed": 3, "withheld": true}')
-    assert (Run.load(folder).remarks, Run.load(folder).hidden) == ({"seed": 3, "withheld": True}, True)
-
-
-def test_a_blank_question_hides_every_text():
-    found = trace("one", True, True)
-    object.__setattr__(found.transcript.task, "question", "")
-    assert Run({}, [], [TaskEntry("one", found)], []).hidden
+    (folder / "collect.json").write_text('{"seed": 3, "agents": []}')
+    assert Run.load(folder).remarks == {"seed": 3}
 
 
 def test_a_broken_outcome_is_named(tmp_path):
@@ -172,4 +152,11 @@ def test_a_broken_outcome_is_named(tmp_path):
     with (folder / "outcomes.jsonl").open("a") as file:
         file.write("{}\n")
     with pytest.raises(ValueError, match=r"outcomes\.jsonl:2: not an outcome"):
+        Run.load(folder)
+
+
+@pytest.mark.parametrize("data", [[], {}, {"methods": ["deliberation"]}, {"methods": {"a": None}, "timings": {"a": 3}}])
+def test_broken_results_are_named(tmp_path, data):
+    folder = write(tmp_path / "run", outcomes=graded(), results=data)
+    with pytest.raises(ValueError, match=r"results\.json: not the results of an evaluation"):
         Run.load(folder)

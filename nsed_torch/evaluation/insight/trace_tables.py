@@ -35,28 +35,32 @@ _COLUMNS = {
 class Tables:
     """What there is to count: structured arrays, whose every row says of which question, task and round it is.
 
-    Args:
-        questions: ids in the order of first appearance; the column `question` counts them.
-        agents: names, likewise; counted by `agent` and `voter`.
-        rounds: a row a task and round: whether the answer standing after it, its winner, any of its proposals is
-            right, and the tokens spent in it.
-        proposals: a row a proposal: by whom, and whether it is right.
-        moves: a row for an agent's proposals of two rounds in a row, of which `round` is the first: whether the one
-            (`before`) and the other (`after`) is right, whether the first round's winner is (`led_right`), and
-            whether the agent, whose answer differed from that winner's, now gives it (`follows`; -1 if it did not
-            differ, or either had none).
-        ratings: a row a rating that was given; `ballot` and `proposal` number what they name. The proposal is
-            `right` or not, `length` characters long, heard at `position` from 1 (0 if the order does not hold it),
-            the voter's `own` or not, with the same answer as the voter's own (`agrees`; -1 if either has none), by
-            an agent of the voter's backbone or not (`kin`; -1 if unknown).
+    `rounds` has a row per task and round: whether the answer standing after it, its winner, any of its proposals is
+    right, and the tokens spent in it. `proposals` has a row per proposal: by whom, and whether it is right.
+
+    `moves` has a row per pair of an agent's proposals in two rounds running, of which `round` is the first: whether the
+    one (`before`) and the other (`after`) is right, whether the first round's winner is (`led_right`), and whether the
+    agent, whose answer differed from that winner's, now gives it (`follows`; -1 if it did not differ, or either had
+    none).
+
+    `ratings` has a row per rating that was given; `ballot` and `proposal` number what they name. The proposal is
+    `right` or not, `length` characters long, heard at `position` from 1 (0 if the order does not hold it), the voter's
+    `own` or not, with the same answer as the voter's own (`agrees`; -1 if either has none), by an agent of the voter's
+    backbone or not (`kin`; -1 if unknown).
     """
 
-    questions: list[str]
-    agents: list[str]
+    questions: list[str]  # ids in the order of first appearance; the column `question` counts them
+    agents: list[str]  # names, likewise; counted by `agent` and `voter`
     rounds: Table
     proposals: Table
     moves: Table
     ratings: Table
+
+    def by_agent(self, table: Table, column: str) -> Iterator[tuple[str, Table]]:
+        """The rows of each agent that has any."""
+        for i, name in enumerate(self.agents):
+            if len(own := table[table[column] == i]):
+                yield name, own
 
 
 def same_text(task: Task, answers: Sequence[str | None]) -> list[int]:
@@ -66,12 +70,7 @@ def same_text(task: Task, answers: Sequence[str | None]) -> list[int]:
 
 
 def read_tables(traces: Iterable[Trace], same: Same, question: Callable[[Task], str]) -> Tables:
-    """Read traces once; no text is kept.
-
-    Args:
-        traces: of one ensemble.
-        same: which final answers of a task are equal.
-        question: id of the question a task asks: what varies independently.
+    """Read traces of one ensemble once; no text is kept. Questions, by their ids, are what varies independently.
 
     Raises:
         ValueError: for no traces.

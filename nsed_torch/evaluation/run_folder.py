@@ -1,24 +1,24 @@
-"""What the page of a run shows around its deliberations: methods side by side, and what became of each task."""
+"""A folder of `nsed evaluate` or `nsed collect`, read for its page: methods side by side, what became of each task."""
 
 import base64
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 from nsed_torch.evaluation.collection import standing, summarize
+from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.evaluation.statistics import Estimate
 from nsed_torch.evaluation.workflows import WorkflowSummary
-from nsed_torch.records import Execution, Outcome, Trace, Verdict, read_json, read_traces
+from nsed_torch.records import Execution, Outcome, Trace, Verdict, read_json, read_outcomes, read_traces
 from nsed_torch.records.trace import ABOUT, TRACES
+from nsed_torch.records.withholding import WITHHELD, withheld_outcome, withheld_trace
 
 RESULTS = "results.json"
 OUTCOMES = "outcomes.jsonl"
 EXECUTIONS = "executions"
-T = TypeVar("T")
 
-WITHHELD = "(withheld at the authors' request)"
 FILTERS = {
     "right": "Right",
     "wrong": "Wrong",
@@ -33,67 +33,42 @@ FILTERS = {
 _DRAWN = {"methods", "paired", "reference", "insight", "agents", "settings", "counts"}
 
 
-@dataclass(frozen=True)
-class MethodRow:
-    """A method among others; None for what is not known.
-
-    Args:
-        name: the method's.
-        n: tasks.
-        accuracy: share of tasks that it got right.
-        difference: accuracy of the reference minus this one's.
-        p: of that difference.
-        tokens: read and written a task.
-        price: of all tasks in US$.
-    """
+class MethodRow(NamedTuple):
+    """A method among others; None for what is not known."""
 
     name: str
-    n: float | None
+    n: int
     accuracy: Estimate | None
-    difference: Estimate | None = None
-    p: float | None = None
-    tokens: float | None = None
-    price: float | None = None
+    difference: Estimate | None = None  # accuracy of the reference minus this one's
+    p: float | None = None  # of that difference
+    tokens: float | None = None  # read and written per task
+    price: float | None = None  # of all tasks in US$
 
 
-def method_rows(results: Mapping[str, Any]) -> list[MethodRow]:
-    """Methods side by side, from the data of `results.json`; what is not there, or is no number, is None."""
-    against = _mapping(results.get("paired"))
+def method_rows(results: Comparison) -> list[MethodRow]:
+    """Methods side by side."""
+
+    def known(mean: Estimate) -> Estimate | None:
+        return None if mean.mean is None else mean
+
     rows = []
-    for name, value in _mapping(results.get("methods")).items():
-        found, pair = _mapping(value), _mapping(against.get(name))
-        usage = _mapping(found.get("usage"))
-        rows.append(
-            MethodRow(
-                name,
-                _number(found.get("n")),
-                _span(found.get("accuracy")),
-                _span(pair.get("difference", pair)),
-                _number(pair.get("p_holm", pair.get("p"))),
-                _number(found.get("tokens_per_task")),
-                _number(found.get("price", usage.get("price"))),
-            )
-        )
+    for name, method in results.methods.items():
+        row = MethodRow(name, method.accuracy.n, known(method.accuracy))
+        if pair := results.paired.get(name):
+            row = row._replace(difference=known(pair.difference), p=pair.p_holm)
+        rows.append(row._replace(tokens=method.tokens_per_task, price=method.usage.price))
     return rows
 
 
 @dataclass(frozen=True)
 class TaskEntry:
-    """What became of one task.
+    """What became of one task."""
 
-    Args:
-        name: its id.
-        trace: its deliberation with grades; None where there was none.
-        outcomes: what each method made of it.
-        reference: the method whose answer stands for the task; the deliberation's where it has no outcome.
-        executions: method -> what became of its workflows.
-    """
-
-    name: str
-    trace: Trace | None
-    outcomes: tuple[Outcome, ...] = ()
-    reference: str = "deliberation"
-    executions: Mapping[str, Execution] = field(default_factory=dict)
+    name: str  # its id
+    trace: Trace | None  # its deliberation with grades; None where there was none
+    outcomes: tuple[Outcome, ...] = ()  # what each method made of it
+    reference: str = "deliberation"  # whose answer stands for the task; the trace's where it has no outcome
+    executions: Mapping[str, Execution] = field(default_factory=dict)  # by method
 
     @property
     def question(self) -> str:
@@ -110,10 +85,10 @@ class TaskEntry:
     @property
     def verdict(self) -> Verdict | None:
         """On the answer that stands for the task; None if nothing was graded."""
-        found = next((outcome.verdict for outcome in self.outcomes if outcome.method == self.reference), None)
-        if found is None and self.trace:
+        verdict = next((outcome.verdict for outcome in self.outcomes if outcome.method == self.reference), None)
+        if verdict is None and self.trace:
             return Verdict.RIGHT if self.curve[-1] else Verdict.WRONG
-        return found
+        return verdict
 
     @property
     def tags(self) -> list[str]:
@@ -158,35 +133,20 @@ class TaskEntry:
     @property
     def sources(self) -> dict[str, str]:
         """Method -> where its text stands in the deliberation word for word, such as `r2-p0`."""
-        if not self.trace:
-            return {}
-        rounds = self.trace.transcript.rounds
+        rounds = self.trace.transcript.rounds if self.trace else []
         places = {p.text: f"r{turn.index}-p{j}" for turn in rounds for j, p in enumerate(turn.proposals)}
+        places.pop(WITHHELD, None)
         return {outcome.method: places[outcome.text] for outcome in self.outcomes if outcome.text in places}
-
-    def withheld(self) -> "TaskEntry":
-        """The same with every text replaced, for models repeat the question in their own words."""
-        outcomes = tuple(
-            replace(outcome, text=WITHHELD, answer=outcome.answer and WITHHELD, note="") for outcome in self.outcomes
-        )
-        return replace(self, trace=self.trace and _withheld(self.trace), outcomes=outcomes, executions={})
 
 
 @dataclass(frozen=True)
 class Run:
-    """A folder of `nsed evaluate` or `nsed collect`, read for its page.
+    """What a run's folder holds."""
 
-    Args:
-        about: the data of `results.json`, else of `collect.json`, else nothing.
-        methods: side by side; where only a deliberation was collected, its rounds and agents.
-        tasks: in the order of the run.
-        plots: titles and images as data URIs.
-    """
-
-    about: Mapping[str, Any]
-    methods: list[MethodRow]
-    tasks: list[TaskEntry]
-    plots: list[tuple[str, str]]
+    about: Mapping[str, Any]  # the data of `results.json`, else of `collect.json`, else nothing
+    methods: list[MethodRow]  # where only a deliberation was collected, its rounds and agents
+    tasks: list[TaskEntry]  # in the order of the run
+    plots: list[tuple[str, str]]  # titles, and images as data URIs
 
     @classmethod
     def load(cls, folder: Path) -> "Run":
@@ -195,23 +155,25 @@ class Run:
         Raises:
             ValueError: in one line with the file, if one cannot be read.
         """
-        files = [folder / name for name in (RESULTS, ABOUT) if (folder / name).is_file()]
-        about = _mapping(read_json(files[0])) if files else {}
+        results = folder / RESULTS
+        files = [path for path in (results, folder / ABOUT) if path.is_file()]
+        data = read_json(files[0]) if files else None
+        about = data if isinstance(data, dict) else {}
         traces = {t.transcript.task.id: t for t in read_traces(folder)} if (folder / TRACES).is_file() else {}
         outcomes: dict[str, list[Outcome]] = {}
-        if (folder / OUTCOMES).is_file():
-            for outcome in _read(folder / OUTCOMES, Outcome.from_line):
-                outcomes.setdefault(outcome.task, []).append(outcome)
+        for outcome in read_outcomes(folder / OUTCOMES) if (folder / OUTCOMES).is_file() else ():
+            outcomes.setdefault(outcome.task, []).append(outcome)
         executions: dict[str, dict[str, Execution]] = {}
         for path in sorted((folder / EXECUTIONS).glob("*.jsonl")):
-            for execution in _read(path, Execution.from_line):
+            for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+                execution = Execution.from_line(line, f"{path}:{number}")
                 executions.setdefault(execution.task.id, {})[path.stem] = execution
         reference = str(about.get("reference", "deliberation"))
         tasks = [
             TaskEntry(name, traces.get(name), tuple(outcomes.get(name, ())), reference, executions.get(name, {}))
             for name in dict.fromkeys([*traces, *outcomes, *executions])
         ]
-        rows = method_rows(about)
+        rows = method_rows(Comparison.from_json(data, str(results))) if results in files else []
         if not rows and traces:
             counted = summarize(traces.values()).accuracies
             rows = [MethodRow(what, accuracy.n, accuracy) for what, accuracy in counted.items()]
@@ -221,19 +183,28 @@ class Run:
         ]
         return cls(about, rows, tasks, plots)
 
+    def shown(self) -> "Run":
+        """The run as its page shows it: without texts, where the questions' authors ask for it."""
+        if self.about.get("withheld") is not True:
+            return self
+        tasks = [
+            replace(
+                entry,
+                trace=entry.trace and withheld_trace(entry.trace),
+                outcomes=tuple(map(withheld_outcome, entry.outcomes)),
+                executions={},
+            )
+            for entry in self.tasks
+        ]
+        return replace(self, tasks=tasks)
+
     @property
     def title(self) -> str:
         """The benchmark's name, or how many tasks there are."""
         benchmark = self.about.get("benchmark")
-        name = _mapping(benchmark).get("name", benchmark)
+        name = benchmark.get("name") if isinstance(benchmark, Mapping) else benchmark
         count = f"{len(self.tasks)} task{'' if len(self.tasks) == 1 else 's'}"
         return f"{name}: {count}" if isinstance(name, str) and name else count
-
-    @property
-    def hidden(self) -> bool:
-        """Whether the questions' authors ask that texts are shown nowhere."""
-        blank = any(not entry.trace.transcript.task.question.strip() for entry in self.tasks if entry.trace)
-        return blank or self.about.get("withheld") is True
 
     @property
     def filters(self) -> list[tuple[str, str, int]]:
@@ -249,51 +220,14 @@ class Run:
     @property
     def workflows(self) -> list[WorkflowSummary]:
         """Of every method that had workflows run."""
-        found: dict[str, list[tuple[Execution, Outcome | None]]] = {}
+        pairs: dict[str, list[tuple[Execution, Outcome | None]]] = {}
         for entry in self.tasks:
             outcomes = {outcome.method: outcome for outcome in entry.outcomes}
             for method, execution in entry.executions.items():
-                found.setdefault(method, []).append((execution, outcomes.get(method)))
-        return [WorkflowSummary.of(method, executions) for method, executions in found.items()]
+                pairs.setdefault(method, []).append((execution, outcomes.get(method)))
+        return [WorkflowSummary.of(method, executions) for method, executions in pairs.items()]
 
     @property
     def remarks(self) -> dict[str, Any]:
         """What else `about` holds: configuration, versions, hardware."""
         return {key: value for key, value in self.about.items() if key not in _DRAWN}
-
-
-def _withheld(trace: Trace) -> Trace:
-    transcript = trace.transcript
-    task = replace(transcript.task, question=WITHHELD, target=transcript.task.target and WITHHELD)
-    rounds = [
-        replace(
-            turn,
-            proposals=[replace(proposal, text=WITHHELD) for proposal in turn.proposals],
-            critiques=[replace(critique, text=WITHHELD) for critique in turn.critiques],
-            memory=[replace(slot, text=WITHHELD) for slot in turn.memory],
-        )
-        for turn in transcript.rounds
-    ]
-    answers = [[answer and WITHHELD for answer in row] for row in trace.answers]
-    return replace(trace, transcript=replace(transcript, task=task, rounds=rounds, answer=WITHHELD), answers=answers)
-
-
-def _read(path: Path, read: Callable[[bytes, str], T]) -> Iterator[T]:
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            yield read(line, f"{path}:{number}")
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _number(value: Any) -> float | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _span(value: Any) -> Estimate | None:
-    """A bare number, or a mapping of `mean`, `low` and `high`."""
-    found = value if isinstance(value, Mapping) else {"mean": value}
-    mean, low, high = (_number(found.get(key)) for key in ("mean", "low", "high"))
-    return None if mean is None else Estimate(0, mean, low, high)

@@ -5,14 +5,14 @@ import functools
 import hashlib
 import json
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from nsed_torch.evaluation.overview import OUTCOMES, Run
+from nsed_torch.evaluation.run_folder import OUTCOMES, Run
 from nsed_torch.evaluation.workflows import HEIGHT, SHAPES, WIDTH, drawings
 from nsed_torch.records.execution import Execution
 from nsed_torch.records.files import write_text
@@ -41,74 +41,43 @@ _VISIBLE = {
 
 @dataclass(frozen=True)
 class SlotHistory:
-    """One memory slot over all rounds.
+    """One memory slot over all rounds."""
 
-    Args:
-        text: what agents read of it.
-        agent: who wrote it.
-        born: index of the round it was proposed in.
-        last: index of the last round after which it was still kept.
-        states: one entry a round; None where the slot was not in memory.
-        source: (round index, proposal index) of the proposal it holds word for word, if there is one.
-    """
-
-    text: str
-    agent: str
-    born: int
-    last: int
-    states: list[MemorySlot | None]
-    source: tuple[int, int] | None
+    text: str  # what agents read of it
+    agent: str  # who wrote it
+    born: int  # index of the round it was proposed in
+    last: int  # index of the last round after which it was still kept
+    states: list[MemorySlot | None]  # one entry per round; None where the slot was not in memory
+    source: tuple[int, int] | None  # (round index, proposal index) of the proposal it holds word for word, if any
 
 
 def slot_histories(transcript: Transcript) -> list[SlotHistory]:
-    """Follow every memory slot over the rounds.
-
-    A slot is the same slot as long as its author, round of birth and text stay.
+    """Follow every memory slot over the rounds; the same as long as its author, round of birth and text stay.
 
     Returns:
         The slots in order of birth, ties as the memory first listed them.
     """
     kept: dict[tuple[int, str, str], list[MemorySlot | None]] = {}
+    sources: dict[tuple[int, str, str], tuple[int, int]] = {}
     for position, turn in enumerate(transcript.rounds):
+        sources |= {(turn.index, p.agent, p.text): (turn.index, j) for j, p in enumerate(turn.proposals)}
         for slot in turn.memory:
             states = kept.setdefault((slot.round, slot.agent, slot.text), [None] * len(transcript.rounds))
             states[position] = slot
-    sources = {
-        (turn.index, proposal.agent, proposal.text): (turn.index, j)
-        for turn in transcript.rounds
-        for j, proposal in enumerate(turn.proposals)
-    }
-    return [
-        SlotHistory(
-            text=key[2],
-            agent=key[1],
-            born=key[0],
-            last=max(turn.index for turn, state in zip(transcript.rounds, states, strict=True) if state),
-            states=states,
-            source=sources.get(key),
-        )
-        for key, states in sorted(kept.items(), key=lambda item: item[0][0])
-    ]
+    histories = []
+    for (born, agent, text), states in sorted(kept.items(), key=lambda item: item[0][0]):
+        last = max(turn.index for turn, state in zip(transcript.rounds, states, strict=True) if state)
+        histories.append(SlotHistory(text, agent, born, last, states, sources.get((born, agent, text))))
+    return histories
 
 
-def render_report(transcripts: Sequence[Transcript]) -> str:
-    """Draw transcripts as one HTML page that needs no network and runs no script.
+def render_transcript(transcript: Transcript) -> str:
+    """Draw a deliberation as one HTML page that needs no network and runs no script.
 
-    Every text is escaped; control characters are drawn as visible symbols.
-
-    Args:
-        transcripts: one or more, shown in this order.
-
-    Returns:
-        The whole page; it can be encoded as UTF-8 whatever the texts hold.
-
-    Raises:
-        ValueError: if there is no transcript.
+    Every text is escaped; control characters are drawn as visible symbols. So the page can be encoded as UTF-8
+    whatever the texts hold, as can those of the other functions here.
     """
-    if not transcripts:
-        raise ValueError("expected at least one transcript to report on, got none: run `nsed deliberate` first")
-    page = _environment().get_template("report.html.jinja")
-    return page.render(transcripts=transcripts, stop_reasons=_STOP_REASONS) + "\n"
+    return _render("report.html.jinja", transcript=transcript)
 
 
 def render_execution(execution: Execution) -> str:
@@ -116,17 +85,10 @@ def render_execution(execution: Execution) -> str:
 
     A step in a graph is a link to its subtask and its response below.
 
-    Args:
-        execution: of any number of levels.
-
-    Returns:
-        The whole page; it can be encoded as UTF-8 whatever the texts hold.
-
     Raises:
         ValueError: if a level holds no workflow.
     """
-    page = _environment().get_template("report_conduct.html.jinja")
-    return page.render(execution=execution) + "\n"
+    return _render("report_conduct.html.jinja", execution=execution)
 
 
 def render_run(run: Run) -> str:
@@ -134,18 +96,10 @@ def render_run(run: Run) -> str:
 
     Everything stands in the page as escaped HTML and can be read without a script; the page's own script, the only
     one its policy allows, filters the list and shows one deliberation at a time.
-
-    Args:
-        run: a run folder's content.
-
-    Returns:
-        The whole page; it can be encoded as UTF-8 whatever the texts hold.
     """
-    environment = _environment()
-    script = environment.get_template("report.js").render()
+    script = _environment().get_template("report.js").render()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    page = environment.get_template("report_run.html.jinja")
-    return page.render(run=run, digest=digest, stop_reasons=_STOP_REASONS) + "\n"
+    return _render("report_run.html.jinja", run=run.shown(), digest=digest)
 
 
 def write_report(folder: Path) -> Path:
@@ -164,7 +118,7 @@ def write_report(folder: Path) -> Path:
     if any((folder / name).is_file() for name in (TRACES, OUTCOMES)):
         page = render_run(Run.load(folder))
     elif transcript.is_file():
-        page = render_report([Transcript.load(transcript)])
+        page = render_transcript(Transcript.load(transcript))
     elif execution.is_file():
         page = render_execution(Execution.load(execution))
     else:
@@ -175,6 +129,10 @@ def write_report(folder: Path) -> Path:
     target = folder / "report.html"
     write_text(target, page)
     return target
+
+
+def _render(template: str, **values: Any) -> str:
+    return _environment().get_template(template).render(values) + "\n"
 
 
 @functools.cache
@@ -196,6 +154,7 @@ def _environment() -> Environment:
         "node_width": WIDTH,
         "node_height": HEIGHT,
         "shapes": SHAPES,
+        "stop_reasons": _STOP_REASONS,
     }
     return environment
 

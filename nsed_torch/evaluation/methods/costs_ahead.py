@@ -1,4 +1,4 @@
-"""What a method may cost, before any model is called."""
+"""What methods and deliberations may cost, before any model is called."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -36,17 +36,11 @@ def expected_usage(method: Method, panel: Panel, tasks: Sequence[Task]) -> Usage
     The method runs as it would, with agents that write nothing but fill every allowance. Prompts are counted by the
     engines' own tokenizers; answers are counted as plain words, and 16 tokens a message stand for a chat template.
     Calls that other methods share, or that a call log already holds, are counted all the same. The seconds are 0. A
-    Conductor writes as many steps as it may, all for model 0, and accepts no answer.
-
-    Args:
-        method: without a budget.
-        panel: whose engines count tokens; they are asked nothing else. Where it knows no leads, the first that may
-            propose leads.
-        tasks: with different ids.
+    Conductor writes as many steps as it may, all for model 0, and accepts no answer. Where the panel knows no leads,
+    the first that may propose leads.
     """
     ensemble = _stand_in(panel.ensemble, conducts=panel.prompts.fingerprint("conduct"))
-    stand_in = replace(panel, ensemble=ensemble, report=lambda phase, done, total: None)
-    return Usage.sum(answer.usage for answer in method(stand_in, tasks, None))
+    return Usage.sum(answer.usage for answer in method(replace(panel, ensemble=ensemble), tasks, None))
 
 
 def expected_deliberation(rnn: MacroRNN, tasks: Sequence[Task]) -> Usage:
@@ -54,10 +48,6 @@ def expected_deliberation(rnn: MacroRNN, tasks: Sequence[Task]) -> Usage:
 
     Everybody takes part in every round that the halting rule allows: what a broker or an early stop saves is not
     foreseen.
-
-    Args:
-        rnn: whose engines count tokens; they are asked nothing else.
-        tasks: with different ids.
     """
     cell = rnn.cell
     stand_in = MacroRNNCell(
@@ -103,8 +93,7 @@ class _Longest:
             allowance = request.decoding.max_new_tokens
             text = " ".join([str(next(self.written)), *["word"] * (allowance - 1)])
             text = FULLEST if request.template == self.conducts else text
-            read = count(self.engine, request.messages) + MARKUP * len(request.messages)
-            results.append(Generation(text, read, allowance, "length"))
+            results.append(Generation(text, self._read(request), allowance, "length"))
         return results
 
     def rate(self, requests: Sequence[RateRequest]) -> list[Rating]:
@@ -116,7 +105,7 @@ class _Longest:
     def measure(self, requests: Sequence[LikelihoodRequest]) -> list[Likelihood]:
         return [Likelihood((1.0,) * len(request.texts), self._read(request, request.texts)) for request in requests]
 
-    def _read(self, request: RateRequest | LikelihoodRequest, texts: Sequence[str]) -> int:
+    def _read(self, request: GenerateRequest | RateRequest | LikelihoodRequest, texts: Sequence[str] = ()) -> int:
         read = count(self.engine, request.messages) + sum(map(self.engine.count_tokens, texts))
         return read + MARKUP * (len(request.messages) + len(texts))
 

@@ -1,0 +1,167 @@
+"""Methods whose agents never read each other: one answer, a vote on answers, the answer that a judge likes best."""
+
+import math
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nsed_torch.agents import Agent, call_seed
+from nsed_torch.benchmarks import Grader
+from nsed_torch.deliberation import JudgeQuestion, JudgeReply
+from nsed_torch.deliberation.costs import MARKUP
+from nsed_torch.evaluation.methods.growth import Growth, Trail, answers, check_size
+from nsed_torch.evaluation.methods.panel import Answer, Draft, Panel
+from nsed_torch.records import Task
+
+
+@dataclass(frozen=True)
+class Single:
+    """One answer of one agent: its proposal in round 1 of a deliberation. It has one size, whatever the budget."""
+
+    agent: str
+
+    def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
+        """Answer all tasks, as `Method`.
+
+        Raises:
+            ValueError: if the ensemble has no such agent that may propose.
+        """
+        agent = panel.proposer(self.agent)
+        return [Answer(draft.text, draft.usage) for draft in panel.propose([(task, agent) for task in tasks])]
+
+
+@dataclass(frozen=True)
+class Plurality:
+    """The commonest final answer of all agents, each with as many votes as samples.
+
+    With one sample each it votes on the proposals of round 1 of a deliberation. Smallest form: one sample of every
+    agent. Which answers are the same, the grader says; which are right it does not. `samples` are those of every
+    agent, without a budget.
+    """
+
+    samples: int = 1
+
+    def __post_init__(self) -> None:
+        check_size("samples of plurality", self.samples)
+
+    def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
+        """Answer all tasks, as `Method`."""
+        trails = Growth(panel, self.samples, everybody=True).trails(tasks, budgets)
+        return [t.answer(*commonest(panel.grader, t.task, t.drafts)) for t in trails]
+
+
+@dataclass(frozen=True)
+class SelfConsistency:
+    """The commonest final answer of the lead's samples.
+
+    Published: Wang et al. 2022 (arXiv 2203.11171), the unweighted majority vote over sampled chains of thought. Ties
+    to the first sample are our reading. Smallest form: one sample, which is also all that a lead at temperature 0
+    gives.
+    """
+
+    samples: int = 5
+
+    def __post_init__(self) -> None:
+        check_size("samples of self-consistency", self.samples)
+
+    def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
+        """Answer all tasks, as `Method`."""
+        trails = Growth(panel, self.samples).trails(tasks, budgets)
+        return [t.answer(*commonest(panel.grader, t.task, t.drafts)) for t in trails]
+
+
+@dataclass(frozen=True)
+class BestOf:
+    """Best of N by a judge: the lead's samples, of which another agent's highest rating wins.
+
+    Best-of-N is published with trained verifiers (Cobbe et al. 2021, arXiv 2110.14168); an agent of the ensemble in
+    their place, rating as judges of a deliberation do, is our reading. The judge sees the different texts once each, in
+    an order shuffled by its seed. Texts without a rating lose against those with one, ties go to the first sample.
+    Smallest form: one sample, unjudged.
+
+    Args:
+        samples: without a budget.
+        judge: name of the agent that rates; None, or the lead itself, is the next agent of the ensemble after the lead
+            that may judge.
+    """
+
+    samples: int = 5
+    judge: str | None = None
+
+    def __post_init__(self) -> None:
+        check_size("samples of best-of-N", self.samples)
+
+    def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
+        """Answer all tasks, as `Method`.
+
+        Raises:
+            ValueError: if the ensemble has no judge of that name, or none beside the lead.
+        """
+        judges = {task.id: self._judge(panel, task) for task in tasks}
+
+        def closing(trail: Trail) -> float:
+            judge, texts = judges[trail.task.id], _different(trail)
+            longest = max((draft.text for draft in trail.drafts), key=len)
+            question = JudgeQuestion(judge, trail.task.question, (*texts, longest), 0)
+            tokens = panel.rating.most_tokens(panel.prompts, panel.ensemble.engine(judge), question)
+            return sum(tokens) + 2 * MARKUP * len(question.candidates)
+
+        trails = Growth(panel, self.samples, closing=closing).trails(tasks, budgets)
+        questions = {
+            trail.task.id: _question(panel, trail, judges[trail.task.id])
+            for trail in trails
+            if len(_different(trail)) > 1
+        }
+        replies = panel.rating.rate(panel.ensemble, panel.prompts, list(questions.values()))
+        judged = dict(zip(questions, zip(questions.values(), replies, strict=True), strict=True))
+        return [_rated_best(trail, *judged.get(trail.task.id, (None, None))) for trail in trails]
+
+    def _judge(self, panel: Panel, task: Task) -> Agent:
+        lead, agents = panel.lead(task), panel.ensemble.agents
+        named = lead if self.judge is None else panel.judge(self.judge)
+        if named != lead:
+            return named
+        after = agents.index(lead) + 1
+        judges = [agent for agent in (*agents[after:], *agents[:after]) if agent in panel.ensemble.judges]
+        if judges[:1] in ([], [lead]):
+            raise ValueError(f"expected a judge beside the lead {lead.name!r}, got none: give an agent the role judge")
+        return judges[0]
+
+
+def commonest(grader: Grader, task: Task, drafts: Sequence[Draft]) -> tuple[str, str]:
+    """The first text of the largest class of equal final answers, and a note on its votes.
+
+    Texts without a final answer do not vote; of classes of one size the one that was named first wins. If nobody gave
+    a final answer, the first text that says anything is handed in.
+    """
+    classes = grader.classes(task, [grader.extract(task, draft.text) for draft in drafts])
+    # A counter keeps the order of appearance, and max takes the first of equals.
+    votes = Counter(number for number in classes if number >= 0)
+    if not votes:
+        return next(iter(answers(drafts)), ""), f"votes: 0 of {len(drafts)}"
+    winner = max(votes, key=votes.__getitem__)
+    return drafts[classes.index(winner)].text, f"votes: {votes[winner]} of {len(drafts)}"
+
+
+def _different(trail: Trail) -> list[str]:
+    """The texts that say anything, each once, in the order of the samples."""
+    return list(dict.fromkeys(answers(trail.drafts)))
+
+
+def _question(panel: Panel, trail: Trail, judge: Agent) -> JudgeQuestion:
+    seed = call_seed(panel.seed, trail.task.id, 1, judge.name, "best_of")
+    texts = _different(trail)
+    random.Random(seed).shuffle(texts)  # noqa: S311 - fairness, not secrecy
+    return JudgeQuestion(judge, trail.task.question, tuple(texts), seed)
+
+
+def _rated_best(trail: Trail, question: JudgeQuestion | None, reply: JudgeReply | None) -> Answer:
+    texts, samples = _different(trail), f"samples: {len(trail.drafts)}"
+    if question is None or reply is None:
+        return trail.answer(texts[0] if texts else "", samples, "unjudged")
+    ratings = dict(zip(question.candidates, reply.ratings, strict=True))
+    known = {text: rating for text, rating in ratings.items() if rating is not None}
+    best = max(texts, key=lambda text: known.get(text, -math.inf))  # the first of equals
+    rated = f"rated {known[best]:.2f}" if best in known else "no rating"
+    return trail.answer(best, samples, f"{rated} by {question.judge.name}", *reply.notes, closing=reply.usage)
