@@ -129,18 +129,6 @@ class ReportConfig:
 
 
 @dataclass
-class BenchConfig:
-    """Settings of `nsed bench`."""
-
-    target: str = "engine"
-    repeats: int = 5
-    sample: int = 7
-    lines: list[str] = field(default_factory=list)
-    output_dir: str = ""
-    backbone: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass
 class TuneConfig:
     """Settings of `nsed tune`; conf/tune.yaml explains them."""
 
@@ -226,18 +214,6 @@ class MembersConfig:
     output_dir: str = ""
 
 
-@dataclass
-class StudyConfig:
-    """Settings of `nsed study`; conf/study.yaml explains them."""
-
-    study: dict[str, Any] = field(default_factory=dict)
-    steps: list[str] | None = None
-    jobs: int = 1
-    page_only: bool = False
-    dry_run: bool = False
-    output_dir: str = ""
-
-
 def register() -> None:
     """Make the schemas known to Hydra as `<verb>_schema`, and `${config_hash:}` a name for a composed config."""
     OmegaConf.register_new_resolver("config_hash", _root_hash, replace=True)
@@ -250,11 +226,9 @@ def register() -> None:
         ("evaluate", EvaluateConfig),
         ("fetch", FetchConfig),
         ("report", ReportConfig),
-        ("bench", BenchConfig),
         ("tune", TuneConfig),
         ("specialize", SpecializeConfig),
         ("members", MembersConfig),
-        ("study", StudyConfig),
     ):
         store.store(name=f"{verb}_schema", node=schema)
 

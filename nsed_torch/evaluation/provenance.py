@@ -1,15 +1,21 @@
 """Where numbers come from: settings, seeds, versions, state of the sources, machine."""
 
 import os
+import platform
 import re
 import shutil
 import subprocess
 from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from nsed_torch.evaluation.measurement import machine, versions
+import torch
+
 from nsed_torch.records import call_key
+
+PACKAGES = ("nsed_torch", "torch", "transformers", "peft", "bitsandbytes", "sentence-transformers")
+"""Whose versions shape results."""
 
 _SECONDS = 10.0
 
@@ -37,6 +43,21 @@ def provenance(config: Mapping[str, Any], seeds: Any) -> dict[str, Any]:
         "git": git_state(Path.cwd()),
         "hardware": machine(),
     }
+
+
+def machine() -> dict[str, Any]:
+    """What this process computes on."""
+    return {
+        "machine": platform.machine(),
+        "processor": platform.processor() or platform.machine(),
+        "threads": torch.get_num_threads(),
+        "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }
+
+
+def versions() -> dict[str, str | None]:
+    """Of Python and of the `PACKAGES`; None for one that is not installed."""
+    return {"python": platform.python_version(), **{package: _version(package) for package in PACKAGES}}
 
 
 def config_sha256(config: Mapping[str, Any]) -> str:
@@ -81,6 +102,13 @@ def without_home(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: without_home(entry) for key, entry in value.items()}
     return [without_home(entry) for entry in value] if isinstance(value, list | tuple) else value
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def _git(folder: Path, *words: str) -> str | None:

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from nsed_torch.evaluation import measurement
+from nsed_torch.evaluation import provenance as module
 from nsed_torch.evaluation.provenance import config_sha256, git_state, provenance, without_home
 
 CONFIG = {"seed": 0, "rounds": 3, "ensemble": {"agents": ["a", "b"]}, "output_dir": "runs/x"}
@@ -117,7 +117,7 @@ def test_a_run_says_where_it_comes_from(monkeypatch, tmp_path):
 
 
 def test_a_package_that_is_not_there_has_no_version(monkeypatch):
-    monkeypatch.setattr(measurement, "PACKAGES", ("torch", "no-such-package-anywhere"))
-    found = measurement.versions()
+    monkeypatch.setattr(module, "PACKAGES", ("torch", "no-such-package-anywhere"))
+    found = module.versions()
     assert found["torch"]
     assert found["no-such-package-anywhere"] is None
