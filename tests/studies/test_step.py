@@ -19,10 +19,11 @@ SCRIPT = Path(step.__file__)
 def site(tmp_path, monkeypatch):
     """Runs steps of `nsed --version` in a folder; a word `sleep`, `eat` or `fail` makes one slow, large or fail."""
     (tmp_path / "sitecustomize.py").write_text(
-        "import sys, time\n"
-        "if 'sleep' in sys.orig_argv: time.sleep(60)\n"
-        "if 'eat' in sys.orig_argv: bytearray(b'x') * 200_000_000\n"
-        "if 'fail' in sys.orig_argv and 'nsed_torch.cli' in sys.orig_argv: sys.exit(3)\n"
+        "import os, sys, time\n"
+        "if 'nsed_torch.cli' in sys.orig_argv:\n"
+        "    if 'sleep' in sys.orig_argv: time.sleep(20)\n"
+        "    if 'eat' in sys.orig_argv: bytearray(b'x') * 200_000_000\n"
+        "    if 'fail' in sys.orig_argv: os._exit(3)\n"
     )
     path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
     env = {**os.environ, "PYTHONPATH": path}
