@@ -65,7 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line; `None` takes the process's own."""
-    parser = argparse.ArgumentParser("python -m bench", description=__doc__, formatter_class=_Plain)
+    parser = argparse.ArgumentParser(
+        "python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("lines", nargs="*", metavar="line", help=f"of the engine: {', '.join(LINES)}; all by default")
     parser.add_argument("--target", choices=("engine", "core", "tune"), default="engine", help="what is measured")
     parser.add_argument("--repeats", type=_positive, default=5, help="timed rounds, 5")
@@ -80,10 +82,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-class _Plain(argparse.RawDescriptionHelpFormatter):
-    """Help with its examples in lines."""
-
-
 def _positive(text: str) -> int:
     value = int(text)
     if value < 1:
@@ -92,14 +90,7 @@ def _positive(text: str) -> int:
 
 
 def backbone_settings(name: str) -> dict[str, Any]:
-    """Keyword arguments of `load_backbone`.
-
-    Args:
-        name: of a file in conf/backbone, or of a folder with weights.
-
-    Raises:
-        ValueError: if it is neither, or not a model of this process.
-    """
+    """Keyword arguments of `load_backbone` for a name in conf/backbone, or for a folder with weights."""
     if Path(name).is_dir():
         return {"weights": Weights("local", path=name), "quantization": "none"}
     known = {path.stem: path for path in sorted((conf_dir() / "backbone").glob("*.yaml"))}

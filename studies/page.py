@@ -5,7 +5,6 @@ has not run is a visible line, a misspelled name an error; texts from files are 
 Markdown.
 """
 
-import argparse
 import functools
 import json
 import os
@@ -82,19 +81,8 @@ class StepResults:
 
     def markdown(self, file: str, below: int = 0) -> Any:
         """A Markdown file that the step's verb wrote, its headings so many levels below."""
-        return self.read(
-            file,
-            lambda path: Markdown(
-                self.portable(re.sub(r"^(?=#{1,6} )", "#" * below, path.read_text("utf-8"), flags=re.MULTILINE))
-            ),
-        )
-
-    def executions(self, method: str) -> Any:
-        """The workflows of one of its methods, task by task."""
-        file = f"executions/{method}.jsonl"
-        return self.read(
-            file, lambda path: [Execution.from_line(line, file) for line in path.read_bytes().splitlines()]
-        )
+        text = self.read(file, lambda path: self.portable(path.read_text("utf-8")))
+        return text if isinstance(text, NotRun) else Markdown(re.sub(r"(?m)^(?=#{1,6} )", "#" * below, text))
 
     def portable(self, text: str) -> str:
         """A text whose paths are as seen from the current folder, or begin with ~."""
@@ -102,20 +90,21 @@ class StepResults:
         return portable
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Render the page and its images, whole or not at all, and print its path."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("template", help="name of a template in studies/templates")
-    parser.add_argument("folder", type=Path, help="with a folder per step")
-    parser.add_argument("page", type=Path, help="what to write; its images go to a folder of its name")
-    parser.add_argument("steps", nargs="+", metavar="step", help="in the order of the table of costs")
-    options = parser.parse_args(arguments)
+def main(template: str, folder: Path, page: Path, names: Sequence[str]) -> None:
+    """Render the page and its images, whole or not at all, and print its path.
+
+    Args:
+        template: name of one in studies/templates.
+        folder: with a folder per step.
+        page: what to write; its images go to a folder of its name.
+        names: of the steps, in the order of the table of costs.
+    """
     images: dict[Path, bytes] = {}
 
     def figure(step: StepResults, file: str, words: str) -> Any:
         """An image of a step, copied beside the page."""
-        target = options.page.with_suffix("") / f"{step.name}-{file.replace('/', '-')}"
-        link = Markdown(f"![{markdown_text(words)}]({target.relative_to(options.page.parent).as_posix()})")
+        target = page.with_suffix("") / f"{step.name}-{file.replace('/', '-')}"
+        link = Markdown(f"![{markdown_text(words)}]({target.relative_to(page.parent).as_posix()})")
         return step.read(file, lambda path: images.update({target: path.read_bytes()}) or link)
 
     environment = Environment(
@@ -128,11 +117,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     environment.filters |= FUNCTIONS
     environment.globals |= {**FUNCTIONS, "figure": figure}
-    steps = {name: StepResults(options.folder / name) for name in options.steps}
-    text = environment.get_template(f"{options.template}.md.jinja").render(steps=steps)
-    write_files({**images, options.page: f"{text.strip()}\n".encode()})
-    print(options.page)
-    return 0
+    steps = {name: StepResults(folder / name) for name in names}
+    text = environment.get_template(f"{template}.md.jinja").render(steps=steps)
+    write_files({**images, page: f"{text.strip()}\n".encode()})
+    print(page)
 
 
 def printed(value: Any) -> Any:
@@ -145,11 +133,7 @@ def printed(value: Any) -> Any:
 
 
 def on_pages(file: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Let templates call a function; where an argument has not run, that is what they get.
-
-    Args:
-        file: a step among the arguments stands for what this JSON file in its folder holds.
-    """
+    """Let templates call a function; a step stands for this JSON file of it, and what has not run for the result."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
@@ -166,12 +150,7 @@ def on_pages(file: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any
 
 @on_pages()
 def ci(value: Mapping[str, Any], sign: str = "") -> Markdown:
-    """A mean with its 95% interval, as `0.873 [0.842, 0.901]`; `sign="+"` for differences.
-
-    Args:
-        value: with mean, low and high; or with right and tasks, which gets Clopper and Pearson's exact interval.
-        sign: as in a format.
-    """
+    """A mean with low and high, as `0.873 [0.842, 0.901]`, or right of tasks with the exact interval; "+" signs."""
     if "right" in value:
         value = share(value["right"], value["tasks"])
     if value["mean"] is None:
@@ -195,12 +174,7 @@ def num(value: float, digits: int = 3) -> Markdown:
 
 @on_pages()
 def table(rows: Sequence[Any], columns: Sequence[str] | Mapping[str, str]) -> Markdown:
-    """A Markdown table; columns of nothing but numbers are set to the right.
-
-    Args:
-        rows: mappings, or lists in the order of the columns; means with low and high are shown as by `ci`.
-        columns: keys of the rows, which are the headings too; or key -> heading.
-    """
+    """A Markdown table, columns of numbers set to the right, of lists or of mappings by key, or key -> heading."""
     headings = dict(columns) if isinstance(columns, Mapping) else {column: column for column in columns}
     cells = [row if isinstance(row, Mapping) else dict(zip(headings, row, strict=True)) for row in rows]
     body = [[cell(row[key]) for key in headings] for row in cells]
@@ -285,36 +259,25 @@ def law_text(data: Any) -> Markdown:
 
 @on_pages("metrics.json")
 def metrics_table(data: Any) -> Markdown:
-    """What `nsed tune` measured: methods and differences, or judges before and after training."""
-    if isinstance(data.get("test"), Mapping):
-        tests = data["test"]
-        rows = [[name, row["before"]["n"], *row.values()] for name, row in tests.items()]
-        return table(rows, ["accuracy", "n", *next(iter(tests.values()))])
-    paired = data["paired"]
-    method = next(iter(paired)).rpartition(" - ")[0]
+    """Methods of `nsed tune`, and what the last one has over each."""
+    method = next(iter(data["paired"])).rpartition(" - ")[0]
     rows = []
     for name, entry in data.items():
         if isinstance(entry, Mapping) and "standard_error" in entry:
-            difference = paired.get(f"{method} - {name}")
+            difference = data["paired"].get(f"{method} - {name}")
             rows.append([name, entry["n"], entry, difference and ci(difference, "+")])
     return table(rows, ["method", "n", "accuracy", f"{method} minus it"])
 
 
-@on_pages("teams.json")
+@on_pages()
 def budgets_table(data: Any) -> Markdown:
-    """Accuracy at shares of the full team's tokens, from teams.json of `nsed tune utility=true`."""
+    """Accuracy of several brokers at shares of the full team's cost, from what `nsed tune` calls curves."""
     first, curve = next(iter(data["curves"].items()))
     rows = [
         [point["budget"], point["cost"], *(other[i]["accuracy"] for other in data["curves"].values())]
         for i, point in enumerate(curve)
     ]
     return table(rows, ["budget", f"cost of the {first}", *data["curves"]])
-
-
-@on_pages("cost.json")
-def broker_table(data: Any) -> Markdown:
-    """The same at shares of the full team's cost, from cost.json of `nsed tune cost_curve=true`."""
-    return budgets_table(data)
 
 
 @on_pages()
@@ -367,24 +330,19 @@ def judging_table(steps: Mapping[str, StepResults]) -> Markdown:
 @on_pages()
 def workflows_table(steps: Mapping[str, StepResults], method: str = "conductor") -> Markdown:
     """Runs side by side: how many first workflows were valid as written, their sizes and shapes, who worked."""
-    there, missing = split(steps, lambda step: step.executions(method))
+    file = f"executions/{method}.jsonl"
+    there, missing = split(steps, lambda step: step.read(file, lambda path: path.read_bytes().splitlines()))
     rows = []
-    for name, executions in there.items():
+    for name, lines in there.items():
+        executions = [Execution.from_line(line, f"{name}: {file}") for line in lines]
         first = [execution.levels[0] for execution in executions]
+        right = sum(one.plan is not None and not one.plan.reasons and not one.plan.fallback for one in first)
         workers = [step.worker for level in first for step in level.steps]
         further = [execution for execution in executions if len(execution.levels) > 1]
         accepted = sum(not execution.levels[-1].steps for execution in further)
-        rows.append(
-            [
-                name,
-                len(first),
-                share(sum(map(valid, first)), len(first)),
-                f"{len(workers) / len(first):.2f}",
-                shares([shape(level) for level in first]),
-                shares(workers),
-                f"{accepted} of {len(further)}" if further else "",
-            ]
-        )
+        facts = [f"{len(workers) / len(first):.2f}", shares([shape(level) for level in first]), shares(workers)]
+        looked_back = f"{accepted} of {len(further)}" if further else ""
+        rows.append([name, len(first), share(right, len(first)), *facts, looked_back])
     heads = ["run", "n", "valid as written", "steps", "shapes", "workers", "answers accepted"]
     return Markdown((table(rows, heads) if rows else "") + missing)
 
@@ -395,11 +353,6 @@ def split(steps: Mapping[str, StepResults], read: Callable[[StepResults], Any]) 
     missing = [markdown_text(name) for name, data in results.items() if isinstance(data, NotRun)]
     there = {name: data for name, data in results.items() if not isinstance(data, NotRun)}
     return there, ("\n\n" if there else "") + f"*not run: {', '.join(missing)}*" if missing else ""
-
-
-def valid(level: Level) -> bool:
-    """Whether the text was a workflow as it stood."""
-    return level.plan is not None and not level.plan.reasons and not level.plan.fallback
 
 
 def shape(level: Level) -> str:
@@ -455,4 +408,4 @@ def duration(seconds: float) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:])

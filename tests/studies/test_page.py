@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-import torch
 from executed_workflows import ACCEPTED, DIAMOND, REVISED, UNREADABLE, executed
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +14,6 @@ from nsed_torch.evaluation.coverage import coverage_summary
 from nsed_torch.evaluation.insight.rounds import Law, RoundInsight
 from nsed_torch.evaluation.insight.values import Value, plain
 from nsed_torch.evaluation.results import Results
-from nsed_torch.evaluation.statistics import estimate
 from nsed_torch.nn.law import fit_fatigue_law
 from nsed_torch.records import Outcome, PlanRecord, Usage, Verdict, write_json
 from studies import page as module
@@ -72,7 +70,7 @@ def render(folder, capsys):
 
     def render(text):
         Path("page.md.jinja").write_text(text)
-        assert module.main(["page", "runs/x", "docs/page.md", "collect", "tune"]) == 0
+        module.main("page", Path("runs/x"), Path("docs/page.md"), ["collect", "tune"])
         assert capsys.readouterr().out == "docs/page.md\n"
         return Path("docs/page.md").read_text()
 
@@ -98,7 +96,7 @@ def test_the_studies_own_pages_tell_what_has_not_run(tmp_path, monkeypatch):
     for template in ("demo", "results", "conductor", "recorded"):
         name = {"demo": "DEMO", "results": "EXPERTS"}.get(template, template.upper())
         (steps,) = (line.split(":=")[1].split() for line in makefile.splitlines() if line.startswith(f"{name} :="))
-        module.main([template, "runs/x", "page.md", *steps])
+        module.main(template, Path("runs/x"), Path("page.md"), steps)
         text = Path("page.md").read_text()
         assert text.startswith("# ")
         assert text.count("*not run: ") > 8
@@ -287,14 +285,9 @@ def test_what_tune_wrote(render, folder):
         ["plurality", "4", "0.000 [0.000, 0.000]", "+0.750 [-0.046, +1.546]"],
         ["consensus_tuned", "4", "0.750 [-0.046, 1.546]", ""],
     ]
-    value = estimate(torch.tensor([[0.0, 1.0]]))._asdict()
-    test = {"pairs, ada": {"before": value, "after": value, "difference": value}}
-    write_json(folder / "metrics.json", {"test": test})
-    head, row = cells(render("{{ metrics_table(steps.collect) }}"))
-    assert (head, row[:2]) == (["accuracy", "n", "before", "after", "difference"], ["pairs, ada", "2"])
     curve = [{"budget": 0.1, "cost": 0.0949, "accuracy": {"mean": 0.5, "low": 0.25, "high": 0.75}}]
     write_json(folder / "teams.json", {"curves": {"broker": curve, "oracle": curve}})
-    assert render("{{ budgets_table(steps.collect) }}").splitlines() == [
+    assert render('{{ budgets_table(steps.collect.json("teams.json")) }}').splitlines() == [
         "| budget | cost of the broker | broker | oracle |",
         "| ---: | ---: | ---: | ---: |",
         "| 0.100 | 0.095 | 0.500 [0.250, 0.750] | 0.500 [0.250, 0.750] |",
