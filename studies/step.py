@@ -1,8 +1,8 @@
 """`python step.py FOLDER nsed VERB [overrides]`: run one step of a study and keep what it cost over all its attempts.
 
-A verb that was stopped goes on where it was, so no single process knows what a step took. FOLDER/attempts.json has the
-time and peak memory of every attempt at this command, up to the last minute of one that was killed; FOLDER/step.json,
-make's target, is written last and has their sum.
+A verb that was stopped goes on where it was, so no single process knows what a step took. FOLDER/attempts.json has
+command, time and peak memory of every attempt, up to the last minute of one that was killed; FOLDER/step.json, make's
+target, is written last and has the sum over all attempts at its command.
 """
 
 import fcntl
@@ -25,15 +25,14 @@ def main(folder: Path, command: list[str]) -> int:
     with (folder / "step.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         done.unlink(missing_ok=True)
-        earlier = json.loads(log.read_text("utf-8")) if log.is_file() else {}
-        attempts = earlier["attempts"] if earlier.get("command") == command else []
-        began, attempt = time.perf_counter(), {"seconds": 0.0, "peak_memory_mib": 0, "date": ""}
+        attempts = json.loads(log.read_text("utf-8")) if log.is_file() else []
+        began, attempt = time.perf_counter(), {"command": command, "seconds": 0.0, "peak_memory_mib": 0, "date": ""}
         attempts.append(attempt)
 
         def note(*_: Any) -> None:
             now = datetime.now(UTC).isoformat(timespec="seconds")
             attempt.update(seconds=round(time.perf_counter() - began, 1), date=now)
-            write(log, {"command": command, "attempts": attempts})
+            write(log, attempts)
 
         note()
         # The verb holds the lock as well: should it outlive this process, nothing else starts here.
@@ -48,8 +47,9 @@ def main(folder: Path, command: list[str]) -> int:
         attempt["peak_memory_mib"] = round(usage.ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10))
         note()
         if code == 0:
-            seconds, most = (([one[key] for one in attempts]) for key in ("seconds", "peak_memory_mib"))
-            costs = {"seconds": round(sum(seconds), 1), "peak_memory_mib": max(most), "attempts": len(attempts)}
+            same = [one for one in attempts if one["command"] == command]
+            seconds, most = sum(one["seconds"] for one in same), max(one["peak_memory_mib"] for one in same)
+            costs = {"seconds": round(seconds, 1), "peak_memory_mib": most, "attempts": len(same)}
             write(done, {"command": command, **costs, "date": attempt["date"]})
         return code if code >= 0 else 128 - code
 
