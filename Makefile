@@ -44,19 +44,19 @@ docs: $(VENV)/.docs ## build the documentation into site/; a warning is an error
 
 bench: $(VENV)/.core ## measure the engine on this machine
 	@echo "bench: measures the engine, about an hour on two cores; needs them idle"
-	@$(BIN)/nsed bench output_dir=runs/bench
+	@$(BIN)/python -m bench
 
 results: $(VENV)/.results ## run all experiments of docs/results.md, hours; goes on where it stopped (jobs=2)
 	@echo "results: hours on two cores; stop it at any time, the same command goes on"
-	@$(BIN)/nsed study study=experts "jobs=$$jobs"
+	@$(MAKE) -f studies/Makefile "-j$$jobs" PYTHON=$(BIN)/python experts
 
 recorded: $(VENV)/.results ## write docs/recorded.md from recorded answers below data=DIR, half an hour; goes on where it stopped (jobs=2)
 	@echo "recorded: about half an hour on two cores; stop it at any time, the same command goes on"
-	@$(BIN)/nsed study study=recorded "study.data=$$data" "jobs=$$jobs"
+	@DATA="$$data" $(MAKE) -f studies/Makefile "-j$$jobs" PYTHON=$(BIN)/python recorded
 
 clean: ## remove .venv, builds and caches; run folders stay
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .hypothesis
-	find nsed_torch tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+	find nsed_torch bench studies tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	@echo "setup: installing nsed_torch into $(VENV), once, one to ten minutes depending on the network"

@@ -23,10 +23,8 @@ VERBS = {
     "tune": "fit vote, gate, trust, broker or judges to what was recorded, and say whether it helped",
     "specialize": "train a LoRA specialist on a family of tasks, or a judge on graded answers",
     "members": "vote again on recorded rounds with smaller, weaker and simulated faulty teams",
-    "study": "run a list of commands and write the page that tells what they showed",
     "fetch": "get the weights of an ensemble ahead of time",
     "report": "turn a run folder into a page one can read",
-    "bench": "measure the engine on this machine",
 }
 """What `nsed` can do; `nsed_torch.experiments` has a module and `conf/` a root config of each name, with _ for -."""
 

@@ -1,13 +1,19 @@
 """Where numbers come from: settings, seeds, versions, state of the sources, machine."""
 
+import platform
 import shutil
 import subprocess
 from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from nsed_torch.evaluation.measurement import machine, versions
+import torch
+
 from nsed_torch.records.portable import config_sha256, without_home
+
+PACKAGES = ("nsed_torch", "torch", "transformers", "peft", "bitsandbytes", "sentence-transformers")
+"""Whose versions shape results."""
 
 _SECONDS = 10.0
 
@@ -37,6 +43,21 @@ def provenance(config: Mapping[str, Any], seeds: Any) -> dict[str, Any]:
     }
 
 
+def machine() -> dict[str, Any]:
+    """What this process computes on."""
+    return {
+        "machine": platform.machine(),
+        "processor": platform.processor() or platform.machine(),
+        "threads": torch.get_num_threads(),
+        "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }
+
+
+def versions() -> dict[str, str | None]:
+    """Of Python and of the `PACKAGES`; None for one that is not installed."""
+    return {"python": platform.python_version(), **{package: _version(package) for package in PACKAGES}}
+
+
 def git_state(folder: Path) -> dict[str, Any] | None:
     """The commit that is checked out in a folder, and whether tracked files differ from it.
 
@@ -51,6 +72,13 @@ def git_state(folder: Path) -> dict[str, Any] | None:
     commit = _git(folder, "rev-parse", "--verify", "HEAD")
     changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
     return None if commit is None or changes is None else {"commit": commit.strip(), "dirty": bool(changes)}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def _git(folder: Path, *words: str) -> str | None:

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from nsed_torch.evaluation import measurement
+from nsed_torch.evaluation import provenance as module
 from nsed_torch.evaluation.provenance import git_state, provenance
 from nsed_torch.records.portable import config_sha256, without_home
 
@@ -118,7 +118,7 @@ def test_a_run_says_where_it_comes_from(monkeypatch, tmp_path):
 
 
 def test_a_package_that_is_not_there_has_no_version(monkeypatch):
-    monkeypatch.setattr(measurement, "PACKAGES", ("torch", "no-such-package-anywhere"))
-    found = measurement.versions()
+    monkeypatch.setattr(module, "PACKAGES", ("torch", "no-such-package-anywhere"))
+    found = module.versions()
     assert found["torch"]
     assert found["no-such-package-anywhere"] is None

@@ -11,7 +11,7 @@ from nsed_torch.cli import VERBS
 from nsed_torch.config import check_settings, conf_dir, instantiate
 
 LAUNCH = "accelerate"  # a folder for another program
-ELSEWHERE = "backbone=endpoint"  # nothing to measure or train in this process
+ELSEWHERE = "backbone=endpoint"  # nothing to train in this process
 FILES = sorted(
     path.relative_to(conf_dir()).with_suffix("").as_posix()
     for path in conf_dir().rglob("*.yaml")
@@ -70,15 +70,14 @@ def test_it_composes_and_every_target_exists_and_takes_its_arguments(verb, choic
         built = instantiate({**node, "_partial_": True})
         assert isinstance(built, functools.partial)
         assert f"{built.func.__module__}.{built.func.__qualname__}".startswith(("nsed_torch.", "torch.optim."))
-    assert nodes or verb in {"members", "report", "study"}
+    assert nodes or verb in {"members", "report"}
 
 
-@pytest.mark.parametrize("verb", ["bench", "specialize"])
-def test_a_model_elsewhere_is_refused_where_one_here_is_measured_or_trained(verb):
+def test_a_model_elsewhere_is_refused_where_one_here_is_trained():
     with pytest.raises(
         ValueError, match=r"EndpointEngine: got an unexpected keyword argument 'quantization'; it takes"
     ):
-        instantiate(composed(verb, ELSEWHERE)["backbone"])
+        instantiate(composed("specialize", ELSEWHERE)["backbone"])
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -105,7 +104,6 @@ def test_help_names_groups_settings_and_an_example(nsed, verb):
         ("deliberate", "prompts=text"),
         ("deliberate", "protocol.shuffled=perhaps"),
         ("fetch", "offline=perhaps"),
-        ("bench", "repeats=many"),
         ("report", "run=[a]"),
         ("evaluate", "limit=few"),
         ("evaluate", "protocol.similarity=high"),

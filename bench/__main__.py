@@ -1,0 +1,163 @@
+"""`python -m bench [lines...]`: measure, print a table, write `bench.json`; each line is a ratio of medians of one run.
+
+python -m bench                                    every line of the engine, about an hour on two cores
+python -m bench propose rate --sample 1            two of its lines, every single call timed
+python -m bench --target core                      a training step against a matrix product
+python -m bench --target tune --repeats 3          tuned cells against a logistic vote, needs nsed_torch[recorded]
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from omegaconf import OmegaConf
+from rich.console import Console
+from rich.table import Table
+
+from bench import phases
+from bench.core import WIDTHS, import_line, training_line, tuning_line
+from bench.llama import find_gguf, llama_lines
+from bench.memory import memory_lines
+from bench.phases import propose_lines, rate_lines
+from bench.requests import propose_requests
+from bench.teams import conduct_lines, whole_lines
+from bench.timing import Measurement
+from nsed_torch.agents import Decoding, TransformersEngine, Weights, load_backbone, resolve
+from nsed_torch.config import conf_dir, instantiate
+from nsed_torch.evaluation.provenance import machine, versions
+from nsed_torch.records import write_json
+
+LINES = ("propose", "rate", "whole", "conduct", "memory", "llama_cpp", "import")
+"""What of the engine can be measured."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure what the command line names; faults that a user can fix are one line and exit code 2."""
+    options = parse(arguments)
+    identity: dict[str, Any] | None = None
+    try:
+        if options.target == "engine":
+            settings = backbone_settings(options.backbone)
+            engine = load_backbone(**settings)
+            identity = dict(engine.identity(None))
+            title = f"{identity['name']}, {identity['quantization']}, {identity['dtype']}"
+            lines = list(engine_lines(options, engine, settings))
+        else:
+            title = f"{options.target}, float32, {torch.get_num_threads()} threads"
+            core = options.target == "core"
+            lines = [training_line(options.repeats, dim) for dim in WIDTHS] if core else [tuning_line(options.repeats)]
+    except (OSError, ValueError) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 2
+    file = Path(options.output, "bench.json")
+    head = {"hardware": {**machine(), **versions()}, "backbone": identity}
+    head |= {"repeats": options.repeats, "sample": options.sample}
+    write_json(file, {**head, "lines": [line.as_json() for line in lines]})
+    show(lines, title)
+    print(file)
+    return 0
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The command line; `None` takes the process's own."""
+    parser = argparse.ArgumentParser(
+        "python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("lines", nargs="*", metavar="line", help=f"of the engine: {', '.join(LINES)}; all by default")
+    parser.add_argument("--target", choices=("engine", "core", "tune"), default="engine", help="what is measured")
+    parser.add_argument("--repeats", type=_positive, default=5, help="timed rounds, 5")
+    sample = "of calls made one by one, each 7th is timed and counted 7 times; 1 times them all"
+    parser.add_argument("--sample", type=_positive, default=7, help=sample)
+    backbone = "a file in conf/backbone, or a folder with weights; unquantized"
+    parser.add_argument("--backbone", default="smollm2_135m_instruct", help=backbone)
+    parser.add_argument("--output", default="runs/bench", metavar="DIR", help="where bench.json goes")
+    options = parser.parse_args(arguments)
+    if unknown := sorted(set(options.lines) - set(LINES)):
+        parser.error(f"expected lines out of {', '.join(LINES)}, got {', '.join(unknown)}")
+    return options
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected at least 1, got {value}")
+    return value
+
+
+def backbone_settings(name: str) -> dict[str, Any]:
+    """Keyword arguments of `load_backbone` for a name in conf/backbone, or for a folder with weights."""
+    if Path(name).is_dir():
+        return {"weights": Weights("local", path=name), "quantization": "none"}
+    known = {path.stem: path for path in sorted((conf_dir() / "backbone").glob("*.yaml"))}
+    if name not in known:
+        raise ValueError(f"expected a backbone out of {', '.join(known)}, or a folder with weights, got {name!r}")
+    settings: Any = OmegaConf.to_container(OmegaConf.load(known[name]))
+    if settings.pop("_target_") != "nsed_torch.agents.load_backbone":
+        raise ValueError(f"expected a backbone whose weights are loaded here, got {name}, which answers elsewhere")
+    return {**settings, "weights": instantiate(settings["weights"]), "quantization": "none"}
+
+
+def engine_lines(
+    options: argparse.Namespace, engine: TransformersEngine, settings: dict[str, Any]
+) -> Iterator[Measurement]:
+    """The lines that were named, in the order of `LINES`."""
+    repeats, sample, weights = options.repeats, options.sample, settings["weights"]
+
+    def memory() -> list[Measurement]:
+        # As another process can read it, the weights as the folder they were found in.
+        folder = {"name": weights.name, "path": str(resolve(weights).folder)}
+        return memory_lines({**settings, "weights": folder})
+
+    def llama_cpp() -> list[Measurement]:
+        bare = propose_requests(phases.TASKS, [None] * phases.AGENTS, Decoding(phases.NEW_TOKENS))
+        with TemporaryDirectory() as folder:
+            gguf = lambda: find_gguf(weights, Path(folder))  # noqa: E731 - asked only where llama.cpp is here
+            return llama_lines(engine, bare, gguf, repeats=repeats, sample=sample)
+
+    ways: dict[str, Callable[[], list[Measurement]]] = {
+        "propose": lambda: propose_lines(engine, repeats, sample),
+        "rate": lambda: rate_lines(engine, repeats, sample),
+        "whole": lambda: whole_lines(engine, repeats, sample),
+        "conduct": lambda: conduct_lines(engine, repeats, sample),
+        "memory": memory,
+        "llama_cpp": llama_cpp,
+        "import": lambda: [import_line(repeats)],
+    }
+    for name in LINES:
+        if name in (options.lines or LINES):
+            print(f"measuring {name}", flush=True)  # some take minutes
+            yield from ways[name]()
+
+
+def show(lines: Sequence[Measurement], title: str) -> None:
+    """The table on standard output, and each line's facts below it."""
+    table = Table(title=title, title_justify="left")
+    for column in ("what", "ours", "against", "ratio", "spread"):
+        table.add_column(column)
+    for line in lines:
+        table.add_row(
+            line.name,
+            f"{line.ours}: {median(line.ours_values):.4g} {line.unit}",
+            f"{line.other}: {median(line.other_values):.4g} {line.unit}",
+            f"{line.ratio:.2f}",
+            f"{min(line.ratios):.2f} to {max(line.ratios):.2f}",
+        )
+    console = Console(width=140)
+    console.print(table)
+    console.print("ratio: how many times as much the other took, median of the repeats; spread: least to most")
+    for line in lines:
+        if line.facts:
+            facts = (
+                f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}"
+                for key, value in line.facts.items()
+            )
+            console.print(f"{line.name}, against {line.other}: {', '.join(facts)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

