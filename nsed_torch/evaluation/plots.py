@@ -5,6 +5,7 @@ Every function that draws raises a `ValueError` in one line if matplotlib is not
 
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +253,24 @@ def plot_curves(
     axes.set_ylabel("accuracy, with 95% intervals by question")
     axes.set_title(title, loc="left")
     axes.legend(loc="lower right", frameon=False)
+    write_png(axes, path)
+
+
+def plot_risk_coverage(surest: Mapping[str, Estimate], path: Path) -> None:
+    """Share of errors against the share of tasks that are answered, the surest first: a risk-coverage curve."""
+    shares = [float(share) for share in surest]
+    risks = [
+        replace(
+            e, mean=1 - e.mean, low=None if e.high is None else 1 - e.high, high=None if e.low is None else 1 - e.low
+        )
+        for e in surest.values()
+        if e.mean is not None
+    ]
+    axes = new_axes(6.0, 4.0)
+    axes.plot(shares, [risk.mean or 0.0 for risk in risks], color=BLUE, linewidth=1.2)
+    draw_points(axes, shares, risks, color=BLUE)
+    axes.set(xlabel="share of tasks answered, the surest first", ylabel="share of wrong answers", xlim=(0, 1.03))
+    axes.set_ylim(bottom=0)
     write_png(axes, path)
 
 
