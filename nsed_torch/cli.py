@@ -20,7 +20,9 @@ VERBS = {
     "conduct_train": "train a Conductor by reinforcement on what its workflows come to; also: nsed conduct train",
     "evaluate": "compare deliberation with its baselines on a benchmark, at equal cost",
     "collect": "record what a team said to many questions, graded, to study it many times",
-    "tune": "fit vote, gate, trust, broker or judges to what was recorded, and say whether it helped",
+    "tune": "fit vote, gate and trust to what was recorded, and say whether it helped",
+    "fit-broker": "learn from what was recorded whom it pays to ask; cost against accuracy",
+    "train-judges": "train adapters of models that judge on recorded answers, and say whether it helped",
     "specialize": "train a LoRA specialist on a family of tasks, or a judge on graded answers",
     "members": "vote again on recorded rounds with smaller, weaker and simulated faulty teams",
     "study": "run a list of commands and write the page that tells what they showed",
@@ -28,7 +30,7 @@ VERBS = {
     "report": "turn a run folder into a page one can read",
     "bench": "measure the engine on this machine",
 }
-"""What `nsed` can do; `nsed_torch.experiments` has a module and `conf/` a root config of each name."""
+"""What `nsed` can do; each has a module in `nsed_torch.experiments` and a root config in `conf/`, with `_` for `-`."""
 
 _USAGE = """\
 usage: nsed <verb> [key=value ...] [-m] [--cfg job] [--help]
@@ -82,7 +84,7 @@ def _run(verb: str, arguments: Sequence[str]) -> int:
 
     options, values = _split(arguments)
     _check_options(options)
-    experiment = importlib.import_module(f"nsed_torch.experiments.{verb}")
+    experiment = importlib.import_module(f"nsed_torch.experiments.{verb.replace('-', '_')}")
     if verb in {"deliberate", "conduct"}:
         values = with_question(values, verb)
     with _command_line([f"nsed {verb}", *options, *values]):
@@ -170,7 +172,8 @@ def _explain_setting(error: Exception, verb: str) -> str | None:
 
         # The cause knows keys within a value.
         key = max(unknown[1], getattr(error.__cause__, "full_key", None) or "", key=len)
-        return f"unknown setting {key!r}{_did_you_mean(key, setting_names(verb))} nsed {verb} --help lists all"
+        known = setting_names(verb.replace("-", "_"))
+        return f"unknown setting {key!r}{_did_you_mean(key, known)} nsed {verb} --help lists all"
     options = r"Could not find '([^']*)'\s+Available options in '[^']*':(.*?)(?:Config search path|$)"
     if missing := re.search(options, text, re.DOTALL):
         return f"could not find {missing[1]!r}; available: {', '.join(missing[2].split())}"

@@ -159,26 +159,49 @@ class TuneConfig:
     coverage: float | None = None
     by_category: bool = False
     slots: int = 4
-    halting_price: float | None = None
     seeds: int = 5
     fractions: list[float] = field(default_factory=lambda: [0.6, 0.2, 0.2])
     refit: bool = True
     resume: bool = False
-    cost_curve: bool = False
-    budgeting: dict[str, Any] = field(default_factory=dict)
-    utility: bool = False
-    teams: dict[str, Any] = field(default_factory=dict)
-    judges: bool = False
-    ensemble: dict[str, Any] = field(default_factory=dict)
-    rating: dict[str, Any] = field(default_factory=dict)
-    prompts: dict[str, Any] = field(default_factory=dict)
-    lora: dict[str, Any] = field(default_factory=dict)
     output_dir: str = ""
     encoder: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
     optimizer: dict[str, Any] = field(default_factory=dict)
     scheduler: dict[str, Any] | None = None
     logger: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class FitBrokerConfig:
+    """Settings of `nsed fit-broker`; conf/fit_broker.yaml explains them."""
+
+    data_dir: Any = ""
+    agents: list[str] | None = None
+    max_parameters_b: float | None = None
+    seeds: int = 5
+    fractions: list[float] = field(default_factory=lambda: [0.6, 0.2, 0.2])
+    refit: bool = True
+    budgets: list[float] = field(default_factory=list)
+    ridges: list[float] | None = None
+    pool: int = 8
+    steps: int = 250
+    prices: list[float] = field(default_factory=list)
+    judging: float = 1.0
+    cell: str = ""
+    encoder: dict[str, Any] = field(default_factory=dict)
+    output_dir: str = ""
+
+
+@dataclass
+class TrainJudgesConfig:
+    """Settings of `nsed train-judges`; conf/train_judges.yaml explains them."""
+
+    data_dir: str = ""
+    ensemble: dict[str, Any] = field(default_factory=dict)
+    rating: dict[str, Any] = field(default_factory=dict)
+    prompts: dict[str, Any] = field(default_factory=dict)
+    lora: dict[str, Any] = field(default_factory=dict)
+    output_dir: str = ""
 
 
 @dataclass
@@ -252,6 +275,8 @@ def register() -> None:
         ("report", ReportConfig),
         ("bench", BenchConfig),
         ("tune", TuneConfig),
+        ("fit_broker", FitBrokerConfig),
+        ("train_judges", TrainJudgesConfig),
         ("specialize", SpecializeConfig),
         ("members", MembersConfig),
         ("study", StudyConfig),

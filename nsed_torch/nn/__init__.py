@@ -8,7 +8,6 @@ from nsed_torch.nn.gate import ForgetGate
 from nsed_torch.nn.halting import EvidenceHalting, FatigueHalting, FixedHalting
 from nsed_torch.nn.law import FatigueLaw, Interval, fit_fatigue_law
 from nsed_torch.nn.learned_broker import Heard, LearnedBroker
-from nsed_torch.nn.learned_halting import LearnedHalting
 from nsed_torch.nn.memory import BoundedMemory, MemoryState
 from nsed_torch.nn.probe import GradientReport, gradient_probe
 from nsed_torch.nn.reading import Reading
@@ -50,7 +49,6 @@ __all__ = [
     "KnapsackBroker",
     "L2Vote",
     "LearnedBroker",
-    "LearnedHalting",
     "LinearVote",
     "MemoryState",
     "PluralityVote",

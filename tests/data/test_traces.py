@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch
+from nsed_torch.training.decisions import unroll
 
 from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, ScriptedEngine
 from nsed_torch.benchmarks import AnswerGrader, GradedTasks, GradersAnswers
@@ -13,7 +14,6 @@ from nsed_torch.data import Equality, joined, load_traces
 from nsed_torch.deliberation import Broker, MacroRNN, MacroRNNCell
 from nsed_torch.nn import ConsensusCell, EvidenceHalting
 from nsed_torch.records import ROLES, Task, TraceWriter, read_traces
-from nsed_torch.training.decisions import unroll
 
 RULE = Equality(math_verify=False)
 TASKS = tuple(Task(f"How much is {i} times 7?", f"q{i}", str(7 * i)) for i in range(7))

@@ -4,13 +4,13 @@ import random
 
 import pytest
 import torch
+from nsed_torch.nn.learned_halting import LearnedHalting
 
 from nsed_torch.agents import Agent, Ensemble, HashedEncoder, ScriptedEngine
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
 from nsed_torch.experiments.build import consensus_cell
 from nsed_torch.nn import FixedHalting
 from nsed_torch.nn.halting import FatigueHalting
-from nsed_torch.nn.learned_halting import LearnedHalting
 from nsed_torch.records import Task
 
 DIM = 16

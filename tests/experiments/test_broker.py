@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from nsed_torch.experiments.broker import BrokerSettings, priced_pool, tune_broker
+from nsed_torch.training.partial import Pool, replay
 
 from nsed_torch.data import RecordedAnswers, load_recorded, split
-from nsed_torch.experiments.broker import BrokerSettings, priced_pool, tune_broker
 from nsed_torch.nn import ConsensusCell, LearnedBroker
 from nsed_torch.records import read_traces
-from nsed_torch.training.partial import Pool, replay
 
 
 def folder(root: Path, parameters: bool = True) -> RecordedAnswers:

@@ -5,6 +5,7 @@ import re
 
 import pytest
 import torch
+from nsed_torch.experiments.judges import held_out, show, summary, tune_judges
 from omegaconf import OmegaConf
 from rich.console import Console
 
@@ -13,7 +14,6 @@ from nsed_torch.config import conf_dir, instantiate
 from nsed_torch.data import load_recorded
 from nsed_torch.evaluation.statistics import Estimate
 from nsed_torch.experiments.build import build_ensemble
-from nsed_torch.experiments.judges import held_out, show, summary, tune_judges
 from nsed_torch.records import Task, read_json
 from nsed_torch.training.judge_scores import JudgeScores
 from nsed_torch.training.judges import JudgeTrainer

@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch
+from nsed_torch.training.decisions import unroll
 
 from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, ScriptedEngine
 from nsed_torch.benchmarks import AnswerGrader, GradedTasks, GradersAnswers, write_candidates
@@ -13,7 +14,6 @@ from nsed_torch.data import Equality, load_recorded, recorded_episodes
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
 from nsed_torch.nn import ConsensusCell, LearnedHalting
 from nsed_torch.records import Task, TraceWriter, read_json
-from nsed_torch.training.decisions import unroll
 
 METHODS = ["oracle", "best_single", "plurality", "consensus_untrained", "consensus_tuned"]
 QUICK = ["seeds=2", "training.epochs=12"]

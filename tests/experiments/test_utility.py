@@ -5,13 +5,13 @@ import re
 
 import pytest
 import torch
+from nsed_torch.experiments.utility import UtilitySettings
+from nsed_torch.training.seats import RecordedSeats
 
 from nsed_torch.agents import HashedEncoder
 from nsed_torch.data import load_traces
-from nsed_torch.experiments.utility import UtilitySettings
 from nsed_torch.nn import LearnedBroker
 from nsed_torch.records import TraceWriter, read_json, read_traces
-from nsed_torch.training.seats import RecordedSeats
 
 QUICK = ["seeds=2", "training.epochs=1", "teams.ridges=[3.0]", "teams.prices=[0.0]", "teams.budgets=[0.15,0.4,1.0]"]
 

@@ -4,10 +4,10 @@ import functools
 
 import pytest
 import torch
+from nsed_torch.training.partial import Pool, all_teams, all_verdicts, replay, tune_cell, verdict
 
 from nsed_torch.nn import ConsensusCell, LearnedBroker
 from nsed_torch.training.broker_fit import BrokerFit, fit_broker
-from nsed_torch.training.partial import Pool, all_teams, all_verdicts, replay, tune_cell, verdict
 
 ACCURACY = {"easy": (0.99, 0.98, 0.97, 0.96), "hard": (0.5, 0.48, 0.45, 0.4)}
 

@@ -4,6 +4,7 @@ import random
 
 import pytest
 import torch
+from nsed_torch.training.partial import Pool, replay, tune_cell, widened
 
 from nsed_torch.agents import HashedEncoder
 from nsed_torch.benchmarks import AnswerGrader, GradersAnswers, grade
@@ -11,7 +12,6 @@ from nsed_torch.data import Equality, RecordedAnswers
 from nsed_torch.deliberation import Broker, Budget, MacroRNN, MacroRNNCell
 from nsed_torch.nn import ConsensusCell, FixedHalting, InfeasibleBudgetError, LearnedBroker
 from nsed_torch.records import CallLog, Task
-from nsed_torch.training.partial import Pool, replay, tune_cell, widened
 
 NAMES = ("ada", "bob", "cyd", "dan")
 

@@ -4,12 +4,12 @@ import itertools
 
 import pytest
 import torch
+from nsed_torch.training.rivals import fixed_teams, random_teams
+from nsed_torch.training.seats import RecordedSeats
 from planted_rounds import planted
 
 from nsed_torch.nn import ConsensusCell
 from nsed_torch.training import rivals
-from nsed_torch.training.rivals import fixed_teams, random_teams
-from nsed_torch.training.seats import RecordedSeats
 
 
 def parts(agents=3, **options):

@@ -6,11 +6,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from nsed_torch.training.decisions import winners_correct
+from nsed_torch.training.seats import LEAST, RecordedSeats
 from planted_rounds import planted
 
 from nsed_torch.nn import ConsensusCell, KnapsackBroker
-from nsed_torch.training.decisions import winners_correct
-from nsed_torch.training.seats import LEAST, RecordedSeats
 
 
 def cell(episodes):

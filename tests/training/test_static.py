@@ -1,10 +1,10 @@
 """Fixed and random teams: hulls by hand."""
 
 import torch
-
-from nsed_torch.nn import ConsensusCell
 from nsed_torch.training.partial import Pool
 from nsed_torch.training.static import best_teams, hull_weights, random_teams, shortlist
+
+from nsed_torch.nn import ConsensusCell
 
 
 def test_hull_by_hand() -> None:

@@ -6,11 +6,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nsed_torch.training.seats import RecordedSeats
+from nsed_torch.training.utility import OUT, LearnedTeams, fit_log_odds, left_out
 from planted_rounds import planted
 
 from nsed_torch.nn import ConsensusCell, Heard
-from nsed_torch.training.seats import RecordedSeats
-from nsed_torch.training.utility import OUT, LearnedTeams, fit_log_odds, left_out
 
 RIDGES = (1.0,)
 ENCODER = {"name": "planted"}
