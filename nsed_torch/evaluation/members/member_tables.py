@@ -1,0 +1,273 @@
+"""All that a recorded round tells about its members: as numbers, as tables, and as plots."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.table import Table
+from rich.text import Text
+
+from nsed_torch.data.rounds import Rounds
+from nsed_torch.evaluation import canvas
+from nsed_torch.evaluation.insight.values import plain
+from nsed_torch.evaluation.members.faulty_members import KINDS, Faulty, faulty_members
+from nsed_torch.evaluation.members.sub_teams import (
+    ALL,
+    MOST,
+    TUNED,
+    Addition,
+    Gain,
+    RankCorrelation,
+    Rule,
+    TeamSize,
+    additions,
+    gains,
+    sub_teams,
+    team_sizes,
+)
+from nsed_torch.evaluation.statistics import Mean
+from nsed_torch.evaluation.tables import markdown_table, markdown_text, one_line, shown
+
+_LEFT = ("vote", "best team there", "worst team there", "added", "members", "stratum", "over")
+_TIES = "95% intervals over tasks; a tie counts as the share of right ones among the tied."
+_COLORS = (canvas.BLUE, canvas.ORANGE, canvas.GREEN, canvas.RED, canvas.PURPLE, canvas.SKY, "0.2")
+_MARKERS = "osD^vPX"
+
+
+@dataclass(frozen=True)
+class MemberStudy:
+    """What a recorded round tells about its real agents, and with simulated ones beside them."""
+
+    tasks: int
+    agents: tuple[str, ...]
+    sizes: tuple[TeamSize, ...]
+    additions: tuple[Addition, ...]
+    faulty: tuple[Faulty, ...]
+    gains: tuple[Gain, ...]
+    correlations: tuple[RankCorrelation, ...]
+
+    @classmethod
+    def of(
+        cls,
+        rounds: Rounds,
+        rules: Mapping[str, Rule],
+        *,
+        strata: Mapping[str, str] | None = None,
+        core: int = 2,
+        most_teams: int = MOST,
+        draws: int = 5,
+        seed: int = 0,
+    ) -> "MemberStudy":
+        """Vote again and again on one recorded round, and count.
+
+        Args:
+            rounds: to vote on.
+            rules: as `sub_teams.rules` gives them, with seats for `most_faulty` more agents. Gains are told of the
+                first and of the tuned one.
+            strata: as of `gains`.
+            core: how many of the best agents weaker ones are added to.
+            most_teams: teams of one size that are tried.
+            draws: of what simulated members do.
+            seed: of everything drawn.
+
+        Raises:
+            ValueError: as the parts.
+        """
+        teams = sub_teams(len(rounds.agents), most=most_teams, seed=seed)
+        added = additions(rounds, rules, core=core)
+        faulty = faulty_members(rounds, rules, draws=draws, seed=seed)
+        scores = {name: torch.stack([rule(rounds, team) for team in teams]) for name, rule in rules.items()}
+        told = {name: scores[name] for name in dict.fromkeys([next(iter(rules)), TUNED]) if name in rules}
+        parts = team_sizes(rounds, teams, scores), added, faulty, *gains(rounds, teams, told, strata, seed=seed)
+        return cls(len(rounds), rounds.agents, *map(tuple, parts))
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON data: floats with 9 decimals; null for what is not there or has no bound."""
+        data: dict[str, Any] = plain(self)
+        return data
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table of any texts, and what to know about its numbers."""
+
+    name: str
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...]
+
+    def markdown(self) -> str:
+        """With title and notes."""
+        table = markdown_table([self.head, *self.rows], _LEFT)
+        return "\n".join([f"## {markdown_text(self.title)}", "", table, "", *map(markdown_text, self.notes)]) + "\n"
+
+    def terminal(self) -> Table:
+        """The same for a terminal; the notes are its caption."""
+        table = Table(title=one_line(self.title), title_justify="left", caption_justify="left")
+        table.caption = Text(" ".join(map(one_line, self.notes)))
+        for column in self.head:
+            table.add_column(column, justify="left" if column in _LEFT else "right", overflow="fold")
+        for row in self.rows:
+            table.add_row(*(Text(one_line(cell)) for cell in row))
+        return table
+
+
+def sheets(study: MemberStudy) -> list[Sheet]:
+    """Every table of a study; of the many gains the team of all agents alone."""
+    half = study.sizes[0].held_out.n
+    return [
+        Sheet(
+            "sizes",
+            "Accuracy by size of the team",
+            ("vote", "size", "teams", "mean accuracy", "on one half", "best team there", "worst team there"),
+            tuple(
+                (row.vote, str(row.size), str(row.teams), shown(row.accuracy), shown(row.held_out))
+                + tuple(f"{shown(team.accuracy)}: {', '.join(team.agents)}" for team in (row.best, row.worst))
+                for row in study.sizes
+            ),
+            (
+                f"Mean over the teams of a size, {study.tasks} tasks. Best and worst are chosen on one half and measured "
+                "on",
+                f"the other, n = {half}, where the mean over all teams stands beside them.",
+                _TIES,
+            ),
+        ),
+        Sheet(
+            "additions",
+            "Weaker members added to the best",
+            ("vote", "size", "added", "alone", "accuracy", "minus the core"),
+            tuple(
+                (row.vote, str(row.size), row.added or "(core)")
+                + (shown(row.alone), shown(row.accuracy), shown(row.difference, "+"))
+                for row in study.additions
+            ),
+            (
+                f"Agents are ranked on one half of the tasks; measured on the other, n = {half}.",
+                "Of the core, alone is the mean over its members.",
+                _TIES,
+            ),
+        ),
+        _faulty(study, "faulty", "Simulated faulty members added: accuracy", lambda row: shown(row.accuracy)),
+        _faulty(study, "faulty_paired", "The same minus none, task by task", lambda row: shown(row.difference, "+")),
+        Sheet(
+            "gains",
+            "Gain by stratum",
+            ("vote", "stratum", "n", "p_g", "p_v", "pairs", "gain"),
+            tuple(
+                (row.vote, row.stratum, str(row.tasks), f"{row.p_g:.3f}", "" if row.p_v is None else f"{row.p_v:.3f}")
+                + (str(row.pairs), f"{row.gain:+.3f}")
+                for row in study.gains
+                if row.agents == study.agents
+            ),
+            (
+                "Team of all agents; members.json holds all teams.",
+                "p_g: share of right proposals; p_v: chance that a right one is rated above a wrong one; n: tasks.",
+                "gain: accuracy of the consensus minus p_g.",
+            ),
+        ),
+        Sheet(
+            "correlations",
+            "p_v and the gain",
+            ("vote", "over", "rows", "correlation"),
+            tuple((row.vote, row.over, str(row.rho.n), _correlation(row)) for row in study.correlations),
+            (
+                "Spearman's rank correlation of p_v with the gain, with 95% intervals of resampled tasks; rows share "
+                "members.",
+            ),
+        ),
+    ]
+
+
+def _faulty(study: MemberStudy, name: str, title: str, cell: Callable[[Faulty], str]) -> Sheet:
+    """A line a kind and number of simulated members, a column a vote."""
+    votes = tuple(dict.fromkeys(row.vote for row in study.faulty))
+    lines: dict[tuple[str, ...], list[str]] = {}
+    for row in study.faulty:
+        lines.setdefault((row.kind, str(row.members), f"{row.share:.2f}"), []).append(cell(row))
+    kinds = "; ".join(f"{kind}: {text}" for kind, text in KINDS.items())
+    notes = (
+        f"Simulated members beside {len(study.agents)} real ones, {study.tasks} tasks. {kinds}.",
+        "Real judges rate a copy as they rated the answer copied, or else as they rate wrong answers on average.",
+        _TIES,
+    )
+    head = ("members", "simulated", "share", *votes)
+    return Sheet(name, title, head, tuple((*line, *cells) for line, cells in lines.items()), notes)
+
+
+def _correlation(row: RankCorrelation) -> str:
+    rho = row.rho
+    return "undefined" if rho.mean is None else shown(Mean(rho.n, rho.mean, rho.low, rho.high), "+")
+
+
+def plot_study(study: MemberStudy, folder: Path) -> list[Path]:
+    """Draw `sizes.png`, `faulty.png`, and `gain.png` where a judge told right from wrong.
+
+    Raises:
+        ValueError: if matplotlib is not installed.
+    """
+    votes = list(dict.fromkeys(row.vote for row in study.sizes))
+    axes = _axes(8.0, 4.4, "members", "accuracy, 95% interval")
+    for number, vote in enumerate(votes):
+        rows = [row for row in study.sizes if row.vote == vote]
+        # Side by side, or the whiskers hide each other.
+        at = [row.size + 0.08 * (number - (len(votes) - 1) / 2) for row in rows]
+        _draw(axes, number, vote, at, [row.accuracy for row in rows])
+    axes.set_xticks(sorted({row.size for row in study.sizes}))
+    axes.set_title(f"Accuracy by size, mean over teams, {study.tasks} tasks", loc="left")
+    _write(axes, axes, folder / "sizes.png")
+
+    grid = canvas.new_figure(10.0, 6.4).subplots(2, 2, sharex=True, sharey=True)
+    for axes, kind in zip(grid.flat, KINDS, strict=True):
+        canvas.clean(axes)
+        for number, vote in enumerate(votes):
+            rows = [row for row in study.faulty if (row.kind, row.vote) == (kind, vote)]
+            at = [row.share + 0.008 * (number - (len(votes) - 1) / 2) for row in rows]
+            _draw(axes, number, vote, at, [row.accuracy for row in rows])
+        axes.set_title(f"{kind} (simulated)", loc="left")
+    for axes in grid[1]:
+        axes.set_xlabel("share of simulated members")
+    for axes in grid[:, 0]:
+        axes.set_ylabel("accuracy, 95% interval")
+    _write(grid[0, 0], grid[0, 1], folder / "faulty.png")
+
+    known = [row for row in study.gains if row.vote == study.gains[0].vote and row.p_v is not None]
+    if not known:
+        return [folder / "sizes.png", folder / "faulty.png"]
+    known = [row for row in known if row.stratum != ALL] or known
+    axes = _axes(
+        8.0, 4.8, "p_v: chance that a right proposal is rated above a wrong one", "accuracy of the consensus minus p_g"
+    )
+    axes.axhline(0, color="0.4", linewidth=1)
+    axes.axvline(0.5, color=canvas.GREY, linewidth=1, linestyle="--")
+    for number, stratum in enumerate(dict.fromkeys(row.stratum for row in known)):
+        points, style = [row for row in known if row.stratum == stratum], _style(number)
+        x, y = [row.p_v for row in points], [row.gain for row in points]
+        label = canvas.short_name(stratum)
+        axes.scatter(x, y, s=14, color=style["color"], marker=style["fmt"], alpha=0.6, label=label)
+    axes.set_title(f"Gain of every team, {known[0].vote} vote", loc="left")
+    _write(axes, axes, folder / "gain.png")
+    return [folder / "sizes.png", folder / "faulty.png", folder / "gain.png"]
+
+
+def _axes(width: float, height: float, x: str, y: str) -> Any:
+    axes = canvas.new_axes(width, height)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    return axes
+
+
+def _draw(axes: Any, number: int, vote: str, at: list[float], means: list[Mean]) -> None:
+    canvas.draw_points(axes, at, means, label=canvas.short_name(vote), **_style(number))
+    axes.plot(at, [mean.mean for mean in means], color=_style(number)["color"], linewidth=1)
+
+
+def _write(axes: Any, legend: Any, path: Path) -> None:
+    legend.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    canvas.write_png(axes, path)
+
+
+def _style(number: int) -> dict[str, Any]:
+    return {"color": _COLORS[number % len(_COLORS)], "fmt": _MARKERS[number % len(_MARKERS)]}
