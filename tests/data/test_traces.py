@@ -6,11 +6,11 @@ import re
 
 import pytest
 import torch
-from nsed_torch.training.decisions import unroll
 
 from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, ScriptedEngine
 from nsed_torch.benchmarks import AnswerGrader, GradedTasks, GradersAnswers
 from nsed_torch.data import Equality, joined, load_traces
+from nsed_torch.data.rounds import unroll
 from nsed_torch.deliberation import Broker, MacroRNN, MacroRNNCell
 from nsed_torch.nn import ConsensusCell, EvidenceHalting
 from nsed_torch.records import ROLES, Task, TraceWriter, read_traces

@@ -7,11 +7,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nsed_torch.training.decisions import unroll
 
 from nsed_torch.agents import HashedEncoder
 from nsed_torch.benchmarks import AnswerGrader, GradedTasks, GradersAnswers
 from nsed_torch.data import Equality, load_traces
+from nsed_torch.data.rounds import unroll
 from nsed_torch.deliberation import MacroRNN, SimilarTexts
 from nsed_torch.records import Task, TraceWriter
 

@@ -6,11 +6,11 @@ import re
 
 import pytest
 import torch
-from nsed_torch.training.decisions import unroll
 
 from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, ScriptedEngine
 from nsed_torch.benchmarks import AnswerGrader, GradedTasks, GradersAnswers, write_candidates
 from nsed_torch.data import Equality, load_recorded, recorded_episodes
+from nsed_torch.data.rounds import unroll
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
 from nsed_torch.nn import ConsensusCell, LearnedHalting
 from nsed_torch.records import Task, TraceWriter, read_json

@@ -8,10 +8,10 @@ from functools import partial
 
 import pytest
 import torch
-from nsed_torch.training.decisions import elect, prepare, unroll, winners_correct
 from planted_rounds import planted
 
 from nsed_torch.data import joined
+from nsed_torch.data.rounds import elect, prepare, unroll, winners_correct
 from nsed_torch.nn import Calibration, ConsensusCell, ForgetGate
 from nsed_torch.training.logs import FileLog
 from nsed_torch.training.losses import consensus_loss, distance_from_start
