@@ -87,8 +87,8 @@ def test_version(capsys):
 
 
 def test_unknown_verb_names_the_nearest(fault):
-    verbs = "verbs: deliberate, conduct, conduct_train, evaluate, collect, tune, specialize, members, study, fetch, "
-    verbs += "report, bench"
+    verbs = "verbs: deliberate, conduct, conduct_train, evaluate, collect, tune, fit-broker, train-judges, "
+    verbs += "specialize, members, study, fetch, report, bench"
     assert fault("delibrate") == f"nsed: unknown verb 'delibrate'; did you mean 'deliberate'? {verbs}"
     assert fault("xyz") == f"nsed: unknown verb 'xyz'; {verbs}"
 
@@ -269,10 +269,11 @@ def test_what_a_job_writes_to_standard_error_comes_through(verb, capsys):
 
 @pytest.mark.parametrize("name", VERBS)
 def test_every_verb_exists_with_help_and_config(name, capsys):
-    assert callable(importlib.import_module(f"nsed_torch.experiments.{name}").main)
+    module = name.replace("-", "_")
+    assert callable(importlib.import_module(f"nsed_torch.experiments.{module}").main)
     assert main([name, "--help"]) == 0
     assert f"nsed {name}" in capsys.readouterr().out
     assert main([name, "--cfg", "job"]) == 0
     assert "output_dir" in capsys.readouterr().out
-    script = (ROOT / "scripts" / f"{name}.py").read_text()
+    script = (ROOT / "scripts" / f"{module}.py").read_text()
     assert f'main(["{name}", *sys.argv[1:]])' in script

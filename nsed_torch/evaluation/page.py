@@ -34,7 +34,7 @@ _FILES = {
     page_insight.law_text: "results.json",
     page_tables.metrics_table: "metrics.json",
     page_tables.accuracy_table: "collect.json",
-    page_tables.budgets_table: "teams.json",
+    page_tables.budgets_table: "cost.json",
     page_tables.broker_table: "cost.json",
 }
 

@@ -132,7 +132,7 @@ def metrics_table(data: Any) -> Markdown:
 
 
 def budgets_table(data: Any) -> Markdown:
-    """Accuracy at shares of the full team's tokens, from teams.json of `nsed tune utility=true`."""
+    """Accuracy at shares of the full team's tokens, from cost.json of `nsed fit-broker` on traces."""
     curves = data["curves"]
     own = next(iter(curves))
     rows = [
@@ -147,7 +147,7 @@ def budgets_table(data: Any) -> Markdown:
 
 
 def broker_table(data: Any) -> Markdown:
-    """Accuracy at shares of the full team's cost, from cost.json of `nsed tune cost_curve=true`."""
+    """Accuracy at shares of the full team's cost, from cost.json of `nsed fit-broker` on answers."""
     return budgets_table(data)
 
 

@@ -1,4 +1,4 @@
-"""When to stop: rules that read the convictions so far. The one that learns is in `learned_halting`."""
+"""When to stop: rules that read the convictions so far."""
 
 import json
 import math

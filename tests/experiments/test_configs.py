@@ -7,9 +7,10 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from nsed_torch.cli import VERBS
+from nsed_torch.cli import VERBS as NAMES
 from nsed_torch.config import conf_dir, instantiate, register
 
+VERBS = [name.replace("-", "_") for name in NAMES]
 LAUNCH = "accelerate"  # a folder for another program
 ELSEWHERE = "backbone=endpoint"  # nothing to measure or train in this process
 FILES = sorted(
@@ -75,13 +76,13 @@ def test_a_model_elsewhere_is_refused_where_one_here_is_measured_or_trained(verb
         instantiate(composed(verb, ELSEWHERE)["backbone"])
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", NAMES)
 def test_cfg_job_prints_what_it_would_run(nsed, verb):
     config = OmegaConf.create(nsed.ok(verb, "--cfg", "job"))
     assert set(config) == set(composed(verb))
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", NAMES)
 def test_help_names_groups_settings_and_an_example(nsed, verb):
     text = nsed.ok(verb, "--help")
     assert f"nsed {verb}" in text

@@ -117,68 +117,72 @@ class Sheet:
 
 def sheets(study: MemberStudy) -> list[Sheet]:
     """Every table of a study; of the many gains the team of all agents alone."""
-    half = study.sizes[0].held_out.n
     return [
-        Sheet(
-            "sizes",
-            "Accuracy by size of the team",
-            ("vote", "size", "teams", "mean accuracy", "on one half", "best team there", "worst team there"),
-            tuple(
-                (row.vote, str(row.size), str(row.teams), shown(row.accuracy), shown(row.held_out))
-                + tuple(f"{shown(team.accuracy)}: {', '.join(team.agents)}" for team in (row.best, row.worst))
-                for row in study.sizes
-            ),
-            (
-                f"Mean over the teams of a size, {study.tasks} tasks. Best and worst are chosen on one half and measured "
-                "on",
-                f"the other, n = {half}, where the mean over all teams stands beside them.",
-                _TIES,
-            ),
-        ),
-        Sheet(
-            "additions",
-            "Weaker members added to the best",
-            ("vote", "size", "added", "alone", "accuracy", "minus the core"),
-            tuple(
-                (row.vote, str(row.size), row.added or "(core)")
-                + (shown(row.alone), shown(row.accuracy), shown(row.difference, "+"))
-                for row in study.additions
-            ),
-            (
-                f"Agents are ranked on one half of the tasks; measured on the other, n = {half}.",
-                "Of the core, alone is the mean over its members.",
-                _TIES,
-            ),
-        ),
+        _sizes(study),
+        _additions(study),
         _faulty(study, "faulty", "Simulated faulty members added: accuracy", lambda row: shown(row.accuracy)),
         _faulty(study, "faulty_paired", "The same minus none, task by task", lambda row: shown(row.difference, "+")),
-        Sheet(
-            "gains",
-            "Gain by stratum",
-            ("vote", "stratum", "n", "p_g", "p_v", "pairs", "gain"),
-            tuple(
-                (row.vote, row.stratum, str(row.tasks), f"{row.p_g:.3f}", "" if row.p_v is None else f"{row.p_v:.3f}")
-                + (str(row.pairs), f"{row.gain:+.3f}")
-                for row in study.gains
-                if row.agents == study.agents
-            ),
-            (
-                "Team of all agents; members.json holds all teams.",
-                "p_g: share of right proposals; p_v: chance that a right one is rated above a wrong one; n: tasks.",
-                "gain: accuracy of the consensus minus p_g.",
-            ),
-        ),
-        Sheet(
-            "correlations",
-            "p_v and the gain",
-            ("vote", "over", "rows", "correlation"),
-            tuple((row.vote, row.over, str(row.rho.n), _correlation(row)) for row in study.correlations),
-            (
-                "Spearman's rank correlation of p_v with the gain, with 95% intervals of resampled tasks; rows share "
-                "members.",
-            ),
-        ),
+        _gains(study),
+        _correlations(study),
     ]
+
+
+def _sizes(study: MemberStudy) -> Sheet:
+    rows = []
+    for row in study.sizes:
+        best, worst = (f"{shown(team.accuracy)}: {', '.join(team.agents)}" for team in (row.best, row.worst))
+        rows.append((row.vote, str(row.size), str(row.teams), shown(row.accuracy), shown(row.held_out), best, worst))
+    notes = (
+        f"Mean over the teams of a size, {study.tasks} tasks. Best and worst are chosen on one half and measured on",
+        f"the other, n = {study.sizes[0].held_out.n}, where the mean over all teams stands beside them.",
+        _TIES,
+    )
+    head = ("vote", "size", "teams", "mean accuracy", "on one half", "best team there", "worst team there")
+    return Sheet("sizes", "Accuracy by size of the team", head, tuple(rows), notes)
+
+
+def _additions(study: MemberStudy) -> Sheet:
+    rows = []
+    for row in study.additions:
+        numbers = shown(row.alone), shown(row.accuracy), shown(row.difference, "+")
+        rows.append((row.vote, str(row.size), row.added or "(core)", *numbers))
+    notes = (
+        f"Agents are ranked on one half of the tasks; measured on the other, n = {study.additions[0].accuracy.n}.",
+        "Of the core, alone is the mean over its members.",
+        _TIES,
+    )
+    head = ("vote", "size", "added", "alone", "accuracy", "minus the core")
+    return Sheet("additions", "Weaker members added to the best", head, tuple(rows), notes)
+
+
+def _gains(study: MemberStudy) -> Sheet:
+    rows = []
+    for row in study.gains:
+        if row.agents == study.agents:
+            p_v = "" if row.p_v is None else f"{row.p_v:.3f}"
+            rows.append(
+                (row.vote, row.stratum, str(row.tasks), f"{row.p_g:.3f}", p_v, str(row.pairs), f"{row.gain:+.3f}")
+            )
+    notes = (
+        "Team of all agents; members.json holds all teams.",
+        "p_g: share of right proposals; p_v: chance that a right one is rated above a wrong one; n: tasks.",
+        "gain: accuracy of the consensus minus p_g.",
+    )
+    return Sheet(
+        "gains", "Gain by stratum", ("vote", "stratum", "n", "p_g", "p_v", "pairs", "gain"), tuple(rows), notes
+    )
+
+
+def _correlations(study: MemberStudy) -> Sheet:
+    rows = []
+    for row in study.correlations:
+        rho = row.rho
+        text = "undefined" if rho.mean is None else shown(Mean(rho.n, rho.mean, rho.low, rho.high), "+")
+        rows.append((row.vote, row.over, str(rho.n), text))
+    notes = (
+        "Spearman's rank correlation of p_v with the gain, with 95% intervals of resampled tasks; rows share members.",
+    )
+    return Sheet("correlations", "p_v and the gain", ("vote", "over", "rows", "correlation"), tuple(rows), notes)
 
 
 def _faulty(study: MemberStudy, name: str, title: str, cell: Callable[[Faulty], str]) -> Sheet:
@@ -195,11 +199,6 @@ def _faulty(study: MemberStudy, name: str, title: str, cell: Callable[[Faulty], 
     )
     head = ("members", "simulated", "share", *votes)
     return Sheet(name, title, head, tuple((*line, *cells) for line, cells in lines.items()), notes)
-
-
-def _correlation(row: RankCorrelation) -> str:
-    rho = row.rho
-    return "undefined" if rho.mean is None else shown(Mean(rho.n, rho.mean, rho.low, rho.high), "+")
 
 
 def plot_study(study: MemberStudy, folder: Path) -> list[Path]:
