@@ -198,7 +198,7 @@ class Rounds:
             for field in dataclasses.fields(self)
             if isinstance(value := getattr(self, field.name), Tensor)
         }
-        names: dict[str, tuple[str, ...]] = {}
+        names: dict[str, Any] = {}
         if tasks is not None:
             rows = torch.as_tensor(tasks, dtype=torch.long)
             chosen = {name: value[rows] for name, value in chosen.items()}

@@ -72,7 +72,8 @@ def main(cfg: DictConfig) -> None:
         rounds, facts = Rounds.of(episodes, shared=cfg.judging), {"judging": cfg.judging, "cell": cfg.cell}
         splits = divisions(cfg, episodes)
         learn: Learn = partial(seating, cfg, rounds, encoder_of(folders[0]), electing(cfg.cell, episodes, splits))
-        names, unit = SEATING, "tokens"
+        names: Sequence[str] = SEATING
+        unit = "tokens"
         live = f"broker=learned broker.learned={folder / 'broker'}/SHARE.safetensors"
     else:
         if len(folders) > 1:

@@ -71,7 +71,7 @@ def _read_step(name: str, entry: Any, earlier: Sequence[str]) -> Step:
     if not isinstance(entry, Mapping) or not {"verb"} <= entry.keys() <= {"verb", "overrides", "needs"}:
         raise ValueError(f"step {name}: expected verb, overrides and needs, got {entry}")
     verbs = sorted({path.stem for path in conf_dir().glob("*.yaml")} - {"base"})
-    if (verb := entry["verb"]) not in verbs:
+    if str(verb := entry["verb"]).replace("-", "_") not in verbs:
         raise ValueError(f"step {name}: expected a verb out of {', '.join(verbs)}, got {verb!r}")
     overrides = tuple(_flat(entry.get("overrides") or [], name))
     if any(override.startswith("output_dir=") for override in overrides):
@@ -112,7 +112,7 @@ def check(step: Step, root: Path) -> None:
         # Within a verb Hydra stands ready, and does so once only.
         ready = GlobalHydra.instance().is_initialized()
         with nullcontext() if ready else initialize_config_dir(str(conf_dir()), version_base="1.3"):
-            compose(step.verb, overrides=first)
+            compose(step.verb.replace("-", "_"), overrides=first)
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         cause = f": {error.__cause__}" if str(error).startswith("Error merging override") else ""
         line = f"{error}{cause}".splitlines()[0]

@@ -7,10 +7,9 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from nsed_torch.cli import VERBS as NAMES
+from nsed_torch.cli import VERBS
 from nsed_torch.config import conf_dir, instantiate, register
 
-VERBS = [name.replace("-", "_") for name in NAMES]
 LAUNCH = "accelerate"  # a folder for another program
 ELSEWHERE = "backbone=endpoint"  # nothing to measure or train in this process
 FILES = sorted(
@@ -26,7 +25,7 @@ for _file in FILES:
 
 def groups(verb):
     """The groups in a root config's defaults."""
-    defaults = OmegaConf.load(conf_dir() / f"{verb}.yaml").defaults
+    defaults = OmegaConf.load(conf_dir() / f"{verb.replace('-', '_')}.yaml").defaults
     return [group for entry in defaults if not isinstance(entry, str) for group in entry]
 
 
@@ -39,7 +38,7 @@ CHOICES += [("deliberate", f"backbone@ensemble.engines.smollm2={option}") for op
 def composed(verb, *overrides):
     register()
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        config = compose(verb, overrides=[o for o in overrides if o])
+        config = compose(verb.replace("-", "_"), overrides=[o for o in overrides if o])
         return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
 
 
@@ -51,7 +50,11 @@ def targets(node):
 
 
 def test_no_file_is_left_out():
-    reached = {re.sub("(@.*)?=", "/", choice) for _, choice in CHOICES} | set(VERBS) | {"base"}
+    reached = (
+        {re.sub("(@.*)?=", "/", choice) for _, choice in CHOICES}
+        | {verb.replace("-", "_") for verb in VERBS}
+        | {"base"}
+    )
     assert reached >= set(FILES)
     assert set(OPTIONS) == {group for verb in VERBS for group in groups(verb)}
 
@@ -76,13 +79,13 @@ def test_a_model_elsewhere_is_refused_where_one_here_is_measured_or_trained(verb
         instantiate(composed(verb, ELSEWHERE)["backbone"])
 
 
-@pytest.mark.parametrize("verb", NAMES)
+@pytest.mark.parametrize("verb", VERBS)
 def test_cfg_job_prints_what_it_would_run(nsed, verb):
     config = OmegaConf.create(nsed.ok(verb, "--cfg", "job"))
     assert set(config) == set(composed(verb))
 
 
-@pytest.mark.parametrize("verb", NAMES)
+@pytest.mark.parametrize("verb", VERBS)
 def test_help_names_groups_settings_and_an_example(nsed, verb):
     text = nsed.ok(verb, "--help")
     assert f"nsed {verb}" in text

@@ -80,8 +80,10 @@ class MemberStudy:
         faulty = faulty_members(rounds, rules, draws=draws, seed=seed)
         scores = {name: torch.stack([rule(rounds, team) for team in teams]) for name, rule in rules.items()}
         told = {name: scores[name] for name in dict.fromkeys([next(iter(rules)), TUNED]) if name in rules}
-        parts = team_sizes(rounds, teams, scores), added, faulty, *gains(rounds, teams, told, strata, seed=seed)
-        return cls(len(rounds), rounds.agents, *map(tuple, parts))
+        sizes = team_sizes(rounds, teams, scores)
+        rows, correlations = gains(rounds, teams, told, strata, seed=seed)
+        parts = tuple(sizes), tuple(added), tuple(faulty), tuple(rows), tuple(correlations)
+        return cls(len(rounds), rounds.agents, *parts)
 
     def to_json(self) -> dict[str, Any]:
         """As JSON data: floats with 9 decimals; null for what is not there or has no bound."""
@@ -222,9 +224,9 @@ def plot_study(study: MemberStudy, folder: Path) -> list[Path]:
     for axes, kind in zip(grid.flat, KINDS, strict=True):
         canvas.clean(axes)
         for number, vote in enumerate(votes):
-            rows = [row for row in study.faulty if (row.kind, row.vote) == (kind, vote)]
-            at = [row.share + 0.008 * (number - (len(votes) - 1) / 2) for row in rows]
-            _draw(axes, number, vote, at, [row.accuracy for row in rows])
+            crowds = [row for row in study.faulty if (row.kind, row.vote) == (kind, vote)]
+            at = [row.share + 0.008 * (number - (len(votes) - 1) / 2) for row in crowds]
+            _draw(axes, number, vote, at, [row.accuracy for row in crowds])
         axes.set_title(f"{kind} (simulated)", loc="left")
     for axes in grid[1]:
         axes.set_xlabel("share of simulated members")
