@@ -2,7 +2,8 @@
 
 import torch
 
-from nsed_torch.data import Episodes
+from nsed_torch.data import Episodes, agreement
+from nsed_torch.data.rounds import Rounds
 
 
 def planted(tasks=120, agents=3, *, seed=0, knows=1.0, guesses=0.0, judge=1.0, noise=0.05):
@@ -39,4 +40,23 @@ def planted(tasks=120, agents=3, *, seed=0, knows=1.0, guesses=0.0, judge=1.0, n
         classes=torch.where(right, 0, torch.arange(agents) + 1)[:, None],
         cost=torch.full((tasks, 1), 300.0 * agents, dtype=torch.float64),
         proposal_cost=torch.full((tasks, 1, agents), 100.0, dtype=torch.float64),
+    )
+
+
+def answered(classes, correct, cost, length):
+    """Recorded answers that agree or not: everybody proposes, whoever answered judges."""
+    tasks, agents = classes.shape
+    ratings, mask = agreement(classes)
+    return Rounds(
+        ids=tuple(f"t{i}" for i in range(tasks)),
+        agents=tuple("abcdefghijk"[:agents]),
+        task=torch.zeros(tasks, 1, dtype=torch.float64),
+        ratings=ratings.double(),
+        vote_mask=mask,
+        there=torch.stack([torch.ones_like(mask[:, 0]), classes >= 0], -1),
+        answered=classes >= 0,
+        correct=correct,
+        classes=classes,
+        seat_cost=torch.stack([cost, torch.zeros_like(cost)], -1),
+        length=length,
     )

@@ -3,7 +3,7 @@
 import torch
 from hypothesis import strategies as st
 
-from nsed_torch.evaluation.members.poll import Poll
+from nsed_torch.data.rounds import Rounds
 
 ANSWERS = ("yes", "no", "maybe", None)
 
@@ -18,18 +18,24 @@ def poll(answers, ratings, dim=4):
     values = [[[0.0 if r is None else r for r in row] for row in task] for task in ratings]
     batch, n = there.shape
     generator = torch.Generator().manual_seed(0)
-    return Poll(
+    return Rounds(
         ids=tuple(f"{'even' if b % 2 == 0 else 'odd'}-{b}" for b in range(batch)),
         agents=tuple("abcdefgh"[:n]),
         task=torch.randn(batch, dim, generator=generator, dtype=torch.float64),
-        embeddings=torch.randn(batch, n, dim, generator=generator, dtype=torch.float64),
         ratings=torch.tensor(values, dtype=torch.float64),
         vote_mask=rated & there[:, None] & ~torch.eye(n, dtype=torch.bool),
-        proposal_mask=there,
-        voter_mask=torch.ones(batch, n, dtype=torch.bool),
+        there=torch.stack([there, torch.ones_like(there)], -1),
+        answered=there,
         correct=torch.tensor([[answer == "yes" for answer in row] for row in answers]),
         classes=torch.tensor([[-1 if a is None else ANSWERS.index(a) for a in row] for row in answers]),
+        seat_cost=torch.zeros(batch, n, 2, dtype=torch.float64),
+        length=torch.zeros(batch, n, dtype=torch.float64),
     )
+
+
+def scores(rounds, rules, teams):
+    """What every team comes to by every rule."""
+    return {name: torch.stack([rule(rounds, team) for team in teams]) for name, rule in rules.items()}
 
 
 def drawn(tasks=40, agents=4, seed=0, skill=0.5, tells=0.4):

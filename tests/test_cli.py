@@ -87,7 +87,8 @@ def test_version(capsys):
 
 
 def test_unknown_verb_names_the_nearest(fault):
-    verbs = "verbs: deliberate, conduct, train-conductor, evaluate, collect, tune, specialize, members, fetch, report"
+    verbs = "verbs: deliberate, conduct, train-conductor, evaluate, collect, tune, fit-broker, train-judges, "
+    verbs += "specialize, members, fetch, report"
     assert fault("delibrate") == f"nsed: unknown verb 'delibrate'; did you mean 'deliberate'? {verbs}"
     assert fault("xyz") == f"nsed: unknown verb 'xyz'; {verbs}"
 

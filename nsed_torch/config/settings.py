@@ -15,7 +15,7 @@ PLACES = ("hydra", "output_dir", "dry_run", "calls", "show")
 
 NAMED: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("agents", "ids"), (list,)),
-    **dict.fromkeys(("coverage", "halting_price", "max_parameters_b", "similarity"), (float,)),
+    **dict.fromkeys(("coverage", "max_parameters_b", "similarity"), (float,)),
     **dict.fromkeys(("calls", "output_dir"), (str,)),
     "data_dir": (str, list),
     "limit": (int,),

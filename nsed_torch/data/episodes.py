@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from nsed_torch.agents import Encoder
+from nsed_torch.agents import Encoder, unfence
 from nsed_torch.data.equality import Equality, agreement, shared_labels
 from nsed_torch.data.recorded import RecordedAnswers
 
@@ -56,6 +56,7 @@ class Episodes:
         categories: of the tasks; () where nobody knows.
         features: of the proposals, in the order of `feature_names`; NaN where not known, None where nobody looked.
         feature_names: what they are.
+        length: logarithm of the number of characters of each proposal, at least 0; None where nobody counted.
     """
 
     ids: tuple[str, ...]
@@ -77,6 +78,7 @@ class Episodes:
     categories: tuple[str, ...] = ()
     features: Float[Tensor, "batch round proposal feature"] | None = None
     feature_names: tuple[str, ...] = ()
+    length: Float[Tensor, "batch round proposal"] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -133,6 +135,7 @@ class Episodes:
             classes=proposals(self.classes),
             proposal_cost=None if self.proposal_cost is None else proposals(self.proposal_cost),
             labels=None if self.labels is None else proposals(self.labels),
+            length=None if self.length is None else proposals(self.length),
             features=None
             if self.features is None
             else self.features.gather(2, columns[..., None].expand_as(self.features)),
@@ -188,7 +191,7 @@ def joined(parts: Sequence[Episodes]) -> Episodes:
         if all(isinstance(value, Tensor) for value in values):
             tensors[field.name] = _stacked(values, _BLANK.get(field.name))
     # What one part does not know, the whole does not.
-    unknown: dict[str, Any] = {"proposal_cost": None, "labels": None, "features": None}
+    unknown: dict[str, Any] = {"proposal_cost": None, "labels": None, "features": None, "length": None}
     return dataclasses.replace(first, ids=ids, categories=categories, **(unknown | tensors))
 
 
@@ -243,7 +246,10 @@ def recorded_episodes(
     everywhere = torch.arange(agents).expand(tasks, rounds, agents)
     there = joined & (classes >= 0)[:, None]
     spread = (-1, rounds, -1, -1)
-    cost = torch.where(joined, _spent(recorded)[:, None], 0).sum(-1)
+    spent = _spent(recorded)
+    new = joined & ~torch.cat([torch.zeros_like(joined[:, :1]), joined[:, :-1]], 1)
+    cost = torch.where(joined, spent[:, None], 0).sum(-1)
+    characters = torch.tensor([[len(unfence(text)) for text in row] for row in recorded.outputs], dtype=torch.float64)
     return Episodes(
         ids=tuple(task.id for task in recorded.tasks),
         agents=recorded.agents,
@@ -263,6 +269,8 @@ def recorded_episodes(
         if all(t.category for t in recorded.tasks)
         else (),
         cost=cost.diff(dim=1, prepend=torch.zeros(tasks, 1, dtype=cost.dtype)),
+        proposal_cost=torch.where(new, spent[:, None], 0),
+        length=characters.clamp(min=1).log()[:, None].expand(-1, rounds, -1),
     )
 
 

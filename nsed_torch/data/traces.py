@@ -84,6 +84,7 @@ def _blank(traces: Sequence[Trace], task: Float[Tensor, "batch dim"]) -> dict[st
         "correct": torch.zeros(proposal, dtype=torch.bool),
         "cost": task.new_full(held, torch.nan),
         "proposal_cost": task.new_zeros(proposal),
+        "length": task.new_zeros(proposal),
     }
 
 
@@ -106,6 +107,9 @@ def _fill(tensors: Mapping[str, Tensor], trace: Trace, embeddings: Tensor, agent
         row["round_mask"].fill_(True)
         row["correct"][:p] = torch.tensor(grades)
         row["cost"].fill_(record.usage.tokens)
+        row["length"][:p] = (
+            torch.tensor([len(p.text) for p in record.proposals], dtype=torch.float64).clamp(min=1).log()
+        )
         row["proposal_cost"][:p] = torch.tensor([float(proposal.usage.tokens) for proposal in record.proposals])
 
 

@@ -5,7 +5,7 @@ import importlib.metadata
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import torch
 from jaxtyping import Float
@@ -55,19 +55,6 @@ class Halting(Protocol):
         ...
 
 
-@runtime_checkable
-class HiddenHalting(Protocol):
-    """A halting rule that reads the hidden states too; `reads_hidden` tells it from one that does not."""
-
-    dim: int
-    rounds: int
-    reads_hidden: Literal[True]
-
-    def reasons(self, convictions: Float[Tensor, "batch round"], hidden: Float[Tensor, "batch round dim"]) -> list[str]:
-        """As `Halting`, given the hidden state after each round as well."""
-        ...
-
-
 @dataclass(frozen=True)
 class Deliberation:
     """What a `MacroRNN` returns: a transcript a task, in the order of the tasks."""
@@ -82,10 +69,9 @@ class Deliberation:
 
 @dataclass
 class _Progress:
-    """A task on its way: its rounds so far, the hidden state after each, and why it stopped once it has."""
+    """A task on its way: its rounds so far, and why it stopped once it has."""
 
     rounds: list[Round] = field(default_factory=list)
-    hidden: list[Tensor] = field(default_factory=list)
     stop_reason: str = ""
 
     @property
@@ -106,8 +92,7 @@ class MacroRNN(nn.Module):
         broker: who takes part; None is everybody, as in the published runs.
 
     Raises:
-        ValueError: if the halting rule reads hidden states of another width than the cell's, or the broker knows
-            other agents.
+        ValueError: if the broker knows other agents.
 
     Examples:
         >>> from nsed_torch.agents import Agent, Ensemble, HashedEncoder, ScriptedEngine
@@ -120,17 +105,10 @@ class MacroRNN(nn.Module):
         ('ant says 17',)
     """
 
-    def __init__(
-        self, cell: MacroRNNCell, *, halting: Halting | HiddenHalting | None = None, broker: Broker | None = None
-    ) -> None:
+    def __init__(self, cell: MacroRNNCell, *, halting: Halting | None = None, broker: Broker | None = None) -> None:
         super().__init__()
         self.cell = cell
-        self.halting: Halting | HiddenHalting = halting or FixedHalting()
-        if isinstance(self.halting, HiddenHalting) and self.halting.dim != cell.consensus.dim:
-            expected = cell.consensus.dim
-            raise ValueError(
-                f"expected a halting rule of dim={expected}, got {self.halting.dim}: build it with dim={expected}"
-            )
+        self.halting: Halting = halting or FixedHalting()
         if broker is not None:
             broker.check(cell)
         self.broker = broker
@@ -168,9 +146,8 @@ class MacroRNN(nn.Module):
             )
             if self.broker is not None:
                 records = self.broker.heard(records)
-            for i, record, hidden in zip(active, records, state.memory.hidden().detach(), strict=True):
+            for i, record in zip(active, records, strict=True):
                 progress[i].rounds.append(record)
-                progress[i].hidden.append(hidden)
                 watch.on_round(tasks[i], record)
             for i, reason in zip(active, self._reasons([progress[i] for i in active]), strict=True):
                 progress[i].stop_reason = reason
@@ -207,9 +184,6 @@ class MacroRNN(nn.Module):
 
     def _reasons(self, progress: Sequence[_Progress]) -> list[str]:
         convictions = torch.tensor([[record.conviction for record in p.rounds] for p in progress])
-        if isinstance(self.halting, HiddenHalting):
-            hidden = torch.stack([torch.stack(p.hidden) for p in progress])
-            return self.halting.reasons(convictions.to(hidden), hidden)
         return self.halting.reasons(convictions)
 
     def _team(self, task: Task, progress: _Progress) -> Team | None:

@@ -17,7 +17,7 @@ def coverage_summary(by_task: Mapping[str, Mapping[str, Any]], coverage: float) 
     """What sets came to on tasks that nothing was fitted to.
 
     Args:
-        by_task: task -> {covered, size, decided, right, chance, category}, as `training.coverage.set_rows` has them.
+        by_task: task -> {covered, size, decided, right, chance, category}, as `training.answer_sets.set_rows` has them.
         coverage: promised.
 
     Returns:

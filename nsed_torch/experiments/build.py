@@ -1,6 +1,5 @@
 """From a composed config to built parts."""
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -53,8 +52,6 @@ def build_rnn(
         name = encoder.identity()["name"]
         expected = f"cell {cfg.cell}: expected an encoder of width {saved.dim}, got {name!r} of width {encoder.dim}"
         raise ValueError(f"{expected}: choose the encoder that the cell was trained with")
-    if isinstance(halting, functools.partial):
-        halting = halting(dim=encoder.dim)
     protocol = {str(name): value for name, value in cfg.protocol.items() if name != "pooled"}
     similarity = protocol.pop("similarity")
     cell = MacroRNNCell(

@@ -10,11 +10,9 @@ from rich.console import Console
 
 from nsed_torch.config import plain_config, verb
 from nsed_torch.data import load_traces
-from nsed_torch.evaluation.members.faulty import most_faulty
-from nsed_torch.evaluation.members.plots import plot_study
-from nsed_torch.evaluation.members.poll import Poll, rules
-from nsed_torch.evaluation.members.sheets import sheets
-from nsed_torch.evaluation.members.study import study
+from nsed_torch.evaluation.members.faulty_members import most_faulty
+from nsed_torch.evaluation.members.member_tables import MemberStudy, plot_study, sheets
+from nsed_torch.evaluation.members.sub_teams import polled, rules
 from nsed_torch.evaluation.provenance import provenance
 from nsed_torch.evaluation.run_folder import OUTCOMES
 from nsed_torch.nn import ConsensusCell
@@ -37,14 +35,14 @@ def main(cfg: DictConfig) -> None:
     if not cfg.data_dir:
         raise ValueError("expected traces, got no folder: pass data_dir=<folder of nsed collect or nsed evaluate>")
     data, began = Path(cfg.data_dir).expanduser(), perf_counter()
-    poll = Poll.of(load_traces(data), cfg.round)
-    extra = most_faulty(len(poll.agents))
-    cell = ConsensusCell.from_pretrained(cfg.cell, agents=poll.agents) if cfg.cell else None
+    rounds = polled(load_traces(data), cfg.round)
+    extra = most_faulty(len(rounds.agents))
+    cell = ConsensusCell.from_pretrained(cfg.cell, agents=rounds.agents) if cfg.cell else None
     tuned = None if cell is None else with_strangers(cell, extra)
-    report(f"{len(poll)} tasks, {len(poll.agents)} agents, round {cfg.round}")
-    found = study(
-        poll,
-        rules(poll, len(poll.agents) + extra, list(cfg.votes), tuned),
+    report(f"{len(rounds)} tasks, {len(rounds.agents)} agents, round {cfg.round}")
+    study = MemberStudy.of(
+        rounds,
+        rules(rounds.task.shape[1], len(rounds.agents) + extra, list(cfg.votes), tuned),
         strata=strata(data),
         core=cfg.core,
         most_teams=cfg.most_teams,
@@ -58,15 +56,15 @@ def main(cfg: DictConfig) -> None:
         "cell": None if cell is None else cell.fingerprint(),
         "seconds": round(perf_counter() - began, 1),
     }
-    tables = sheets(found)
+    tables = sheets(study)
     write_files(
         {
             **{folder / "tables" / f"{sheet.name}.md": sheet.markdown().encode() for sheet in tables},
-            folder / "members.json": (to_json({**facts, **found.to_json(), "provenance": made}) + "\n").encode(),
+            folder / "members.json": (to_json({**facts, **study.to_json(), "provenance": made}) + "\n").encode(),
         }
     )
     try:
-        plot_study(found, folder / "plots")
+        plot_study(study, folder / "plots")
     except ValueError as error:  # matplotlib is an extra
         report(f"no plots: {error}")
     shown = console if console.is_terminal else Console(highlight=False, width=WIDTH)

@@ -7,27 +7,23 @@ from time import perf_counter
 from typing import Any
 
 from jaxtyping import Bool
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from torch import Tensor
 
-from nsed_torch.config import instantiate
+from nsed_torch.config import instantiate, plain_config
 from nsed_torch.data import Episodes, Split, joined, split
+from nsed_torch.data.rounds import by_author, winners_correct
 from nsed_torch.evaluation.baselines import best_single, oracle, plurality_correct
 from nsed_torch.experiments.build import consensus_cell
-from nsed_torch.nn import ConformalSets, ConsensusCell, LearnedHalting, Reading
-from nsed_torch.nn.pretrained import CONFORMAL, HALTING
+from nsed_torch.nn import ConformalSets, ConsensusCell, Reading
+from nsed_torch.nn.pretrained import CONFORMAL
 from nsed_torch.records import read_json, write_json
-from nsed_torch.training.coverage import fit_sets, set_rows
-from nsed_torch.training.decisions import by_author, winners_correct
-from nsed_torch.training.halting import fit_halting, halted
+from nsed_torch.training.answer_sets import fit_sets, set_rows
 from nsed_torch.training.logs import FileLog, Log, TensorBoardLog
 from nsed_torch.training.rules import RULES, accuracy, available, decide
 from nsed_torch.training.trainer import Refit, fit_cell
 
-OWN = (
-    *("output_dir", "resume", "seeds", "refit", "cost_curve", "budgeting", "utility", "teams"),
-    *("judges", "ensemble", "rating", "prompts", "lora"),
-)
+OWN = ("output_dir", "resume", "seeds", "refit")
 """Settings that leave a seed's result as it is."""
 
 
@@ -61,7 +57,7 @@ def tune_seed(
     Raises:
         ValueError: if `resume` finds the result of other settings.
     """
-    settings = {key: value for key, value in _plain(cfg).items() if key not in OWN}
+    settings = {key: value for key, value in plain_config(cfg).items() if key not in OWN}
     if cfg.resume and (folder / "result.json").is_file():
         result: dict[str, Any] = read_json(folder / "result.json")
         if result["settings"] != settings:
@@ -79,15 +75,8 @@ def tune_seed(
         **_by_rules(cfg.rules, learned, test, report),
         "consensus_untrained": winners_correct(cell, test),
     }
-    fit, rule, sets = _fit(cfg, cell, train, validation, seed, folder)
+    fit, sets = _fit(cfg, cell, train, validation, seed, folder)
     scores["consensus_tuned"] = winners_correct(cell, test)
-    extra: dict[str, Any] = {}
-    if sets is not None:
-        extra["sets"] = set_rows(sets, cell, test)
-    if rule is not None:
-        stopped = halted(rule, cell, test)
-        scores["consensus_halted"] = stopped.right
-        extra |= {"halted_cost": stopped.cost.mean().item(), "halted_rounds": stopped.rounds.mean().item()}
     result = {
         "seed": seed,
         "settings": settings,
@@ -98,7 +87,7 @@ def tune_seed(
         },
         "best_single": name,
         "parameters": {k: v.tolist() for k, v in cell.state_dict().items() if v.numel() <= 64},
-        **extra,
+        **({} if sets is None else {"sets": set_rows(sets, cell, test)}),
         "scores": {
             **{k: dict(zip(test.ids, v.float().tolist(), strict=True)) for k, v in scores.items()},
             **{k: {task: v[task] for task in test.ids} for k, v in (others or {}).items()},
@@ -112,25 +101,16 @@ def tune_seed(
 def refit(cfg: DictConfig, episodes: Episodes, folder: Path, card: str, report: partial[None]) -> None:
     """The cell for use, `folder/cell`: it learns from the test tasks too, now that each has been tested.
 
-    With `refit=false` it is the first division's, whose test tasks it has not seen.
-
-    Args:
-        cfg: a composed config of `nsed tune`.
-        episodes: all tasks.
-        folder: of the run.
-        card: what the divisions measured, in Markdown.
-        report: hears how training went.
+    With `refit=false` it is the first division's, whose test tasks it has not seen. The card is what the divisions
+    measured, in Markdown.
     """
     if not cfg.refit:
         ConsensusCell.from_pretrained(folder / "seed_0" / "cell").save_pretrained(folder / "cell", card=card)
-        (folder / "cell" / HALTING).unlink(missing_ok=True)
-        if cfg.halting_price is not None:
-            LearnedHalting.from_pretrained(folder / "seed_0" / "cell").save_pretrained(folder / "cell")
         return
     validation = cfg.fractions[1]
     train, chosen, _ = _in_order(episodes, split(episodes.ids, (1 - validation, validation, 0.0)))
     cell = fresh_cell(cfg, train)
-    fit, *_ = _fit(cfg, cell, train, chosen, 0, folder, card=card)
+    fit, _ = _fit(cfg, cell, train, chosen, 0, folder, card=card)
     report(f"cell: {len(train)} + {len(chosen)} tasks, {fit}")
 
 
@@ -164,8 +144,8 @@ def _by_rules(
 
 def _fit(
     cfg: DictConfig, cell: ConsensusCell, train: Episodes, validation: Episodes, seed: int, folder: Path, card: str = ""
-) -> tuple[Refit, LearnedHalting | None, ConformalSets | None]:
-    """Train a cell, its halting rule if it has a price, its sets if they have a coverage; all into `folder/cell`."""
+) -> tuple[Refit, ConformalSets | None]:
+    """Train a cell, and its sets if they have a coverage; both into `folder/cell`."""
     fit = fit_cell(
         cell,
         train,
@@ -181,25 +161,13 @@ def _fit(
         refit=cfg.coverage is None,
     )
     cell.save_pretrained(folder / "cell", agent_names=train.agents, card=card)
-    # An earlier run's rule would be read as this cell's.
-    for name in (HALTING, CONFORMAL):
-        (folder / "cell" / name).unlink(missing_ok=True)
-    sets = None
-    if cfg.coverage is not None:
-        sets = fit_sets(cell, train, validation, coverage=cfg.coverage, by_category=cfg.by_category)
-        sets.save_pretrained(folder / "cell")
-    if cfg.halting_price is None:
-        return fit, None, sets
-    rule = fit_halting(
-        cell,
-        train,
-        validation,
-        price=cfg.halting_price,
-        optimizer=instantiate(cfg.optimizer),
-        epochs=cfg.training.epochs,
-    )
-    rule.save_pretrained(folder / "cell")
-    return fit, rule, sets
+    if cfg.coverage is None:
+        # An earlier run's sets would be read as this cell's.
+        (folder / "cell" / CONFORMAL).unlink(missing_ok=True)
+        return fit, None
+    sets = fit_sets(cell, train, validation, coverage=cfg.coverage, by_category=cfg.by_category)
+    sets.save_pretrained(folder / "cell")
+    return fit, sets
 
 
 def fresh_cell(cfg: DictConfig, episodes: Episodes) -> ConsensusCell:
@@ -227,8 +195,3 @@ def fresh_cell(cfg: DictConfig, episodes: Episodes) -> ConsensusCell:
 def _logs(cfg: DictConfig, folder: Path) -> list[Log]:
     logs: list[Log] = [FileLog(folder / "log.jsonl")]
     return [*logs, TensorBoardLog(folder / "tensorboard")] if cfg.logger.tensorboard else logs
-
-
-def _plain(cfg: DictConfig) -> dict[str, Any]:
-    plain = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
-    return {str(key): value for key, value in plain.items()} if isinstance(plain, dict) else {}

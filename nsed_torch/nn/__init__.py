@@ -8,7 +8,6 @@ from nsed_torch.nn.election import ConsensusOutput, Election
 from nsed_torch.nn.gate import GATES, ForgetGate, LeakyGate, OpenGate, VectorGate
 from nsed_torch.nn.halting import EvidenceHalting, FatigueHalting, FixedHalting
 from nsed_torch.nn.learned_broker import Heard, LearnedBroker
-from nsed_torch.nn.learned_halting import LearnedHalting
 from nsed_torch.nn.probe import GradientReport, gradient_probe
 from nsed_torch.nn.reading import Reading
 from nsed_torch.nn.telemetry import Telemetry
@@ -49,7 +48,6 @@ __all__ = [
     "L2Vote",
     "LeakyGate",
     "LearnedBroker",
-    "LearnedHalting",
     "LinearVote",
     "MemoryState",
     "OpenGate",

@@ -26,7 +26,6 @@ from nsed_torch.records.files import to_json
 SCHEMA = 2
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 CONFORMAL = "conformal.safetensors"  # of `ConformalSets` that were calibrated on the cell's consensus
-HALTING = "halting.safetensors"  # of a `LearnedHalting` that was trained with the cell
 _ABOUT_FILE = ("schema_version", "nsed_torch", "sha256", "agent_names")  # the rest of config.json describes the cell
 _FEATURES = "trust.features"
 _HUB_TIMEOUT = 5.0  # seconds
@@ -126,7 +125,7 @@ def located(folder: str | Path, revision: str | None = None) -> Path:
     from huggingface_hub import snapshot_download  # noqa: PLC0415 - slow, and needed for the Hub alone
 
     try:
-        files = [CONFIG, WEIGHTS, CARD, HALTING, CONFORMAL]
+        files = [CONFIG, WEIGHTS, CARD, CONFORMAL]
         return Path(snapshot_download(folder, revision=revision, allow_patterns=files, etag_timeout=_HUB_TIMEOUT))
     except Exception as error:  # the client's own, its HTTP library's, the socket's: other ones in every release
         reason = (str(error).splitlines() or [type(error).__name__])[0]

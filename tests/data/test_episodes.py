@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from nsed_torch.agents import HashedEncoder
 from nsed_torch.data import Equality, RecordedAnswers, agreement, joined, plurality, recorded_episodes
+from nsed_torch.data.rounds import unroll
 from nsed_torch.nn import ConsensusCell
 from nsed_torch.records import Task
-from nsed_torch.training.decisions import unroll
 
 EXACT = Equality(math_verify=False)
 

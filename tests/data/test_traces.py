@@ -10,10 +10,10 @@ import torch
 from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, ScriptedEngine
 from nsed_torch.benchmarks import AnswerGrader, GradedTasks, GradersAnswers
 from nsed_torch.data import Equality, joined, load_traces
+from nsed_torch.data.rounds import unroll
 from nsed_torch.deliberation import BudgetBroker, MacroRNN, MacroRNNCell
 from nsed_torch.nn import ConsensusCell, EvidenceHalting
 from nsed_torch.records import ROLES, Task, TraceWriter, read_traces
-from nsed_torch.training.decisions import unroll
 
 RULE = Equality(math_verify=False)
 TASKS = tuple(Task(f"How much is {i} times 7?", f"q{i}", str(7 * i)) for i in range(7))

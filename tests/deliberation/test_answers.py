@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from nsed_torch.agents import HashedEncoder
 from nsed_torch.benchmarks import AnswerGrader, GradedTasks, GradersAnswers
 from nsed_torch.data import Equality, load_traces
+from nsed_torch.data.rounds import unroll
 from nsed_torch.deliberation import MacroRNN, SimilarTexts
 from nsed_torch.records import Task, TraceWriter
-from nsed_torch.training.decisions import unroll
 
 TASK = Task("How much is 2 + 2?", "sum", "4")
 GRADER = AnswerGrader(Equality(math_verify=False))

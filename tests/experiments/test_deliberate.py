@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nsed_torch.agents import TransformersEngine
-from nsed_torch.nn import ConsensusCell, LearnedHalting
+from nsed_torch.nn import ConsensusCell
 from nsed_torch.records import Transcript
 
 QUESTION = "Which is larger, 17 or 71?"
@@ -263,16 +263,6 @@ def test_a_saved_cell_votes(nsed):
     assert loaded["settings"]["cell"] != trusting["settings"]["cell"]
 
 
-def test_a_saved_cell_and_its_halting_rule(nsed):
-    saved(nsed.folder / "cell", TEAM)
-    rule = LearnedHalting(64, rounds=2)
-    with torch.no_grad():
-        rule.bias.fill_(1.0)
-    rule.save_pretrained(nsed.folder / "cell")
-    _, transcript = nsed.deliberate(QUESTION, "cell=cell", "halting=trained")
-    assert (transcript["stop_reason"], len(transcript["rounds"])) == ("learned", 1)
-
-
 def test_a_saved_cell_that_does_not_fit(nsed, monkeypatch):
     def fault(*options):
         return nsed.fault("deliberate", *nsed.tiny, "output_dir=run", QUESTION, *options)
@@ -289,4 +279,3 @@ def test_a_saved_cell_that_does_not_fit(nsed, monkeypatch):
         "strangers/config.json: expected different agents out of solver, skeptic, idler, got solver, skeptic, explainer"
     )
     assert fault("cell=nowhere") == "nowhere: expected the folder of a saved cell, got none there: check the path"
-    assert fault("halting=trained").startswith("halting.safetensors: expected a trained halting rule, got none there")

@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, ScriptedEngine
-from nsed_torch.benchmarks import AnswerGrader, GradedTasks, GradersAnswers, write_candidates
+from nsed_torch.benchmarks import AnswerGrader, GradedTasks, GradersAnswers
 from nsed_torch.data import Equality, load_recorded, recorded_episodes
+from nsed_torch.data.rounds import unroll
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
 from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.evaluation.statistics import shown
-from nsed_torch.nn import ConsensusCell, LearnedHalting, VectorGate
+from nsed_torch.nn import ConsensusCell, VectorGate
 from nsed_torch.records import Task, TraceWriter, read_json
-from nsed_torch.training.decisions import unroll
 
 METHODS = ["oracle", "best_single", "plurality", "consensus_untrained", "consensus_tuned"]
 QUICK = ["seeds=2", "training.epochs=12"]
@@ -136,47 +136,6 @@ def test_faults_are_one_line(nsed, data, arguments, complaint):
     assert complaint in nsed.fault("tune", *given, *arguments)
 
 
-def test_judges_are_trained_by_the_same_verb(nsed):
-    tasks = [Task(f"{i} + {i} = ?", f"t{i}", str(2 * i)) for i in range(16)]
-    write_candidates(nsed.folder / "pairs", tasks, count=2)
-    small = "lora.steps=1", "lora.batch=2", "lora.validation_tasks=1", "lora.test_tasks=2", "lora.rank=2"
-    out = nsed.ok("tune", "judges=true", "data_dir=pairs", "output_dir=out", *nsed.tiny[1:], *small)
-    assert "judges on 2 held-out tasks" in out
-    assert set(read_json(nsed.folder / "out/metrics.json")["judges"]) == {"solver", "skeptic", "explainer"}
-    assert (nsed.folder / "out/adapters/skeptic/adapter_model.safetensors").is_file()
-
-
-def test_a_price_trains_when_to_stop(nsed, data):
-    out = nsed.ok("tune", f"data_dir={data}", "output_dir=out", "rounds=3", "halting_price=0.05", *QUICK)
-    metrics = read_json(nsed.folder / "out/metrics.json")
-    assert metrics["methods"]["consensus_halted"]["n"] == metrics["methods"]["consensus_tuned"]["n"]
-    assert "of the cost of all rounds" in out
-    assert LearnedHalting.from_pretrained(nsed.folder / "out/cell").rounds == 3
-    # Without a price there is no rule, and none is left from before.
-    nsed.ok("tune", f"data_dir={data}", "output_dir=out", "rounds=3", *QUICK)
-    assert not list((nsed.folder / "out").rglob("halting.safetensors"))
-    assert "raise rounds" in nsed.fault("tune", f"data_dir={data}", "halting_price=0.05", *QUICK)
-
-
-def test_a_cost_curve_comes_on_demand(nsed, data):
-    facts = {name: {"parameters_b": b} for name, b in (("ant", 1), ("bee", 1), ("cat", 8), ("dog", 2))}
-    (data / "agents.json").write_text(json.dumps(facts))
-    quick = "budgeting.steps=10", "budgeting.ridges=[3.0]", "budgeting.budgets=[0.5,1.0]", "training.epochs=2"
-    out = nsed.ok("tune", f"data_dir={data}", "output_dir=out", "cost_curve=true", "seeds=1", *quick)
-    points = read_json(nsed.folder / "out/cost.json")["curves"]["tuned broker"]
-    assert [point["budget"] for point in points] == [0.5, 1.0]
-    assert "broker, seed 0: ridge 3" in out
-    assert (nsed.folder / "out/cost.png").stat().st_size > 10_000
-    traces(nsed.folder / "traces", tasks=3)
-    assert "got traces: set cost_curve=false" in nsed.fault("tune", "data_dir=traces", "cost_curve=true")
-    assert "expected traces for utility=true, got recorded answers" in nsed.fault(
-        "tune", f"data_dir={data}", "utility=true"
-    )
-    assert "expected a pool of 1 to 10 agents, got 0" in nsed.fault(
-        "tune", f"data_dir={data}", "cost_curve=true", "budgeting.pool=0"
-    )
-
-
 NAMES = ("ann", "bob", "cyd")
 
 
@@ -249,4 +208,3 @@ def test_several_folders_of_traces_are_one(nsed, data):
     line = nsed.fault("tune", f"data_dir=[some,{data}]")
     assert line == f"{data}: expected traces in each of several folders, got no traces.jsonl: pass one kind"
     assert "expected every task in one record" in nsed.fault("tune", "data_dir=[some,some]")
-    assert "judges=true, got 2: pass one" in nsed.fault("tune", "data_dir=[some,more]", "judges=true")

@@ -8,7 +8,7 @@ import torch
 import yaml
 from saved_cells import DIM, NAMES, POOL, OwnVote, cell_of, with_part
 
-from nsed_torch.nn import VOTES, Calibration, ConsensusCell, LearnedHalting, PluralityVote
+from nsed_torch.nn import VOTES, Calibration, ConsensusCell, PluralityVote
 
 
 def rounds(voters, dtype=torch.float64):
@@ -127,7 +127,7 @@ def test_the_hub_is_asked_for_our_files_alone(folder, tmp_path, monkeypatch):
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", cached)
     assert ConsensusCell.from_pretrained("owner/name", revision=commit).agent_names == NAMES
-    files = ["config.json", "model.safetensors", "README.md", "halting.safetensors", "conformal.safetensors"]
+    files = ["config.json", "model.safetensors", "README.md", "conformal.safetensors"]
     assert (asked[0]["allow_patterns"], asked[0]["revision"]) == (files, commit)
     with pytest.raises(
         ValueError, match=r"^owner/other: no such folder, and none on the Hugging Face Hub \("
@@ -187,17 +187,4 @@ def test_the_fingerprint_tells_cells_apart():
 def test_loading_runs_no_pickle(folder, monkeypatch):
     for module, name in ((pickle, "loads"), (pickle, "load"), (pickle, "Unpickler"), (torch, "load")):
         monkeypatch.setattr(module, name, lambda *_, **__: pytest.fail("a pickle was read"))
-    assert ConsensusCell.from_pretrained(folder).agents == POOL
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_trained_halting_rule(folder, dtype):
-    rule = LearnedHalting(DIM, rounds=5).to(dtype)
-    with torch.no_grad():
-        rule.weight.normal_(generator=torch.Generator().manual_seed(0))
-    rule.save_pretrained(folder)
-    loaded = LearnedHalting.from_pretrained(folder)
-    assert (loaded.dim, loaded.rounds, loaded.bias.dtype) == (DIM, 5, dtype)
-    convictions, hidden = torch.rand(3, 4, dtype=dtype), torch.rand(3, 4, DIM, dtype=dtype)
-    assert torch.equal(loaded.logits(convictions, hidden), rule.logits(convictions, hidden))
     assert ConsensusCell.from_pretrained(folder).agents == POOL

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from saved_cells import DIM, NAMES, OwnVote, cell_of, with_part
 
-from nsed_torch.nn import Calibration, ConsensusCell, ForgetGate, LearnedHalting, Trust
+from nsed_torch.nn import Calibration, ConsensusCell, ForgetGate, Trust
 
 
 def edited(folder, **changes):
@@ -150,24 +150,4 @@ def test_a_faulty_folder_is_refused_in_one_line(folder, fault, line):
     with pytest.raises(ValueError, match=line) as caught:
         ConsensusCell.from_pretrained(folder)
     assert str(caught.value).startswith(str(folder))
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("content", "line"),
-    [
-        (None, "expected a trained halting rule, got none there"),
-        (b"garbage", "not a trained halting rule"),
-        ({"weight": torch.zeros(6), "bias": torch.tensor(0.0)}, "not a trained halting rule"),
-    ],
-)
-def test_a_faulty_halting_rule(folder, content, line):
-    path = folder / "halting.safetensors"
-    if isinstance(content, bytes):
-        path.write_bytes(content)
-    elif content:
-        save_file(content, path)
-    with pytest.raises(ValueError, match=line) as caught:
-        LearnedHalting.from_pretrained(folder)
-    assert str(caught.value).startswith(str(path))
     assert "\n" not in str(caught.value)

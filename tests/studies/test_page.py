@@ -287,8 +287,8 @@ def test_what_tune_wrote(render, folder):
         ["consensus_tuned", "4", "0.750 [-0.046, 1.546]", ""],
     ]
     curve = [{"budget": 0.1, "cost": 0.0949, "accuracy": {"mean": 0.5, "low": 0.25, "high": 0.75}}]
-    write_json(folder / "teams.json", {"curves": {"broker": curve, "oracle": curve}})
-    assert render('{{ budgets_table(steps.collect.json("teams.json")) }}').splitlines() == [
+    write_json(folder / "cost.json", {"curves": {"broker": curve, "oracle": curve}})
+    assert render('{{ budgets_table(steps.collect.json("cost.json")) }}').splitlines() == [
         "| budget | cost of the broker | broker | oracle |",
         "| ---: | ---: | ---: | ---: |",
         "| 0.100 | 0.095 | 0.500 [0.250, 0.750] | 0.500 [0.250, 0.750] |",

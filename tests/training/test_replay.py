@@ -7,11 +7,12 @@ import torch
 
 from nsed_torch.agents import HashedEncoder
 from nsed_torch.benchmarks import AnswerGrader, GradersAnswers, grade
-from nsed_torch.data import Equality, RecordedAnswers
+from nsed_torch.data import Equality, RecordedAnswers, recorded_episodes
+from nsed_torch.data.rounds import Rounds
 from nsed_torch.deliberation import Budget, BudgetBroker, MacroRNN, MacroRNNCell
 from nsed_torch.nn import ConsensusCell, FixedHalting, InfeasibleBudgetError, LearnedBroker
 from nsed_torch.records import CallLog, Task
-from nsed_torch.training.partial import Pool, replay, tune_cell, widened
+from nsed_torch.training.broker_fit import fit_on_partial_teams, replay, widened
 
 NAMES = ("ada", "bob", "cyd", "dan")
 
@@ -41,6 +42,10 @@ def planted(tasks: int = 60, seed: int = 0) -> RecordedAnswers:
         price=torch.ones(4, dtype=torch.float64),
         digest="planted",
     )
+
+
+def rounds_of(recorded: RecordedAnswers) -> Rounds:
+    return Rounds.of(recorded_episodes(recorded, HashedEncoder(16))).without_questions()
 
 
 def drawn(seed: int) -> LearnedBroker:
@@ -76,14 +81,14 @@ def recorded() -> RecordedAnswers:
 
 @pytest.fixture(scope="module")
 def cell(recorded: RecordedAnswers) -> ConsensusCell:
-    return tune_cell(Pool.of(recorded), torch.arange(40), torch.arange(40, 60), steps=40)
+    return fit_on_partial_teams(rounds_of(recorded), torch.arange(40), torch.arange(40, 60), steps=40)
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (2, 0, 3, 1)])
 @pytest.mark.parametrize("seed", [0, 2, 3])
 def test_live_it_asks_the_same_agents_and_elects_the_same_answer(recorded, cell, seed, order, tmp_path) -> None:
     broker = drawn(seed)
-    outcome = replay(broker, cell, Pool.of(recorded))
+    outcome = replay(broker, cell, rounds_of(recorded))
     assert 1 < outcome.asked.sum(1).double().mean() < 4
     broker.save_pretrained(tmp_path / "broker.safetensors")
     loaded = LearnedBroker.from_pretrained(tmp_path / "broker.safetensors")
@@ -104,13 +109,13 @@ def test_it_ends_a_task_in_the_first_round_and_asks_everybody_at_most_once(recor
     (transcript,) = live(recorded, cell, BudgetBroker(learned=broker))(recorded.tasks[:1]).transcripts
     assert [r.proposers for r in transcript.rounds] == [list(NAMES[: k + 1]) for k in range(4)]
     assert [r.standing for r in transcript.rounds] == [list(NAMES[:k]) for k in range(4)]
-    assert replay(broker, cell, Pool.of(recorded)).asked.all()
+    assert replay(broker, cell, rounds_of(recorded)).asked.all()
     with torch.no_grad():
         broker.bias.fill_(-1.0)  # nobody is worth it, but somebody answers
     (transcript,) = live(recorded, cell, BudgetBroker(learned=broker))(recorded.tasks[:1]).transcripts
     assert [r.proposers for r in transcript.rounds] == [["ada"]]
     assert transcript.stop_reason == "broker"
-    assert replay(broker, cell, Pool.of(recorded)).asked.sum() == len(recorded)
+    assert replay(broker, cell, rounds_of(recorded)).asked.sum() == len(recorded)
 
 
 def test_a_budget_binds(recorded, cell) -> None:

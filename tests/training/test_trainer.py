@@ -11,8 +11,8 @@ import torch
 from planted_rounds import planted
 
 from nsed_torch.data import joined
+from nsed_torch.data.rounds import elect, prepare, unroll, winners_correct
 from nsed_torch.nn import Calibration, ConsensusCell, VectorGate
-from nsed_torch.training.decisions import elect, prepare, unroll, winners_correct
 from nsed_torch.training.logs import FileLog
 from nsed_torch.training.losses import consensus_loss, distance_from_start
 from nsed_torch.training.trainer import CellTrainer, Fit, Refit, Schedule, fit_cell

@@ -3,15 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from polls import drawn, poll
+from polls import drawn, poll, scores
 from team_traces import team
 
 from nsed_torch.agents import HashedEncoder
 from nsed_torch.data import load_traces
 from nsed_torch.evaluation.insight import insight
-from nsed_torch.evaluation.members.gain import ALL, gains, prefixes, spearman
-from nsed_torch.evaluation.members.poll import Poll, rules
-from nsed_torch.evaluation.members.teams import scores, sub_teams
+from nsed_torch.evaluation.members.sub_teams import ALL, gains, polled, rules, spearman, sub_teams
 from nsed_torch.records import TraceWriter
 
 N = None
@@ -19,7 +17,7 @@ N = None
 
 def measured(tasks, **options):
     teams = sub_teams(len(tasks.agents))
-    quadratic = {"quadratic": rules(tasks, len(tasks.agents), ["quadratic"])["quadratic"]}
+    quadratic = {"quadratic": rules(tasks.task.shape[1], len(tasks.agents), ["quadratic"])["quadratic"]}
     return gains(tasks, teams, scores(tasks, quadratic, teams), **options)
 
 
@@ -48,7 +46,7 @@ def test_p_g_and_p_v_are_those_of_insight(tmp_path):
     writer.add(traces)
     writer.finish(HashedEncoder(8).embed)
     whole = insight(traces)
-    rows, _ = measured(Poll.of(load_traces(tmp_path)))
+    rows, _ = measured(polled(load_traces(tmp_path)))
     everybody = next(row for row in rows if len(row.agents) == 4)
     assert everybody.p_g == pytest.approx(whole.p_g.pooled.mean)
     assert everybody.p_v == pytest.approx(whole.p_v.pooled.auc.mean)
@@ -102,7 +100,3 @@ def test_spearman_needs_something_to_rank():
     assert spearman(x, np.array([5.0, 5.0, 5.0, 0.0])) is None
     assert spearman(x[:2], x[:2]) is None
     assert spearman(x, np.array([5.0, 7.0, np.nan, 1.0])) is None
-
-
-def test_prefixes_stand_before_the_first_dash():
-    assert prefixes(["gcd-3-1", "gcd-4", "plain"]) == {"gcd-3-1": "gcd", "gcd-4": "gcd"}

@@ -13,7 +13,7 @@ from team_traces import team, trace, turn
 from nsed_torch.agents import HashedEncoder
 from nsed_torch.data import load_traces
 from nsed_torch.evaluation.baselines import plurality_correct
-from nsed_torch.evaluation.members.poll import COMMONEST, TUNED, Poll, commonest, elected, rules
+from nsed_torch.evaluation.members.sub_teams import COMMONEST, TUNED, commonest, elected, polled, rules
 from nsed_torch.nn import VOTES, ConsensusCell
 from nsed_torch.records import TraceWriter
 
@@ -32,7 +32,7 @@ def fresh(vote="quadratic", dim=4, agents=8):
 @pytest.mark.parametrize("number", [1, 2])
 def test_the_full_team_elects_what_the_recorded_rounds_elect(tmp_path, number):
     recorded = episodes(tmp_path, team(40, 2, 4))
-    found = Poll.of(recorded, number)
+    found = polled(recorded, number)
     assert found.ids == tuple(recorded.ids[i] for i in recorded.round_mask[:, number - 1].nonzero()[:, 0])
     rows = torch.tensor([recorded.ids.index(name) for name in found.ids])
     round_ = {name: getattr(recorded, name)[rows][:, [number - 1]] for name in ("embeddings", "ratings", "vote_mask")}
@@ -50,10 +50,10 @@ def test_agents_find_their_place_whoever_took_part(tmp_path):
     # b and c alone, in another order: what stood in row a now is c's.
     object.__setattr__(record, "proposers", ["c", "a", "b"])
     object.__setattr__(record, "voters", ["c", "a"])
-    found = Poll.of(episodes(tmp_path, [one, late]))
+    found = polled(episodes(tmp_path, [one, late]))
     assert found.correct.tolist() == [[False, False, True], [False, True, False]]
-    assert found.voter_mask.tolist() == [[True, False, True], [True, True, True]]
-    assert found.proposal_mask.tolist() == [[True, True, True], [True, True, False]]
+    assert found.there[..., 1].tolist() == [[True, False, True], [True, True, True]]
+    assert found.answered.tolist() == [[True, True, True], [True, True, False]]
     assert found.ratings[0, 2].tolist() == [0.5, 0.25, 0.0]
     assert found.vote_mask[0].tolist() == [[False, True, True], [False] * 3, [True, True, False]]
     assert found.ratings[0, 0].tolist() == [0.0, -0.5, 1.0]
@@ -96,7 +96,7 @@ def test_the_order_of_agents_changes_nothing(found, vote, data):
     n = len(found.agents)
     members = data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=n, unique=True))
     order = data.draw(st.permutations(members))
-    for rule in rules(found, n, [vote]).values():
+    for rule in rules(4, n, [vote]).values():
         one, other = rule(found, members), rule(found, order)
         assert torch.allclose(one, other)
         assert ((one >= 0) & (one <= 1)).all()
@@ -104,7 +104,7 @@ def test_the_order_of_agents_changes_nothing(found, vote, data):
 
 def test_commonest_answers_are_the_baseline_where_nothing_ties(tmp_path):
     recorded = episodes(tmp_path, team(60, 1, 3))
-    found = Poll.of(recorded)
+    found = polled(recorded)
     mine, baseline = commonest(found, range(3)), plurality_correct(recorded)
     clear = found.classes.sort(1).values.diff(dim=1).eq(0).any(1)
     assert clear.any()
@@ -116,7 +116,7 @@ def test_a_tuned_cell_votes_in_its_own_way():
     cell = fresh(agents=4)
     with torch.no_grad():
         cell.trust.bias[3] = 1e6
-    table = rules(found, 4, ["quadratic"], cell)
+    table = rules(4, 4, ["quadratic"], cell)
     assert list(table) == ["quadratic", COMMONEST, TUNED]
     # d alone is heard: the answer wins whose proposals have the largest mean of its ballots. Its own gets nothing.
     expected = []
@@ -132,13 +132,11 @@ def test_a_tuned_cell_votes_in_its_own_way():
 
 def test_what_cannot_be_voted_on_is_one_line(tmp_path):
     recorded = episodes(tmp_path, team(3, 1, 2))
-    with pytest.raises(
-        ValueError, match=r"^expected at least 2 agents and a round that was held, got 2 agents and round 4"
-    ):
-        Poll.of(recorded, 4)
+    with pytest.raises(ValueError, match=r"^expected a round that was held, 1 to 1, got 4: choose another round$"):
+        polled(recorded, 4)
     with pytest.raises(ValueError, match=r"^expected answers to at least 2 tasks in round 1, got 1: collect more$"):
-        Poll.of(recorded.select([0]))
+        polled(recorded.select([0]))
     with pytest.raises(ValueError, match=r"^votes: expected names out of quadratic, .*, got cubic$"):
-        rules(Poll.of(recorded), 2, ["quadratic", "cubic"])
+        rules(8, 2, ["quadratic", "cubic"])
     with pytest.raises(ValueError, match=r"got none$"):
-        rules(Poll.of(recorded), 2, [])
+        rules(8, 2, [])

@@ -13,7 +13,7 @@ from nsed_torch.config import conf_dir, instantiate
 from nsed_torch.data import load_recorded
 from nsed_torch.evaluation.statistics import Estimate
 from nsed_torch.experiments.build import build_ensemble
-from nsed_torch.experiments.judges import held_out, show, summary, tune_judges
+from nsed_torch.experiments.train_judges import held_out, show, summary, train_judges
 from nsed_torch.records import Task, read_json
 from nsed_torch.training.judge_training import JudgeScores, JudgeTrainer
 
@@ -26,7 +26,7 @@ def load(*parts):
 
 @pytest.fixture
 def cfg(tiny_model, tmp_path):
-    """What `nsed tune judges=true` composes, small."""
+    """What `nsed train-judges` composes, small."""
     tasks = [Task(f"{i} + {i} = ?", f"t{i}", str(2 * i)) for i in range(16)]
     write_candidates(tmp_path / "data", tasks, count=2)
     engine = load("backbone", "smollm2_135m_instruct.yaml")
@@ -50,7 +50,7 @@ def cfg(tiny_model, tmp_path):
 def test_it_trains_measures_saves_and_says_so(cfg, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     heard = []
-    metrics = tune_judges(cfg, report=heard.append)
+    metrics = train_judges(cfg, report=heard.append)
     assert read_json(tmp_path / "out" / "metrics.json") == metrics
     assert metrics["tasks"]["validation"] == 2
     assert metrics["tasks"]["test"] == 3
@@ -95,8 +95,19 @@ def test_differences_are_paired_by_task():
 
 def test_faults_are_one_line(cfg):
     with pytest.raises(ValueError, match=r"^expected 2 or more tasks to test on, got 1: raise lora\.test_tasks$"):
-        tune_judges(OmegaConf.merge(cfg, {"lora": {"test_tasks": 1}}))
+        train_judges(OmegaConf.merge(cfg, {"lora": {"test_tasks": 1}}))
     cfg.rating = load("rating", "critique.yaml")
     line = "expected a verdict that is read off logits, got CritiqueRating: set rating=verdict"
     with pytest.raises(ValueError, match=f"^{re.escape(line)}$"):
-        tune_judges(cfg)
+        train_judges(cfg)
+
+
+def test_the_verb_trains_the_judges_of_an_ensemble(nsed):
+    tasks = [Task(f"{i} + {i} = ?", f"t{i}", str(2 * i)) for i in range(16)]
+    write_candidates(nsed.folder / "pairs", tasks, count=2)
+    small = "lora.steps=1", "lora.batch=2", "lora.validation_tasks=1", "lora.test_tasks=2", "lora.rank=2"
+    out = nsed.ok("train-judges", "data_dir=pairs", "output_dir=out", *nsed.tiny[1:], *small)
+    assert "judges on 2 held-out tasks" in out
+    assert set(read_json(nsed.folder / "out/metrics.json")["judges"]) == {"solver", "skeptic", "explainer"}
+    assert (nsed.folder / "out/adapters/skeptic/adapter_model.safetensors").is_file()
+    assert nsed.fault("train-judges") == "expected recorded answers, got no folder: pass data_dir=DIR"

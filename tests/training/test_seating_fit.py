@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from planted_rounds import planted
 
+from nsed_torch.data.rounds import Rounds
 from nsed_torch.nn import ConsensusCell, Heard
-from nsed_torch.training.seats import RecordedSeats
-from nsed_torch.training.utility import OUT, LearnedTeams, fit_log_odds, left_out
+from nsed_torch.training.broker_fit import OUT, SeatingFit, fit_log_odds, left_out
 
 RIDGES = (1.0,)
 ENCODER = {"name": "planted"}
@@ -19,25 +19,20 @@ ENCODER = {"name": "planted"}
 def learned(tasks=150, agents=3, *, seed=0, ridges=RIDGES, prices=(0.0,), **options):
     """What was learned on some tasks, the cell, and other tasks of the same kind."""
     cell = ConsensusCell(agents + 1, agents).double()
-    fit, test = (RecordedSeats.of(planted(tasks, agents, seed=s, **options)) for s in (seed, seed + 100))
-    return LearnedTeams(cell, fit, ridges=ridges, prices=prices), cell, test
+    fit, test = (Rounds.of(planted(tasks, agents, seed=s, **options)) for s in (seed, seed + 100))
+    return SeatingFit(cell, fit, ENCODER, ridges=ridges, prices=prices), cell, test
 
 
-def utilities(found, policy, task):
+def seated(found, budget, test):
     with torch.no_grad():
-        return found.broker(policy, ENCODER)(0, Heard.nothing(len(task), len(found.agents)), task)
-
-
-def seated(found, policy, test):
-    with torch.no_grad():
-        return test.seated(utilities(found, policy, test.episodes.task))
+        nothing = Heard.nothing(len(test), len(found.agents))
+        return test.seated(found.within(budget)(0, nothing, test.task))
 
 
 def test_a_budget_for_one_proposer_buys_the_right_one():
     """Agent a is right on questions of kind a and nowhere else: a third of the proposals, a ninth of the tokens."""
     found, cell, test = learned()
-    policy = found.within(100.0)
-    team = seated(found, policy, test)
+    policy, team = found.policy(100.0), seated(found, 100.0, test)
     assert (team.sum(1) == torch.tensor([1, 0])).all()
     assert test.right(cell, team).double().mean() > 0.97
     assert float(test.cost(team).mean()) / found.whole == pytest.approx(1 / 9)
@@ -48,7 +43,7 @@ def test_a_budget_for_one_proposer_buys_the_right_one():
 def test_judges_are_bought_where_they_know_and_a_budget_pays():
     """Nobody is told apart by the question, so only judges can tell who is right."""
     found, cell, test = learned(240, knows=0.5, guesses=0.5, judge=0.9)
-    cheap, dear = (seated(found, found.within(budget), test) for budget in (100.0, 900.0))
+    cheap, dear = (seated(found, budget, test) for budget in (100.0, 900.0))
     assert not cheap[..., 1].any()
     assert dear[..., 1].any()
     assert test.right(cell, dear).double().mean() > test.right(cell, cheap).double().mean() + 0.15
@@ -56,40 +51,39 @@ def test_judges_are_bought_where_they_know_and_a_budget_pays():
 
 def test_chances_are_calibrated_and_the_ridge_follows_what_there_is_to_learn():
     noise = planted(300, 3, knows=0.7, guesses=0.7, noise=2.0)
-    seats = RecordedSeats.of(noise)
-    bias, weight = fit_log_odds(noise.task, seats.worth, seats.known, [1e6, 1e6])
-    rates = seats.worth[..., 0].mean(0)
-    torch.testing.assert_close((bias + weight @ noise.task.mean(0))[:, 0].sigmoid(), rates, atol=0.01, rtol=0)
-    assert left_out(seats, [0.1, 100.0])[1][0] == 100.0
-    clear = RecordedSeats.of(planted(400, 3, knows=0.95, guesses=0.05))
+    rounds = Rounds.of(noise)
+    rates = rounds.worth()[0][..., 0].mean(0)
+    chances = fit_log_odds(rounds, [1e6, 1e6])(noise.task.mean(0)[None])[0, :, 0].sigmoid()
+    torch.testing.assert_close(chances, rates, atol=0.01, rtol=0)
+    assert left_out(rounds, [0.1, 100.0])[1][0] == 100.0
+    clear = Rounds.of(planted(400, 3, knows=0.95, guesses=0.05))
     logits, ridges = left_out(clear, [0.3, 1e4])
     assert ridges[0] == 0.3
     for low, high in ((0.0, 0.2), (0.8, 1.0)):
         chance = logits[..., 0].sigmoid()
         inside = (chance >= low) & (chance <= high)
         assert inside.any()
-        assert clear.worth[..., 0][inside].mean() == pytest.approx(chance[inside].mean().item(), abs=0.05)
+        assert clear.worth()[0][..., 0][inside].mean() == pytest.approx(chance[inside].mean().item(), abs=0.05)
 
 
 def test_log_odds_are_the_minimum_of_what_they_minimise():
     torch.manual_seed(0)
-    seats = RecordedSeats.of(planted(50, 3, knows=0.8, guesses=0.3, judge=0.8))
-    task, ridges = seats.episodes.task, [0.5, 2.0]
-    parameters = [p.clone().requires_grad_() for p in fit_log_odds(task, seats.worth, seats.known, ridges)]
+    rounds = Rounds.of(planted(50, 3, knows=0.8, guesses=0.3, judge=0.8))
+    (worth, known), task, ridges = rounds.worth(), rounds.task, [0.5, 2.0]
+    parameters = [p.clone().requires_grad_() for p in fit_log_odds(rounds, ridges)]
     bias, weight = parameters
     logits = bias + torch.einsum("bd,ard->bar", task, weight)
-    misfit = torch.nn.functional.softplus(logits) - seats.worth * logits
+    misfit = torch.nn.functional.softplus(logits) - worth * logits
     centred = bias + weight @ task.mean(0)
     penalty = (torch.tensor(ridges) * weight.square().sum(-1)).sum() / 2 + centred.square().sum() / 20
-    for slope in torch.autograd.grad(torch.where(seats.known, misfit, 0).sum() + penalty, parameters):
+    for slope in torch.autograd.grad(torch.where(known, misfit, 0).sum() + penalty, parameters):
         assert slope.abs().max() < 1e-3
 
 
 def test_what_was_never_seen_is_never_wanted():
-    seats = RecordedSeats.of(planted(40, 3))
-    known = seats.known.clone()
-    known[:, 1, 1] = False
-    bias, weight = fit_log_odds(seats.episodes.task, seats.worth, known, [1.0, 1.0])
+    rounds = Rounds.of(planted(40, 3))
+    rounds.vote_mask[:, 1] = False
+    bias, weight = fit_log_odds(rounds, [1.0, 1.0])
     assert bias[1, 1] == -10 * OUT
     assert (weight[1, 1] == 0).all()
     assert bias.flatten().abs().sort().values[-2] < OUT
@@ -100,9 +94,9 @@ def test_a_price_leaves_out_whoever_is_dear():
     episodes = planted(100, 3, knows=0.8, guesses=0.8, noise=0.5)
     episodes.proposal_cost[..., 2] = 1000.0
     episodes.cost[:] = 1800.0
-    seats = RecordedSeats.of(episodes)
-    found = LearnedTeams(ConsensusCell(4, 3).double(), seats, ridges=[1e4], prices=[50.0])
-    spent = [seats.seated(utilities(found, policy, episodes.task)) for policy in found.policies]
+    rounds = Rounds.of(episodes)
+    found = SeatingFit(ConsensusCell(4, 3).double(), rounds, ENCODER, ridges=[1e4], prices=[50.0])
+    spent = [seated(found, policy.cost, rounds) for policy in found.policies]
     assert all(team[..., :2, 0].all() for team in spent if team[:, 2, 0].any())
     assert any(not team[:, 2, 0].any() for team in spent)
 
@@ -111,8 +105,7 @@ def test_a_policy_is_what_its_utility_seats():
     """Cost and accuracy of a policy come from left-out log-odds; with its own utility they are much the same."""
     found, cell, test = learned(240, knows=0.9, guesses=0.2, judge=0.8)
     for budget in (200.0, 500.0, 900.0):
-        policy = found.within(budget)
-        team = seated(found, policy, test)
+        policy, team = found.policy(budget), seated(found, budget, test)
         assert policy.cost <= budget
         assert float(test.cost(team).mean()) == pytest.approx(policy.cost, rel=0.2)
         assert float(test.right(cell, team).double().mean()) == pytest.approx(policy.accuracy, abs=0.1)
@@ -120,7 +113,7 @@ def test_a_policy_is_what_its_utility_seats():
 
 def test_the_tried_accuracy_is_the_votes_own():
     found, cell, _ = learned(60, prices=(0.0, 5.0), knows=0.8, guesses=0.3, judge=0.8)
-    fit = RecordedSeats.of(planted(60, 3, knows=0.8, guesses=0.3, judge=0.8))
+    fit = Rounds.of(planted(60, 3, knows=0.8, guesses=0.3, judge=0.8))
     logits, _ = left_out(fit, RIDGES)
     assert len(found.policies) == 2 * 81
     for policy in found.policies[::20]:
@@ -133,7 +126,7 @@ def test_the_tried_accuracy_is_the_votes_own():
 @given(st.integers(0, 99), st.floats(0.3, 1), st.floats(0, 0.6), st.floats(0.5, 1), st.floats(50, 900))
 def test_no_mean_budget_is_exceeded_and_more_money_buys_no_less(seed, knows, guesses, judge, budget):
     found, _, _ = learned(20, seed=seed, ridges=(1.0,), knows=knows, guesses=guesses, judge=judge)
-    policy, more = found.within(budget), found.within(1.5 * budget)
+    policy, more = found.policy(budget), found.policy(1.5 * budget)
     least = min(policy.cost for policy in found.policies)
     assert policy.cost <= max(budget, least)
     assert more.accuracy >= policy.accuracy or policy.cost > budget
@@ -143,21 +136,21 @@ def test_no_mean_budget_is_exceeded_and_more_money_buys_no_less(seed, knows, gue
 def test_equal_tasks_give_equal_utilities_whatever_their_order():
     one, two = (learned(60, knows=0.8, guesses=0.3, judge=0.8)[0] for _ in range(2))
     assert one.policies == two.policies
-    a, b = (found.broker(found.within(300.0), ENCODER).state_dict() for found in (one, two))
+    a, b = (fit.within(300.0).state_dict() for fit in (one, two))
     assert all(torch.equal(a[name], b[name]) for name in a)
-    seats = RecordedSeats.of(planted(60, 3, knows=0.8, guesses=0.3, judge=0.8))
+    rounds = Rounds.of(planted(60, 3, knows=0.8, guesses=0.3, judge=0.8))
     order = torch.arange(60).flip(0)
-    straight, turned = left_out(seats, [1.0])[0], left_out(seats.select(order), [1.0])[0]
+    straight, turned = left_out(rounds, [1.0])[0], left_out(rounds.select(order), [1.0])[0]
     torch.testing.assert_close(straight[order], turned, atol=1e-3, rtol=0)
 
 
 def test_too_few_tasks_are_refused():
-    with pytest.raises(ValueError, match=r"^utility: expected at least 5 tasks to choose on, got 4: collect more$"):
+    with pytest.raises(ValueError, match=r"^broker: expected at least 5 tasks to choose on, got 4: collect more$"):
         learned(4)
 
 
 def test_an_untold_agent_is_a_coin():
-    seats = RecordedSeats.of(planted(30, 2))
-    bias, _ = fit_log_odds(seats.episodes.task[:1], seats.worth[:1], seats.known[:1], [1.0, 1.0])
-    told = bias[seats.known[0]]
+    rounds = Rounds.of(planted(30, 2))
+    bias, _ = fit_log_odds(rounds.select([0]), [1.0, 1.0])
+    told = bias[rounds.worth()[1][0]]
     assert (told.abs() < math.log(30)).all()

@@ -1,16 +1,18 @@
-"""`nsed tune judges=true`: judges learn from recorded answers, and it is measured whether that helped."""
+"""`nsed train-judges`: judges learn from recorded answers, and it is measured whether that helped."""
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 from rich.console import Console
 from torch import Tensor
 
 from nsed_torch.agents import Ensemble, save_adapter
-from nsed_torch.config import instantiate
+from nsed_torch.config import instantiate, verb
 from nsed_torch.data import RecordedAnswers, load_recorded, split
 from nsed_torch.deliberation import VerdictRating
 from nsed_torch.evaluation.statistics import Estimate, plain, shown, student
@@ -23,15 +25,24 @@ from nsed_torch.training.logs import FileLog
 Summary = dict[str, dict[str, Estimate]]
 
 
-def tune_judges(
+@verb("train_judges")
+def main(cfg: DictConfig) -> None:
+    """Compose, train, write `metrics.json`, `judges.jsonl` and `adapters/`."""
+    if not cfg.data_dir:
+        raise ValueError("expected recorded answers, got no folder: pass data_dir=DIR")
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    report = partial(Console(highlight=False).print, style="dim", markup=False, emoji=False, soft_wrap=True)
+    train_judges(cfg, folder, report)
+    print(folder / "metrics.json")  # noqa: T201 - the result
+
+
+def train_judges(
     cfg: DictConfig, folder: Path | None = None, report: Callable[[str], None] = lambda text: None
 ) -> dict[str, Any]:
     """Train the adapters of an ensemble's agents as judges; measure on held-out tasks before and after.
 
-    Writes `metrics.json`, `judges.jsonl` (a line a step) and `adapters/<agent>` for `ensemble.engines.*.adapters`.
-
     Args:
-        cfg: with `data_dir`, `ensemble`, `rating`, `prompts`, `lora`, `output_dir`.
+        cfg: a composed config of `nsed train-judges`.
         folder: where to write; `output_dir` if None.
         report: hears of progress.
 

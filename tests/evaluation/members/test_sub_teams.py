@@ -7,11 +7,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from polls import drawn, poll, polls
+from polls import drawn, poll, polls, scores
 
 from nsed_torch.data import split
-from nsed_torch.evaluation.members.poll import COMMONEST, rules
-from nsed_torch.evaluation.members.teams import additions, scores, sub_teams, team_sizes
+from nsed_torch.evaluation.members.sub_teams import COMMONEST, additions, rules, sub_teams, team_sizes
 
 
 @given(st.integers(1, 9), st.integers(1, 70), st.integers(0, 3))
@@ -31,7 +30,7 @@ def test_another_seed_draws_other_teams():
 
 def found(poll, votes=("quadratic",)):
     teams = sub_teams(len(poll.agents))
-    return team_sizes(poll, teams, scores(poll, rules(poll, len(poll.agents), votes), teams))
+    return team_sizes(poll, teams, scores(poll, rules(4, len(poll.agents), votes), teams))
 
 
 def test_sizes_by_hand():
@@ -70,15 +69,12 @@ def test_no_task_that_chose_a_team_measures_it():
 def test_means_over_all_teams_know_no_order_of_agents(found_poll, order):
     n = len(found_poll.agents)
     order = [i for i in order if i < n]
-    turned = {
-        name: getattr(found_poll, name)[:, order]
-        for name in ("embeddings", "proposal_mask", "voter_mask", "correct", "classes")
-    }
+    turned = {name: getattr(found_poll, name)[:, order] for name in ("there", "answered", "correct", "classes")}
     ballots = {name: getattr(found_poll, name)[:, order][:, :, order] for name in ("ratings", "vote_mask")}
     other = type(found_poll)(**{**vars(found_poll), **turned, **ballots})
     teams = sub_teams(n)
     sizes = torch.tensor([len(team) for team in teams])
-    tables = [scores(one, rules(one, n, ["quadratic"]), teams) for one in (found_poll, other)]
+    tables = [scores(one, rules(4, n, ["quadratic"]), teams) for one in (found_poll, other)]
     for name in tables[0]:
         for size in range(1, n + 1):
             means = [table[name][sizes == size].mean(0) for table in tables]
@@ -87,7 +83,7 @@ def test_means_over_all_teams_know_no_order_of_agents(found_poll, order):
 
 def test_weaker_agents_join_in_the_order_of_their_accuracy():
     tasks = drawn(80, skill=0.55)
-    rows = additions(tasks, rules(tasks, 4, ["quadratic"]), core=1)
+    rows = additions(tasks, rules(4, 4, ["quadratic"]), core=1)
     parts = split(tasks.ids, (0.5, 0.0, 0.5))
     known = tasks.correct[parts.train].double().mean(0)
     order = known.argsort(descending=True, stable=True).tolist()
@@ -107,6 +103,6 @@ def test_weaker_agents_join_in_the_order_of_their_accuracy():
 def test_what_a_user_can_fix_is_one_line():
     tasks = drawn(10)
     with pytest.raises(ValueError, match=r"^core: expected 1 to 4 agents, got 5$"):
-        additions(tasks, rules(tasks, 4, ["quadratic"]), core=5)
+        additions(tasks, rules(4, 4, ["quadratic"]), core=5)
     with pytest.raises(ValueError, match=r"^most_teams: expected at least 1, got 0$"):
         sub_teams(3, most=0)

@@ -6,16 +6,14 @@ import re
 import pytest
 from polls import drawn, poll
 
-from nsed_torch.evaluation.members.faulty import KINDS, most_faulty
-from nsed_torch.evaluation.members.plots import plot_study
-from nsed_torch.evaluation.members.poll import rules
-from nsed_torch.evaluation.members.sheets import sheets
-from nsed_torch.evaluation.members.study import study
+from nsed_torch.evaluation.members.faulty_members import KINDS, most_faulty
+from nsed_torch.evaluation.members.member_tables import MemberStudy, plot_study, sheets
+from nsed_torch.evaluation.members.sub_teams import rules
 
 
 def whole(tasks, **options):
     n = len(tasks.agents)
-    return study(tasks, rules(tasks, n + most_faulty(n), ["quadratic"]), draws=1, **options)
+    return MemberStudy.of(tasks, rules(4, n + most_faulty(n), ["quadratic"]), draws=1, **options)
 
 
 @pytest.fixture(scope="module")

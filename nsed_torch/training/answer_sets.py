@@ -7,8 +7,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from nsed_torch.data import Episodes
+from nsed_torch.data.rounds import unroll
 from nsed_torch.nn import ConformalSets, ConsensusCell
-from nsed_torch.training.decisions import unroll
 
 
 def fit_sets(

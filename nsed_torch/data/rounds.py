@@ -1,0 +1,334 @@
+"""How recorded ratings become decisions: a cell over whole episodes, and any part of a team over one recorded round."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from nsed_torch.data.episodes import Episodes
+from nsed_torch.data.equality import plurality
+from nsed_torch.nn import ConsensusCell, ConsensusOutput, Election, Heard
+from nsed_torch.nn.election import Prepared
+
+CHUNK = 1 << 14
+"""Sub-teams that vote at once."""
+
+FEWEST = (1, 0)
+"""Fewest agents of each role, as `broker=learned` has them: somebody must answer, nobody need judge."""
+
+
+def unroll(cell: ConsensusCell, episodes: Episodes, ratings: Tensor | None = None) -> ConsensusOutput:
+    """The cell's decisions in every recorded round; other ratings may stand in for the recorded ones."""
+    output, _ = cell.unroll(
+        episodes.embeddings,
+        episodes.ratings if ratings is None else ratings,
+        episodes.vote_mask,
+        episodes.task,
+        voters=episodes.voters.clamp(min=0),
+        authors=episodes.authors,
+        classes=episodes.classes,
+        features=episodes.features,
+        category=_category(cell, episodes),
+        proposal_mask=episodes.proposal_mask,
+        voter_mask=episodes.voter_mask,
+        round_mask=episodes.round_mask,
+    )
+    return output
+
+
+def elect(
+    cell: ConsensusCell, episodes: Episodes, ratings: Tensor | None = None, prepared: Prepared | None = None
+) -> Election:
+    """The cell's decisions in the first recorded round, which no memory precedes; `prepare` may have been called."""
+    return cell.elect(
+        (episodes.ratings if ratings is None else ratings)[:, 0],
+        episodes.vote_mask[:, 0],
+        episodes.task,
+        voters=episodes.voters[:, 0].clamp(min=0),
+        authors=episodes.authors[:, 0],
+        classes=episodes.classes[:, 0],
+        features=None if episodes.features is None else episodes.features[:, 0],
+        category=_category(cell, episodes),
+        proposal_mask=episodes.proposal_mask[:, 0],
+        voter_mask=episodes.voter_mask[:, 0],
+        prepared=prepared,
+    )
+
+
+@torch.no_grad()
+def prepare(cell: ConsensusCell, episodes: Episodes) -> Prepared:
+    """What the vote of the first recorded round starts from."""
+    proposals, voters = episodes.proposal_mask[:, 0], episodes.voter_mask[:, 0]
+    return cell.prepare(
+        episodes.ratings[:, 0],
+        episodes.vote_mask[:, 0] & proposals[:, None, :] & voters[:, :, None],
+        episodes.voters[:, 0].clamp(min=0),
+        episodes.authors[:, 0],
+        None if episodes.features is None else episodes.features[:, 0],
+        proposal_mask=proposals,
+        voter_mask=voters,
+    )
+
+
+@torch.no_grad()
+def winners_correct(cell: ConsensusCell, episodes: Episodes) -> Bool[Tensor, "batch"]:
+    """Whether the winner of each task's last round is right; False where nobody answered."""
+    rows = torch.arange(len(episodes), device=episodes.task.device)
+    winner = unroll(cell, episodes).winner[rows, episodes.last]
+    return episodes.correct[rows, episodes.last, winner.clamp(min=0)] & (winner >= 0)
+
+
+def by_author(episodes: Episodes) -> Float[Tensor, "batch agent feature"]:
+    """Features of what every agent proposed last; NaN where it proposed nothing.
+
+    Raises:
+        ValueError: for episodes without features.
+    """
+    if episodes.features is None:
+        raise ValueError("expected episodes with features, got none: load them with features")
+    rows = torch.arange(len(episodes), device=episodes.task.device)
+    features, authors, there = (
+        x[rows, episodes.last] for x in (episodes.features, episodes.authors, episodes.proposal_mask)
+    )
+    where = there & (authors >= 0)
+    table = features.new_full((len(episodes), len(episodes.agents), features.shape[-1]), math.nan)
+    table[rows[:, None].expand_as(authors)[where], authors[where]] = features[where]
+    return table
+
+
+@dataclass(frozen=True, eq=False)
+class Rounds:
+    """One recorded round of every task, in float64, that any part of the team may vote on again.
+
+    Agent i is voter i and author i. The first round is what a sub-team can be tried on without doubt: nobody has read
+    a memory yet, so every proposal is what its author would have said in any team. Ratings are too, where judges rate
+    answers one by one. Ties go to the first agent. Masked entries may hold anything.
+    """
+
+    ids: tuple[str, ...]
+    agents: tuple[str, ...]
+    task: Float[Tensor, "batch dim"]
+    ratings: Float[Tensor, "batch voter proposal"]
+    vote_mask: Bool[Tensor, "batch voter proposal"]
+    there: Bool[Tensor, "batch agent role"]
+    """Who proposed, be it nothing, and who judged."""
+    answered: Bool[Tensor, "batch agent"]
+    """Whose proposal is an answer."""
+    correct: Bool[Tensor, "batch agent"]
+    classes: Int[Tensor, "batch agent"]
+    """Equal answers of a task, equal numbers; -1 where there is none."""
+    seat_cost: Float[Tensor, "batch agent role"]
+    """What each agent took in each role; what the proposals leave of a round is split evenly among its judges. NaN
+    where it is not known what a proposal took."""
+    length: Float[Tensor, "batch agent"]
+    """Logarithm of the number of characters of each proposal; NaN where it is not known."""
+    shared: float = 1.0
+    """Share of a judge's cost that does not fall with the number of answers it reads."""
+
+    @classmethod
+    def of(cls, episodes: Episodes, number: int = 1, *, shared: float = 1.0) -> "Rounds":
+        """A round of the tasks that held it; whoever took no part in it is masked.
+
+        Args:
+            episodes: recorded.
+            number: of the round, from 1.
+            shared: 1 charges a judge in full however few answers are left to read, which is the most it could take.
+
+        Raises:
+            ValueError: if no task held that round, or the share is out of range.
+        """
+        held = episodes.round_mask.shape[1]
+        if not 1 <= number <= held:
+            raise ValueError(f"expected a round that was held, 1 to {held}, got {number}: choose another round")
+        if not 0 <= shared <= 1:
+            raise ValueError(f"expected judging in [0, 1], got {shared}")
+        r, count = number - 1, len(episodes.agents)
+        if not episodes.round_mask[:, r].all():
+            episodes = episodes.select(episodes.round_mask[:, r].nonzero()[:, 0])
+        rows, columns = (_places(agents[:, r], count) for agents in (episodes.voters, episodes.authors))
+        row, column = rows.clamp(min=0), columns.clamp(min=0)
+
+        def of_authors(value: Tensor) -> Tensor:
+            return value[:, r].gather(1, column)
+
+        def of_pairs(value: Tensor) -> Tensor:
+            by_row = value[:, r].gather(1, row[..., None].expand(-1, -1, value.shape[-1]))
+            return by_row.gather(2, column[:, None].expand(-1, count, -1))
+
+        answered = (columns >= 0) & of_authors(episodes.proposal_mask)
+        judges = (rows >= 0) & episodes.voter_mask[:, r].gather(1, row)
+        unknown = torch.full(columns.shape, math.nan, dtype=torch.float64)
+        paid = unknown if episodes.proposal_cost is None else of_authors(episodes.proposal_cost).double()
+        paid = torch.where(columns >= 0, paid, 0)
+        judging = (episodes.cost[:, r].double() - paid.sum(1)).clamp(min=0) / judges.sum(1).clamp(min=1)
+        return cls(
+            episodes.ids,
+            episodes.agents,
+            episodes.task.double(),
+            of_pairs(episodes.ratings).double(),
+            of_pairs(episodes.vote_mask) & judges[:, :, None] & answered[:, None],
+            torch.stack([columns >= 0, judges], -1),
+            answered,
+            of_authors(episodes.correct) & answered,
+            torch.where(answered, of_authors(episodes.classes), -1),
+            torch.stack([paid, torch.where(judges, judging[:, None], 0)], -1),
+            unknown if episodes.length is None else of_authors(episodes.length).double(),
+            shared,
+        )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def answer_cost(self) -> Float[Tensor, "batch agent"]:
+        """What each agent's proposal took."""
+        return self.seat_cost[..., 0].contiguous()
+
+    def select(
+        self, tasks: Sequence[int] | Tensor | None = None, agents: Sequence[int] | Tensor | None = None
+    ) -> "Rounds":
+        """Some of the tasks and some of the agents, by index, in the order given; None is all."""
+        chosen: dict[str, Any] = {
+            field.name: value
+            for field in dataclasses.fields(self)
+            if isinstance(value := getattr(self, field.name), Tensor)
+        }
+        names: dict[str, Any] = {}
+        if tasks is not None:
+            rows = torch.as_tensor(tasks, dtype=torch.long)
+            chosen = {name: value[rows] for name, value in chosen.items()}
+            names["ids"] = tuple(self.ids[i] for i in rows.tolist())
+        if agents is not None:
+            columns = torch.as_tensor(agents, dtype=torch.long)
+            chosen = {name: value if name == "task" else value[:, columns] for name, value in chosen.items()}
+            chosen |= {name: chosen[name][:, :, columns] for name in ("ratings", "vote_mask")}
+            names["agents"] = tuple(self.agents[i] for i in columns.tolist())
+        return dataclasses.replace(self, **chosen, **names)
+
+    def by_accuracy(self, tasks: Int[Tensor, "train"]) -> "Rounds":
+        """The agent that is most often right in some tasks first, so that ties of a vote go to the better one."""
+        accuracy = self.correct[tasks].double().mean(0)
+        return self.select(agents=accuracy.argsort(descending=True, stable=True))
+
+    def without_questions(self) -> "Rounds":
+        """The same for cells of width 1, which cannot tell the questions apart."""
+        return dataclasses.replace(self, task=self.task.new_zeros(len(self), 1))
+
+    def elect(self, cell: ConsensusCell, team: Bool[Tensor, "*batch agent role"] | None = None) -> Election:
+        """The vote of a team, of everybody if None: its proposals by its judges' ratings, without memory."""
+        seated = self.there if team is None else self.there & team
+        everybody = torch.arange(len(self.agents)).expand(len(self), -1)
+        return cell.elect(
+            self.ratings,
+            self.vote_mask,
+            self.task,
+            voters=everybody,
+            authors=everybody,
+            classes=self.classes,
+            proposal_mask=self.answered & seated[..., 0],
+            voter_mask=seated[..., 1],
+        )
+
+    @torch.no_grad()
+    def right(
+        self, cell: ConsensusCell, team: Bool[Tensor, "*batch agent role"] | None = None
+    ) -> Bool[Tensor, "batch"]:
+        """Whether the winner is right that the cell elects from a team."""
+        return self._right(self.elect(cell, team).winner)
+
+    def plurality_right(self, asked: Bool[Tensor, "*batch agent"]) -> Bool[Tensor, "batch"]:
+        """Whether the commonest answer of those asked is right."""
+        return self._right(plurality(torch.where(asked, self.classes, -1)))
+
+    def cost(self, team: Bool[Tensor, "*batch agent role"]) -> Float[Tensor, "batch"]:
+        """What a team's round takes, a judge's part less what it needs not read."""
+        team = self.there & team
+        reads = self.there[:, :, None, 1] & self.answered[:, None] & ~torch.eye(len(self.agents), dtype=torch.bool)
+        unread = 1 - (reads & team[:, None, :, 0]).sum(2) / reads.sum(2).clamp(min=1)
+        saved = torch.stack([torch.zeros_like(unread), (1 - self.shared) * unread], -1)
+        return torch.where(team, self.seat_cost * (1 - saved), 0).sum((1, 2))
+
+    def mean_costs(self) -> Float[Tensor, "agent role"]:
+        """What each agent takes in each role on average, over the tasks where it took it; 0 where it never did."""
+        return torch.where(self.there, self.seat_cost, 0).sum(0) / self.there.sum(0).clamp(min=1)
+
+    def seated(self, utilities: Float[Tensor, "*batch agent role"]) -> Bool[Tensor, "batch agent role"]:
+        """Whom the knapsack seats where no budget binds: all above 0, and the best of the rest up to `FEWEST`."""
+        worth = utilities.expand(len(self), -1, -1).masked_fill(~self.there, -torch.inf)
+        place = worth.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
+        return self.there & ((worth > 0) | (place < torch.tensor(FEWEST)))
+
+    def pairs(
+        self,
+    ) -> tuple[Float[Tensor, "batch voter proposal other"], Bool[Tensor, "batch voter proposal other"]]:
+        """How far each judge put a right proposal above a wrong one: 1, one half for equal ratings, or 0.
+
+        Returns:
+            That, and the pairs of a right and a wrong proposal of others that it rated both; 0 elsewhere.
+        """
+        mask = self.vote_mask & ~torch.eye(len(self.agents), dtype=torch.bool)
+        pairs = (mask & self.correct[:, None])[..., None] & (mask & ~self.correct[:, None])[:, :, None]
+        rating = torch.where(mask, self.ratings, 0)
+        ahead = ((rating[..., None] - rating[:, :, None]).sign() + 1) / 2
+        return torch.where(pairs, ahead, 0), pairs
+
+    def worth(self) -> tuple[Float[Tensor, "batch agent role"], Bool[Tensor, "batch agent role"]]:
+        """Of a proposer whether it was right; of a judge the share of pairs that it put in the right order.
+
+        Returns:
+            That, in [0, 1], and where it could be seen.
+        """
+        ahead, pairs = self.pairs()
+        seen = pairs.sum((-1, -2))
+        judged = ahead.sum((-1, -2)) / seen.clamp(min=1)
+        return torch.stack([self.correct.double(), judged], -1), torch.stack([self.there[..., 0], seen > 0], -1)
+
+    @torch.no_grad()
+    def heard(self, cell: ConsensusCell, asked: Bool[Tensor, "batch agent"]) -> tuple[Heard, Bool[Tensor, "batch"]]:
+        """What a broker knows once these agents have answered and judged, and whether the leading answer is right."""
+        election = self.elect(cell, asked[..., None])
+        some, first = election.winner >= 0, election.winner.clamp(min=0)[:, None]
+        same = self.classes == self.classes.gather(1, first)
+        agree = same & asked & (self.classes >= 0) & some[:, None]
+        lead = torch.where(agree, election.consensus, 0).sum(1)
+        second = torch.where(agree, 0, election.consensus).amax(1)
+        heard = Heard(asked, self.classes >= 0, agree, self.length, lead, second)
+        return heard, self._right(election.winner)
+
+    def heard_by_all(
+        self, cell: ConsensusCell, teams: Bool[Tensor, "team agent"]
+    ) -> tuple[Heard, Bool[Tensor, "batch team"]]:
+        """`heard` of every team on every task: with an axis `team` behind `batch`."""
+        size, step = len(teams), max(1, CHUNK // len(teams))
+        parts = []
+        for rows in torch.arange(len(self)).split(step):
+            heard, right = self.select(rows.repeat_interleave(size)).heard(cell, teams.repeat(len(rows), 1))
+            varying = (heard.agree, heard.lead, heard.second, right)
+            parts.append([field.unflatten(0, (len(rows), size)) for field in varying])
+        agree, lead, second, right = (torch.cat(fields) for fields in zip(*parts, strict=True))
+        return Heard(teams, (self.classes >= 0)[:, None], agree, self.length[:, None], lead, second), right
+
+    def _right(self, winner: Int[Tensor, "batch"]) -> Bool[Tensor, "batch"]:
+        return self.correct.gather(1, winner.clamp(min=0)[:, None])[:, 0] & (winner >= 0)
+
+
+def all_teams(agents: int) -> Bool[Tensor, "team agent"]:
+    """Every subset; number t holds the agents whose bits are set in t."""
+    return ((torch.arange(2**agents)[:, None] >> torch.arange(agents)) & 1).bool()
+
+
+def _places(agents: Int[Tensor, "batch seat"], count: int) -> Int[Tensor, "batch agent"]:
+    """The seat at which each agent sits; -1 for none."""
+    sits = agents[:, None, :] == torch.arange(count)[:, None]
+    return torch.where(sits.any(-1), sits.int().argmax(-1), -1)
+
+
+def _category(cell: ConsensusCell, episodes: Episodes) -> Int[Tensor, "batch"] | None:
+    if cell.reading is None or not episodes.categories:
+        return None
+    return cell.reading.categorized(episodes.categories).to(episodes.task.device)

@@ -1,0 +1,312 @@
+"""`nsed fit-broker`: learn from recorded rounds whom it pays to ask, and show cost against accuracy."""
+
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+from rich.console import Console
+from torch import Tensor
+
+from nsed_torch.config import verb
+from nsed_torch.data import Episodes, RecordedAnswers, Split, split
+from nsed_torch.data.rounds import Rounds, all_teams
+from nsed_torch.evaluation.cost_curves import Curve, cost_json, cost_tables, oracle_curve
+from nsed_torch.evaluation.plots import plot_curves
+from nsed_torch.evaluation.statistics import student
+from nsed_torch.experiments.recordings import answers_of, folders_of, hold_traces, traces_of
+from nsed_torch.nn import ConsensusCell, Heard, LearnedBroker
+from nsed_torch.records import read_json, read_traces, write_json
+from nsed_torch.training.broker_fit import SeatingFit, fit_asking, fit_on_partial_teams, replay, widened
+from nsed_torch.training.broker_rivals import (
+    best_asked,
+    best_seated,
+    random_asked,
+    random_seated,
+    shortlist,
+)
+
+ASKING = ("tuned broker", "static best-k", "static best subset", "random-k", "oracle")
+SEATING = ("learned broker", "fixed team", "random team", "oracle")
+
+
+class Division(NamedTuple):
+    """What one division taught, and what its test tasks say to that.
+
+    Args:
+        brokers: one a budget.
+        cell: that they go with live; None where any may.
+        ridges: that were chosen.
+        points: shares of the full team's mean cost, and accuracy: [policy, 2, budget, question].
+        full: accuracy and cost of the full team, [2, question].
+        facts: what else was chosen.
+    """
+
+    brokers: Sequence[LearnedBroker]
+    cell: tuple[ConsensusCell, Sequence[str]] | None
+    ridges: Sequence[float]
+    points: Tensor
+    full: Tensor
+    facts: Mapping[str, Any]
+
+
+Learn = Callable[[Split, int | None], Division]
+"""From a division and its number, None for all tasks, to what it taught."""
+
+
+@verb("fit_broker")
+def main(cfg: DictConfig) -> None:
+    """Compose, load, learn and test on every division, then learn from all tasks; write numbers, plot and brokers."""
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    report = partial(Console(highlight=False).print, style="dim", markup=False, emoji=False, soft_wrap=True)
+    check(cfg)
+    folders = folders_of(cfg)
+    if hold_traces(folders, agents=cfg.agents, max_parameters_b=cfg.max_parameters_b):
+        episodes, _ = traces_of(cfg, folders)
+        rounds, facts = Rounds.of(episodes, shared=cfg.judging), {"judging": cfg.judging, "cell": cfg.cell}
+        splits = divisions(cfg, episodes)
+        learn: Learn = partial(seating, cfg, rounds, encoder_of(folders[0]), electing(cfg.cell, episodes, splits))
+        names: Sequence[str] = SEATING
+        unit = "tokens"
+        live = f"broker=learned broker.learned={folder / 'broker'}/SHARE.safetensors"
+    else:
+        if len(folders) > 1:
+            raise ValueError(f"expected one folder of recorded answers, got {len(folders)}: pass them one by one")
+        episodes, answers = answers_of(cfg, folders[0])
+        rounds, facts = priced(episodes, answers), {}
+        splits = divisions(cfg, episodes)
+        learn = partial(asking, cfg, rounds, episodes.dim)
+        names, unit = ASKING, "parameters x answer length"
+        live = (
+            f"with the agents of the saved cell: broker=learned broker.learned={folder / 'broker'}/SHARE.safetensors "
+            f"cell={folder / 'broker'}/cell rounds={cfg.pool}"
+        )
+    report(f"{len(episodes)} tasks, {len(episodes.agents)} agents")
+    everything = split(episodes.ids, (1 - cfg.fractions[1], cfg.fractions[1], 0.0)) if cfg.refit else None
+    curves, found = measure(learn, splits, everything, len(episodes), folder, cfg, names, report)
+    full = found.pop("full")
+    budgets = sorted(cfg.budgets)
+    write_json(
+        folder / "cost.json",
+        {"agents": list(episodes.agents), "splits": len(splits), **found, **facts, **cost_json(curves, budgets, full)},
+    )
+    title = f"{curves[0].right.shape[1]} questions, {len(episodes.agents)} agents, {len(splits)} splits"
+    plot_curves(curves, folder / "cost.png", full=full, title=title, unit=unit)
+    Console(width=120).print(*cost_tables(curves, budgets, full.mean))
+    report(f"plot: {folder / 'cost.png'}; live, {live}")
+    print(folder / "cost.json")  # noqa: T201 - the result
+
+
+def check(cfg: DictConfig) -> None:
+    """Refuse what cannot be, before anything is loaded.
+
+    Raises:
+        ValueError: if a number is out of range or matplotlib is missing.
+    """
+    if cfg.seeds < 1:
+        raise ValueError(f"expected seeds of at least 1, got {cfg.seeds}")
+    if not cfg.budgets or not all(budget > 0 for budget in cfg.budgets):
+        raise ValueError(f"expected budgets above 0, got {list(cfg.budgets)}")
+    if cfg.ridges is not None and (not cfg.ridges or not all(ridge > 0 for ridge in cfg.ridges)):
+        raise ValueError(f"expected ridges above 0, got {list(cfg.ridges)}")
+    if not cfg.prices or not all(price >= 0 for price in cfg.prices):
+        raise ValueError(f"expected prices of at least 0, got {list(cfg.prices)}")
+    if not 1 <= cfg.pool <= 10 or cfg.steps < 1:
+        raise ValueError(f"expected a pool of 1 to 10 agents and steps above 0, got {cfg.pool} and {cfg.steps}")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ValueError("expected matplotlib for the cost curve, got no such package: pip install nsed_torch[report]")
+
+
+def divisions(cfg: DictConfig, episodes: Episodes) -> list[Split]:
+    """As `nsed tune` divides the tasks."""
+    return [split(episodes.ids, cfg.fractions, turn=seed * cfg.fractions[2]) for seed in range(cfg.seeds)]
+
+
+def priced(episodes: Episodes, answers: RecordedAnswers | None) -> Rounds:
+    """Recorded answers with what they cost, for a broker that does not read the question.
+
+    Raises:
+        ValueError: if an agent's parameters are not known.
+    """
+    known = () if answers is None else answers.parameters.isfinite().tolist()
+    if unknown := [name for name, finite in zip(episodes.agents, known, strict=True) if not finite]:
+        named = ", ".join(unknown[:3]) + (f" and {len(unknown) - 3} more" if len(unknown) > 3 else "")
+        remedy = "choose others by agents or max_parameters_b"
+        raise ValueError(f"broker: expected parameters_b of every agent, got none of {named}: {remedy}")
+    return Rounds.of(episodes).without_questions()
+
+
+def encoder_of(folder: str) -> Mapping[str, Any]:
+    """What embedded the traces of a folder.
+
+    Raises:
+        ValueError: if they do not say.
+    """
+    encoder = next(read_traces(folder)).transcript.settings.get("encoder")
+    if not isinstance(encoder, Mapping):
+        raise ValueError(f"{folder}: expected traces that name their encoder, got {encoder!r}: collect them anew")
+    return encoder
+
+
+def electing(source: str, episodes: Episodes, splits: Sequence[Split]) -> Callable[[int | None], ConsensusCell]:
+    """What elects winners by division, None for the broker that is kept.
+
+    Args:
+        source: "" for a fresh cell; a saved one, which should have learned from other tasks; or a run of `nsed tune`
+            on the same tasks and divisions, of which each division's cell elects there.
+        episodes: all tasks.
+        splits: the divisions.
+
+    Raises:
+        ValueError: if a run of `nsed tune` tested other tasks.
+    """
+    folder = Path(source).expanduser()
+    if not source:
+        fresh = ConsensusCell(episodes.dim, len(episodes.agents)).to(episodes.task.dtype)
+        return lambda seed: fresh
+    if not (folder / "seed_0").is_dir():
+        saved = ConsensusCell.from_pretrained(source, agents=episodes.agents).to(episodes.task.dtype)
+        return lambda seed: saved
+    for seed, part in enumerate(splits):
+        where = folder / f"seed_{seed}"
+        tested = read_json(where / "result.json")["scores"]["oracle"] if where.is_dir() else {}
+        if set(tested) != {episodes.ids[i] for i in part.test.tolist()}:
+            raise ValueError(
+                f"{where}: expected a cell that was tested on the same tasks, got another: "
+                "use the data_dir, seeds and fractions of that run"
+            )
+
+    def load(seed: int | None) -> ConsensusCell:
+        where = folder / "cell" if seed is None else folder / f"seed_{seed}" / "cell"
+        return ConsensusCell.from_pretrained(where, agents=episodes.agents).to(episodes.task.dtype)
+
+    return load
+
+
+def asking(cfg: DictConfig, everybody: Rounds, dim: int, part: Split, seed: int | None) -> Division:
+    """A broker that asks one agent after the other.
+
+    Args:
+        cfg: a composed config of `nsed fit-broker`.
+        everybody: all agents' answers.
+        dim: width of the embeddings that the saved cell will be given live.
+        part: the division.
+        seed: of teams drawn; 0 if None.
+    """
+    seed, learned_on = seed or 0, torch.cat([part.train, part.validation])
+    team = everybody.by_accuracy(learned_on)
+    whole = float(team.answer_cost[learned_on].sum(1).mean())
+    budgets = torch.tensor(sorted(cfg.budgets), dtype=torch.float64)
+    means = budgets * whole
+    pool = shortlist(team, learned_on, means, cfg.pool)
+    fit_cell = partial(fit_on_partial_teams, train=part.train, validation=part.validation, steps=cfg.steps, seed=seed)
+    team_cell = fit_cell(team)
+    cell = team_cell if pool.agents == team.agents else fit_cell(pool)
+    ridges = [30.0] if cfg.ridges is None else list(cfg.ridges)
+    fit = fit_asking(cell, pool, part.train, part.validation, ridges=ridges)
+    brokers = [fit.within(budget) for budget in means.tolist()]
+    live = widened(cell, dim), pool.agents
+    if not len(part.test):
+        return Division(brokers, live, [fit.ridge], torch.empty(0), torch.empty(0), {})
+    team_fit, team_test, test = team.select(learned_on), team.select(part.test), pool.select(part.test)
+    ends = [replay(broker, cell, test) for broker in brokers]
+    prefixes = torch.ones(len(team.agents), len(team.agents), dtype=torch.bool).tril()
+    points = [
+        (torch.stack([end.cost for end in ends]), torch.stack([end.right.double() for end in ends])),
+        best_asked(team_cell, team_fit, team_test, prefixes, means),
+        best_asked(cell, pool.select(learned_on), test, all_teams(len(pool.agents))[1:], means),
+        random_asked(team_test, means, seed=seed),
+    ]
+    oracle = oracle_curve(team_test.correct, team_test.answer_cost / whole, budgets.tolist())
+    full = torch.stack([team_test.right(team_cell).double(), team_test.answer_cost.sum(1)])
+    return Division(brokers, live, [fit.ridge], _shares(points, whole, oracle), full, {})
+
+
+def seating(
+    cfg: DictConfig,
+    rounds: Rounds,
+    encoder: Mapping[str, Any],
+    cell_of: Callable[[int | None], ConsensusCell],
+    part: Split,
+    seed: int | None,
+) -> Division:
+    """A broker that seats proposers and judges by the question; arguments as of `asking` and from `electing`."""
+    cell, tests = cell_of(seed), len(part.test) > 0
+    learned_on = rounds.select(torch.cat([part.train, part.validation])) if tests else rounds
+    ridges = [0.3, 1.0, 3.0, 10.0, 30.0, 100.0] if cfg.ridges is None else list(cfg.ridges)
+    fit = SeatingFit(cell, learned_on, encoder, ridges=ridges, prices=list(cfg.prices))
+    budgets = sorted(cfg.budgets)
+    brokers = [fit.within(budget * fit.whole) for budget in budgets]
+    facts = {"policies": [fit.policy(budget * fit.whole)._asdict() for budget in budgets]}
+    if not tests:
+        return Division(brokers, None, fit.ridges, torch.empty(0), torch.empty(0), facts)
+    test, means = rounds.select(part.test), fit.whole * torch.tensor(budgets, dtype=torch.float64)
+    with torch.no_grad():
+        nothing = Heard.nothing(len(test), len(test.agents))
+        teams = [test.seated(broker(0, nothing, test.task)) for broker in brokers]
+    points = [
+        (
+            torch.stack([test.cost(team) for team in teams]),
+            torch.stack([test.right(cell, team).double() for team in teams]),
+        ),
+        best_seated(cell, learned_on, test, means),
+        random_seated(cell, learned_on, test, means, seed=seed or 0),
+    ]
+    oracle = oracle_curve(test.correct, test.answer_cost / fit.whole, budgets)
+    full = torch.stack([test.right(cell).double(), test.cost(test.there)])
+    return Division(brokers, None, fit.ridges, _shares(points, fit.whole, oracle), full, facts)
+
+
+def measure(
+    learn: Learn,
+    splits: Sequence[Split],
+    everything: Split | None,
+    tasks: int,
+    folder: Path,
+    cfg: DictConfig,
+    names: Sequence[str],
+    report: Callable[[str], None],
+) -> tuple[list[Curve], dict[str, Any]]:
+    """Learn on each division, average over them task by task; save the brokers of all tasks, or the first division's.
+
+    Returns:
+        Curves by policy over the tasks that were tested; and the full team's accuracy, mean cost, and what was chosen.
+    """
+    budgets = sorted(cfg.budgets)
+    sums = torch.zeros(len(names), 2, len(budgets), tasks, dtype=torch.float64)
+    full, count, chosen = torch.zeros(2, tasks, dtype=torch.float64), torch.zeros(tasks, dtype=torch.float64), []
+    for seed, part in enumerate(splits):
+        division = learn(part, seed)
+        sums[..., part.test] += division.points
+        full[:, part.test] += division.full
+        count[part.test] += 1
+        chosen.append({"ridges": list(division.ridges), **division.facts})
+        ridges = " and ".join(f"{ridge:g}" for ridge in division.ridges)
+        report(f"broker, seed {seed}: ridge {ridges} chosen by {len(part.train) + len(part.validation)} tasks")
+        if seed == 0 and everything is None:
+            save(division, budgets, folder / "broker")
+    if everything is not None:
+        save(learn(everything, None), budgets, folder / "broker")
+    tested = count > 0
+    curves = [Curve(name, *(means[..., tested] / count[tested])) for name, means in zip(names, sums, strict=True)]
+    accuracy, cost = full[:, tested] / count[tested]
+    return curves, {"full": student(accuracy), "full_team_cost": float(cost.mean()), "seeds": chosen}
+
+
+def save(division: Division, budgets: Sequence[float], folder: Path) -> None:
+    """Write `SHARE.safetensors`, one a budget, and `cell` where brokers need their own."""
+    for budget, broker in zip(budgets, division.brokers, strict=True):
+        broker.save_pretrained(folder / f"{budget:.2f}.safetensors")
+    if division.cell is not None:
+        cell, agents = division.cell
+        cell.save_pretrained(folder / "cell", agent_names=tuple(agents))
+
+
+def _shares(points: Sequence[tuple[Tensor, Tensor]], whole: float, oracle: Curve) -> Tensor:
+    """Cost as shares of the full team's, the oracle's, which are, behind."""
+    rows = [torch.stack([cost / whole, right]) for cost, right in points]
+    return torch.stack([*rows, torch.stack([oracle.cost, oracle.right])])

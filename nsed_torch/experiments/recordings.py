@@ -1,0 +1,72 @@
+"""What `data_dir` of a verb holds as episodes: recorded answers, or traces of one or several folders."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from omegaconf import DictConfig
+
+from nsed_torch.agents import Encoder
+from nsed_torch.config import instantiate
+from nsed_torch.data import Episodes, RecordedAnswers, joined, load_recorded, load_traces, recorded_episodes
+from nsed_torch.data.featured import CachedEncoder, featured, featured_traces
+from nsed_torch.records import read_traces
+
+
+class Recording(NamedTuple):
+    """Tasks to learn from, and the answers that they were made of; None for traces."""
+
+    episodes: Episodes
+    answers: RecordedAnswers | None
+
+
+def folders_of(cfg: DictConfig) -> list[str]:
+    """The folders of `data_dir`.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    if not cfg.data_dir:
+        raise ValueError("expected recorded answers or traces, got no folder: pass data_dir=DIR")
+    return [cfg.data_dir] if isinstance(cfg.data_dir, str) else list(cfg.data_dir)
+
+
+def hold_traces(folders: Sequence[str], **choices: Any) -> bool:
+    """Whether folders hold traces of `nsed collect` rather than recorded answers.
+
+    Args:
+        folders: one or several.
+        choices: by name what shapes recorded answers, None where nothing was asked for.
+
+    Raises:
+        ValueError: for traces if such a choice was made, or for several folders of which only some hold traces.
+    """
+    traces = [(Path(path).expanduser() / "traces.jsonl").is_file() for path in folders]
+    if any(traces) and not all(traces):
+        path = folders[traces.index(False)]
+        raise ValueError(f"{path}: expected traces in each of several folders, got no traces.jsonl: pass one kind")
+    if traces[0] and (made := [name for name, value in choices.items() if value is not None]):
+        raise ValueError(f"{folders[0]}: expected no {made[0]} for traces, whose rounds are as they were held")
+    return traces[0]
+
+
+def traces_of(cfg: DictConfig, folders: Sequence[str], reading: Sequence[str] = ()) -> Recording:
+    """The traces of all folders as one, with groups of features of what was proposed."""
+    parts = [load_traces(path) for path in folders]
+    if reading:
+        encoder: Encoder = instantiate(cfg.encoder)
+        parts = [
+            featured_traces(part, list(read_traces(path)), list(reading), encoder)
+            for part, path in zip(parts, folders, strict=True)
+        ]
+    return Recording(joined(parts), None)
+
+
+def answers_of(cfg: DictConfig, folder: str, *, rounds: int = 1, reading: Sequence[str] = ()) -> Recording:
+    """A folder's recorded answers in waves, by the config's `agents`, `max_parameters_b` and `encoder`."""
+    answers = load_recorded(folder, agents=cfg.agents, max_parameters_b=cfg.max_parameters_b)
+    encoder: Encoder = instantiate(cfg.encoder)
+    if "weights" in cfg.encoder:  # hashing is faster than reading what was hashed
+        encoder = CachedEncoder(encoder)
+    episodes = recorded_episodes(answers, encoder, rounds=rounds)
+    return Recording(featured(episodes, answers, list(reading), encoder) if reading else episodes, answers)
