@@ -1,10 +1,12 @@
 """How often answer sets held the truth, how many decided, and what a decision is worth: overall and by category."""
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
+from nsed_torch.evaluation.plots import plot_risk_coverage
 from nsed_torch.evaluation.statistics import Estimate, mean_score, plain, shown
 from nsed_torch.evaluation.tables import terminal_table
 from nsed_torch.records.checked import rebuild
@@ -58,6 +60,11 @@ def coverage_tables(summary: Mapping[str, Any]) -> list[Table]:
             title="answered alone, the surest first",
         ),
     ]
+
+
+def coverage_plot(summary: Mapping[str, Any], path: Path) -> None:
+    """The risk-coverage curve as a PNG file, see `plots.plot_risk_coverage`."""
+    plot_risk_coverage({share: rebuild(Estimate, e) for share, e in summary["surest"].items()}, path)
 
 
 def _share(rows: Iterable[Mapping[str, Any]], key: str) -> Estimate:

@@ -1,5 +1,6 @@
 """`nsed tune`: fit a consensus cell to recorded answers or traces, and say with intervals whether it helped."""
 
+import importlib.util
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -12,7 +13,7 @@ from rich.console import Console
 from nsed_torch.config import verb
 from nsed_torch.data import load_recorded, split
 from nsed_torch.evaluation.comparison import Comparison, scored
-from nsed_torch.evaluation.set_coverage import coverage_summary, coverage_tables
+from nsed_torch.evaluation.set_coverage import coverage_plot, coverage_summary, coverage_tables
 from nsed_torch.evaluation.tables import markdown, show
 from nsed_torch.experiments.recordings import Recording, answers_of, folders_of, hold_traces, traces_of
 from nsed_torch.experiments.tune_cell import refit, tune_seed
@@ -89,6 +90,8 @@ def tune(
     show(console, comparison)
     if cfg.coverage is not None:
         console.print(*coverage_tables(extra["sets"]))
+        if importlib.util.find_spec("matplotlib"):  # an extra
+            coverage_plot(extra["sets"], folder / "coverage.png")
     print(folder / "metrics.json")  # noqa: T201 - the result
 
 

@@ -3,7 +3,7 @@
 import pytest
 from rich.console import Console
 
-from nsed_torch.evaluation.set_coverage import coverage_summary, coverage_tables
+from nsed_torch.evaluation.set_coverage import coverage_plot, coverage_summary, coverage_tables
 
 
 def row(covered, size, right, chance, category):
@@ -50,3 +50,15 @@ def test_nobody_decides():
     found = coverage_summary(rows, 0.8)
     assert found["accuracy_of_decided"]["mean"] is None
     assert coverage_tables(found)[1].row_count == 8
+
+
+def test_the_plot_shows_the_share_of_wrong_answers(tmp_path, monkeypatch):
+    drawn = {}
+    monkeypatch.setattr(
+        "nsed_torch.evaluation.plots.draw_points", lambda axes, at, risks, **_: drawn.update(at=at, risks=risks)
+    )
+    coverage_plot(coverage_summary(ROWS, 0.8), tmp_path / "coverage.png")
+    assert drawn["at"][-1] == 1.0
+    assert (drawn["risks"][-1].mean, drawn["risks"][-1].n) == (0.5, 4)
+    assert drawn["risks"][-1].low < 0.5 < drawn["risks"][-1].high
+    assert (tmp_path / "coverage.png").stat().st_size > 5_000
