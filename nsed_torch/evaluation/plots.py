@@ -267,8 +267,8 @@ def plot_risk_coverage(surest: Mapping[str, Estimate], path: Path) -> None:
         if e.mean is not None
     ]
     axes = new_axes(6.0, 4.0)
-    axes.plot(shares, [risk.mean or 0.0 for risk in risks], color=BLUE, linewidth=1.2)
-    draw_points(axes, shares, risks, color=BLUE)
+    axes.plot(list(risks), [risk.mean or 0.0 for risk in risks.values()], color=BLUE, linewidth=1.2)
+    draw_points(axes, list(risks), list(risks.values()), color=BLUE)
     axes.set(xlabel="share of tasks answered, the surest first", ylabel="share of wrong answers", xlim=(0, 1.03))
     axes.set_ylim(bottom=0)
     write_png(axes, path)
