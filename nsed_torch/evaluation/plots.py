@@ -258,14 +258,13 @@ def plot_curves(
 
 def plot_risk_coverage(surest: Mapping[str, Estimate], path: Path) -> None:
     """Share of errors against the share of tasks that are answered, the surest first: a risk-coverage curve."""
-    shares = [float(share) for share in surest]
-    risks = [
-        replace(
+    risks = {
+        float(share): replace(
             e, mean=1 - e.mean, low=None if e.high is None else 1 - e.high, high=None if e.low is None else 1 - e.low
         )
-        for e in surest.values()
+        for share, e in surest.items()
         if e.mean is not None
-    ]
+    }
     axes = new_axes(6.0, 4.0)
     axes.plot(list(risks), [risk.mean or 0.0 for risk in risks.values()], color=BLUE, linewidth=1.2)
     draw_points(axes, list(risks), list(risks.values()), color=BLUE)
