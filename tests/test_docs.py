@@ -38,6 +38,14 @@ def test_links_lead_somewhere(page):
     assert missing(page, page.read_text("utf-8")) == []
 
 
+def test_promises_name_tests_that_are_there():
+    names = re.findall(r"`((?:tests/)?[\w/]*(?:test_\w+\.py|/))`", (ROOT / "docs/promises.md").read_text("utf-8"))
+    assert len(names) > 40
+    tests = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")}
+    known = tests | {Path(path).name for path in tests} | {f"{Path(path).parent.as_posix()}/" for path in tests}
+    assert [name for name in names if name not in known] == []
+
+
 def test_a_broken_link_is_found():
     text = "[here](README.md) [there](docs/nowhere.md#part) [out](https://example.org) ```[code](x)```"
     assert missing(ROOT / "README.md", text) == ["docs/nowhere.md"]
