@@ -96,7 +96,7 @@ def main(cfg: DictConfig) -> None:
     )
     title = f"{curves[0].right.shape[1]} questions, {len(episodes.agents)} agents, {len(splits)} splits"
     plot_curves(curves, folder / "cost.png", full=full, title=title, unit=unit)
-    Console(width=120).print(*cost_tables(curves, budgets, full.mean))
+    Console(width=120).print(*cost_tables(curves, budgets, full))
     report(f"plot: {folder / 'cost.png'}; live, {live}")
     print(folder / "cost.json")  # noqa: T201 - the result
 

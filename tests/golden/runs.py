@@ -38,7 +38,6 @@ METHODS = {
     "dawid and skene": "dawid_skene",
     "fresh cell": "consensus_untrained",
     "tuned cell": "consensus_tuned",
-    "tuned cell that stops": "consensus_halted",
 }
 PARAMETERS = {
     "beta": "log_beta",
@@ -50,11 +49,12 @@ PARAMETERS = {
     "weight by question and state": "trust.weight",
     "scale of judges": "calibration.scale",
     "shift of judges": "calibration.shift",
+    "common reading of weight": "reading.common",
     "reading of weight": "reading.trust",
     "reading of support": "reading.score",
     "weight by category": "reading.category",
-    "bias of stopping or sets": "bias",
-    "weights of stopping or sets": "weight",
+    "bias of sets": "bias",
+    "weights of sets": "weight",
     "threshold of sets": "threshold",
     "thresholds by category": "thresholds",
 }
@@ -294,7 +294,7 @@ def collect(folder):
     return {
         "tasks": counts["tasks"],
         "cost": spent(counts["usage"]),
-        "right": [[row["right"], row["tasks"]] for row in counts["accuracies"]],
+        "right": [[round(entry["mean"] * entry["n"]), entry["n"]] for entry in counts["accuracies"].values()],
         "rounds": {trace["task"]["id"]: graded(trace) for trace in read_lines(folder / "traces/traces.jsonl")},
     }
 
@@ -436,12 +436,12 @@ def tuned(folder, data, *words, rough=False):
 
 def compared(metrics):
     """Accuracy of every method, and what the tuned cell has over it."""
-    there = {name: own for name, own in METHODS.items() if own in metrics}
-    mine = METHODS["tuned cell"]
+    methods, paired = metrics["methods"], metrics["paired"]
+    assert metrics["reference"] == METHODS["tuned cell"] and set(methods) <= set(METHODS.values())
     return {
-        "accuracy": {name: interval(metrics[own]) for name, own in there.items()},
+        "accuracy": {name: interval(methods[own]["accuracy"]) for name, own in METHODS.items() if own in methods},
         "tuned cell minus": {
-            name: interval(metrics["paired"][f"{mine} - {own}"]) for name, own in there.items() if own != mine
+            name: interval(paired[own]["difference"]) for name, own in METHODS.items() if own in paired
         },
     }
 
@@ -512,30 +512,32 @@ def tune_coverage(folder):
 
 
 def tune_rounds(folder):
-    """Waves of agents, a gate that is trained by Adam with patience, and a rule that says when to stop."""
+    """Waves of agents, and a gate that is trained by Adam with patience."""
     slow = "optimizer=adam", "optimizer.lr=0.1", "training.epochs=25", "training.patience=4", "training.frozen=[]"
-    words = "rounds=3", "gate=learned", "halting_price=0.3", "training.every_round=true", "seeds=2"
-    found = tuned(folder, recorded(folder / "data", 80), *words, *slow, rough=True)
-    seeds = read(folder / "out/metrics.json")["seeds"]
-    return {**found, "stopped": [[seed["halted_cost"], seed["halted_rounds"]] for seed in seeds]}
+    words = "rounds=3", "gate=learned", "training.every_round=true", "seeds=2"
+    return tuned(folder, recorded(folder / "data", 80), *words, *slow, rough=True)
 
 
 def tune_cost(folder):
     """Cost against accuracy of asking one after the other."""
-    quick = "budgeting.steps=40", "budgeting.ridges=[3.0,30.0]", "budgeting.budgets=[0.2,0.5,1.0]", "budgeting.pool=4"
-    found = tuned(folder, recorded(folder / "data", 80), "cost_curve=true", "seeds=2", *quick)
-    return {"tuned cell": found["accuracy"]["tuned cell"], **curves(read(folder / "out/cost.json"))}
+    data = recorded(folder / "data", 80)
+    found = tuned(folder, data, "seeds=2")
+    quick = "steps=40", "ridges=[3.0,30.0]", "budgets=[0.2,0.5,1.0]", "pool=4"
+    nsed(folder, "fit-broker", f"data_dir={data}", "output_dir=fitted", "seeds=2", *quick)
+    return {"tuned cell": found["accuracy"]["tuned cell"], **curves(read(folder / "fitted/cost.json"))}
 
 
 def tune_utility(folder):
     """Whom a question is worth asking, learned from rounds; whom the learned brokers then ask."""
-    quick = "teams.ridges=[3.0,30.0]", "teams.prices=[0.0,10.0]", "teams.budgets=[0.3,0.6,1.0]", "teams.judging=0.5"
-    found = tuned(folder, rounds(folder), "utility=true", "calibration=true", "seeds=3", *quick)
-    teams = read(folder / "out/teams.json")
+    data = rounds(folder)
+    found = tuned(folder, data, "calibration=true", "seeds=3")
+    quick = "ridges=[3.0,30.0]", "prices=[0.0,10.0]", "budgets=[0.3,0.6,1.0]", "judging=0.5"
+    nsed(folder, "fit-broker", f"data_dir={data}", "cell=out", "output_dir=fitted", "seeds=3", *quick)
+    teams = read(folder / "fitted/cost.json")
     return {
         **found,
         **curves(teams),
-        "full team's tokens": teams["full_team_tokens"],
+        "full team's tokens": teams["full_team_cost"],
         "ridges": [seed["ridges"] for seed in teams["seeds"]],
         "policies chosen": [[list(policy.values()) for policy in seed["policies"]] for seed in teams["seeds"]],
         "teams asked": asked(folder, ("0.30", "0.60", "1.00")),
@@ -547,7 +549,7 @@ def asked(folder, budgets):
     found = {}
     with team() as words:
         for number, budget in enumerate(budgets, start=30):
-            live = "broker=learned", f"broker.learned=out/broker/{budget}.safetensors", "rounds=1", "cell=out/cell"
+            live = "broker=learned", f"broker.learned=fitted/broker/{budget}.safetensors", "rounds=1", "cell=out/cell"
             run = f"output_dir=live{number}"
             nsed(folder, "deliberate", question(number), *words, "encoder=hashed", *live, run)
             (turn,) = read(folder / f"live{number}/transcript.json")["rounds"]
@@ -574,8 +576,8 @@ def tune_judges(folder):
         "lora.rank=2",
     )
     model = f"ensemble.engines.smollm2.weights.path={tiny(folder / 'tiny')}", "ensemble.engines.smollm2.dtype=float32"
-    words = "judges=true", "ensemble.engines.smollm2.quantization=none", "ensemble.engines.smollm2.device=cpu"
-    nsed(folder, "tune", "data_dir=data", "output_dir=out", *words, *model, *small)
+    words = "ensemble.engines.smollm2.quantization=none", "ensemble.engines.smollm2.device=cpu"
+    nsed(folder, "train-judges", "data_dir=data", "output_dir=out", *words, *model, *small)
     metrics = read(folder / "out/metrics.json")
     whole = ("pairs, all judges", "signs, all judges", "consensus")
     return {
@@ -671,7 +673,7 @@ def conduct_train(folder):
     ]
     with team(price=False) as words:
         data = "tasks=file", "tasks.math_verify=false", f"questions={asked}", "pools.size=2"
-        nsed(folder, "conduct", "train", *words, *policy, *small, *data, "output_dir=out")
+        nsed(folder, "train-conductor", *words, *policy, *small, *data, "output_dir=out")
     metrics = read(folder / "out/metrics.json")
     texts = [text for line in read_lines(folder / "out/rollouts.jsonl") for text in line["rollouts"]]
     warm = read_lines(folder / "out/warm.jsonl")
