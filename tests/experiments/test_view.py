@@ -8,7 +8,7 @@ from rich.console import Console
 from scripted_workers import flow
 from team_traces import trace, turn
 
-from nsed_torch.conductor import Job, parse
+from nsed_torch.conductor import WorkflowJob, parse
 from nsed_torch.experiments.view import PREVIEW, preview, question_table, view, visible, workflow_view
 from nsed_torch.records import MemorySlot, Proposal, Round, Task, Transcript, Usage
 
@@ -198,7 +198,7 @@ def test_texts_are_shown_as_they_are(terminal):
         execution = said("q", MARKUP)
         level = execution.levels[0]
         workflow = parse(level.workflow, workers=1)
-        job = Job(execution.task, workflow, tuple(level.pool), plan=level.plan)
+        job = WorkflowJob(execution.task, workflow, tuple(level.pool), plan=level.plan)
         observer.on_workflow(job)
         observer.on_wave(job, 1, dict(enumerate(level.steps)))
 
