@@ -437,7 +437,8 @@ def tuned(folder, data, *words, rough=False):
 def compared(metrics):
     """Accuracy of every method, and what the tuned cell has over it."""
     methods, paired = metrics["methods"], metrics["paired"]
-    assert metrics["reference"] == METHODS["tuned cell"] and set(methods) <= set(METHODS.values())
+    assert metrics["reference"] == METHODS["tuned cell"]
+    assert set(methods) <= set(METHODS.values())
     return {
         "accuracy": {name: interval(methods[own]["accuracy"]) for name, own in METHODS.items() if own in methods},
         "tuned cell minus": {
