@@ -39,15 +39,8 @@ def add_adapter(
     """Give an engine a fresh LoRA adapter that can learn.
 
     `W x` becomes `W x + (alpha / rank) B A x` with `A` random and `B = 0`, so the adapter changes nothing at the
-    start. Its parameters require gradients, in float32 where the model computes in half precision.
-
-    Args:
-        engine: what holds the model; other adapters stay as they are.
-        name: by which requests and agents call the adapter.
-        rank: rows of A.
-        alpha: strength.
-        targets: names of the linear layers that get one.
-        seed: of A.
+    start. Its parameters require gradients, in float32 where the model computes in half precision. `targets` are names
+    of linear layers, the seed is A's; other adapters stay as they are.
 
     Source: LoRA, Hu et al. 2021 (published).
     """

@@ -98,15 +98,8 @@ def proposal_features(
 ) -> list[list[float]]:
     r"""Features of the proposals to one question, a row a proposal; NaN for what is not known, or an empty text.
 
-    Args:
-        question: with its options, if it has any.
-        texts: whole proposals.
-        letters: the option that each comes to; None for none.
-        groups: out of `GROUPS`.
-        embed: unit vectors of texts, for the group "meaning"; it is given all `meaningful` texts at once.
-
-    Raises:
-        ValueError: for an unknown group, or "meaning" with nothing to embed it.
+    `texts` are whole proposals, `letters` the option that each comes to, None for none, `groups` out of `GROUPS`. The
+    group "meaning" needs `embed`, unit vectors of texts, which is given all `meaningful` texts at once.
 
     Examples:
         >>> question = "How many legs has a spider?\nA. 6\nB. 8"
@@ -120,19 +113,18 @@ def proposal_features(
     known = options(question)
     meaning = _meaning(question, known, embed) if embed and "meaning" in groups else {}
     read = [_read(text) for text in texts]
-    made = {
+    makers: dict[str, Callable[[int], list[float]]] = {
         "text": lambda i: _of_text(texts[i], read[i], letters[i]),
         "support": lambda i: _of_support(i, read, known.get(letters[i] or "")),
-        "letter": lambda i: [math.nan] * len(LETTERS) if not letters[i] else [float(letters[i] == x) for x in LETTERS],
+        "letter": lambda i: [float(letters[i] == letter) for letter in LETTERS] if letters[i] else [],
         "option": lambda i: _of_option(known, letters[i]),
-        "meaning": lambda i: meaning.get(letters[i] or "", [math.nan] * len(GROUPS["meaning"])),
+        "meaning": lambda i: meaning.get(letters[i] or "", []),
     }
     rows = []
     for i, text in enumerate(texts):
-        row: list[float] = []
-        for group in groups:
-            row += made[group](i) if text else [math.nan] * len(GROUPS[group])
-        rows.append(row)
+        # A maker has nothing to say where the option is not known.
+        made = [(makers[group](i) if text else []) or [math.nan] * len(GROUPS[group]) for group in groups]
+        rows.append([value for part in made for value in part])
     return rows
 
 
@@ -147,22 +139,14 @@ def meaningful(question: str) -> list[str]:
 
 
 def feature_names(groups: Sequence[str]) -> tuple[str, ...]:
-    """Names of the columns that `proposal_features` returns for some groups.
-
-    Raises:
-        ValueError: for an unknown group.
-    """
+    """Names of the columns that `proposal_features` returns for some groups; an unknown group is a ValueError."""
     if unknown := [group for group in groups if group not in GROUPS]:
         raise ValueError(f"features: expected groups out of {', '.join(GROUPS)}, got {', '.join(unknown)}")
     return tuple(name for group in groups for name in GROUPS[group])
 
 
 def groups_of(names: Sequence[str]) -> tuple[str, ...]:
-    """The groups whose features these names are, in the order of the names.
-
-    Raises:
-        ValueError: unless the names are those of whole groups.
-    """
+    """The groups whose features these names are, in the order of the names; part of a group is a ValueError."""
     groups = tuple(dict.fromkeys(group for name in names for group, members in GROUPS.items() if name in members))
     if feature_names(groups) != tuple(names):
         raise ValueError(f"features: expected those of whole groups out of {', '.join(GROUPS)}, got {list(names)}")
@@ -207,7 +191,7 @@ def _of_text(text: str, read: _Text, letter: str | None) -> list[float]:
 
 def _of_support(i: int, read: Sequence[_Text], option: Option | None) -> list[float]:
     if option is None:
-        return [math.nan] * len(GROUPS["support"])
+        return []
     own = read[i]
     others = [_for_option(other, option) for j, other in enumerate(read) if j != i and other.body]
     means = [sum(column) / len(others) for column in zip(*others, strict=True)] if others else [0.0] * 3
@@ -225,7 +209,7 @@ def _for_option(read: _Text, option: Option) -> tuple[float, float, float]:
 def _of_option(known: Mapping[str, Option], letter: str | None) -> list[float]:
     option = known.get(letter or "")
     if option is None:
-        return [math.nan] * len(GROUPS["option"])
+        return []
     length = math.log(3 + len(option.text)) - sum(math.log(3 + len(o.text)) for o in known.values()) / len(known)
     numbers = sorted(o.number for o in known.values() if o.number is not None and len(o.text) < 40)
     if option.number is None or len(numbers) < 3:

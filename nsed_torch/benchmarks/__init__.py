@@ -1,6 +1,6 @@
 """Tasks with targets, and how answers to them are graded."""
 
-from nsed_torch.benchmarks.candidates import Candidate, read_candidates, write_candidates
+from nsed_torch.benchmarks.candidates import Candidate, read_candidates
 from nsed_torch.benchmarks.choice_tasks import ChoiceGrader, gpqa, hellaswag, mmlu
 from nsed_torch.benchmarks.code_tasks import humaneval, livecodebench, mbpp
 from nsed_torch.benchmarks.generated import generated_tasks, mixed_tasks
@@ -49,5 +49,4 @@ __all__ = [
     "mmlu",
     "read_candidates",
     "recorded_tasks",
-    "write_candidates",
 ]

@@ -28,11 +28,7 @@ _METHOD = re.compile(r"^class Solution\b.*?^\s+def\s+(\w+)\s*\(", re.MULTILINE |
 
 
 def humaneval(
-    *,
-    data_dir: str | None = None,
-    repo: str = HUMANEVAL.repo,
-    revision: str = HUMANEVAL.revision,
-    prompt: str = BLOCK,
+    *, data_dir: str | None = None, repo: str = HUMANEVAL.repo, revision: str = HUMANEVAL.revision, prompt: str = BLOCK
 ) -> GradedTasks:
     """HumanEval, 164 Python functions to complete (Chen et al. 2021).
 

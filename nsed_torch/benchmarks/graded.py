@@ -101,12 +101,9 @@ def recorded_tasks(
 ) -> GradedTasks:
     r"""The questions of a folder of recorded answers, as tasks for others to answer.
 
-    Args:
-        data_dir: folder with `questions.jsonl[.gz]` {id, question, gold}; or one that holds such a folder.
-        subset: its name below `data_dir/zeroeval` or `data_dir`; "" for `data_dir` itself.
-        prompt: how to answer, behind every question, such as `Put your final answer in \boxed{}.`; "" keeps the
-            questions as they were recorded, which replaying the recorded answers needs.
-        math_verify: as in `Equality`.
+    `data_dir` holds `questions.jsonl[.gz]` {id, question, gold}, or has it in `zeroeval/subset` or `subset`. The prompt
+    says behind every question how to answer, such as `Put your final answer in \boxed{}.`; "" keeps the questions as
+    they were recorded, which replaying the recorded answers needs. `math_verify` is as in `Equality`.
     """
     if not data_dir:
         raise ValueError("expected a folder of recorded answers, got none: pass data_dir=DIR")
