@@ -61,32 +61,23 @@ _LONGEST = 6000
 """Characters of a text that are read, so that no text makes this slow."""
 
 
-class Option(NamedTuple):
-    """An option of a question: its text, its words that not all options share, its number."""
+class Passage(NamedTuple):
+    """What is read of an option, whose words are those that not all options share, or of a proposal."""
 
     text: str
     words: frozenset[str]
     number: float | None
+    end: str = ""  # the last sentences of a proposal
 
 
-class _Text(NamedTuple):
-    """What is read of a proposal's text."""
-
-    body: str
-    end: str
-    words: frozenset[str]
-    end_words: frozenset[str]
-    number: float | None
-
-
-def options(question: str) -> dict[str, Option]:
+def options(question: str) -> dict[str, Passage]:
     """The options listed in a question, by letter: lines such as "A. ..." or "(B) ...". Empty where there are none."""
     texts = {letter: " ".join(text.lower().split()) for letter, text in _OPTION.findall(question[-4 * _LONGEST :])}
     if len(texts) < 2:
         return {}
     words = {letter: _words(text) for letter, text in texts.items()}
     shared = frozenset.intersection(*words.values())
-    return {letter: Option(text, words[letter] - shared, _number(text)) for letter, text in texts.items()}
+    return {letter: Passage(text, words[letter] - shared, _number(text)) for letter, text in texts.items()}
 
 
 def proposal_features(
@@ -158,20 +149,20 @@ def letters_of(answers: Sequence[str | None]) -> list[str | None]:
     return [answer.strip() if answer is not None and answer.strip() in list(LETTERS) else None for answer in answers]
 
 
-def _read(text: str) -> _Text:
+def _read(text: str) -> Passage:
     """The text up to where it first states an answer, for what it says there it says of any answer."""
     stated = _STATED.search(text[:_LONGEST])
     body = _LEAD_IN.sub("", text[: stated.start() if stated else _LONGEST].lower())
     sentences = [sentence for sentence in _SENTENCE.split(body) if sentence and not sentence.isspace()]
     end = " ".join(sentences[-2:])
-    return _Text(" ".join(body.split()), end, _words(body), _words(end), _number(end, last=True))
+    return Passage(" ".join(body.split()), _words(body), _number(end, last=True), end)
 
 
-def _of_text(text: str, read: _Text, letter: str | None) -> list[float]:
+def _of_text(text: str, read: Passage, letter: str | None) -> list[float]:
     text = text[:_LONGEST]
     stated = list(_STATED.finditer(text))
     named = {next(filter(None, groups)) for groups in _NAMED.findall(text)}
-    body = read.body
+    body = read.text
     data = body[:2000].encode()
     last = _SENTENCE.split(read.end)[-1]
     return [
@@ -189,24 +180,24 @@ def _of_text(text: str, read: _Text, letter: str | None) -> list[float]:
     ]
 
 
-def _of_support(i: int, read: Sequence[_Text], option: Option | None) -> list[float]:
+def _of_support(i: int, read: Sequence[Passage], option: Passage | None) -> list[float]:
     if option is None:
         return []
     own = read[i]
-    others = [_for_option(other, option) for j, other in enumerate(read) if j != i and other.body]
+    others = [_for_option(other, option) for j, other in enumerate(read) if j != i and other.text]
     means = [sum(column) / len(others) for column in zip(*others, strict=True)] if others else [0.0] * 3
     words, quote, number = _for_option(own, option)
     quoted_end = float(len(option.text) > 2 and option.text in own.end)
-    return [words, _share(option.words, own.end_words), quote, quoted_end, number, *means]
+    return [words, _share(option.words, _words(own.end)), quote, quoted_end, number, *means]
 
 
-def _for_option(read: _Text, option: Option) -> tuple[float, float, float]:
+def _for_option(read: Passage, option: Passage) -> tuple[float, float, float]:
     """Share of the option's words in a text, whether it quotes the option, whether it ends with the option's number."""
     close = read.number is not None and option.number is not None and _close(read.number, option.number)
-    return _share(option.words, read.words), float(len(option.text) > 2 and option.text in read.body), float(close)
+    return _share(option.words, read.words), float(len(option.text) > 2 and option.text in read.text), float(close)
 
 
-def _of_option(known: Mapping[str, Option], letter: str | None) -> list[float]:
+def _of_option(known: Mapping[str, Passage], letter: str | None) -> list[float]:
     option = known.get(letter or "")
     if option is None:
         return []
@@ -220,7 +211,7 @@ def _of_option(known: Mapping[str, Option], letter: str | None) -> list[float]:
     return [1.0, 1 - 2 * abs(place - 0.5), largest, smallest, length]
 
 
-def _meaning(question: str, known: Mapping[str, Option], embed: Embed) -> dict[str, list[float]]:
+def _meaning(question: str, known: Mapping[str, Passage], embed: Embed) -> dict[str, list[float]]:
     """Features of every option, by letter."""
     texts = meaningful(question)
     if not texts:

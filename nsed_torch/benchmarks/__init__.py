@@ -10,7 +10,6 @@ from nsed_torch.benchmarks.graders import (
     AskingGrader,
     Grader,
     GradersAnswers,
-    LoggedGrader,
     final_answer,
     grade,
 )
@@ -28,7 +27,6 @@ __all__ = [
     "GradedTasks",
     "Grader",
     "GradersAnswers",
-    "LoggedGrader",
     "PatternGrader",
     "ProgramGrader",
     "Sandbox",

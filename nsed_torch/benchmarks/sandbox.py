@@ -88,14 +88,10 @@ class Sandbox:
         """Why programs are not run, in one line; "" where they are. Tried once."""
         return _fault(self)
 
-    def available(self) -> bool:
-        """Whether programs are run."""
-        return not self.why
-
     def identity(self) -> dict[str, Any]:
         """Limits, versions, and whether it works; JSON values only."""
         versions = {name: importlib.metadata.version(name) for name in self.packages if importlib.util.find_spec(name)}
-        about = {"python": platform.python_version(), "bwrap": _version(self.bwrap), "available": self.available()}
+        about = {"python": platform.python_version(), "bwrap": _version(self.bwrap), "available": not self.why}
         return {**self._limits(), **about, "packages": versions}
 
     def run(self, files: Mapping[str, str], argv: Sequence[str], stdin: str = "") -> Finished:
