@@ -86,11 +86,8 @@ def copy_adapter(engine: TransformersEngine, name: str, path: str) -> None:
 def adapter_parameters(engine: TransformersEngine, name: str) -> dict[str, nn.Parameter]:
     """The parameters of one adapter, by their names in the engine."""
     _known(engine, name)
-    return {
-        key: value
-        for key, value in engine.named_parameters()
-        if "lora_" in key and f".{name}." in key.split("lora_")[1]
-    }
+    named = engine.named_parameters()
+    return {key: value for key, value in named if "lora_" in key and f".{name}." in key.split("lora_")[1]}
 
 
 def adapter_shape(engine: TransformersEngine, name: str) -> dict[str, Any]:

@@ -313,13 +313,14 @@ class EndpointEngine(SchedulingEngine):
     def _check(self) -> None:
         where = f"endpoint {self.url}"
         given: Any = self  # from YAML it may be anything
-        for name, kind, valid, expected in (
+        checks: tuple[tuple[str, Any, Any, str], ...] = (
             ("model", str, lambda text: text.strip(), "the server's name of it, as GET /models lists it"),
             ("timeout_s", int | float, lambda s: 0 < s < math.inf, "seconds above 0"),
             ("retries", int, lambda n: n >= 0, "a whole number, at least 0"),
             ("max_batch", int, lambda n: n >= 1, "a whole number, at least 1"),
             ("context_window", int | None, lambda n: n is None or n >= 1, "a number of tokens or null"),
-        ):
+        )
+        for name, kind, valid, expected in checks:
             value = getattr(given, name)
             if not isinstance(value, kind) or not valid(value):
                 raise ValueError(f"{where}, {name}: expected {expected}, got {value!r}: correct it")

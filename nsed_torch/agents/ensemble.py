@@ -131,11 +131,14 @@ class Ensemble(nn.Module):
     @contextmanager
     def one_run(self) -> Iterator[None]:
         """Let engines reuse what calls of this run computed, and nothing from before it; free it behind."""
-        self._forget()
+        keeping = [engine for engine in self.engines.values() if isinstance(engine, SchedulingEngine)]
+        for engine in keeping:
+            engine.forget()
         try:
             yield
         finally:
-            self._forget()
+            for engine in keeping:
+                engine.forget()
 
     def records(self) -> list[AgentRecord]:
         """The agents as a transcript keeps them."""
@@ -171,11 +174,6 @@ class Ensemble(nn.Module):
                 results.update(ended)
                 report(len(results), total)
         return [results[key] for key in keys]
-
-    def _forget(self) -> None:
-        for engine in self.engines.values():
-            if isinstance(engine, SchedulingEngine):
-                engine.forget()
 
     def _keys(self, kind: Kind, requests: Sequence[GenerateRequest | RateRequest | LikelihoodRequest]) -> list[str]:
         """The call log's keys; an adapter that learns is hashed once, not for every request."""

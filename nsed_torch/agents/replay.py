@@ -140,9 +140,8 @@ class ReplayEngine:
         """The task's id, and what the agent wrote on it."""
         task = self.task(request.messages)
         if request.agent not in self._recordings:
-            raise ValueError(
-                f"expected an agent out of {', '.join(self._recordings)}, got {request.agent!r}: rename it"
-            )
+            known = ", ".join(self._recordings)
+            raise ValueError(f"expected an agent out of {known}, got {request.agent!r}: rename it")
         return task, self._recordings[request.agent].get(task)
 
     def _read(self, request: GenerateRequest | RateRequest | LikelihoodRequest, *texts: str) -> int:

@@ -101,11 +101,9 @@ def livecodebench(
         if row.value("sample_tests_validated") or "sample_tests_validated" not in row.values:
             name, starter = row.text("question_id"), row.value("starter_code") or ""
             tests[name] = tuple(_cases(row, starter, leaked=leaked))
-            lines = (
-                ("Complete this Python code:", _block(starter))
-                if starter.strip()
-                else ("Write a Python program that reads standard input and writes to standard output.",)
-            )
+            lines = ["Write a Python program that reads standard input and writes to standard output."]
+            if starter.strip():
+                lines = ["Complete this Python code:", _block(starter)]
             question = paragraphs(row.text("question_content").strip(), *lines, prompt.strip())
             entries.append((Task(question, name), row.text("difficulty")))
     kind = ("validated samples" if data_dir else "public") + (" and leaked" if leaked else "")

@@ -134,8 +134,7 @@ def _tasks(items: Mapping[str, GymItem]) -> tuple[Task, ...]:
 
 
 def _identity(family: str, seed: int, options: Mapping[str, Any]) -> dict[str, Any]:
-    about = {"name": f"reasoning_gym {family}", "seed": seed, "options": dict(options)}
-    return {**GymGrader().identity(), **about}
+    return {**GymGrader().identity(), "name": f"reasoning_gym {family}", "seed": seed, "options": dict(options)}
 
 
 def _numeric(family: str, options: Mapping[str, Any]) -> bool:
