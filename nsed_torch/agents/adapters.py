@@ -39,15 +39,8 @@ def add_adapter(
     """Give an engine a fresh LoRA adapter that can learn.
 
     `W x` becomes `W x + (alpha / rank) B A x` with `A` random and `B = 0`, so the adapter changes nothing at the
-    start. Its parameters require gradients, in float32 where the model computes in half precision.
-
-    Args:
-        engine: what holds the model; other adapters stay as they are.
-        name: by which requests and agents call the adapter.
-        rank: rows of A.
-        alpha: strength.
-        targets: names of the linear layers that get one.
-        seed: of A.
+    start. Its parameters require gradients, in float32 where the model computes in half precision. `targets` are names
+    of linear layers, the seed is A's; other adapters stay as they are.
 
     Source: LoRA, Hu et al. 2021 (published).
     """
@@ -93,11 +86,8 @@ def copy_adapter(engine: TransformersEngine, name: str, path: str) -> None:
 def adapter_parameters(engine: TransformersEngine, name: str) -> dict[str, nn.Parameter]:
     """The parameters of one adapter, by their names in the engine."""
     _known(engine, name)
-    return {
-        key: value
-        for key, value in engine.named_parameters()
-        if "lora_" in key and f".{name}." in key.split("lora_")[1]
-    }
+    named = engine.named_parameters()
+    return {key: value for key, value in named if "lora_" in key and f".{name}." in key.split("lora_")[1]}
 
 
 def adapter_shape(engine: TransformersEngine, name: str) -> dict[str, Any]:

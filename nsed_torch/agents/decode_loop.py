@@ -50,12 +50,8 @@ def decode(
 ) -> Iterator[list[Draft]]:
     """Write all answers, those with the largest allowances first, and hand them out as they end.
 
-    Args:
-        model: what reads and predicts.
-        drafts: what to write.
-        max_rows: answers written at the same time.
-        pass_tokens: prompt tokens read in one pass.
-        ended: whether the token just written was an answer's last.
+    Up to `max_rows` answers are written at once, up to `pass_tokens` of prompts read in a pass; `ended` says whether
+    the token just written was an answer's last.
     """
     waiting = sorted(drafts, key=lambda draft: (-draft.allowance, draft.adapter or "", draft.prompt))
     width = max((len(draft.prompt) + min(draft.allowance, SPARE) for draft in drafts), default=0)
@@ -69,17 +65,21 @@ def decode(
             shared = shared_with_last([draft.prompt for draft in fresh], [draft.adapter for draft in fresh])
             for few in passes([len(draft.prompt) for draft in fresh], pass_tokens, shared):
                 entering = [fresh[i] for i in few]
-                _prefill(model, entering, slots, len(running))
+                start = time.perf_counter()
+                prompts, rows = [draft.prompt for draft in entering], range(len(running), len(running) + len(entering))
+                draw(model.read(prompts, [draft.adapter for draft in entering], slots, rows), entering, start)
                 running += entering
         else:
-            _step(model, running, slots)
+            start = time.perf_counter()
+            last, positions = [draft.written[-1] for draft in running], [draft.position for draft in running]
+            draw(model.step(last, positions, [draft.adapter for draft in running], slots), running, start)
         done = _leave(running, slots, ended)
         if done:
             yield done
 
 
-def draw(logits: Float[Tensor, "row token"], drafts: Sequence[Draft]) -> None:
-    """Write every draft's next token, given its row of logits.
+def draw(logits: Float[Tensor, "row token"], drafts: Sequence[Draft], start: float) -> None:
+    """Write every draft's next token, given its row of logits, and charge it its share of the time since `start`.
 
     A row takes one uniform number per step and inverts its own truncated distribution with it, so the same seed and
     the same logits give the same token beside any neighbours.
@@ -100,24 +100,11 @@ def draw(logits: Float[Tensor, "row token"], drafts: Sequence[Draft]) -> None:
         logits.new_tensor([d.top_p for d in decodings]),
         logits.new_tensor([draft.uniform() for draft in drafts]),
     )
-    for draft, token in zip(drafts, tokens.tolist(), strict=True):
+    drawn = tokens.tolist()  # waits for the device
+    share = (time.perf_counter() - start) / len(drafts)
+    for draft, token in zip(drafts, drawn, strict=True):
         draft.written.append(token)
-
-
-def _prefill(model: OpenedModel, drafts: Sequence[Draft], slots: Slots, first: int) -> None:
-    """Read prompts into the rows from `first` on and draw each one's first token."""
-    start = time.perf_counter()
-    rows = range(first, first + len(drafts))
-    draw(model.read([draft.prompt for draft in drafts], [draft.adapter for draft in drafts], slots, rows), drafts)
-    _charge(drafts, start)
-
-
-def _step(model: OpenedModel, drafts: Sequence[Draft], slots: Slots) -> None:
-    """Read every row's last token and draw its next one."""
-    start = time.perf_counter()
-    last, positions = [draft.written[-1] for draft in drafts], [draft.position for draft in drafts]
-    draw(model.step(last, positions, [draft.adapter for draft in drafts], slots), drafts)
-    _charge(drafts, start)
+        draft.seconds += share
 
 
 def _leave(running: list[Draft], slots: Slots, ended: Callable[[Draft], bool]) -> list[Draft]:
@@ -130,9 +117,3 @@ def _leave(running: list[Draft], slots: Slots, ended: Callable[[Draft], bool]) -
             slots.move(len(running), i, last.position)
             running[i] = last
     return left
-
-
-def _charge(drafts: Sequence[Draft], start: float) -> None:
-    share = (time.perf_counter() - start) / len(drafts)
-    for draft in drafts:
-        draft.seconds += share

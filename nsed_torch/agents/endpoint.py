@@ -6,8 +6,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -31,7 +30,6 @@ TOP_LOGPROBS = 20
 
 _SET = {"model", "messages", "max_tokens", "temperature", "top_p", "seed", "repetition_penalty"}
 _SET |= {"logprobs", "top_logprobs", "stream", "n"}
-
 
 _TOO_LONG = re.compile(
     r"context[ _]?(length|window|size)|(maximum|max)[ _](model|context)[ _]len|prompt is too long", re.IGNORECASE
@@ -58,102 +56,6 @@ class ChatReply(NamedTuple):
         """A count of the usage, where the server says it."""
         count = getattr(getattr(self.completion, "usage", None), name, None)
         return count if isinstance(count, int) else None
-
-
-@dataclass(frozen=True)
-class Endpoint:
-    """A server and how patiently it is asked; fields as in `EndpointEngine`."""
-
-    url: str
-    api_key_env: str
-    timeout_s: float
-    retries: int
-    calls: int  # at the same time
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "url", _checked(self.url))
-        given: Any = self  # from YAML it may be anything
-        for name, value, kind, valid, expected in (
-            ("timeout_s", given.timeout_s, int | float, lambda s: 0 < s < math.inf, "seconds above 0"),
-            ("retries", given.retries, int, lambda n: n >= 0, "a whole number, at least 0"),
-            ("max_batch", given.calls, int, lambda n: n >= 1, "a whole number, at least 1"),
-            ("api_key_env", given.api_key_env, str, lambda name: True, "the name of an environment variable"),
-        ):
-            if not isinstance(value, kind) or not valid(value):
-                raise ValueError(f"endpoint {self.url}, {name}: expected {expected}, got {value!r}: correct it")
-        if not re.fullmatch(r"\w*", self.api_key_env):
-            # Not shown: what stands in place of a name may be the key itself.
-            raise ValueError(
-                f"endpoint {self.url}, api_key_env: expected the name of an environment variable: correct it"
-            )
-        self._key()
-        _openai()
-
-    def replies(self, bodies: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, ChatReply]]:
-        """Replies as they come, under the indices of what `chat.completions.create` was called with.
-
-        After a failure no call begins, but those begun end; then the first failure is raised.
-        """
-        if not bodies:
-            return
-        width = min(self.calls, len(bodies))
-        settings = {"base_url": self.url, "timeout": self.timeout_s, "max_retries": self.retries}
-        # Without a key the client would take OPENAI_API_KEY, and send it to whoever the url names.
-        client = _openai().OpenAI(api_key=self._key() or "none", **settings)
-        failures: dict[int, BaseException] = {}
-        with client, ThreadPoolExecutor(width) as pool:
-            calls: dict[Future[ChatReply], int] = {
-                pool.submit(self._ask, client, b, width): i for i, b in enumerate(bodies)
-            }
-            try:
-                for call in as_completed(calls):
-                    if call.cancelled():
-                        continue
-                    if error := call.exception():
-                        failures[calls[call]] = error
-                        _cancel(calls)
-                    else:
-                        yield calls[call], call.result()
-            finally:
-                _cancel(calls)  # whoever listened may have gone
-        if failures:
-            raise failures[min(failures)]
-
-    def _ask(self, client: Any, body: Mapping[str, Any], width: int) -> ChatReply:
-        start = time.perf_counter()
-        try:
-            completion = client.chat.completions.create(**body)
-        except (_openai().OpenAIError, ValueError) as error:  # a reply that is no JSON is a ValueError
-            # Not `from error`: it holds the request.
-            raise self._failure(error, body["model"]) from None
-        if not getattr(completion, "choices", None):
-            raise ConnectionError(
-                f"{self.url}: expected a chat completion, got {self._shown(completion)}: check the url"
-            )
-        return ChatReply(completion, (time.perf_counter() - start) / width)
-
-    def _failure(self, error: Exception, model: str) -> Exception:
-        """What the rest of the code takes the client's error for, in one line."""
-        status = getattr(error, "status_code", None)
-        if status in {401, 403}:  # servers repeat parts of the key
-            source = f"in the environment variable {self.api_key_env}" if self.api_key_env else "named by api_key_env"
-            return ConnectionError(f"{self.url}: status {status}: expected a key {source} that may use {model}")
-        said = self._shown(error)
-        if status in {400, 413, 422} and _TOO_LONG.search(f"{error} {getattr(error, 'body', None)}"):
-            return ContextWindowError(
-                f"{self.url}: status {status}: {said}: shorten the question, lower memory_tokens or max_new_tokens"
-            )
-        what = type(error).__name__ if status is None else f"status {status}"
-        return ConnectionError(f"{self.url}: {what}: {said}: check that the server is up and serves {model}")
-
-    def _shown(self, said: object) -> str:
-        text = " ".join(str(said).split())
-        return (text.replace(key, "[key]") if (key := self._key()) else text)[:300]
-
-    def _key(self) -> str:
-        if self.api_key_env and not os.environ.get(self.api_key_env):
-            raise ValueError(f"expected a key in the environment variable {self.api_key_env}, got none: export it")
-        return os.environ[self.api_key_env] if self.api_key_env else ""
 
 
 class EndpointEngine(SchedulingEngine):
@@ -192,17 +94,22 @@ class EndpointEngine(SchedulingEngine):
         context_window: int | None = None,
         extra_body: Mapping[str, Any] | None = None,
     ) -> None:
-        self.endpoint = Endpoint(url, api_key_env, timeout_s, retries, max_batch)
+        self.url = _checked(url)
         self.model = model
+        self.api_key_env = api_key_env
+        self.timeout_s = timeout_s
+        self.retries = retries
         self.max_batch = max_batch
         self.context_window = context_window
         self.extra_body = dict(extra_body or {})
         self._check()
+        self._key()
+        _openai()
 
     def identity(self, adapter: str | None) -> dict[str, Any]:
         """Where the model is, which one it is, and what shapes its answers; an adapter is a model of its own."""
         return {
-            "endpoint": self.endpoint.url,
+            "endpoint": self.url,
             "model": adapter or self.model,
             "context_window": self.context_window,
             "extra_body": self.extra_body,
@@ -228,7 +135,7 @@ class EndpointEngine(SchedulingEngine):
             ConnectionError: if a call failed for another reason, and failed again in every further attempt.
         """
         bodies = [self._writing(request) for request in requests]
-        for i, reply in self.endpoint.replies(bodies):
+        for i, reply in self._replies(bodies):
             yield {i: self._generation(requests[i], reply, bodies[i]["max_tokens"])}
 
     def ratings(self, requests: Sequence[RateRequest]) -> Iterator[dict[int, Rating]]:
@@ -243,7 +150,7 @@ class EndpointEngine(SchedulingEngine):
         places = [(i, k) for i, request in enumerate(requests) for k in range(len(request.candidates))]
         bodies = [self._judging(requests[i], requests[i].candidates[k]) for i, k in places]
         replies: list[dict[int, ChatReply]] = [{} for _ in requests]
-        for n, reply in self.endpoint.replies(bodies):
+        for n, reply in self._replies(bodies):
             i, k = places[n]
             replies[i][k] = reply
             if len(replies[i]) == len(requests[i].candidates):
@@ -254,7 +161,7 @@ class EndpointEngine(SchedulingEngine):
         if requests:
             raise ValueError(
                 f"agent {requests[0].agent!r}: expected a judge in this process for rating=likelihood, got one behind "
-                f"{self.endpoint.url}: use rating=verdict or rating=critique"
+                f"{self.url}: use rating=verdict or rating=critique"
             )
         return iter(())
 
@@ -338,16 +245,88 @@ class EndpointEngine(SchedulingEngine):
             seconds=sum(reply.seconds for reply in replies),
         )
 
-    def _check(self) -> None:
-        where = f"endpoint {self.endpoint.url}"
-        model: Any = self.model  # from YAML they may be anything
-        window: Any = self.context_window
-        if not isinstance(model, str) or not model.strip():
-            raise ValueError(f"{where}, model: expected the server's name of it, got {model!r}: see GET /models")
-        if window is not None and (not isinstance(window, int) or window < 1):
-            raise ValueError(
-                f"{where}, context_window: expected a number of tokens or null, got {window!r}: correct it"
+    def _replies(self, bodies: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, ChatReply]]:
+        """Replies as they come, under the indices of what `chat.completions.create` was called with.
+
+        After a failure no call begins, but those begun end; then the first failure is raised.
+        """
+        if not bodies:
+            return
+        width = min(self.max_batch, len(bodies))
+        settings = {"base_url": self.url, "timeout": self.timeout_s, "max_retries": self.retries}
+        # Without a key the client would take OPENAI_API_KEY, and send it to whoever the url names.
+        client = _openai().OpenAI(api_key=self._key() or "none", **settings)
+        failures: dict[int, BaseException] = {}
+        with client, ThreadPoolExecutor(width) as pool:
+            calls = {pool.submit(self._ask, client, body, width): i for i, body in enumerate(bodies)}
+            try:
+                for call in as_completed(calls):
+                    if call.cancelled():
+                        continue
+                    if error := call.exception():
+                        failures[calls[call]] = error
+                        for waiting in calls:
+                            waiting.cancel()
+                    else:
+                        yield calls[call], call.result()
+            finally:
+                pool.shutdown(cancel_futures=True)  # whoever listened may have gone
+        if failures:
+            raise failures[min(failures)]
+
+    def _ask(self, client: Any, body: Mapping[str, Any], width: int) -> ChatReply:
+        start = time.perf_counter()
+        try:
+            completion = client.chat.completions.create(**body)
+        except (_openai().OpenAIError, ValueError) as error:  # a reply that is no JSON is a ValueError
+            # Not `from error`: it holds the request.
+            raise self._failure(error, body["model"]) from None
+        if not getattr(completion, "choices", None):
+            raise ConnectionError(
+                f"{self.url}: expected a chat completion, got {self._shown(completion)}: check the url"
             )
+        return ChatReply(completion, (time.perf_counter() - start) / width)
+
+    def _failure(self, error: Exception, model: str) -> Exception:
+        """The client's error as what the rest of the code expects, in one line."""
+        status = getattr(error, "status_code", None)
+        if status in {401, 403}:  # servers repeat parts of the key
+            source = f"in the environment variable {self.api_key_env}" if self.api_key_env else "named by api_key_env"
+            return ConnectionError(f"{self.url}: status {status}: expected a key {source} that may use {model}")
+        said = self._shown(error)
+        if status in {400, 413, 422} and _TOO_LONG.search(f"{error} {getattr(error, 'body', None)}"):
+            return ContextWindowError(
+                f"{self.url}: status {status}: {said}: shorten the question, lower memory_tokens or max_new_tokens"
+            )
+        what = type(error).__name__ if status is None else f"status {status}"
+        return ConnectionError(f"{self.url}: {what}: {said}: check that the server is up and serves {model}")
+
+    def _shown(self, said: object) -> str:
+        text = " ".join(str(said).split())
+        return (text.replace(key, "[key]") if (key := self._key()) else text)[:300]
+
+    def _key(self) -> str:
+        if self.api_key_env and not os.environ.get(self.api_key_env):
+            raise ValueError(f"expected a key in the environment variable {self.api_key_env}, got none: export it")
+        return os.environ[self.api_key_env] if self.api_key_env else ""
+
+    def _check(self) -> None:
+        where = f"endpoint {self.url}"
+        given: Any = self  # from YAML it may be anything
+        checks: tuple[tuple[str, Any, Any, str], ...] = (
+            ("model", str, lambda text: text.strip(), "the server's name of it, as GET /models lists it"),
+            ("timeout_s", int | float, lambda s: 0 < s < math.inf, "seconds above 0"),
+            ("retries", int, lambda n: n >= 0, "a whole number, at least 0"),
+            ("max_batch", int, lambda n: n >= 1, "a whole number, at least 1"),
+            ("context_window", int | None, lambda n: n is None or n >= 1, "a number of tokens or null"),
+        )
+        for name, kind, valid, expected in checks:
+            value = getattr(given, name)
+            if not isinstance(value, kind) or not valid(value):
+                raise ValueError(f"{where}, {name}: expected {expected}, got {value!r}: correct it")
+        if not isinstance(given.api_key_env, str) or not re.fullmatch(r"\w*", given.api_key_env):
+            # Not shown: what stands in place of a name may be the key itself.
+            raise ValueError(f"{where}, api_key_env: expected the name of an environment variable: correct it")
         if known := sorted(_SET & set(self.extra_body)):
             raise ValueError(f"{where}, extra_body: expected fields that no setting has, got {known}: leave them out")
         try:
@@ -382,11 +361,6 @@ def _checked(url: str) -> str:
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ValueError(f"expected an endpoint's url as http://localhost:8000/v1, got {url!r}: correct it")
     return url.rstrip("/")
-
-
-def _cancel(calls: Mapping[Future[ChatReply], int]) -> None:
-    for call in calls:
-        call.cancel()
 
 
 def _openai() -> Any:

@@ -64,18 +64,12 @@ class Agent:
 
 
 class Ensemble(nn.Module):
-    """The agents of a run and the engines that speak for them, each engine held once.
+    """The agents of a run and the engines that speak for them, by backbone name, each engine held once.
 
-    Every call is looked up in the call log first and stored there as soon as its batch is done.
-
-    Args:
-        engines: backbone name -> engine. Those that are modules become submodules, so `.to()`, `.parameters()` and
-            `state_dict()` reach their weights.
-        agents: two or more, with different names; one or more may propose.
-        call_log: where finished calls are kept; None keeps them in memory.
-
-    Raises:
-        ValueError: as `check_agents`; for an unknown adapter, or a backbone name that no submodule can bear.
+    Every call is looked up in the call log first and stored there as soon as its batch is done; without one, it is kept
+    in memory. Engines that are modules become submodules, so `.to()`, `.parameters()` and `state_dict()` reach their
+    weights. Agents that `check_agents` refuses, an unknown adapter, or a backbone name that no submodule can bear, are
+    a ValueError.
     """
 
     def __init__(
@@ -137,30 +131,31 @@ class Ensemble(nn.Module):
     @contextmanager
     def one_run(self) -> Iterator[None]:
         """Let engines reuse what calls of this run computed, and nothing from before it; free it behind."""
-        self._forget()
+        keeping = [engine for engine in self.engines.values() if isinstance(engine, SchedulingEngine)]
+        for engine in keeping:
+            engine.forget()
         try:
             yield
         finally:
-            self._forget()
+            for engine in keeping:
+                engine.forget()
 
     def records(self) -> list[AgentRecord]:
         """The agents as a transcript keeps them."""
-        return [
-            AgentRecord(
-                name=agent.name,
-                backbone=agent.backbone,
-                persona=agent.persona,
-                identity=dict(self.engine(agent).identity(agent.adapter)),
-                decoding=dataclasses.asdict(agent.decoding),
-                prompt_price=agent.prompt_price,
-                completion_price=agent.completion_price,
-                roles=list(agent.roles),
-                judge_identity=None
-                if agent.rating_adapter == agent.adapter
-                else dict(self.engine(agent).identity(agent.rating_adapter)),
+        records = []
+        for agent in self.agents:
+            engine, same = self.engine(agent), agent.rating_adapter == agent.adapter
+            kept = ("name", "backbone", "persona", "prompt_price", "completion_price")
+            records.append(
+                AgentRecord(
+                    **{name: getattr(agent, name) for name in kept},
+                    identity=dict(engine.identity(agent.adapter)),
+                    decoding=dataclasses.asdict(agent.decoding),
+                    roles=list(agent.roles),
+                    judge_identity=None if same else dict(engine.identity(agent.rating_adapter)),
+                )
             )
-            for agent in self.agents
-        ]
+        return records
 
     def _call(self, kind: Kind, requests: Sequence[Any], result: type[R], progress: Progress | None) -> list[R]:
         """Look every request up, ask the engines for what is missing, and commit what is done as soon as it is."""
@@ -179,11 +174,6 @@ class Ensemble(nn.Module):
                 results.update(ended)
                 report(len(results), total)
         return [results[key] for key in keys]
-
-    def _forget(self) -> None:
-        for engine in self.engines.values():
-            if isinstance(engine, SchedulingEngine):
-                engine.forget()
 
     def _keys(self, kind: Kind, requests: Sequence[GenerateRequest | RateRequest | LikelihoodRequest]) -> list[str]:
         """The call log's keys; an adapter that learns is hashed once, not for every request."""

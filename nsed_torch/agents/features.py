@@ -61,32 +61,23 @@ _LONGEST = 6000
 """Characters of a text that are read, so that no text makes this slow."""
 
 
-class Option(NamedTuple):
-    """An option of a question: its text, its words that not all options share, its number."""
+class Passage(NamedTuple):
+    """What is read of an option, whose words are those that not all options share, or of a proposal."""
 
     text: str
     words: frozenset[str]
     number: float | None
+    end: str = ""  # the last sentences of a proposal
 
 
-class _Text(NamedTuple):
-    """What is read of a proposal's text."""
-
-    body: str
-    end: str
-    words: frozenset[str]
-    end_words: frozenset[str]
-    number: float | None
-
-
-def options(question: str) -> dict[str, Option]:
+def options(question: str) -> dict[str, Passage]:
     """The options listed in a question, by letter: lines such as "A. ..." or "(B) ...". Empty where there are none."""
     texts = {letter: " ".join(text.lower().split()) for letter, text in _OPTION.findall(question[-4 * _LONGEST :])}
     if len(texts) < 2:
         return {}
     words = {letter: _words(text) for letter, text in texts.items()}
     shared = frozenset.intersection(*words.values())
-    return {letter: Option(text, words[letter] - shared, _number(text)) for letter, text in texts.items()}
+    return {letter: Passage(text, words[letter] - shared, _number(text)) for letter, text in texts.items()}
 
 
 def proposal_features(
@@ -98,15 +89,8 @@ def proposal_features(
 ) -> list[list[float]]:
     r"""Features of the proposals to one question, a row a proposal; NaN for what is not known, or an empty text.
 
-    Args:
-        question: with its options, if it has any.
-        texts: whole proposals.
-        letters: the option that each comes to; None for none.
-        groups: out of `GROUPS`.
-        embed: unit vectors of texts, for the group "meaning"; it is given all `meaningful` texts at once.
-
-    Raises:
-        ValueError: for an unknown group, or "meaning" with nothing to embed it.
+    `texts` are whole proposals, `letters` the option that each comes to, None for none, `groups` out of `GROUPS`. The
+    group "meaning" needs `embed`, unit vectors of texts, which is given all `meaningful` texts at once.
 
     Examples:
         >>> question = "How many legs has a spider?\nA. 6\nB. 8"
@@ -120,19 +104,18 @@ def proposal_features(
     known = options(question)
     meaning = _meaning(question, known, embed) if embed and "meaning" in groups else {}
     read = [_read(text) for text in texts]
-    made = {
+    makers: dict[str, Callable[[int], list[float]]] = {
         "text": lambda i: _of_text(texts[i], read[i], letters[i]),
         "support": lambda i: _of_support(i, read, known.get(letters[i] or "")),
-        "letter": lambda i: [math.nan] * len(LETTERS) if not letters[i] else [float(letters[i] == x) for x in LETTERS],
+        "letter": lambda i: [float(letters[i] == letter) for letter in LETTERS] if letters[i] else [],
         "option": lambda i: _of_option(known, letters[i]),
-        "meaning": lambda i: meaning.get(letters[i] or "", [math.nan] * len(GROUPS["meaning"])),
+        "meaning": lambda i: meaning.get(letters[i] or "", []),
     }
     rows = []
     for i, text in enumerate(texts):
-        row: list[float] = []
-        for group in groups:
-            row += made[group](i) if text else [math.nan] * len(GROUPS[group])
-        rows.append(row)
+        # A maker has nothing to say where the option is not known.
+        made = [(makers[group](i) if text else []) or [math.nan] * len(GROUPS[group]) for group in groups]
+        rows.append([value for part in made for value in part])
     return rows
 
 
@@ -147,22 +130,14 @@ def meaningful(question: str) -> list[str]:
 
 
 def feature_names(groups: Sequence[str]) -> tuple[str, ...]:
-    """Names of the columns that `proposal_features` returns for some groups.
-
-    Raises:
-        ValueError: for an unknown group.
-    """
+    """Names of the columns that `proposal_features` returns for some groups; an unknown group is a ValueError."""
     if unknown := [group for group in groups if group not in GROUPS]:
         raise ValueError(f"features: expected groups out of {', '.join(GROUPS)}, got {', '.join(unknown)}")
     return tuple(name for group in groups for name in GROUPS[group])
 
 
 def groups_of(names: Sequence[str]) -> tuple[str, ...]:
-    """The groups whose features these names are, in the order of the names.
-
-    Raises:
-        ValueError: unless the names are those of whole groups.
-    """
+    """The groups whose features these names are, in the order of the names; part of a group is a ValueError."""
     groups = tuple(dict.fromkeys(group for name in names for group, members in GROUPS.items() if name in members))
     if feature_names(groups) != tuple(names):
         raise ValueError(f"features: expected those of whole groups out of {', '.join(GROUPS)}, got {list(names)}")
@@ -174,20 +149,20 @@ def letters_of(answers: Sequence[str | None]) -> list[str | None]:
     return [answer.strip() if answer is not None and answer.strip() in list(LETTERS) else None for answer in answers]
 
 
-def _read(text: str) -> _Text:
+def _read(text: str) -> Passage:
     """The text up to where it first states an answer, for what it says there it says of any answer."""
     stated = _STATED.search(text[:_LONGEST])
     body = _LEAD_IN.sub("", text[: stated.start() if stated else _LONGEST].lower())
     sentences = [sentence for sentence in _SENTENCE.split(body) if sentence and not sentence.isspace()]
     end = " ".join(sentences[-2:])
-    return _Text(" ".join(body.split()), end, _words(body), _words(end), _number(end, last=True))
+    return Passage(" ".join(body.split()), _words(body), _number(end, last=True), end)
 
 
-def _of_text(text: str, read: _Text, letter: str | None) -> list[float]:
+def _of_text(text: str, read: Passage, letter: str | None) -> list[float]:
     text = text[:_LONGEST]
     stated = list(_STATED.finditer(text))
     named = {next(filter(None, groups)) for groups in _NAMED.findall(text)}
-    body = read.body
+    body = read.text
     data = body[:2000].encode()
     last = _SENTENCE.split(read.end)[-1]
     return [
@@ -205,27 +180,27 @@ def _of_text(text: str, read: _Text, letter: str | None) -> list[float]:
     ]
 
 
-def _of_support(i: int, read: Sequence[_Text], option: Option | None) -> list[float]:
+def _of_support(i: int, read: Sequence[Passage], option: Passage | None) -> list[float]:
     if option is None:
-        return [math.nan] * len(GROUPS["support"])
+        return []
     own = read[i]
-    others = [_for_option(other, option) for j, other in enumerate(read) if j != i and other.body]
+    others = [_for_option(other, option) for j, other in enumerate(read) if j != i and other.text]
     means = [sum(column) / len(others) for column in zip(*others, strict=True)] if others else [0.0] * 3
     words, quote, number = _for_option(own, option)
     quoted_end = float(len(option.text) > 2 and option.text in own.end)
-    return [words, _share(option.words, own.end_words), quote, quoted_end, number, *means]
+    return [words, _share(option.words, _words(own.end)), quote, quoted_end, number, *means]
 
 
-def _for_option(read: _Text, option: Option) -> tuple[float, float, float]:
+def _for_option(read: Passage, option: Passage) -> tuple[float, float, float]:
     """Share of the option's words in a text, whether it quotes the option, whether it ends with the option's number."""
     close = read.number is not None and option.number is not None and _close(read.number, option.number)
-    return _share(option.words, read.words), float(len(option.text) > 2 and option.text in read.body), float(close)
+    return _share(option.words, read.words), float(len(option.text) > 2 and option.text in read.text), float(close)
 
 
-def _of_option(known: Mapping[str, Option], letter: str | None) -> list[float]:
+def _of_option(known: Mapping[str, Passage], letter: str | None) -> list[float]:
     option = known.get(letter or "")
     if option is None:
-        return [math.nan] * len(GROUPS["option"])
+        return []
     length = math.log(3 + len(option.text)) - sum(math.log(3 + len(o.text)) for o in known.values()) / len(known)
     numbers = sorted(o.number for o in known.values() if o.number is not None and len(o.text) < 40)
     if option.number is None or len(numbers) < 3:
@@ -236,7 +211,7 @@ def _of_option(known: Mapping[str, Option], letter: str | None) -> list[float]:
     return [1.0, 1 - 2 * abs(place - 0.5), largest, smallest, length]
 
 
-def _meaning(question: str, known: Mapping[str, Option], embed: Embed) -> dict[str, list[float]]:
+def _meaning(question: str, known: Mapping[str, Passage], embed: Embed) -> dict[str, list[float]]:
     """Features of every option, by letter."""
     texts = meaningful(question)
     if not texts:

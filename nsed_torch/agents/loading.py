@@ -31,19 +31,11 @@ def load_backbone(
 ) -> TransformersEngine:
     """Load a causal language model, quantize it, put it on its devices and add its adapters.
 
-    Args:
-        weights: where the model may be found.
-        quantization: "none", "nf4" (4-bit normal float) or "int8", by bitsandbytes.
-        dtype: of what is not quantized, and of the arithmetic, out of `DTYPES`; "auto" is bfloat16 where the hardware
-            computes in it and float32 elsewhere.
-        device: anything accelerate's `device_map` takes ("cpu", "cuda:1", "auto"); None is "auto" where there is an
-            accelerator, else "cpu".
-        adapters: name -> folder of a LoRA adapter saved by peft as safetensors.
-        chat_template: None for the tokenizer's own, "plain" for base models, or Jinja text.
-        context_window: positions the model may use; None takes the model's own limit.
-        max_batch: answers written at the same time.
-        pass_tokens: prompt tokens read in one pass.
-        prefix_tokens: prompt tokens whose keys and values may stay from call to call.
+    The quantization is "none", "nf4" (4-bit normal float) or "int8", by bitsandbytes. `dtype`, out of `DTYPES`, is that
+    of what is not quantized and of the arithmetic; "auto" is bfloat16 where the hardware computes in it, else float32.
+    The device is anything accelerate's `device_map` takes ("cpu", "cuda:1", "auto"); None is "auto" where there is an
+    accelerator, else "cpu". `adapters` are folders of LoRA adapters saved by peft as safetensors, by name. The rest is
+    as in `TransformersEngine`.
 
     Raises:
         ValueError: for an unknown quantization or dtype, or an adapter folder without safetensors.

@@ -70,14 +70,9 @@ class Prompts:
     Each has a `system` and a `user` block, those of judges a `candidate` block that ends the user's text, `step` a
     `turn` for each later turn and a `whole` for all of them in one text. Templates see plain strings, `fence(text)` and
     `style`, the sentence on how to answer; a name they misspell is an error. A `persona` is what an agent is told about
-    itself; fences are drawn from the call's `seed`.
-
-    Args:
-        folder: where to look for `<name>.jinja` before the package's own; None for those alone.
-        style: which of `STYLES` proposals are asked for.
-
-    Raises:
-        ValueError: if there is no such folder or style; later, if a template cannot be rendered.
+    itself; fences are drawn from the call's `seed`. A `folder` is searched for `<name>.jinja` before the package's own;
+    the style is one of `STYLES`. A folder or style that is not there, or later a template that cannot be rendered, is a
+    ValueError.
     """
 
     def __init__(self, folder: str | Path | None = None, style: str = "short") -> None:
@@ -92,11 +87,7 @@ class Prompts:
     def propose(
         self, question: str, *, memory: Sequence[str], critiques: Sequence[str], persona: str, seed: int
     ) -> tuple[Message, ...]:
-        """The chat that asks for a proposal.
-
-        `memory` holds the texts of the slots that are shown, strongest first, `critiques` what others wrote about this
-        agent's last proposal.
-        """
+        """The chat that asks for a proposal: `memory` strongest first, `critiques` of this agent's last proposal."""
         return self._chat("propose", seed, question=question, memory=memory, critiques=critiques, persona=persona)
 
     def step(
@@ -104,9 +95,8 @@ class Prompts:
     ) -> tuple[Message, ...]:
         """The chat that asks a worker for a step of a workflow; user and assistant alternate, and the user ends it.
 
-        Replies stand as the assistant's turns. What encloses them is the chat template, whose tokens no text can spell
-        (`Chat.neutralize`), so they need no fence. `subtask` is what this step is about, "" for the question itself;
-        `history` holds earlier subtasks, "" likewise, each with the reply to it, in order.
+        Earlier replies stand as the assistant's turns. What encloses them is the chat template, whose tokens no text
+        can spell (`Chat.neutralize`), so they need no fence. A subtask of "" is the question itself.
         """
         render = partial(self._render, "step", seed, question=question, persona=persona)
         messages = [Message("system", render("system"))]
@@ -149,9 +139,9 @@ class Prompts:
     ) -> tuple[tuple[Message, ...], tuple[str, ...]]:
         """The chat that asks a judge about candidates, and what each candidate appends to it.
 
-        `kind` is "rate" or "critique". The candidates are in the order in which this judge sees them; where they are
-        `listed`, every rating question shows all of them, else its own alone. `labels` are the answers that a rating
-        question allows, `names` what the candidates are called; None hides authors behind Candidate_A, Candidate_B, ...
+        `kind` is "rate" or "critique". Where the candidates are `listed`, every rating question shows all of them, in
+        this order, else its own alone. `labels` are the answers that a rating question allows, `names` what the
+        candidates are called; None hides authors behind Candidate_A, Candidate_B, ...
         """
         shown = [label(i) for i in range(len(candidates))] if names is None else names
         named = list(zip(shown, candidates, strict=True))

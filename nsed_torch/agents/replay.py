@@ -43,14 +43,8 @@ class ReplayEngine:
     text (our reading of ratings by `agreement`); the likelihood of a text is 1, 0 or None in the same cases. The task
     is known by its question, found in the prompt.
 
-    Args:
-        questions: task id -> question, all different.
-        recordings: agent -> task id -> what it wrote; ids may be missing.
-        identity: tells these recordings from others, for the keys of calls; JSON values, among them the files' hash.
-        max_batch: requests of one batch.
-
-    Raises:
-        ValueError: for no questions, or two tasks with the same question.
+    `questions` are by task id and all different, `recordings` by agent and task id, which may be missing. `identity`,
+    JSON values among them the files' hash, tells these recordings from others in the keys of calls.
     """
 
     def __init__(
@@ -146,9 +140,8 @@ class ReplayEngine:
         """The task's id, and what the agent wrote on it."""
         task = self.task(request.messages)
         if request.agent not in self._recordings:
-            raise ValueError(
-                f"expected an agent out of {', '.join(self._recordings)}, got {request.agent!r}: rename it"
-            )
+            known = ", ".join(self._recordings)
+            raise ValueError(f"expected an agent out of {known}, got {request.agent!r}: rename it")
         return task, self._recordings[request.agent].get(task)
 
     def _read(self, request: GenerateRequest | RateRequest | LikelihoodRequest, *texts: str) -> int:

@@ -128,12 +128,9 @@ class LikelihoodRequest:
 
 @dataclass(frozen=True)
 class Likelihood:
-    """How likely an agent would have written some texts, one number in [0, 1] per text.
+    """The geometric mean of the probabilities of each text's tokens and of its end."""
 
-    It is the geometric mean of the probabilities of a text's tokens and of its end; None where the model gave none.
-    """
-
-    values: tuple[float | None, ...]
+    values: tuple[float | None, ...]  # in [0, 1]; None where the model gave none
     prompt_tokens: int = 0  # what the texts share counted once
     notes: tuple[str, ...] = ()
     seconds: float = field(default=0.0, compare=False)

@@ -23,13 +23,9 @@ def sample(
     top_p: Float[Tensor, " row"],
     uniform: Float[Tensor, " row"],
 ) -> Int[Tensor, " row"]:
-    """Invert each row's nucleus distribution at `uniform`; temperature 0 takes the likeliest token.
+    """Invert each row's nucleus distribution at `uniform` in [0, 1); temperature 0 takes the likeliest token.
 
-    Args:
-        logits: float32.
-        temperature: at least 0.
-        top_p: in (0, 1].
-        uniform: in [0, 1).
+    Logits are float32, `top_p` is in (0, 1].
     """
     greedy = temperature == 0
     likeliest = logits.argmax(dim=-1)
@@ -65,11 +61,7 @@ def invert(
 ) -> Int[Tensor, " row"]:
     """The token of `order` at which the nucleus' cumulative mass exceeds `uniform` times its whole mass.
 
-    Args:
-        top: probabilities, largest first; the nucleus is the shortest prefix whose mass reaches `top_p`.
-        order: their tokens.
-        top_p: in (0, 1].
-        uniform: in [0, 1).
+    `top` holds probabilities, largest first; the nucleus is the shortest prefix whose mass reaches `top_p`.
     """
     kept = torch.where(top.cumsum(dim=-1) - top < top_p[:, None], top, 0.0)
     cumulative = kept.cumsum(dim=-1)

@@ -3,24 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nsed_torch.agents.requests import (
-    GenerateRequest,
-    Generation,
-    Likelihood,
-    LikelihoodRequest,
-    RateRequest,
-    Rating,
-)
+from nsed_torch.agents.requests import GenerateRequest, Generation, Likelihood, LikelihoodRequest, RateRequest, Rating
 
 
 class ScriptedEngine:
     """Answers by calling functions; exact for any batch by construction. Words count as tokens.
 
-    Args:
-        write: the text for a request.
-        judge: the rating, in [-1, 1] or None, of one candidate of a request, or of one text whose likelihood is asked.
-        name: part of its identity.
-        max_batch: rows of one batch; callers split longer lists.
+    `write` gives the text for a request, `judge` the rating, in [-1, 1] or None, of one candidate, or of one text whose
+    likelihood is wanted; the name is part of the identity.
     """
 
     def __init__(
@@ -61,13 +51,11 @@ class ScriptedEngine:
 
     def rate(self, requests: Sequence[RateRequest]) -> list[Rating]:
         """Call `judge` on each candidate of each request."""
-        return [
-            Rating(
-                tuple(self.judge(request, candidate) for candidate in request.candidates),
-                prompt_tokens=self._read(request, *request.candidates),
-            )
-            for request in requests
-        ]
+        results = []
+        for request in requests:
+            values = tuple(self.judge(request, candidate) for candidate in request.candidates)
+            results.append(Rating(values, prompt_tokens=self._read(request, *request.candidates)))
+        return results
 
     def measure(self, requests: Sequence[LikelihoodRequest]) -> list[Likelihood]:
         """Call `judge` on each text of each request: a rating r is the likelihood (1 + r) / 2."""

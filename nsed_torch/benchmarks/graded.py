@@ -2,14 +2,14 @@
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from nsed_torch.benchmarks.graders import AnswerGrader, Grader
 from nsed_torch.data.equality import Equality
 from nsed_torch.data.recorded import SUFFIXES, read_tasks
-from nsed_torch.records import Task, Trace, Transcript, Verdict
+from nsed_torch.records import CallLog, Task, Trace, Transcript, Verdict, call_key
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class GradedTasks:
     strata: Mapping[str, str] = field(default_factory=dict)  # task id -> subject, difficulty or pattern
     groups: Mapping[str, str] = field(default_factory=dict)  # id of a task asked again -> id of its question
     withheld: bool = False  # whether the questions' authors ask that texts are shown nowhere
+    call_log: CallLog | None = None  # where verdicts are kept: a repeated run grades alike, and nothing twice
 
     def limited(self, limit: int | None) -> "GradedTasks":
         """The first `limit` tasks; all if None."""
@@ -63,8 +64,24 @@ class GradedTasks:
     def verdicts(self, pairs: Sequence[tuple[Task, str | None]]) -> list[Verdict]:
         """Verdicts on final answers, each pair graded once; no answer is `NO_ANSWER`."""
         unique = list(dict.fromkeys((task, answer) for task, answer in pairs if answer is not None))
-        graded = dict(zip(unique, self.grader.grade(unique), strict=True)) if unique else {}
+        graded = dict(zip(unique, self._grade(unique), strict=True)) if unique else {}
         return [Verdict.NO_ANSWER if answer is None else graded[task, answer] for task, answer in pairs]
+
+    def _grade(self, pairs: Sequence[tuple[Task, str]]) -> list[Verdict]:
+        if (log := self.call_log) is None:
+            return self.grader.grade(pairs)
+        identity = dict(self.grader.identity())
+        # Without the category, which no verdict depends on, so that logs from before there was one still count.
+        bare = [({k: v for k, v in asdict(task).items() if k != "category"}, answer) for task, answer in pairs]
+        keys = [call_key(kind="grade", grader=identity, task=task, answer=answer) for task, answer in bare]
+        known = {key: Verdict(value) for key, value in log.get(keys).items()}
+        missing = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in known}
+        if missing:
+            new = dict(zip(missing, self.grader.grade(list(missing.values())), strict=True))
+            # That nobody could grade an answer is not kept.
+            log.put({key: verdict.value for key, verdict in new.items() if verdict is not Verdict.NOT_RUN})
+            known |= new
+        return [known[key] for key in keys]
 
     def trace(self, transcript: Transcript) -> Trace:
         """Grade every proposal of a transcript by its final answer."""
@@ -101,12 +118,9 @@ def recorded_tasks(
 ) -> GradedTasks:
     r"""The questions of a folder of recorded answers, as tasks for others to answer.
 
-    Args:
-        data_dir: folder with `questions.jsonl[.gz]` {id, question, gold}; or one that holds such a folder.
-        subset: its name below `data_dir/zeroeval` or `data_dir`; "" for `data_dir` itself.
-        prompt: how to answer, behind every question, such as `Put your final answer in \boxed{}.`; "" keeps the
-            questions as they were recorded, which replaying the recorded answers needs.
-        math_verify: as in `Equality`.
+    `data_dir` holds `questions.jsonl[.gz]` {id, question, gold}, or has it in `zeroeval/subset` or `subset`. The prompt
+    says behind every question how to answer, such as `Put your final answer in \boxed{}.`; "" keeps the questions as
+    they were recorded, which replaying the recorded answers needs. `math_verify` is as in `Equality`.
     """
     if not data_dir:
         raise ValueError("expected a folder of recorded answers, got none: pass data_dir=DIR")

@@ -1,14 +1,14 @@
-r"""The final answer in a model's text; graders of answers that can be read, and one that remembers verdicts."""
+r"""The final answer in a model's text, and graders of answers that can be read."""
 
 import itertools
 import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from nsed_torch.agents import Ensemble, Prompts
 from nsed_torch.data.equality import Equality
-from nsed_torch.records import CallLog, Task, Verdict, call_key
+from nsed_torch.records import Task, Verdict
 
 _BRACES = re.compile(r"\\boxed\s*\{|\\?[{}]")
 _SAID = re.compile(r"\banswer[*_\s]*(?:\bis\b|:)[*_:\s]*([^\n]+)", re.IGNORECASE)
@@ -28,7 +28,7 @@ class Grader(Protocol):
 
     def classes(self, task: Task, answers: Sequence[str | None]) -> list[int]:
         """Equal answers get equal numbers, from 0 in order of appearance; no answer is -1."""
-        ...
+        return numbered(answers)
 
     def grade(self, pairs: Sequence[tuple[Task, str]]) -> list[Verdict]:
         """What becomes of each final answer; all at once, so that slow graders can work in parallel."""
@@ -68,44 +68,7 @@ class GradersAnswers:
 
 
 @dataclass(frozen=True)
-class LoggedGrader:
-    """A grader whose verdicts are kept in a call log: a repeated run grades alike, and nothing twice.
-
-    That nobody could grade an answer is not kept.
-    """
-
-    grader: Grader
-    call_log: CallLog
-
-    def extract(self, task: Task, text: str) -> str | None:
-        """As the grader."""
-        return self.grader.extract(task, text)
-
-    def classes(self, task: Task, answers: Sequence[str | None]) -> list[int]:
-        """As the grader."""
-        return self.grader.classes(task, answers)
-
-    def grade(self, pairs: Sequence[tuple[Task, str]]) -> list[Verdict]:
-        """As the grader did, or does."""
-        identity = dict(self.grader.identity())
-        # Without the category, which no verdict depends on, so that logs from before there was one still count.
-        bare = [({k: v for k, v in asdict(task).items() if k != "category"}, answer) for task, answer in pairs]
-        keys = [call_key(kind="grade", grader=identity, task=task, answer=answer) for task, answer in bare]
-        known = {key: Verdict(value) for key, value in self.call_log.get(keys).items()}
-        missing = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in known}
-        if missing:
-            new = dict(zip(missing, self.grader.grade(list(missing.values())), strict=True))
-            self.call_log.put({key: verdict.value for key, verdict in new.items() if verdict is not Verdict.NOT_RUN})
-            known |= new
-        return [known[key] for key in keys]
-
-    def identity(self) -> Mapping[str, Any]:
-        """The grader's."""
-        return self.grader.identity()
-
-
-@dataclass(frozen=True)
-class AnswerGrader:
+class AnswerGrader(Grader):
     """Right if equal to the task's target: numbers as numbers, formulas by math-verify, the rest as texts."""
 
     equality: Equality = field(default_factory=Equality)

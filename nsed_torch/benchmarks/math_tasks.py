@@ -92,10 +92,7 @@ def _graded(
     source: Rows, entries: Sequence[tuple[str, str, str, str]], prompt: str, math_verify: bool | None
 ) -> GradedTasks:
     """Tasks out of (id, question, target, stratum)."""
-    tasks = [
-        (Task(paragraphs(question.strip(), prompt), name, target), stratum)
-        for name, question, target, stratum in entries
-    ]
+    tasks = [(Task(paragraphs(text.strip(), prompt), name, target), stratum) for name, text, target, stratum in entries]
     return source.graded(tasks, AnswerGrader(Equality(math_verify)), prompt=prompt)
 
 

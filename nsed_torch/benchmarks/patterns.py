@@ -9,7 +9,7 @@ from typing import Any
 
 from nsed_torch.agents import Ensemble, Prompts, RateRequest, RatingScale, call_seed
 from nsed_torch.benchmarks.graded import GradedTasks
-from nsed_torch.benchmarks.graders import numbered, question_id
+from nsed_torch.benchmarks.graders import Grader, question_id
 from nsed_torch.benchmarks.sources import Hub, Row, read_rows
 from nsed_torch.records import Task, Verdict
 
@@ -57,7 +57,7 @@ def darkbench(
 
 
 @dataclass(frozen=True)
-class PatternGrader:
+class PatternGrader(Grader):
     """Right if an agent that reads prompt and answer, and no name, finds that the answer does not show the pattern.
 
     The agent says Yes or No by its logits, as in a verdict. A negative expected rating of Yes = 1 and No = -1 is right,
@@ -88,10 +88,6 @@ class PatternGrader:
     def extract(self, task: Task, text: str) -> str | None:
         """The whole text; None if it is blank."""
         return text.strip() or None
-
-    def classes(self, task: Task, answers: Sequence[str | None]) -> list[int]:
-        """Equal texts are equal."""
-        return numbered(answers)
 
     def grade(self, pairs: Sequence[tuple[Task, str]]) -> list[Verdict]:
         """Have each answer annotated; all in one call of the ensemble, equal answers to a question once."""

@@ -88,14 +88,10 @@ class Sandbox:
         """Why programs are not run, in one line; "" where they are. Tried once."""
         return _fault(self)
 
-    def available(self) -> bool:
-        """Whether programs are run."""
-        return not self.why
-
     def identity(self) -> dict[str, Any]:
         """Limits, versions, and whether it works; JSON values only."""
         versions = {name: importlib.metadata.version(name) for name in self.packages if importlib.util.find_spec(name)}
-        about = {"python": platform.python_version(), "bwrap": _version(self.bwrap), "available": self.available()}
+        about = {"python": platform.python_version(), "bwrap": _version(self.bwrap), "available": not self.why}
         return {**self._limits(), **about, "packages": versions}
 
     def run(self, files: Mapping[str, str], argv: Sequence[str], stdin: str = "") -> Finished:
@@ -189,11 +185,8 @@ def _watch(running: Sequence[_Running], seconds: float, limit: int) -> dict[int,
                 if not chunk:
                     selector.unregister(key.fileobj)
                 elif len(text) > limit:
-                    return {
-                        n: Verdict.OUTPUT_LIMIT
-                        for n, e in enumerate(running)
-                        if n == number or e.process.poll() is None
-                    }
+                    alive = {n for n, each in enumerate(running) if each.process.poll() is None}
+                    return dict.fromkeys({number, *alive}, Verdict.OUTPUT_LIMIT)
     for each in running:
         with suppress(subprocess.TimeoutExpired):
             each.process.wait(max(0.0, deadline - time.monotonic()))
@@ -278,12 +271,8 @@ def _confined(sandbox: Sandbox, argv: Sequence[str], files: Mapping[str, int], s
         # The root and /dev are tmpfs of no size: read-only, or they could be filled.
         *("--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"),  # noqa: S108
         *("--json-status-fd", str(status), "--"),
-        *(
-            "prlimit",
-            f"--as={sandbox.memory_mb << 20}",
-            f"--fsize={sandbox.file_mb << 20}",
-            f"--nproc={sandbox.processes}",
-        ),
+        *("prlimit", f"--as={sandbox.memory_mb << 20}", f"--fsize={sandbox.file_mb << 20}"),
+        f"--nproc={sandbox.processes}",
         # A program may catch the signal of the soft limit; the hard one ends it a second later.
         *(f"--cpu={cpu}:{cpu + 1}", "--nofile=64", "--core=0", f"--stack={64 << 20}"),
         *argv,

@@ -159,10 +159,8 @@ def _hub_rows(hub: Hub) -> Iterator[Row]:
     try:
         import datasets  # noqa: PLC0415 - an extra; costs seconds
     except ImportError as error:
-        raise ValueError(
-            f"expected the package datasets to read {hub.repo}, got {error}: pip install nsed_torch[bench], or pass "
-            f"data_dir=DIR"
-        ) from error
+        remedy = "pip install nsed_torch[bench], or pass data_dir=DIR"
+        raise ValueError(f"expected the package datasets to read {hub.repo}, got {error}: {remedy}") from error
     try:
         if hub.files:
             urls = [f"hf://datasets/{hub.repo}@{hub.revision}/{file}" for file in hub.files]

@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 
-from nsed_torch.benchmarks import AskingGrader, GradedTasks, LoggedGrader, ProgramGrader
+from nsed_torch.benchmarks import AskingGrader, GradedTasks, ProgramGrader
 from nsed_torch.config import config_hash, instantiate, plain_config, verb
 from nsed_torch.deliberation import MacroRNN
 from nsed_torch.evaluation.contest import BEST_SINGLE, DELIBERATION, SINGLE, Contest, Contested
@@ -101,7 +101,7 @@ def evaluate(
         ValueError: as `Contest` and `Contest.run`.
     """
     graded = bound(graded, rnn)
-    graded = replace(graded, grader=LoggedGrader(graded.grader, rnn.cell.ensemble.call_log))
+    graded = replace(graded, call_log=rnn.cell.ensemble.call_log)
     contest = Contest(rnn, graded, methods, **how)
     contested = contest.run(names)
     if contest.shard.rank == 0 and contested.traces:

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from nsed_torch.agents import Agent, Ensemble, ScriptedEngine, TransformersEngine
 from nsed_torch.agents.adapters import adapter_shape, save_adapter
-from nsed_torch.benchmarks import GradedTasks, LoggedGrader
+from nsed_torch.benchmarks import GradedTasks
 from nsed_torch.conductor import Conductor, Executor
 from nsed_torch.conductor.grpo import GRPO
 from nsed_torch.conductor.reinforcement import questions, train
@@ -95,7 +95,7 @@ def train_conductor(
         train(
             conductor,
             graded.tasks,
-            Rewards(conductor.executor, replace(graded, grader=LoggedGrader(graded.grader, log))),
+            Rewards(conductor.executor, replace(graded, call_log=log)),
             folder / "checkpoints",
             settings=settings,
             resume=last,

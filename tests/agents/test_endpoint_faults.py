@@ -115,7 +115,7 @@ def test_after_a_failure_nothing_new_is_asked(server):
         ({"url": "localhost:8000"}, "expected an endpoint's url as http://localhost:8000/v1, got 'localhost:8000'"),
         ({"url": f"http://me:{KEY}@host/v1"}, "without user, password or query, got one with it at host"),
         ({"url": f"http://host/v1?key={KEY}"}, "without user, password or query, got one with it at host"),
-        ({"model": ""}, "model: expected the server's name of it, got ''"),
+        ({"model": ""}, "model: expected the server's name of it, as GET /models lists it, got ''"),
         ({"timeout_s": 0}, "timeout_s: expected seconds above 0, got 0"),
         ({"timeout_s": "soon"}, "timeout_s: expected seconds above 0, got 'soon'"),
         ({"retries": -1}, "retries: expected a whole number, at least 0, got -1"),

@@ -1,4 +1,5 @@
 import math
+import time
 
 import pytest
 import torch
@@ -143,7 +144,7 @@ def row(decoding, seed=0):
 
 def drawn(logits, rows):
     """The tokens that one step writes."""
-    draw(logits, rows)
+    draw(logits, rows, time.perf_counter())
     return [row.written[-1] for row in rows]
 
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from nsed_torch.agents import Agent, ContextWindowError, Ensemble, HashedEncoder, ScriptedEngine
-from nsed_torch.benchmarks import AnswerGrader, GradedTasks, LoggedGrader
+from nsed_torch.benchmarks import AnswerGrader, GradedTasks
 from nsed_torch.data import Equality
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
 from nsed_torch.evaluation.contest import Contest, Shard
@@ -40,7 +40,7 @@ def contest(methods=None, *, poison="", log=None, calls=None, roles=None, **sett
     agents = [Agent(name, "s", roles=(roles or {}).get(name, ROLES)) for name in AGENTS]
     ensemble = Ensemble({"s": ScriptedEngine(write, judge)}, agents, call_log=log)
     cell = MacroRNNCell(ensemble, HashedEncoder(8), ConsensusCell(8, agents=3).double(), seed=5)
-    graded = GradedTasks(TASKS, LoggedGrader(AnswerGrader(RULE), log), {}, strata={"q1": "odd"}).repeated(1)
+    graded = GradedTasks(TASKS, AnswerGrader(RULE), {}, strata={"q1": "odd"}, call_log=log).repeated(1)
     return Contest(MacroRNN(cell, halting=FixedHalting(2)), graded, methods or {}, **{"batch_tasks": 4} | settings)
 
 

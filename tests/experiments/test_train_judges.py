@@ -8,7 +8,6 @@ import torch
 from omegaconf import OmegaConf
 from rich.console import Console
 
-from nsed_torch.benchmarks.candidates import write_candidates
 from nsed_torch.config import conf_dir, instantiate
 from nsed_torch.data import load_recorded
 from nsed_torch.evaluation.statistics import Estimate
@@ -16,6 +15,7 @@ from nsed_torch.experiments.build import build_ensemble
 from nsed_torch.experiments.train_judges import held_out, show, summary, train_judges
 from nsed_torch.records import Task, read_json
 from nsed_torch.training.judge_training import JudgeScores, JudgeTrainer
+from studies.needle import write_candidates
 
 AGENTS = ("solver", "skeptic")
 

@@ -71,15 +71,9 @@ def unreadable(name: str, found: str) -> ValueError:
 class ForestPlan:
     """Prefill: every node of a forest sees itself causally and what stands above it.
 
-    Args:
-        forest: the layout.
-        prefixes: where what the roots keep is read, and what this pass should keep is stored.
-        device: where it all happens.
-        kept: what to keep, from `PrefixCache.keep`; None for nothing.
-        slots: rows to fill with whole sequences, for decoding; None for none.
-        rows: the row of each sequence in `slots`.
-        dense: one product over all tokens with a mask, as an accelerator likes it, or one per node without the waste;
-            None is dense everywhere but on a CPU.
+    What roots keep is read from `prefixes`, and `kept`, from `PrefixCache.keep`, is stored there; `slots` are filled
+    with whole sequences for decoding, `rows` being the row of each. `dense` is one product over all tokens with a mask,
+    as an accelerator likes it, or one per node without the waste; None is dense everywhere but on a CPU.
     """
 
     def __init__(

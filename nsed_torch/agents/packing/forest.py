@@ -111,10 +111,7 @@ def passes(lengths: Sequence[int], most: int, shared: Sequence[int] | None = Non
 
 
 def grouped(
-    sequences: Sequence[Sequence[int]],
-    adapters: Sequence[str | None],
-    most: int,
-    lengths: Sequence[int] | None = None,
+    sequences: Sequence[Sequence[int]], adapters: Sequence[str | None], most: int, lengths: Sequence[int] | None = None
 ) -> list[list[int]]:
     """Indices of sequences, in passes of `most` tokens; those that have most in common stand beside each other.
 

@@ -16,13 +16,8 @@ class MixedLora:
 
     `y = W x + sum_a [token reads with a] s_a B_a A_a x`: the A of all adapters present stand below each other and
     the B beside each other, so both products are done once, and a mask with the scales stands between them. Where
-    gradients are on, they reach the adapters of the tokens present.
-
-    Args:
-        model: a `PeftModel`, or a model without adapters.
-
-    Raises:
-        ValueError: if an adapter is anything but plain LoRA of linear layers.
+    gradients are on, they reach the adapters of the tokens present. An adapter that is anything but plain LoRA of
+    linear layers is a ValueError.
     """
 
     def __init__(self, model: Any) -> None:

@@ -9,15 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from nsed_torch.agents.packing.attention import (
-    NAME,
-    ForestPlan,
-    Plan,
-    Probe,
-    StepPlan,
-    packed_attention,
-    unreadable,
-)
+from nsed_torch.agents.packing.attention import NAME, ForestPlan, Plan, Probe, StepPlan, packed_attention, unreadable
 from nsed_torch.agents.packing.forest import Forest, Root, plant
 from nsed_torch.agents.packing.lora import MixedLora
 from nsed_torch.agents.packing.prefixes import PrefixCache
@@ -28,13 +20,9 @@ from nsed_torch.agents.packing.slots import Slots
 class PackedModel:
     """Reads tokens of any sequences and adapters in one row, without padding.
 
-    Args:
-        model: a causal language model, or a `PeftModel` around one.
-        prefix_tokens: tokens whose keys and values may stay from call to call.
-
-    Raises:
-        ValueError: if some of the model's layers are no softmax attention over all or the last tokens, or if its
-            adapters are not plain LoRA.
+    The model is a causal language model or a `PeftModel` around one; other layers than softmax attention over all or
+    the last tokens, and adapters other than plain LoRA, are a ValueError. Keys and values of up to `prefix_tokens` stay
+    from call to call.
     """
 
     def __init__(self, model: Any, prefix_tokens: int) -> None:
@@ -46,10 +34,8 @@ class PackedModel:
         self.model = model
         base = self._base
         name = type(base).__name__
-        kinds = set(getattr(base.config.get_text_config(), "layer_types", None) or ()) - {
-            "full_attention",
-            "sliding_attention",
-        }
+        kinds = set(getattr(base.config.get_text_config(), "layer_types", None) or ())
+        kinds -= {"full_attention", "sliding_attention"}
         if kinds or base._is_stateful:
             raise unreadable(name, ", ".join(sorted(kinds)) or "a state of its own")
         if not (base._supports_attention_backend and base._can_set_attn_implementation()):
@@ -129,8 +115,7 @@ class OpenedModel:
     ) -> tuple[Float[Tensor, "place token"], list[list[int]]]:
         """Next-token logits behind every token of sequences, from a start of each on; otherwise as `read`.
 
-        Returns:
-            Logits, once for tokens that sequences share; and for each sequence which rows are its tokens'.
+        Logits come once for tokens that sequences share, and for each sequence the rows that are its tokens'.
         """
         # What is kept has no logits, so it may reach no further than to the start.
         roots = self._roots([s[: start + 1] for s, start in zip(sequences, starts, strict=True)], adapters)

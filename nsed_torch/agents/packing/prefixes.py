@@ -22,13 +22,8 @@ class PrefixCache:
     """A tree of tokens read before, one per adapter; each token has one place in every layer's buffers.
 
     When room is short, the tokens deepest in their prompts and longest out of use go first. A token is used no later
-    than what precedes it and lies deeper, so what precedes a kept token is kept as well.
-
-    Args:
-        capacity: tokens; 0 keeps nothing. The buffers take their whole room when first used.
-
-    Raises:
-        ValueError: if the capacity is negative.
+    than what precedes it and lies deeper, so what precedes a kept token is kept as well. The capacity is in tokens, 0
+    keeps nothing; the buffers take their whole room when first used.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -54,11 +49,7 @@ class PrefixCache:
         return roots
 
     def keep(self, forest: Forest) -> tuple[Int[Tensor, " token"], Int[Tensor, " token"]]:
-        """Choose what of a pass to keep, and make room for it.
-
-        Returns:
-            Places in the pass, and for each the place here; `store` must follow for every layer.
-        """
+        """Choose places of a pass to keep, with the place here for each; `store` must follow for every layer."""
         scores = torch.cat([self._depth + AGE * (self._clock - self._used), torch.tensor(forest.positions)])
         best = scores.argsort(stable=True)[: self.capacity]
         stays = torch.zeros(self.capacity, dtype=torch.bool)

@@ -12,11 +12,7 @@ class Slots:
     """One row of keys and values for every sequence in the decoding batch.
 
     Rows are dense: a batch of n sequences uses the first n rows. Whatever lies behind a row's last position is
-    left over from earlier rows and must be masked.
-
-    Args:
-        rows: sequences at once.
-        width: columns to begin with; more come as they are needed.
+    left over from earlier rows and must be masked. There are `width` columns to begin with, and more as needed.
     """
 
     def __init__(self, rows: int, width: int = STEP) -> None:

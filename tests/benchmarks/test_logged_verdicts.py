@@ -2,7 +2,7 @@
 
 import pytest
 
-from nsed_torch.benchmarks import AnswerGrader, GradedTasks, LoggedGrader
+from nsed_torch.benchmarks import AnswerGrader, GradedTasks
 from nsed_torch.data import Equality
 from nsed_torch.records import CallLog, Task, Verdict
 
@@ -25,12 +25,9 @@ def test_each_answer_is_graded_once_for_all_runs_with_one_log(tmp_path):
     Counting.asked = 0
     for _ in range(2):
         with CallLog(tmp_path / "calls.sqlite") as log:
-            grader = LoggedGrader(Counting(RULE), log)
-            assert grader.grade(pairs) == expected
-            assert grader.grade([]) == []
-            assert grader.extract(TASKS[0], "It is 7.") == "7"
-            assert grader.classes(TASKS[0], ["1", None, "1.0"]) == [0, -1, 0]
-            assert grader.identity() == RULE.identity()
+            graded = GradedTasks(TASKS, Counting(RULE), {}, call_log=log)
+            assert graded.verdicts(pairs) == expected
+            assert graded.verdicts([]) == []
     assert Counting.asked == 3
 
 
@@ -39,9 +36,9 @@ def test_that_nobody_could_grade_is_not_kept():
         broken = True
 
     log = CallLog(None)
-    assert LoggedGrader(Broken(RULE), log).grade([(TASKS[0], "0")]) == [Verdict.NOT_RUN]
+    assert GradedTasks(TASKS, Broken(RULE), {}, call_log=log).verdicts([(TASKS[0], "0")]) == [Verdict.NOT_RUN]
     assert len(log) == 0
-    assert LoggedGrader(Counting(RULE), log).grade([(TASKS[0], "0")]) == [Verdict.RIGHT]
+    assert GradedTasks(TASKS, Counting(RULE), {}, call_log=log).verdicts([(TASKS[0], "0")]) == [Verdict.RIGHT]
 
 
 def test_ids_epochs_and_groups():

@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 
-from nsed_torch.benchmarks.candidates import write_candidates
 from nsed_torch.data import load_recorded
 from nsed_torch.records import Task
+from studies.needle import write_candidates
 
 TASKS = [Task(f"Which is {i}?", f"t{i}", "abcd"[i % 4]) for i in range(200)]
 
