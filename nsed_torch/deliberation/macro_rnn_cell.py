@@ -172,15 +172,19 @@ class MacroRNNCell(nn.Module):
         records, received = [], []
         for turn, kept_slots, answer_set in zip(turns, slots, sets, strict=True):
             hearing, standing = turn.hearing, turn.standing.proposals
-            shown = self._shown(kept_slots)
-            record = round_record(
-                turn.row, index, turn.voter_names, turn.proposals, hearing.ratings, output, memory, kept_slots, shown
-            )
             before = {name: state.critiques[turn.row].get(name, ()) for name in standing}
             received.append(hearing.received(turn.voter_names, turn.author_names, before))
             records.append(
-                replace(
-                    record,
+                round_record(
+                    turn.row,
+                    index,
+                    turn.voter_names,
+                    turn.proposals,
+                    hearing.ratings,
+                    output,
+                    memory,
+                    kept_slots,
+                    self._shown(kept_slots),
                     classes=turn.classes,
                     answer_set=answer_set,
                     standing=list(standing),

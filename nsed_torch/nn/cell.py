@@ -165,9 +165,6 @@ class ConsensusCell(Pretrained):
 
         `hidden` is the state that the round begins with; None before the first, when it is 0. It pulls on the
         embeddings, which are not needed without it. `prepared` comes from `prepare`, so that a fit does that once.
-
-        Raises:
-            ValueError: if the width of the task's embedding or the number of voters do not fit this cell.
         """
         self._check(task, inputs.ratings)
         ballots, said, own = prepared or self.prepare(inputs)
@@ -223,15 +220,9 @@ class ConsensusCell(Pretrained):
     ) -> tuple[ConsensusOutput, MemoryState]:
         """A recorded sequence of rounds, one after the other; gradients reach every earlier round.
 
-        Arguments as of `forward`, with the axis `round` behind `batch` where they belong to a round. `round_mask` says
-        which rounds a task held, all if None: masking one equals deleting it; the memory passes through untouched,
-        nothing is decided and the winner is -1.
-
-        Returns:
-            What every round decided, and the memory after the last.
-
-        Raises:
-            ValueError: if there is no round, and as `forward`.
+        Arguments and errors as of `forward`, with the axis `round` behind `batch` where they belong to a round.
+        `round_mask` says which rounds a task held, all if None: masking one equals deleting it; the memory passes
+        through untouched, nothing is decided and the winner is -1.
         """
         batch, rounds, _, _ = ratings.shape
         if rounds < 1:
