@@ -181,7 +181,6 @@ class BudgetBroker(nn.Module):
 
     @torch.no_grad()
     def _worth(self, task: Task, rounds: Sequence[Round]) -> Float[Tensor, "agent role"]:
-        """Utilities of the cell's agents."""
         agents = self._run.cell.ensemble.agents
         if self.learned is None:
             return torch.ones(len(agents), len(ROLES), dtype=torch.float64)
@@ -258,7 +257,6 @@ class BudgetBroker(nn.Module):
 
 
 def _benched(telemetry: Telemetry) -> Bench:
-    """Who sits out by the telemetry's clock."""
     benched = (~telemetry.available()).nonzero()[:, 0].tolist()
     benched.sort(key=lambda agent: int(telemetry.benched_until[agent]))
     return {telemetry.agents[agent]: int(telemetry.strikes[agent]) for agent in benched}

@@ -168,10 +168,13 @@ class MacroRNNCell(nn.Module):
         self._hear(turns, index, partial(watch.on_phase, "rate", index))
         output, memory = self._vote(turns, state.memory)
         sets = self._sets(tasks, output)
-        slots = self._slots(turns, state, output, index)
-        records, received = [], []
-        for turn, kept_slots, answer_set in zip(turns, slots, sets, strict=True):
+        width = self.consensus.slots
+        records, received, slots = [], [], []
+        for turn, answer_set, sources in zip(turns, sets, output.source.tolist(), strict=True):
             hearing, standing = turn.hearing, turn.standing.proposals
+            # Follow the tensors: the words of every slot that the memory kept.
+            old, new = state.slots[turn.row], [SlotText(p.text, p.agent, index) for p in turn.proposals]
+            slots.append(tuple(old[s] if s < width else new[s - width] for s in sources if s >= 0))
             before = {name: state.critiques[turn.row].get(name, ()) for name in standing}
             received.append(hearing.received(turn.voter_names, turn.author_names, before))
             records.append(
@@ -183,8 +186,8 @@ class MacroRNNCell(nn.Module):
                     hearing.ratings,
                     output,
                     memory,
-                    kept_slots,
-                    self._shown(kept_slots),
+                    slots[-1],
+                    self._shown(slots[-1]),
                     classes=turn.classes,
                     answer_set=answer_set,
                     standing=list(standing),
@@ -193,7 +196,7 @@ class MacroRNNCell(nn.Module):
                     usage=Usage.sum(p.usage for p in turn.proposals) + hearing.usage,
                 )
             )
-        return records, DeliberationState(memory, slots, tuple(received), tuple(records))
+        return records, DeliberationState(memory, tuple(slots), tuple(received), tuple(records))
 
     def _turn(self, row: int, task: Task, team: Team, last: Round | None) -> _Turn:
         authors, voters, heard = (
@@ -315,17 +318,6 @@ class MacroRNNCell(nn.Module):
             AnswerSet(answers.nonzero()[:, 0].tolist(), bool(none), self.sets.coverage)
             for answers, none in zip(sets.answers, sets.none, strict=True)
         ]
-
-    def _slots(
-        self, turns: Sequence[_Turn], state: DeliberationState, output: ConsensusOutput, index: int
-    ) -> tuple[tuple[SlotText, ...], ...]:
-        """Follow the tensors: the words of every slot that the memory kept."""
-        width = self.consensus.slots
-        slots = []
-        for turn, old, sources in zip(turns, state.slots, output.source.tolist(), strict=True):
-            new = [SlotText(p.text, p.agent, index) for p in turn.proposals]
-            slots.append(tuple(old[s] if s < width else new[s - width] for s in sources if s >= 0))
-        return tuple(slots)
 
     def _shown(self, slots: Sequence[SlotText]) -> list[str | None]:
         """What agents are shown of each slot."""
