@@ -30,10 +30,7 @@ class Broker(Protocol):
         ...
 
     def team(self, task: Task, rounds: Sequence[Round]) -> Team | None:
-        """The team for the task's next round, given those so far; None where nobody else is worth asking.
-
-        An `InfeasibleBudgetError` says that what is left pays for none.
-        """
+        """The next team; None where nobody else is worth asking, an `InfeasibleBudgetError` where none can be paid."""
         ...
 
     def heard(self, records: Sequence[Round]) -> list[Round]:

@@ -88,11 +88,8 @@ class KnapsackBroker(nn.Module):
         if opening is None or backbone is None:
             opening = costs.new_zeros(1, len(self.resources))
             backbone = torch.zeros(utilities.shape[1], dtype=torch.long)
-        if costs.shape[-1] != len(self.resources):
-            names = ", ".join(self.resources)
-            raise ValueError(
-                f"broker: expected costs of {len(self.resources)} resources ({names}), got {costs.shape[-1]}"
-            )
+        if (got := costs.shape[-1]) != (count := len(self.resources)):
+            raise ValueError(f"broker: expected costs of {count} resources ({', '.join(self.resources)}), got {got}")
         if available is None:
             available = torch.ones_like(utilities, dtype=torch.bool)
         if available.dim() < utilities.dim():
@@ -108,8 +105,7 @@ class KnapsackBroker(nn.Module):
         shared = [x.numpy() for x in (minimum.cpu().double(), maximum.cpu().double(), opening, backbone)]
         for task, parts in enumerate(zip(utilities, costs, budgets, available, strict=True)):
             problem = _Knapsack(self.resources, slack, *(x.numpy() for x in parts), *shared)
-            best = problem.best()
-            if best is None:
+            if (best := problem.best()) is None:
                 raise InfeasibleBudgetError(f"broker: {_where(task, len(team))}{problem.explain()}")
             team[task] = torch.from_numpy(best)
         return team.to(device)

@@ -21,13 +21,9 @@ class CallLogError(ValueError):
 
 
 def call_key(**fields: Any) -> str:
-    """Name a call by everything that shapes its result.
+    """Name a call by everything that shapes its result: the sha256 of its canonical JSON, 64 hex digits.
 
-    Fields are JSON values (texts, finite numbers, booleans, None, lists, dicts with text keys). Tuples count as lists;
-    1, 1.0, "1" and True are four different values.
-
-    Returns:
-        The sha256 of the fields' canonical JSON, 64 hex digits; the order of fields does not matter.
+    Fields are JSON values in any order. Tuples count as lists; 1, 1.0, "1" and True are four different values.
 
     Raises:
         ValueError: if a number is NaN or infinite.

@@ -61,11 +61,7 @@ class Trace:
 
     @classmethod
     def from_line(cls, line: bytes, where: str) -> "Trace":
-        """Read what `to_line` wrote.
-
-        Raises:
-            ValueError: in one line with `where`, if it is no trace.
-        """
+        """Read what `to_line` wrote; anything else is a ValueError in one line with `where`."""
         data = parse_json(line, where, _REMEDY)
         transcript = Transcript.from_data(data, where)
         try:
