@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nsed_torch.data.episodes import Episodes
 from nsed_torch.data.equality import plurality
-from nsed_torch.nn import ConsensusCell, ConsensusOutput, Election, Heard
+from nsed_torch.nn import ConsensusCell, ConsensusOutput, Election, Heard, RoundInput
 from nsed_torch.nn.election import Prepared
 
 CHUNK = 1 << 14
@@ -45,10 +45,19 @@ def elect(
     cell: ConsensusCell, episodes: Episodes, ratings: Tensor | None = None, prepared: Prepared | None = None
 ) -> Election:
     """The cell's decisions in the first recorded round, which no memory precedes; `prepare` may have been called."""
-    return cell.elect(
+    return cell.elect(_first_round(cell, episodes, ratings), episodes.task, prepared=prepared)
+
+
+@torch.no_grad()
+def prepare(cell: ConsensusCell, episodes: Episodes) -> Prepared:
+    """What the vote of the first recorded round starts from."""
+    return cell.prepare(_first_round(cell, episodes))
+
+
+def _first_round(cell: ConsensusCell, episodes: Episodes, ratings: Tensor | None = None) -> RoundInput:
+    return RoundInput(
         (episodes.ratings if ratings is None else ratings)[:, 0],
         episodes.vote_mask[:, 0],
-        episodes.task,
         voters=episodes.voters[:, 0].clamp(min=0),
         authors=episodes.authors[:, 0],
         classes=episodes.classes[:, 0],
@@ -56,22 +65,6 @@ def elect(
         category=_category(cell, episodes),
         proposal_mask=episodes.proposal_mask[:, 0],
         voter_mask=episodes.voter_mask[:, 0],
-        prepared=prepared,
-    )
-
-
-@torch.no_grad()
-def prepare(cell: ConsensusCell, episodes: Episodes) -> Prepared:
-    """What the vote of the first recorded round starts from."""
-    proposals, voters = episodes.proposal_mask[:, 0], episodes.voter_mask[:, 0]
-    return cell.prepare(
-        episodes.ratings[:, 0],
-        episodes.vote_mask[:, 0] & proposals[:, None, :] & voters[:, :, None],
-        episodes.voters[:, 0].clamp(min=0),
-        episodes.authors[:, 0],
-        None if episodes.features is None else episodes.features[:, 0],
-        proposal_mask=proposals,
-        voter_mask=voters,
     )
 
 
@@ -223,16 +216,16 @@ class Rounds:
         """The vote of a team, of everybody if None: its proposals by its judges' ratings, without memory."""
         seated = self.there if team is None else self.there & team
         everybody = torch.arange(len(self.agents)).expand(len(self), -1)
-        return cell.elect(
+        inputs = RoundInput(
             self.ratings,
             self.vote_mask,
-            self.task,
             voters=everybody,
             authors=everybody,
             classes=self.classes,
             proposal_mask=self.answered & seated[..., 0],
             voter_mask=seated[..., 1],
         )
+        return cell.elect(inputs, self.task)
 
     @torch.no_grad()
     def right(

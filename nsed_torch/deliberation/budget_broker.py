@@ -25,7 +25,7 @@ Bench = Mapping[str, int]
 
 @dataclass
 class _Run:
-    """What a broker keeps between `begin` and the end of a run."""
+    """What a broker keeps from `begin` on."""
 
     cell: MacroRNNCell
     questions: Mapping[str, Tensor]  # task id -> embedding, where the learned broker reads it
@@ -51,10 +51,10 @@ class BudgetBroker(nn.Module):
 
     Args:
         budget: per task.
-        min_proposers: fewest proposers of a round.
-        max_proposers: most proposers; None is all agents.
-        min_judges: fewest judges.
-        max_judges: most judges; None is all agents.
+        min_proposers: of a round.
+        max_proposers: None is all agents.
+        min_judges: of a round.
+        max_judges: None is all agents.
         learned: what agents are worth; None is one for everybody.
         telemetry: how they have been doing; None keeps no record, and nobody sits out.
         telemetry_file: JSON that the telemetry is saved to after every round; loading it is the caller's.
@@ -105,11 +105,7 @@ class BudgetBroker(nn.Module):
         self.learned, self.telemetry, self.telemetry_file = learned, telemetry, telemetry_file
 
     def check(self, cell: MacroRNNCell) -> None:
-        """Refuse telemetry of another team than the cell's, or what was learned of other agents or another encoder.
-
-        Raises:
-            ValueError: says what to build them with.
-        """
+        """Refuse telemetry of another team than the cell's, or what was learned of other agents or another encoder."""
         names = tuple(agent.name for agent in cell.ensemble.agents)
         if self.telemetry is not None and self.telemetry.agents != names:
             raise ValueError(f"broker: expected telemetry of {names}, got one of {self.telemetry.agents}: build it so")
@@ -127,16 +123,18 @@ class BudgetBroker(nn.Module):
     def heard(self, records: Sequence[Round]) -> list[Round]:
         """Add a round to the track record, for all tasks together and in their order, and save it.
 
-        Returns:
-            The records, with notes on the bench that the round was held with.
-
-        Raises:
-            OSError: if the file cannot be written.
+        To the records come notes on the bench that the round was held with.
         """
         noted = [_with_bench(record, self._run.bench or {}) for record in records]
         self._run.bench = None
         if self.telemetry is not None:
-            _observe(self.telemetry, records)
+            # Proposers that were asked: whether an answer was right nobody knows here, for to win a vote is not to be
+            # right, and a round keeps what its judges took in sum only.
+            for proposal in (p for record in records for p in record.proposals if p.agent not in record.standing):
+                if proposal.text:
+                    self.telemetry.success(proposal.agent, proposal.usage.seconds)
+                else:
+                    self.telemetry.failure(proposal.agent)
             if self.telemetry_file is not None:
                 self.telemetry.save(self.telemetry_file)
         return noted
@@ -183,7 +181,6 @@ class BudgetBroker(nn.Module):
 
     @torch.no_grad()
     def _worth(self, task: Task, rounds: Sequence[Round]) -> Float[Tensor, "agent role"]:
-        """Utilities of the cell's agents."""
         agents = self._run.cell.ensemble.agents
         if self.learned is None:
             return torch.ones(len(agents), len(ROLES), dtype=torch.float64)
@@ -260,7 +257,6 @@ class BudgetBroker(nn.Module):
 
 
 def _benched(telemetry: Telemetry) -> Bench:
-    """Who sits out by the telemetry's clock."""
     benched = (~telemetry.available()).nonzero()[:, 0].tolist()
     benched.sort(key=lambda agent: int(telemetry.benched_until[agent]))
     return {telemetry.agents[agent]: int(telemetry.strikes[agent]) for agent in benched}
@@ -277,9 +273,6 @@ def _seated(
 
     They are called back one by one, whoever would be back first in front, until there are as many agents as every role
     needs and a team that the budget pays for. So a bench never ends a task that could go on without it. Ours.
-
-    Raises:
-        InfeasibleBudgetError: if not even everybody makes a team that the budget pays for.
     """
 
     def without(benched: Sequence[str]) -> Tensor:
@@ -312,19 +305,6 @@ def _heard_in(record: Round | None, agents: Sequence[str]) -> Heard:
     lead = 0.0 if winner is None else record.consensus[winner]
     top = torch.tensor([[lead], [max(chances, default=0.0)]], dtype=torch.float64)
     return Heard(asked, answered, agree, length.double(), *top)
-
-
-def _observe(telemetry: Telemetry, records: Sequence[Round]) -> None:
-    """Count what proposers that were asked did: an answer and its seconds, or none, which is a failure.
-
-    Whether an answer was right nobody knows here: to win a vote is not to be right. Judges are not counted, for a
-    round keeps what its judges took in sum only.
-    """
-    for proposal in (p for record in records for p in record.proposals if p.agent not in record.standing):
-        if proposal.text:
-            telemetry.success(proposal.agent, proposal.usage.seconds)
-        else:
-            telemetry.failure(proposal.agent)
 
 
 def _with_bench(record: Round, sits_out: Bench) -> Round:

@@ -1,16 +1,14 @@
 """What a round may cost at most, and what a task may use."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nsed_torch.agents import Prompts
 from nsed_torch.deliberation.macro_rnn_cell import MacroRNNCell
-from nsed_torch.deliberation.rating import JudgeQuestion
+from nsed_torch.deliberation.rating import JudgeQuestion, count
 from nsed_torch.records import Task, Usage
 
 RESOURCES = ("money", "tokens", "memory")
@@ -53,33 +51,25 @@ def round_costs(task: Task, cell: MacroRNNCell, proposers: int) -> Float[Tensor,
     """
     authors = cell.ensemble.proposers
     longest = max(agent.decoding.max_new_tokens for agent in authors)
-    filler = " ".join(["word"] * longest)
+    answers = (" ".join(["word"] * longest),) * proposers
+    memory = ["…"] * cell.consensus.slots
     rows = []
     for agent in cell.ensemble.agents:
         engine = cell.ensemble.engine(agent)
         critics = sum(judge != agent for judge in cell.ensemble.judges) if cell.rating.written_tokens else 0
-        read = _proposal_texts(task, cell.prompts, agent.persona, slots=cell.consensus.slots, critics=critics)
+        # All fences of memory and critiques, whose words are counted by their allowances.
+        prompt = cell.prompts.propose(
+            task.question, memory=memory, critiques=["…"] * critics, persona=agent.persona, seed=0
+        )
         criticism = cell.rating.written_tokens * critics
-        tokens = sum(engine.count_tokens(text) for text in read) + cell.memory_tokens + criticism + 2 * MARKUP
-        answers = (filler,) * proposers
+        tokens = count(engine, prompt) + cell.memory_tokens + criticism + 2 * MARKUP
         longest_name = max((a.name for a in authors), key=engine.count_tokens)
         names = None if cell.anonymous else (longest_name,) * proposers
         question = JudgeQuestion(agent, task.question, answers, seed=0, names=names)
         judged_read, judged_written = cell.rating.most_tokens(cell.prompts, engine, question)
-        rows.append(
-            [
-                _resources(agent.usage(tokens, agent.decoding.max_new_tokens)),
-                _resources(agent.usage(judged_read + 2 * MARKUP * proposers, judged_written)),
-            ]
+        usages = (
+            agent.usage(tokens, agent.decoding.max_new_tokens),
+            agent.usage(judged_read + 2 * MARKUP * proposers, judged_written),
         )
+        rows.append([[usage.price, float(usage.tokens), 0.0] for usage in usages])
     return torch.tensor(rows, dtype=torch.float64)
-
-
-def _proposal_texts(task: Task, prompts: Prompts, persona: str, *, slots: int, critics: int) -> list[str]:
-    """What a proposer reads besides the words of memory and critiques: with all of their fences."""
-    messages = prompts.propose(task.question, memory=["…"] * slots, critiques=["…"] * critics, persona=persona, seed=0)
-    return [message.content for message in messages]
-
-
-def _resources(usage: Usage) -> Sequence[float]:
-    return [usage.price, float(usage.tokens), 0.0]

@@ -30,10 +30,7 @@ class Broker(Protocol):
         ...
 
     def team(self, task: Task, rounds: Sequence[Round]) -> Team | None:
-        """The team for the task's next round, given those so far; None where nobody else is worth asking.
-
-        An `InfeasibleBudgetError` says that what is left pays for none.
-        """
+        """The next team; None where nobody else is worth asking, an `InfeasibleBudgetError` where none can be paid."""
         ...
 
     def heard(self, records: Sequence[Round]) -> list[Round]:
@@ -74,17 +71,13 @@ class _Progress:
     rounds: list[Round] = field(default_factory=list)
     stop_reason: str = ""
 
-    @property
-    def spent(self) -> Usage:
-        return Usage.sum(record.usage for record in self.rounds)
-
 
 class MacroRNN(nn.Module):
     """Deliberates: `rnn(tasks) -> Deliberation`.
 
     Every round the broker names each task's team, the cell runs the round for all tasks that still deliberate, and
-    the halting rule says which of them are done. A task whose remaining budget pays for no further team, or for which
-    the broker finds nobody else worth asking, stops with what it has.
+    the halting rule says which of them are done. A task stops with what it has where the broker finds nobody else worth
+    asking, or what is left of the budget pays for no team.
 
     Args:
         cell: one round.
@@ -149,7 +142,8 @@ class MacroRNN(nn.Module):
             for i, record in zip(active, records, strict=True):
                 progress[i].rounds.append(record)
                 watch.on_round(tasks[i], record)
-            for i, reason in zip(active, self._reasons([progress[i] for i in active]), strict=True):
+            convictions = torch.tensor([[record.conviction for record in progress[i].rounds] for i in active])
+            for i, reason in zip(active, self.halting.reasons(convictions), strict=True):
                 progress[i].stop_reason = reason
             active, state = _keep(active, state, [i for i in active if not progress[i].stop_reason])
             if not active:
@@ -182,10 +176,6 @@ class MacroRNN(nn.Module):
         # As JSON has it, with lists for tuples, so that a transcript equals its saved copy.
         return dict(json.loads(json.dumps(settings)))
 
-    def _reasons(self, progress: Sequence[_Progress]) -> list[str]:
-        convictions = torch.tensor([[record.conviction for record in p.rounds] for p in progress])
-        return self.halting.reasons(convictions)
-
     def _team(self, task: Task, progress: _Progress) -> Team | None:
         if self.broker is None:
             return full_team(self.cell.ensemble)
@@ -207,7 +197,7 @@ class MacroRNN(nn.Module):
             rounds=progress.rounds,
             answer=winners[-1] if winners else "",
             stop_reason=progress.stop_reason if winners else "no_answers",
-            usage=progress.spent,
+            usage=Usage.sum(record.usage for record in progress.rounds),
             seed=self.cell.seed,
             settings=self.settings(),
         )

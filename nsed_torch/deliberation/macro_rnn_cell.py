@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from nsed_torch.agents import Encoder, Ensemble, GenerateRequest, Generation, Prompts, call_seed, unfence
+from nsed_torch.agents import Agent, Encoder, Ensemble, GenerateRequest, Progress, Prompts, call_seed, unfence
 from nsed_torch.agents.features import groups_of, letters_of, proposal_features
 from nsed_torch.deliberation.answer_classes import AnswerClasses
 from nsed_torch.deliberation.rating import JudgeQuestion, JudgeReply, RatingMode, VerdictRating, judging_order
@@ -31,6 +31,34 @@ class Observer:
 
     def on_end(self, transcript: Transcript) -> None:
         """A task's deliberation is over."""
+
+
+@dataclass
+class _Turn:
+    """A task's round as it comes about."""
+
+    row: int  # in the batch
+    task: Task
+    team: Team
+    authors: list[Agent]
+    voters: list[Agent]
+    standing: Standing
+    proposals: list[Proposal] = field(default_factory=list)
+    classes: list[int] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    hearing: Hearing = field(default_factory=lambda: Hearing.of([], 0))
+
+    @property
+    def texts(self) -> list[str]:
+        return [proposal.text for proposal in self.proposals]
+
+    @property
+    def author_names(self) -> list[str]:
+        return [author.name for author in self.authors]
+
+    @property
+    def voter_names(self) -> list[str]:
+        return [voter.name for voter in self.voters]
 
 
 class MacroRNNCell(nn.Module):
@@ -131,180 +159,152 @@ class MacroRNNCell(nn.Module):
             ContextWindowError: if a prompt does not fit a model's window.
         """
         watch = observer or Observer()
-        standing = self._standing(teams, state)
-        state = state.without([one.proposals for one in standing])
-        proposals, notes = self._propose(tasks, teams, standing, state, index, watch)
-        hearings = self._hear(tasks, teams, standing, proposals, index, watch)
-        classes = [self._classes(task, answers) for task, answers in zip(tasks, proposals, strict=True)]
-        output, memory = self._vote(tasks, teams, proposals, classes, hearings, state.memory)
+        turns = [
+            self._turn(i, task, team, last)
+            for i, (task, team, last) in enumerate(zip(tasks, teams, state.last, strict=True))
+        ]
+        state = state.without([turn.standing.proposals for turn in turns])
+        self._propose(turns, state, index, partial(watch.on_phase, "propose", index))
+        self._hear(turns, index, partial(watch.on_phase, "rate", index))
+        output, memory = self._vote(turns, state.memory)
         sets = self._sets(tasks, output)
-        slots = self._slots(teams, proposals, state, output, index)
-        records, received = [], []
-        for i, team in enumerate(teams):
-            names = [self.ensemble.agents[a].name for a in team.voters]
-            shown = shown_texts([slot.text for slot in slots[i]], self.memory_tokens, self.ensemble.count_tokens)
-            record = round_record(i, index, names, proposals[i], hearings[i].ratings, output, memory, slots[i], shown)
-            kept = {name: state.critiques[i].get(name, ()) for name in standing[i].proposals}
-            received.append(hearings[i].received(names, record.proposers, kept))
+        width = self.consensus.slots
+        records, received, slots = [], [], []
+        for turn, answer_set, sources in zip(turns, sets, output.source.tolist(), strict=True):
+            hearing, standing = turn.hearing, turn.standing.proposals
+            # Follow the tensors: the words of every slot that the memory kept.
+            old, new = state.slots[turn.row], [SlotText(p.text, p.agent, index) for p in turn.proposals]
+            slots.append(tuple(old[s] if s < width else new[s - width] for s in sources if s >= 0))
+            before = {name: state.critiques[turn.row].get(name, ()) for name in standing}
+            received.append(hearing.received(turn.voter_names, turn.author_names, before))
             records.append(
-                replace(
-                    record,
-                    classes=classes[i],
-                    answer_set=sets[i],
-                    standing=list(standing[i].proposals),
-                    critiques=hearings[i].critiques,
-                    notes=notes[i] + hearings[i].notes,
-                    usage=Usage.sum(p.usage for p in proposals[i]) + hearings[i].usage,
+                round_record(
+                    turn.row,
+                    index,
+                    turn.voter_names,
+                    turn.proposals,
+                    hearing.ratings,
+                    output,
+                    memory,
+                    slots[-1],
+                    self._shown(slots[-1]),
+                    classes=turn.classes,
+                    answer_set=answer_set,
+                    standing=list(standing),
+                    critiques=hearing.critiques,
+                    notes=turn.notes + hearing.notes,
+                    usage=Usage.sum(p.usage for p in turn.proposals) + hearing.usage,
                 )
             )
-        return records, DeliberationState(memory, slots, tuple(received), tuple(records))
+        return records, DeliberationState(memory, tuple(slots), tuple(received), tuple(records))
 
-    def _standing(self, teams: Sequence[Team], state: DeliberationState) -> list[Standing]:
-        """What stands of every task's round before, for its team of this round."""
-        names = [[self.ensemble.agents[a].name for a in team.standing] for team in teams]
-        return [Standing.of(last, stand) for last, stand in zip(state.last, names, strict=True)]
+    def _turn(self, row: int, task: Task, team: Team, last: Round | None) -> _Turn:
+        authors, voters, heard = (
+            [self.ensemble.agents[a] for a in which] for which in (team.proposers, team.voters, team.standing)
+        )
+        return _Turn(row, task, team, authors, voters, Standing.of(last, [agent.name for agent in heard]))
 
-    def _propose(
-        self,
-        tasks: Sequence[Task],
-        teams: Sequence[Team],
-        standing: Sequence[Standing],
-        state: DeliberationState,
-        index: int,
-        watch: Observer,
-    ) -> tuple[list[list[Proposal]], list[list[str]]]:
-        """One proposal of every proposer of every task, new unless it stands, and what happened on the way."""
+    def _propose(self, turns: Sequence[_Turn], state: DeliberationState, index: int, progress: Progress) -> None:
+        """One proposal of every proposer of every task, new unless it stands, and which of them say the same."""
         template = self.prompts.fingerprint("propose")
         requests = []
-        for i, (task, team) in enumerate(zip(tasks, teams, strict=True)):
-            texts = [slot.text for slot in state.slots[i]]
-            memory = [text for text in shown_texts(texts, self.memory_tokens, self.ensemble.count_tokens) if text]
-            for agent in (self.ensemble.agents[a] for a in team.proposers if a not in team.standing):
-                seed = call_seed(self.seed, task.id, index, agent.name, "propose")
+        for turn in turns:
+            memory = [text for text in self._shown(state.slots[turn.row]) if text]
+            for agent in (a for a in turn.authors if a.name not in turn.standing.proposals):
+                seed = call_seed(self.seed, turn.task.id, index, agent.name, "propose")
                 messages = self.prompts.propose(
-                    task.question,
+                    turn.task.question,
                     memory=memory,
-                    critiques=state.critiques[i].get(agent.name, ()),
+                    critiques=state.critiques[turn.row].get(agent.name, ()),
                     persona=agent.persona,
                     seed=seed,
                 )
                 requests.append(GenerateRequest(agent.name, messages, agent.decoding, seed, agent.adapter, template))
-        generations = iter(self.ensemble.generate(requests, partial(watch.on_phase, "propose", index)))
-        proposals: list[list[Proposal]] = []
-        notes: list[list[str]] = []
-        for team, old in zip(teams, standing, strict=True):
-            proposals.append([])
-            notes.append(old.notes())
-            for agent in (self.ensemble.agents[a] for a in team.proposers):
-                if agent.name in old.proposals:
-                    proposals[-1].append(old.proposals[agent.name])
+        generations = iter(self.ensemble.generate(requests, progress))
+        for turn in turns:
+            turn.notes = turn.standing.notes()
+            for agent in turn.authors:
+                if agent.name in turn.standing.proposals:
+                    turn.proposals.append(turn.standing.proposals[agent.name])
                     continue
                 new = next(generations)
+                text = unfence(new.text)
                 usage = agent.usage(new.prompt_tokens, new.completion_tokens, new.seconds)
-                proposals[-1].append(Proposal(agent.name, unfence(new.text), new.finish_reason, usage))
-                notes[-1] += _notes(agent.name, new)
-        return proposals, notes
+                turn.proposals.append(Proposal(agent.name, text, new.finish_reason, usage))
+                empty = [] if text else ["gave no answer"]
+                turn.notes += [f"{agent.name}: {note}" for note in (*new.notes, *empty)]
+            # Every proposal is its own answer where nobody tells.
+            turn.classes = self.answers.classes(turn.task, turn.texts) if self.answers else [-1] * len(turn.proposals)
 
-    def _hear(
-        self,
-        tasks: Sequence[Task],
-        teams: Sequence[Team],
-        standing: Sequence[Standing],
-        proposals: Sequence[Sequence[Proposal]],
-        index: int,
-        watch: Observer,
-    ) -> list[Hearing]:
+    def _hear(self, turns: Sequence[_Turn], index: int, progress: Progress) -> None:
         """Have every voter rate every answer but its own, in an order of its own, as far as the switches say so.
 
         What it rated in the round before and what stands it is neither asked about nor shown again.
         """
-        questions: list[JudgeQuestion] = []
+        questions: list[JudgeQuestion | None] = []
         orders: list[list[int]] = []
-        asks: list[bool] = []
-        for task, team, old, answers in zip(tasks, teams, standing, proposals, strict=True):
-            authors = [p.agent for p in answers]
-            for voter in (self.ensemble.agents[a] for a in team.voters):
-                seed = call_seed(self.seed, task.id, index, voter.name, "rate")
-                asked = [bool(p.text) and (voter.name, p.agent) not in old.ratings for p in answers]
-                order = judging_order(
-                    seed, voter.name, authors, asked, shuffled=self.shuffled, own=not self.diagonal_mask
-                )
+        for turn in turns:
+            names = turn.author_names
+            for voter in turn.voters:
+                seed = call_seed(self.seed, turn.task.id, index, voter.name, "rate")
+                new = [bool(p.text) and (voter.name, p.agent) not in turn.standing.ratings for p in turn.proposals]
+                order = judging_order(seed, voter.name, names, new, shuffled=self.shuffled, own=not self.diagonal_mask)
                 orders.append(order)
-                shown = None if self.anonymous else tuple(authors[j] for j in order)
-                texts = tuple(answers[j].text for j in order)
-                asks.append(bool(order) or not team.standing)
-                if asks[-1]:  # a judge of a growing team may have nothing new to rate
-                    questions.append(JudgeQuestion(voter, task.question, texts, seed, shown))
-        progress = partial(watch.on_phase, "rate", index)
-        given = iter(self.rating.rate(self.ensemble, self.prompts, questions, progress))
+                shown = None if self.anonymous else tuple(names[j] for j in order)
+                question = JudgeQuestion(voter, turn.task.question, tuple(turn.texts[j] for j in order), seed, shown)
+                # A judge of a growing team may have nothing new to rate.
+                questions.append(question if order or not turn.team.standing else None)
+        wanted = [question for question in questions if question is not None]
+        given = iter(self.rating.rate(self.ensemble, self.prompts, wanted, progress))
         nothing = JudgeReply((), (), Usage())
-        replies = iter([(order, next(given) if ask else nothing) for order, ask in zip(orders, asks, strict=True)])
-        hearings = []
-        for team, old, answers in zip(teams, standing, proposals, strict=True):
-            names = [self.ensemble.agents[a].name for a in team.voters]
-            heard = Hearing.of([next(replies) for _ in names], len(answers))
-            hearings.append(replace(heard, ratings=old.filled(heard.ratings, names, [p.agent for p in answers])))
-        return hearings
+        replies = iter([(o, nothing if q is None else next(given)) for o, q in zip(orders, questions, strict=True)])
+        for turn in turns:
+            hearing = Hearing.of([next(replies) for _ in turn.voters], len(turn.proposals))
+            ratings = turn.standing.filled(hearing.ratings, turn.voter_names, turn.author_names)
+            turn.hearing = replace(hearing, ratings=ratings)
 
-    def _classes(self, task: Task, proposals: Sequence[Proposal]) -> list[int]:
-        """Which proposals say the same; every one its own where nobody tells."""
-        if self.answers is None:
-            return [-1] * len(proposals)
-        return self.answers.classes(task, [proposal.text for proposal in proposals])
-
-    def _vote(
-        self,
-        tasks: Sequence[Task],
-        teams: Sequence[Team],
-        proposals: Sequence[Sequence[Proposal]],
-        classes: Sequence[Sequence[int]],
-        hearings: Sequence[Hearing],
-        memory: MemoryState,
-    ) -> tuple[ConsensusOutput, MemoryState]:
+    def _vote(self, turns: Sequence[_Turn], memory: MemoryState) -> tuple[ConsensusOutput, MemoryState]:
         """Pad the batch into tensors and let the consensus cell vote."""
         like = memory.embeddings
-        authors = _padded([team.proposers for team in teams])
-        voters = _padded([team.voters for team in teams])
-        answered = _padded([[bool(p.text) for p in answers] for answers in proposals], fill=False)
-        ratings = torch.full((len(tasks), voters.shape[1], authors.shape[1]), torch.nan, dtype=like.dtype)
-        embeddings = torch.zeros(len(tasks), authors.shape[1], self.consensus.dim, dtype=like.dtype)
-        for i, (hearing, answers) in enumerate(zip(hearings, proposals, strict=True)):
-            rows = [[math.nan if r is None else r for r in row] for row in hearing.ratings]
+        authors = _padded([turn.team.proposers for turn in turns])
+        voters = _padded([turn.team.voters for turn in turns])
+        answered = _padded([[bool(text) for text in turn.texts] for turn in turns], fill=False)
+        ratings = torch.full((len(turns), voters.shape[1], authors.shape[1]), torch.nan, dtype=like.dtype)
+        embeddings = torch.zeros(len(turns), authors.shape[1], self.consensus.dim, dtype=like.dtype)
+        for i, turn in enumerate(turns):
+            rows = [[math.nan if r is None else r for r in row] for row in turn.hearing.ratings]
+            width = len(turn.proposals)
             # Reshaped, for no rows are no columns either.
-            ratings[i, : len(rows), : len(answers)] = torch.tensor(rows, dtype=like.dtype).reshape(-1, len(answers))
-            embeddings[i, : len(answers)] = self.encoder.embed([p.text for p in answers]).to(like.dtype)
+            ratings[i, : len(rows), :width] = torch.tensor(rows, dtype=like.dtype).reshape(-1, width)
+            embeddings[i, :width] = self.encoder.embed(turn.texts).to(like.dtype)
         counted = vote_mask(voters, authors, answered, own=not self.diagonal_mask) & ~ratings.isnan()
-        questions = self.encoder.embed([task.question for task in tasks]).to(like)
         output: tuple[ConsensusOutput, MemoryState] = self.consensus(
             embeddings.to(like.device),
             ratings.to(like.device),
             counted.to(like.device),
-            questions,
+            self.encoder.embed([turn.task.question for turn in turns]).to(like),
             memory,
             voters=voters.clamp(min=0).to(like.device),
             authors=authors.to(like.device),
-            classes=_padded(classes).to(like.device),
-            **self._read(tasks, proposals, authors.shape[1]),
+            classes=_padded([turn.classes for turn in turns]).to(like.device),
+            **self._read(turns, authors.shape[1]),
             proposal_mask=answered.to(like.device),
             voter_mask=(voters >= 0).to(like.device),
         )
         return output
 
-    def _read(
-        self, tasks: Sequence[Task], proposals: Sequence[Sequence[Proposal]], width: int
-    ) -> dict[str, Tensor | None]:
+    def _read(self, turns: Sequence[_Turn], width: int) -> dict[str, Tensor | None]:
         """Features of the proposals and categories of the tasks, for a consensus cell that reads them."""
         reading = self.consensus.reading
         if reading is None:
             return {}
         like, groups = reading.mean, groups_of(reading.features)
-        features = like.new_full((len(tasks), width, len(reading.features)), math.nan)
-        for i, (task, answers) in enumerate(zip(tasks, proposals, strict=True)):
-            texts = [proposal.text for proposal in answers]
-            finals = self.answers.finals(task, texts) if self.answers else [None] * len(texts)
-            rows = proposal_features(task.question, texts, letters_of(finals), groups, self.encoder.embed)
+        features = like.new_full((len(turns), width, len(reading.features)), math.nan)
+        for i, turn in enumerate(turns):
+            finals = self.answers.finals(turn.task, turn.texts) if self.answers else [None] * len(turn.texts)
+            rows = proposal_features(turn.task.question, turn.texts, letters_of(finals), groups, self.encoder.embed)
             features[i, : len(rows)] = like.new_tensor(rows).reshape(len(rows), -1)
-        category = reading.categorized([task.category or "" for task in tasks]).to(like.device)
+        category = reading.categorized([turn.task.category or "" for turn in turns]).to(like.device)
         return {"features": features, "category": category}
 
     def _sets(self, tasks: Sequence[Task], output: ConsensusOutput) -> list[AnswerSet | None]:
@@ -313,27 +313,15 @@ class MacroRNNCell(nn.Module):
             return [None] * len(tasks)
         index = {name: i for i, name in enumerate(self.sets.categories)}
         category = torch.tensor([index.get(task.category or "", -1) for task in tasks], device=output.winner.device)
-        found = self.sets(output.consensus, output.answer_mask, category)
+        sets = self.sets(output.consensus, output.answer_mask, category)
         return [
             AnswerSet(answers.nonzero()[:, 0].tolist(), bool(none), self.sets.coverage)
-            for answers, none in zip(found.answers, found.none, strict=True)
+            for answers, none in zip(sets.answers, sets.none, strict=True)
         ]
 
-    def _slots(
-        self,
-        teams: Sequence[Team],
-        proposals: Sequence[Sequence[Proposal]],
-        state: DeliberationState,
-        output: ConsensusOutput,
-        index: int,
-    ) -> tuple[tuple[SlotText, ...], ...]:
-        """Follow the tensors: the words of every slot that the memory kept."""
-        width = self.consensus.slots
-        slots = []
-        for i, sources in enumerate(output.source.tolist()):
-            new = [SlotText(p.text, p.agent, index) for p in proposals[i]]
-            slots.append(tuple(state.slots[i][s] if s < width else new[s - width] for s in sources if s >= 0))
-        return tuple(slots)
+    def _shown(self, slots: Sequence[SlotText]) -> list[str | None]:
+        """What agents are shown of each slot."""
+        return shown_texts([slot.text for slot in slots], self.memory_tokens, self.ensemble.count_tokens)
 
 
 def _padded(rows: Sequence[Sequence[int | bool]], fill: int | bool = -1) -> Tensor:
@@ -341,8 +329,3 @@ def _padded(rows: Sequence[Sequence[int | bool]], fill: int | bool = -1) -> Tens
     padded = [[*row, *[fill] * (width - len(row))] for row in rows]
     # Named, for rows without entries would come out as floats.
     return torch.tensor(padded, dtype=torch.bool if fill is False else torch.long)
-
-
-def _notes(name: str, generation: Generation) -> list[str]:
-    empty = [] if unfence(generation.text) else ["gave no answer"]
-    return [f"{name}: {note}" for note in (*generation.notes, *empty)]

@@ -4,7 +4,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from nsed_torch.agents import (
     Agent,
@@ -13,11 +13,13 @@ from nsed_torch.agents import (
     Ensemble,
     GenerateRequest,
     Generation,
+    Likelihood,
     LikelihoodRequest,
     Message,
     Progress,
     Prompts,
     RateRequest,
+    Rating,
     RatingScale,
     parse_score,
 )
@@ -48,7 +50,7 @@ class RatingMode(Protocol):
 
     @property
     def written_tokens(self) -> int:
-        """What a judge writes about a candidate at most."""
+        """What a judge writes about a candidate at most; 0 where logits are read, not sampled."""
         ...
 
     def rate(
@@ -72,62 +74,23 @@ class VerdictRating:
 
     listed: bool = True  # whether a judge sees all candidates beside the one it rates, or that one alone
     scale: RatingScale = RatingScale()
-
-    @property
-    def written_tokens(self) -> int:
-        """Nothing: logits are read, not sampled."""
-        return 0
+    written_tokens: ClassVar[int] = 0
 
     def rate(
         self, ensemble: Ensemble, prompts: Prompts, questions: Sequence[JudgeQuestion], progress: Progress | None = None
     ) -> list[JudgeReply]:
         """Answer all questions: one rating request each."""
-        requests = self.requests(prompts, questions)
-        return [
-            JudgeReply(
-                rating.values,
-                ("",) * len(rating.values),
-                question.judge.usage(rating.prompt_tokens, 0, rating.seconds),
-                named(question, rating.notes),
-            )
-            for question, rating in zip(questions, ensemble.rate(requests, progress), strict=True)
-        ]
+        given = ensemble.rate(self.requests(prompts, questions), progress)
+        return [_unwritten(question, rating, rating.values) for question, rating in zip(questions, given, strict=True)]
 
     def requests(self, prompts: Prompts, questions: Sequence[JudgeQuestion]) -> list[RateRequest]:
         """What the judges' engines are asked, one request a question."""
-        template = prompts.fingerprint("rate")
-        requests = []
-        for question in questions:
-            messages, candidates = self._prompt(prompts, question)
-            requests.append(
-                RateRequest(
-                    agent=question.judge.name,
-                    messages=messages,
-                    candidates=candidates,
-                    scale=self.scale,
-                    seed=question.seed,
-                    adapter=question.judge.rating_adapter,
-                    template=template,
-                )
-            )
-        return requests
+        return _requests("rate", prompts, questions, self.listed, self.scale)
 
     def most_tokens(self, prompts: Prompts, engine: Engine, question: JudgeQuestion) -> tuple[int, int]:
         """The prefix once, every candidate's suffix, nothing written."""
-        messages, candidates = self._prompt(prompts, question)
-        return count(engine, messages) + sum(map(engine.count_tokens, candidates)), 0
-
-    def _prompt(self, prompts: Prompts, question: JudgeQuestion) -> tuple[tuple[Message, ...], tuple[str, ...]]:
-        return prompts.judge(
-            "rate",
-            question.text,
-            candidates=question.candidates,
-            listed=self.listed,
-            persona=question.judge.persona,
-            seed=question.seed,
-            labels=self.scale.labels,
-            names=question.names,
-        )
+        (request,) = self.requests(prompts, [question])
+        return count(engine, request.messages) + sum(map(engine.count_tokens, request.candidates)), 0
 
 
 @dataclass(frozen=True)
@@ -150,48 +113,34 @@ class CritiqueRating:
         self, ensemble: Ensemble, prompts: Prompts, questions: Sequence[JudgeQuestion], progress: Progress | None = None
     ) -> list[JudgeReply]:
         """Answer all questions: one written critique a candidate, all in one phase."""
-        template = prompts.fingerprint("critique")
-        requests = []
-        for question in questions:
-            messages, candidates = self._prompt(prompts, question)
-            requests += [
-                GenerateRequest(
-                    agent=question.judge.name,
-                    messages=_append(messages, candidate),
-                    decoding=self.decoding,
-                    seed=question.seed + i,
-                    adapter=question.judge.rating_adapter,
-                    template=template,
-                )
-                for i, candidate in enumerate(candidates)
-            ]
+        requests = [
+            GenerateRequest(
+                request.agent,
+                request.about(candidate),
+                self.decoding,
+                request.seed + i,
+                request.adapter,
+                request.template,
+            )
+            for request in _requests("critique", prompts, questions, self.listed)
+            for i, candidate in enumerate(request.candidates)
+        ]
         written = iter(ensemble.generate(requests, progress))
         return [self._reply(question, [next(written) for _ in question.candidates]) for question in questions]
 
     def most_tokens(self, prompts: Prompts, engine: Engine, question: JudgeQuestion) -> tuple[int, int]:
         """Every candidate's whole prompt, and its allowance."""
-        messages, candidates = self._prompt(prompts, question)
-        read = sum(count(engine, _append(messages, candidate)) for candidate in candidates)
-        return read, self.written_tokens * len(candidates)
+        (request,) = _requests("critique", prompts, [question], self.listed)
+        read = sum(count(engine, request.about(candidate)) for candidate in request.candidates)
+        return read, self.written_tokens * len(request.candidates)
 
     def _reply(self, question: JudgeQuestion, written: Sequence[Generation]) -> JudgeReply:
         ratings = tuple(parse_score(generation.text) for generation in written)
         failed = sum(rating is None for rating in ratings)
         fault = f"{failed} of {len(ratings)} critiques by {question.judge.name} ended in no valid score"
         usages = (question.judge.usage(g.prompt_tokens, g.completion_tokens, g.seconds) for g in written)
-        shrunk = named(question, [note for generation in written for note in generation.notes])
+        shrunk = _named(question, [note for generation in written for note in generation.notes])
         return JudgeReply(ratings, tuple(g.text for g in written), Usage.sum(usages), (fault,) * bool(failed) + shrunk)
-
-    def _prompt(self, prompts: Prompts, question: JudgeQuestion) -> tuple[tuple[Message, ...], tuple[str, ...]]:
-        return prompts.judge(
-            "critique",
-            question.text,
-            candidates=question.candidates,
-            listed=self.listed,
-            persona=question.judge.persona,
-            seed=question.seed,
-            names=question.names,
-        )
 
 
 @dataclass(frozen=True)
@@ -213,15 +162,11 @@ class LikelihoodRating:
     """
 
     temperature: float = 1.0
+    written_tokens: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         if not 0 < self.temperature < math.inf:
             raise ValueError(f"rating.temperature: expected a number above 0, got {self.temperature}: 1 is the default")
-
-    @property
-    def written_tokens(self) -> int:
-        """Nothing: logits are read, not sampled."""
-        return 0
 
     def rate(
         self, ensemble: Ensemble, prompts: Prompts, questions: Sequence[JudgeQuestion], progress: Progress | None = None
@@ -229,16 +174,9 @@ class LikelihoodRating:
         """Answer all questions: one request each, in which equal candidates are one text."""
         requests = self.requests(prompts, questions)
         replies = []
-        for question, request, found in zip(questions, requests, ensemble.measure(requests, progress), strict=True):
-            ratings = {text: self._rating(value) for text, value in zip(request.texts, found.values, strict=True)}
-            replies.append(
-                JudgeReply(
-                    tuple(ratings[text] for text in question.candidates),
-                    ("",) * len(question.candidates),
-                    question.judge.usage(found.prompt_tokens, 0, found.seconds),
-                    named(question, found.notes),
-                )
-            )
+        for question, request, measured in zip(questions, requests, ensemble.measure(requests, progress), strict=True):
+            ratings = {text: self._rating(value) for text, value in zip(request.texts, measured.values, strict=True)}
+            replies.append(_unwritten(question, measured, [ratings[text] for text in question.candidates]))
         return replies
 
     def requests(self, prompts: Prompts, questions: Sequence[JudgeQuestion]) -> list[LikelihoodRequest]:
@@ -246,18 +184,18 @@ class LikelihoodRating:
         template = prompts.fingerprint("propose")
         return [
             LikelihoodRequest(
-                agent=question.judge.name,
-                messages=_chat(prompts, question),
-                texts=tuple(sorted(set(question.candidates))),
-                adapter=question.judge.rating_adapter,
-                template=template,
+                question.judge.name,
+                _first_answer(prompts, question),
+                tuple(sorted(set(question.candidates))),
+                question.judge.rating_adapter,
+                template,
             )
             for question in questions
         ]
 
     def most_tokens(self, prompts: Prompts, engine: Engine, question: JudgeQuestion) -> tuple[int, int]:
         """The chat once, every candidate, nothing written."""
-        return count(engine, _chat(prompts, question)) + sum(map(engine.count_tokens, question.candidates)), 0
+        return count(engine, _first_answer(prompts, question)) + sum(map(engine.count_tokens, question.candidates)), 0
 
     def _rating(self, likelihood: float | None) -> float | None:
         return None if likelihood is None else 2 * likelihood ** (1 / self.temperature) - 1
@@ -274,15 +212,16 @@ def judging_order(
 ) -> list[int]:
     """Indices of the proposals that a judge is shown, in its order; the call's seed finds it again.
 
-    That every judge has an order of its own is our reading; the paper hides names only.
+    That every judge has an order of its own is our reading; the paper hides names only. Two ablations are ours:
+    without `shuffled` the order is the ensemble's, with `own` a judge is shown its own proposal too.
 
     Args:
         seed: of the judge's call, `call_seed(run seed, task id, round, voter, "rate")`.
         voter: the judge's name.
         authors: who wrote each proposal, in the order of the ensemble.
         answered: False for a proposal that is no answer.
-        shuffled: False keeps the order of the ensemble (our ablation).
-        own: whether the judge's own proposal is among them (our ablation of the diagonal mask).
+        shuffled: see above.
+        own: likewise.
     """
     order = [j for j, author in enumerate(authors) if answered[j] and (own or author != voter)]
     if shuffled:
@@ -295,16 +234,38 @@ def count(engine: Engine, messages: Sequence[Message]) -> int:
     return sum(engine.count_tokens(message.content) for message in messages)
 
 
-def named(question: JudgeQuestion, notes: Sequence[str]) -> tuple[str, ...]:
-    """Notes that begin with the judge's name."""
-    return tuple(f"{question.judge.name}: {note}" for note in notes)
+def _requests(
+    kind: str, prompts: Prompts, questions: Sequence[JudgeQuestion], listed: bool, scale: RatingScale | None = None
+) -> list[RateRequest]:
+    """The judges' chats about their candidates; without a scale they are criticised rather than rated."""
+    template = prompts.fingerprint(kind)
+    requests = []
+    for judge, text, candidates, seed, names in questions:
+        messages, suffixes = prompts.judge(
+            kind,
+            text,
+            candidates=candidates,
+            listed=listed,
+            persona=judge.persona,
+            seed=seed,
+            labels=scale.labels if scale else (),
+            names=names,
+        )
+        adapter = judge.rating_adapter
+        requests.append(RateRequest(judge.name, messages, suffixes, scale or RatingScale(), seed, adapter, template))
+    return requests
 
 
-def _append(messages: Sequence[Message], text: str) -> tuple[Message, ...]:
-    *before, last = messages
-    return (*before, Message(last.role, last.content + text))
-
-
-def _chat(prompts: Prompts, question: JudgeQuestion) -> tuple[Message, ...]:
+def _first_answer(prompts: Prompts, question: JudgeQuestion) -> tuple[Message, ...]:
     """The chat that asks the judge for its own first answer."""
     return prompts.propose(question.text, memory=(), critiques=(), persona=question.judge.persona, seed=question.seed)
+
+
+def _unwritten(question: JudgeQuestion, read: Rating | Likelihood, ratings: Sequence[float | None]) -> JudgeReply:
+    """A reply of a judge whose logits were read."""
+    usage = question.judge.usage(read.prompt_tokens, 0, read.seconds)
+    return JudgeReply(tuple(ratings), ("",) * len(ratings), usage, _named(question, read.notes))
+
+
+def _named(question: JudgeQuestion, notes: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"{question.judge.name}: {note}" for note in notes)

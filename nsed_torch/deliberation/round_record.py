@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -60,14 +61,17 @@ def round_record(
     memory: MemoryState,
     slots: Sequence[SlotText],
     shown: Sequence[str | None],
+    **rest: Any,
 ) -> Round:
     """One task's round out of a batch.
 
     `task` is its row in the batch, `output` is padded to the widest team, `slots` say what the memory's slots hold in
-    words and `shown` what of each fits the token budget.
+    words, `shown` what of each fits the token budget, and `rest` are further fields of the record.
     """
     v, p = len(voters), len(proposals)
     winner = int(output.winner[task])
+    width = output.gate.shape[1]
+    sources = [s for s in output.source[task].tolist() if s >= 0]
     return Round(
         index=index,
         proposers=[proposal.agent for proposal in proposals],
@@ -84,30 +88,17 @@ def round_record(
         conviction=_float(output.conviction[task]),
         decisiveness=_float(output.decisiveness[task]),
         controversy=_floats(output.controversy[task, :p]),
-        memory=_memory_slots(task, output, memory, slots, shown),
+        memory=[
+            MemorySlot(
+                *slot,
+                retention=_float(memory.retention[task, k]),
+                gate=_float(output.gate[task, source]) if source < width else 1.0,
+                shown=text is not None,
+            )
+            for k, (slot, source, text) in enumerate(zip(slots, sources, shown, strict=True))
+        ],
+        **rest,
     )
-
-
-def _memory_slots(
-    task: int,
-    output: ConsensusOutput,
-    memory: MemoryState,
-    slots: Sequence[SlotText],
-    shown: Sequence[str | None],
-) -> list[MemorySlot]:
-    width = output.gate.shape[1]
-    sources = [s for s in output.source[task].tolist() if s >= 0]
-    return [
-        MemorySlot(
-            text=slot.text,
-            agent=slot.agent,
-            round=slot.round,
-            retention=_float(memory.retention[task, k]),
-            gate=_float(output.gate[task, source]) if source < width else 1.0,
-            shown=text is not None,
-        )
-        for k, (slot, source, text) in enumerate(zip(slots, sources, shown, strict=True))
-    ]
 
 
 def _float(value: Tensor) -> float:

@@ -44,11 +44,7 @@ class Standing:
 
     @classmethod
     def of(cls, last: Round | None, authors: Sequence[str]) -> "Standing":
-        """The proposals of some authors and all ratings that they were given.
-
-        Raises:
-            ValueError: for an author who did not propose in that round.
-        """
+        """The proposals of some authors, who must have proposed in that round, and all ratings that they were given."""
         there = {} if last is None else {proposal.agent: proposal for proposal in last.proposals}
         if strangers := [author for author in authors if author not in there]:
             got = ", ".join(strangers)

@@ -30,15 +30,8 @@ def trust(
 ) -> Float[Tensor, "batch voter"]:
     """Trust in each voter, `tau_i = 1 + a_i + w_i . context`. Ours.
 
-    Args:
-        bias: a, of the pool's agents.
-        weight: w, likewise.
-        context: `[x; h]`, task embedding and hidden state.
-        voters: index of each voter in the pool; any where masked.
-        voter_mask: which voters count.
-
-    Returns:
-        Weights of any sign, below 0 for a voter that is better not followed; 0 where masked.
+    With a the bias, w the weight and `[x; h]` the context, task embedding and hidden state; voters are indices into
+    the pool. Trust has any sign, below 0 for a voter that is better not followed; it is 0 where masked.
     """
     everybody = 1 + bias + context @ weight.T
     return torch.where(voter_mask, everybody.gather(1, torch.where(voter_mask, voters, 0)), 0)
@@ -112,14 +105,8 @@ def answer_support(
     proposal. Which one is best was decided by data (docs/recorded.md): with the sum, an answer that few gave has less
     support than one that nobody else gave, for each of its proposals brings its rejections along.
 
-    Args:
-        support: net support of each proposal.
-        same: which proposals say the same, from `same_answer`.
-        beta: inverse temperature of the consensus, for "logsumexp" alone.
-        pooling: how.
-
-    Returns:
-        Equal values for proposals that say the same; 0 where masked.
+    `same` is from `same_answer`; beta, the consensus's inverse temperature, is read by "logsumexp" alone. Values are
+    equal for proposals that say the same, and 0 where masked.
 
     Raises:
         ValueError: for an unknown pooling.

@@ -42,9 +42,8 @@ def linear_vote(
     The slope of |r| at 0 is the subgradient 0. A ballot whose absolute sum is below machine epsilon passes no
     gradient; its value is exact all the same.
 
-    Returns:
-        Ballots of unit L1 norm; zeros where masked and for a ballot without a non-zero rating. Published in the
-        authors' SDK as the quadratic vote's first half; its use as a vote of its own is our ablation.
+    Ballots have unit L1 norm, or are 0 without a non-zero rating. Published in the authors' SDK as the quadratic vote's
+    first half; its use as a vote of its own is our ablation.
     """
     ratings = torch.where(mask, ratings, 0)
     sloped = ratings.abs().sum(-1, keepdim=True) > torch.finfo(ratings.dtype).eps
@@ -61,9 +60,7 @@ def quadratic_vote(
     At a rating of zero, where the root has no slope, the subgradient 0 is used; a ballot whose absolute sum
     is below machine epsilon passes no gradient. Neither changes the value.
 
-    Returns:
-        Ballots of unit L2 norm; zeros where masked and for a ballot without a non-zero rating. Published in
-        the authors' SDK.
+    Ballots have unit L2 norm, or are 0 without a non-zero rating. Published in the authors' SDK.
     """
     share = linear_vote(ratings, mask)
     return share.sign() * root(share.abs())
@@ -74,13 +71,9 @@ def token_vote(
 ) -> Float[Tensor, "batch voter proposal"]:
     """Older, unsigned quadratic vote `q = sqrt(tokens) / 10`; a voter has 100 tokens to spend.
 
-    Args:
-        tokens: 0..100 each, negative ones count as 0; rescaled to a sum of 100 only where the sum exceeds it.
-        mask: which entries count.
-
-    Returns:
-        Ballots in [0, 1]; zeros where masked. The slope at zero tokens is the subgradient 0. Published in the
-        authors' SDK; that it is the paper's first form is our reading.
+    Tokens are 0..100 each, negative ones count as 0; they are rescaled to a sum of 100 only where they exceed it. The
+    slope at zero tokens is the subgradient 0. Published in the authors' SDK; that it is the paper's first form is our
+    reading.
     """
     tokens = torch.where(mask, tokens, 0).clamp(min=0)
     total = tokens.sum(-1, keepdim=True)
@@ -92,9 +85,8 @@ def l2_vote(
 ) -> Float[Tensor, "batch voter proposal"]:
     """Ratings at unit length, `r / ||r||_2`: the quadratic vote's norm without its root. Our ablation.
 
-    Returns:
-        Ballots of unit L2 norm; zeros where masked. A ballot whose norm is below the square root of the smallest
-        normal number (float32: 1e-19) counts as empty: zeros, with gradient 0.
+    A ballot whose norm is below the square root of the smallest normal number (float32: 1e-19) counts as empty: zeros,
+    with gradient 0.
     """
     return unit(torch.where(mask, ratings, 0))
 
@@ -179,10 +171,10 @@ def entmax_vote(
     the simplex. Its use as a vote is our ablation.
 
     Args:
-        ratings: r in [-1, 1].
+        ratings: r.
         mask: which ratings count.
-        alpha: in (1, 2]; higher is sparser. Broadcasts against `batch voter 1`.
-        temperature: above 0; lower is sparser. Broadcasts likewise.
+        alpha: in (1, 2]; higher is sparser. Broadcasts against `batch voter 1`, like the temperature.
+        temperature: above 0; lower is sparser.
 
     Returns:
         Ballots of unit L1 norm, zeros where masked. theta is bisected to float resolution; one Newton step from

@@ -4,7 +4,7 @@ from nsed_torch.nn.bounded_memory import BoundedMemory, MemoryState
 from nsed_torch.nn.broker import InfeasibleBudgetError, KnapsackBroker
 from nsed_torch.nn.cell import ConsensusCell
 from nsed_torch.nn.conformal import AnswerSets, ConformalSets
-from nsed_torch.nn.election import ConsensusOutput, Election
+from nsed_torch.nn.election import ConsensusOutput, Election, RoundInput
 from nsed_torch.nn.gate import GATES, ForgetGate, LeakyGate, OpenGate, VectorGate
 from nsed_torch.nn.halting import EvidenceHalting, FatigueHalting, FixedHalting
 from nsed_torch.nn.learned_broker import Heard, LearnedBroker
@@ -54,6 +54,7 @@ __all__ = [
     "PluralityVote",
     "QuadraticVote",
     "Reading",
+    "RoundInput",
     "Telemetry",
     "TokenVote",
     "Trust",

@@ -88,11 +88,8 @@ class KnapsackBroker(nn.Module):
         if opening is None or backbone is None:
             opening = costs.new_zeros(1, len(self.resources))
             backbone = torch.zeros(utilities.shape[1], dtype=torch.long)
-        if costs.shape[-1] != len(self.resources):
-            names = ", ".join(self.resources)
-            raise ValueError(
-                f"broker: expected costs of {len(self.resources)} resources ({names}), got {costs.shape[-1]}"
-            )
+        if (got := costs.shape[-1]) != (count := len(self.resources)):
+            raise ValueError(f"broker: expected costs of {count} resources ({', '.join(self.resources)}), got {got}")
         if available is None:
             available = torch.ones_like(utilities, dtype=torch.bool)
         if available.dim() < utilities.dim():
@@ -105,21 +102,10 @@ class KnapsackBroker(nn.Module):
         self._check_numbers(utilities, costs, budgets, opening, backbone)
         _check_roles(minimum, maximum, available)
         team = torch.zeros_like(available)
-        for task in range(len(team)):
-            problem = _Knapsack(
-                self.resources,
-                utilities[task].numpy(),
-                costs[task].numpy(),
-                budgets[task].numpy(),
-                minimum.cpu().double().numpy(),
-                maximum.cpu().double().numpy(),
-                opening.numpy(),
-                backbone.numpy(),
-                available[task].numpy(),
-                slack,
-            )
-            best = problem.best()
-            if best is None:
+        shared = [x.numpy() for x in (minimum.cpu().double(), maximum.cpu().double(), opening, backbone)]
+        for task, parts in enumerate(zip(utilities, costs, budgets, available, strict=True)):
+            problem = _Knapsack(self.resources, slack, *(x.numpy() for x in parts), *shared)
+            if (best := problem.best()) is None:
                 raise InfeasibleBudgetError(f"broker: {_where(task, len(team))}{problem.explain()}")
             team[task] = torch.from_numpy(best)
         return team.to(device)
@@ -171,21 +157,26 @@ class _Row(NamedTuple):
     charge: Array
     limit: float = math.inf
 
+    @property
+    def near(self) -> float:
+        """Totals closer than this count as equal."""
+        return 1e-9 * float(max(np.abs(self.each).max(), self.charge.max()))
+
 
 @dataclass
 class _Knapsack:
     """One task's problem, in NumPy."""
 
     resources: Sequence[str]
+    slack: float  # budgets are kept up to this factor, the rounding of the dtype they came in
     utilities: Array
     costs: Array
     budgets: Array
+    available: Choice
     minimum: Array
     maximum: Array
     opening: Array
     backbone: NDArray[np.int_]
-    available: Choice
-    slack: float  # budgets are kept up to this factor, the rounding of the dtype they came in
 
     def __post_init__(self) -> None:
         self.spend = [_Row(self.costs[:, :, r], self.opening[:, r]) for r in range(len(self.resources))]
@@ -203,18 +194,13 @@ class _Knapsack:
             rival = self._solve(objective, [*rows, self._excluded(team)])
             if rival is None:
                 break
-            if self._total(objective, rival) < self._total(objective, team) - self._near(objective):
+            if self._total(objective, rival) < self._total(objective, team) - objective.near:
                 team = rival
             rows.append(self._held(objective, team))
         return team
 
     def _held(self, row: _Row, team: Choice) -> _Row:
-        return row._replace(limit=self._total(row, team) + self._near(row))
-
-    @staticmethod
-    def _near(row: _Row) -> float:
-        """Totals closer than this, relative to the largest single entry, count as equal."""
-        return 1e-9 * float(max(np.abs(row.each).max(), row.charge.max()))
+        return row._replace(limit=self._total(row, team) + row.near)
 
     def explain(self) -> str:
         """Which budgets are too small, and the least that would do."""
@@ -224,10 +210,8 @@ class _Knapsack:
             team = self._solve(self.spend[r], [self._kept(other) for other in everything if other != r])
             if team is not None and math.isfinite(self.budgets[r]):
                 alone[r] = self._total(self.spend[r], team)
-        least = alone or self._least_together()
-        needs = [
-            f"{self.resources[r]} of at least {_text(amount)} (got {self.budgets[r]:g})" for r, amount in least.items()
-        ]
+        least = (alone or self._least_together()).items()
+        needs = [f"{self.resources[r]} of at least {_text(amount)} (got {self.budgets[r]:g})" for r, amount in least]
         return (
             f"no team fits the budgets: expected {(' or ' if alone else ' and ').join(needs)}; "
             "raise the budget, lower a role's minimum or add cheaper agents"

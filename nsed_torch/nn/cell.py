@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from nsed_torch import functional
 from nsed_torch.nn.bounded_memory import BoundedMemory, MemoryState
-from nsed_torch.nn.election import ConsensusOutput, Election, Prepared
+from nsed_torch.nn.election import ConsensusOutput, Election, Prepared, RoundInput
 from nsed_torch.nn.gate import ForgetGate
 from nsed_torch.nn.pretrained import Pretrained
 from nsed_torch.nn.reading import Reading, of_voters
@@ -137,23 +137,10 @@ class ConsensusCell(Pretrained):
         self._check(embeddings, ratings, state)
         if state is None:
             state = MemoryState.empty(len(ratings), self.slots, self.dim, embeddings.dtype, embeddings.device)
-        if proposal_mask is None:
-            proposal_mask = torch.ones(embeddings.shape[:2], dtype=torch.bool, device=embeddings.device)
-        embeddings = torch.where(proposal_mask[:, :, None], embeddings, 0)
-        election = self.elect(
-            ratings,
-            vote_mask,
-            task,
-            state.hidden(),
-            embeddings,
-            voters=voters,
-            authors=authors,
-            classes=classes,
-            features=features,
-            category=category,
-            proposal_mask=proposal_mask,
-            voter_mask=voter_mask,
-        )
+        inputs = RoundInput(ratings, vote_mask, voters, authors, classes, features, category, proposal_mask, voter_mask)
+        _, _, there, counted = inputs.seats()
+        embeddings = torch.where(there[:, :, None], embeddings, 0)
+        election = self.elect(inputs, task, state.hidden(), embeddings)
         gate = self.gate(state, (election.consensus[:, :, None] * embeddings).sum(1), task)
         state, gate = state.faded(gate)
         state, source = self.memory(
@@ -164,69 +151,37 @@ class ConsensusCell(Pretrained):
             election.answer_support,
             proposal_mask=election.answer_mask,
         )
-        mask = vote_mask & proposal_mask[:, None, :]
-        if voter_mask is not None:
-            mask = mask & voter_mask[:, :, None]
-        controversy = functional.controversy(ratings, mask)
-        return ConsensusOutput(*election, controversy, gate, source, state.hidden()), state
+        return ConsensusOutput(*election, functional.controversy(ratings, counted), gate, source), state
 
     def elect(
         self,
-        ratings: Float[Tensor, "batch voter proposal"],
-        vote_mask: Bool[Tensor, "batch voter proposal"],
+        inputs: RoundInput,
         task: Float[Tensor, "batch dim"],
         hidden: Float[Tensor, "batch dim"] | None = None,
         embeddings: Float[Tensor, "batch proposal dim"] | None = None,
-        *,
-        voters: Int[Tensor, "batch voter"] | None = None,
-        authors: Int[Tensor, "batch proposal"] | None = None,
-        classes: Int[Tensor, "batch proposal"] | None = None,
-        features: Float[Tensor, "batch proposal feature"] | None = None,
-        category: Int[Tensor, "batch"] | None = None,
-        proposal_mask: Bool[Tensor, "batch proposal"] | None = None,
-        voter_mask: Bool[Tensor, "batch voter"] | None = None,
         prepared: Prepared | None = None,
     ) -> Election:
-        """The vote of one round alone, without touching the memory; arguments as of `forward`, but for these.
+        """The vote of one round alone, without touching the memory.
 
         `hidden` is the state that the round begins with; None before the first, when it is 0. It pulls on the
-        embeddings, which are not needed without it. `prepared` comes from `prepare` with the same arguments, so that a
-        fit does that once.
-
-        Raises:
-            ValueError: if the width of the task's embedding or the number of voters do not fit this cell.
+        embeddings, which are not needed without it. `prepared` comes from `prepare`, so that a fit does that once.
         """
-        self._check(task, ratings)
-        device = ratings.device
-        batch, n_voters, n_proposals = ratings.shape
-        if voters is None:
-            voters = torch.arange(n_voters, device=device).expand(batch, -1)
-        if proposal_mask is None:
-            proposal_mask = torch.ones(batch, n_proposals, dtype=torch.bool, device=device)
-        if voter_mask is None:
-            voter_mask = torch.ones(batch, n_voters, dtype=torch.bool, device=device)
-        mask = vote_mask & proposal_mask[:, None, :] & voter_mask[:, :, None]
-
-        if prepared is None:
-            prepared = self.prepare(
-                ratings, mask, voters, authors, features, proposal_mask=proposal_mask, voter_mask=voter_mask
-            )
-        ballots, said, own = prepared
+        self._check(task, inputs.ratings)
+        ballots, said, own = prepared or self.prepare(inputs)
+        voters, voter_mask, proposal_mask, counted = inputs.seats()
         tau = self.trust(voters, task, torch.zeros_like(task) if hidden is None else hidden, voter_mask)
         if self.reading is not None:
-            known = torch.where(voter_mask, voters, 0)
-            shift = self.reading.trust_shift(own, known, category)
+            shift = self.reading.trust_shift(own, torch.where(voter_mask, voters, 0), inputs.category)
             tau = torch.where(voter_mask, tau + shift, 0)
-        support = functional.support(
-            ballots, mask, tau, kappa=self.kappa, embeddings=embeddings, hidden=None if embeddings is None else hidden
-        )
+        pull = None if embeddings is None else hidden
+        support = functional.support(ballots, counted, tau, kappa=self.kappa, embeddings=embeddings, hidden=pull)
         if self.reading is not None and said is not None:
             support = support + self.reading.support_shift(said)
-        if authors is not None:
+        if inputs.authors is not None:
             known = torch.where(voter_mask, voters, -1)
-            support = support + self.backing * functional.author_weight(tau, known, authors)
+            support = support + self.backing * functional.author_weight(tau, known, inputs.authors)
         support = torch.where(proposal_mask, support, 0)
-        decided = functional.consensus(support, proposal_mask, self.beta, classes, self.pooling)
+        decided = functional.consensus(support, proposal_mask, self.beta, inputs.classes, self.pooling)
         return Election(
             ballots=ballots,
             trust=tau,
@@ -240,23 +195,15 @@ class ConsensusCell(Pretrained):
             decisiveness=functional.decisiveness(decided.support),
         )
 
-    def prepare(
-        self,
-        ratings: Float[Tensor, "batch voter proposal"],
-        mask: Bool[Tensor, "batch voter proposal"],
-        voters: Int[Tensor, "batch voter"],
-        authors: Int[Tensor, "batch proposal"] | None,
-        features: Float[Tensor, "batch proposal feature"] | None,
-        *,
-        proposal_mask: Bool[Tensor, "batch proposal"],
-        voter_mask: Bool[Tensor, "batch voter"],
-    ) -> Prepared:
+    def prepare(self, inputs: RoundInput) -> Prepared:
         """What the vote starts from, which depends on no parameter but those of calibration and vote."""
-        ballots = self.vote(ratings if self.calibration is None else self.calibration(ratings, mask, voters), mask)
-        if self.reading is None or features is None or authors is None:
+        voters, voter_mask, proposal_mask, counted = inputs.seats()
+        ratings = inputs.ratings if self.calibration is None else self.calibration(inputs.ratings, counted, voters)
+        ballots = self.vote(ratings, counted)
+        if self.reading is None or inputs.features is None or inputs.authors is None:
             return Prepared(ballots, None, None)
-        said = self.reading.against_habits(features.to(ballots.dtype), authors)
-        own = of_voters(said, torch.where(voter_mask, voters, -2), authors, proposal_mask)
+        said = self.reading.against_habits(inputs.features.to(ballots.dtype), inputs.authors)
+        own = of_voters(said, torch.where(voter_mask, voters, -2), inputs.authors, proposal_mask)
         return Prepared(ballots, said, own)
 
     def unroll(
@@ -268,35 +215,25 @@ class ConsensusCell(Pretrained):
         state: MemoryState | None = None,
         *,
         category: Int[Tensor, "batch"] | None = None,
-        proposal_mask: Bool[Tensor, "batch round proposal"] | None = None,
-        voter_mask: Bool[Tensor, "batch round voter"] | None = None,
         round_mask: Bool[Tensor, "batch round"] | None = None,
         **others: Tensor | None,
     ) -> tuple[ConsensusOutput, MemoryState]:
         """A recorded sequence of rounds, one after the other; gradients reach every earlier round.
 
-        Arguments as of `forward`, with the axis `round` behind `batch` where they belong to a round. `round_mask` says
-        which rounds a task held, all if None: masking one equals deleting it; the memory passes through untouched,
-        nothing is decided and the winner is -1.
-
-        Returns:
-            What every round decided, and the memory after the last.
-
-        Raises:
-            ValueError: if there is no round, and as `forward`.
+        Arguments and errors as of `forward`, with the axis `round` behind `batch` where they belong to a round.
+        `round_mask` says which rounds a task held, all if None: masking one equals deleting it; the memory passes
+        through untouched, nothing is decided and the winner is -1.
         """
-        batch, rounds, n_voters, n_proposals = ratings.shape
+        batch, rounds, _, _ = ratings.shape
         if rounds < 1:
             raise ValueError(f"expected ratings of at least one round, got shape {tuple(ratings.shape)}")
-        device = ratings.device
         if state is None:
-            state = MemoryState.empty(batch, self.slots, self.dim, embeddings.dtype, device)
-        if proposal_mask is None:
-            proposal_mask = torch.ones(batch, rounds, n_proposals, dtype=torch.bool, device=device)
-        if voter_mask is None:
-            voter_mask = torch.ones(batch, rounds, n_voters, dtype=torch.bool, device=device)
+            state = MemoryState.empty(batch, self.slots, self.dim, embeddings.dtype, embeddings.device)
         if round_mask is not None:
-            proposal_mask, voter_mask = (m & round_mask[:, :, None] for m in (proposal_mask, voter_mask))
+            # Nothing is there in a round that was not held.
+            voters, proposals = (round_mask[:, :, None].expand(batch, rounds, n) for n in ratings.shape[2:])
+            for name, held in (("voter_mask", voters), ("proposal_mask", proposals)):
+                others[name] = held if (given := others.get(name)) is None else held & given
         outputs = []
         for r in range(rounds):
             output, after = self(
@@ -306,8 +243,6 @@ class ConsensusCell(Pretrained):
                 task,
                 state,
                 category=category,
-                proposal_mask=proposal_mask[:, r],
-                voter_mask=voter_mask[:, r],
                 **{name: value if value is None else value[:, r] for name, value in others.items()},
             )
             if round_mask is not None:
@@ -339,12 +274,7 @@ def _where_held(
     state = MemoryState(*(_choose(held, new, old) for new, old in zip(after, before, strict=True)))
     own = torch.where(before.mask, torch.arange(before.mask.shape[1], device=held.device), -1)
     kept = before.mask.to(output.gate.dtype)
-    output = output._replace(
-        gate=_choose(held, output.gate, kept),
-        source=_choose(held, output.source, own),
-        hidden=_choose(held, output.hidden, before.hidden()),
-    )
-    return output, state
+    return output._replace(gate=_choose(held, output.gate, kept), source=_choose(held, output.source, own)), state
 
 
 def _choose(held: Tensor, new: Tensor, old: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -152,18 +152,12 @@ class ConformalSets(nn.Module):
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, *, revision: str | None = None) -> "ConformalSets":
-        """What `save_pretrained` wrote, on the CPU; arguments as of `ConsensusCell.from_pretrained`.
+        """What `save_pretrained` wrote, on the CPU; arguments and errors as of `ConsensusCell.from_pretrained`."""
 
-        Raises:
-            ValueError: in one line with the file, if it is missing, corrupt or something else.
-        """
-        path = located(folder, revision) / CONFORMAL
-        return read_module(
-            path,
-            "conformal sets",
-            "save them again",
-            lambda about, tensors: cls(float(about["coverage"]), json.loads(about["categories"])),
-        )
+        def build(about: Mapping[str, str], _tensors: Mapping[str, Tensor]) -> ConformalSets:
+            return cls(float(about["coverage"]), json.loads(about["categories"]))
+
+        return read_module(located(folder, revision) / CONFORMAL, "conformal sets", "save them again", build)
 
     def extra_repr(self) -> str:
         """What `print` shows."""

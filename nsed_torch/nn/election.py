@@ -1,4 +1,4 @@
-"""What a round of votes comes to, as tensors."""
+"""What a round of votes starts from and comes to, as tensors."""
 
 from typing import NamedTuple
 
@@ -7,8 +7,33 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 
+class RoundInput(NamedTuple):
+    """What one round's vote reads, see `ConsensusCell.forward`."""
+
+    ratings: Float[Tensor, "batch voter proposal"]
+    vote_mask: Bool[Tensor, "batch voter proposal"]
+    voters: Int[Tensor, "batch voter"] | None = None
+    authors: Int[Tensor, "batch proposal"] | None = None
+    classes: Int[Tensor, "batch proposal"] | None = None
+    features: Float[Tensor, "batch proposal feature"] | None = None
+    category: Int[Tensor, "batch"] | None = None
+    proposal_mask: Bool[Tensor, "batch proposal"] | None = None
+    voter_mask: Bool[Tensor, "batch voter"] | None = None
+
+    def seats(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Voters, which of them and which proposals are there, and which ratings count: everything, if nobody says."""
+        batch, voters, proposals = self.ratings.shape
+        device = self.ratings.device
+        who = torch.arange(voters, device=device).expand(batch, -1) if self.voters is None else self.voters
+        everybody = torch.ones(batch, voters, dtype=torch.bool, device=device)
+        voter_mask = everybody if self.voter_mask is None else self.voter_mask
+        everything = torch.ones(batch, proposals, dtype=torch.bool, device=device)
+        proposal_mask = everything if self.proposal_mask is None else self.proposal_mask
+        return who, voter_mask, proposal_mask, self.vote_mask & proposal_mask[:, None, :] & voter_mask[:, :, None]
+
+
 class Prepared(NamedTuple):
-    """What a vote starts from; features are None where nothing is read."""
+    """What of a vote does not depend on trust; features are None where nothing is read."""
 
     ballots: Float[Tensor, "batch voter proposal"]  # 0 where masked
     said: Float[Tensor, "batch proposal feature"] | None  # features of the proposals against their authors' habits
@@ -51,7 +76,6 @@ class ConsensusOutput(NamedTuple):
     controversy: Float[Tensor, "batch proposal"]  # variance of each proposal's counted ratings
     gate: Float[Tensor, "batch slot"]  # factor on the incoming slots; 0 for an empty one
     source: Int[Tensor, "batch slot"]  # of each new slot: its index among old ones followed by proposals, -1 if empty
-    hidden: Float[Tensor, "batch dim"]  # the hidden state after the update
 
     @property
     def answer_mask(self) -> Bool[Tensor, "*batch proposal"]:

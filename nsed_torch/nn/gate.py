@@ -42,13 +42,7 @@ class ForgetGate(nn.Module):
 class VectorGate(nn.Module):
     """A factor for every dimension of every slot, see `functional.vector_gate`; starts as the same constant leak.
 
-    Args:
-        dim: width of the embeddings.
-        leak: as of `ForgetGate`, like `dtype`.
-        dtype: of the parameters.
-
-    Raises:
-        ValueError: if the leak is out of range.
+    `dim` is the width of the embeddings; leak, dtype and errors are as of `ForgetGate`.
     """
 
     def __init__(self, dim: int, leak: float = 0.8, *, dtype: torch.dtype | None = None) -> None:
@@ -97,11 +91,7 @@ GATES: dict[str, type[nn.Module]] = {
 
 
 def gate_named(name: str, dim: int, leak: float = 0.8, dtype: torch.dtype | None = None) -> nn.Module:
-    """A fresh gate by its name, for embeddings of width `dim`.
-
-    Raises:
-        ValueError: for an unknown name, or a leak out of range.
-    """
+    """A fresh gate by its name, for embeddings of width `dim`; a ValueError for an unknown one."""
     if name not in GATES:
         raise ValueError(f"consensus gate: expected one of {', '.join(GATES)}, got {name!r}")
     if GATES[name] is OpenGate:

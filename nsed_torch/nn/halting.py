@@ -1,6 +1,6 @@
 """When to stop: modules that read the convictions so far, [batch round].
 
-`forward` says whether each task stops after the rounds given, `reasons` why: "" where it goes on.
+`reasons` says why each task stops after the rounds given, "" where it goes on; `forward` says whether.
 """
 
 import math
@@ -16,20 +16,25 @@ REPORTED_BETA = 0.0020161228028375026
 """The efficiency-fatigue law through the paper's reported 54% alone and 84% at a peak at round 6 (ours)."""
 
 
-def whole_round(p_g: float, k: float, beta: float, rounds: int) -> int:
-    """The round out of 1, ..., `rounds` where `functional.utility` is largest, the first of equal ones. Ours."""
-    values = functional.utility(torch.arange(1, rounds + 1, dtype=torch.float64), p_g, k, beta).tolist()
-    return 1 + max(range(rounds), key=values.__getitem__)
-
-
 def _check(**settings: tuple[bool, str, int | float]) -> None:
     for name, (valid, expected, value) in settings.items():
         if not valid:
             raise ValueError(f"halting {name}: expected {expected}, got {value}")
 
 
-class FixedHalting(nn.Module):
-    """Stop after a fixed number of rounds.
+class _Halting(nn.Module):
+    rounds: int
+
+    def forward(self, convictions: Float[Tensor, "batch round"]) -> Bool[Tensor, "batch"]:
+        """Whether each task stops."""
+        return torch.tensor([bool(r) for r in self.reasons(convictions)], dtype=torch.bool, device=convictions.device)
+
+    def reasons(self, convictions: Float[Tensor, "batch round"]) -> list[str]:
+        raise NotImplementedError
+
+
+class FixedHalting(_Halting):
+    """Stop after a fixed number of rounds, for the reason "rounds".
 
     Raises:
         ValueError: if it is below 1.
@@ -40,21 +45,16 @@ class FixedHalting(nn.Module):
         _check(rounds=(rounds >= 1, "at least 1", rounds))
         self.rounds = rounds
 
-    def forward(self, convictions: Float[Tensor, "batch round"]) -> Bool[Tensor, "batch"]:
-        """Whether each task stops."""
-        done = convictions.shape[1] >= self.rounds
-        return torch.full((len(convictions),), done, device=convictions.device)
-
     def reasons(self, convictions: Float[Tensor, "batch round"]) -> list[str]:
-        """Why each task stops: "rounds", or "" where it goes on."""
-        return ["rounds" if stop else "" for stop in self(convictions).tolist()]
+        """Why each task stops."""
+        return ["rounds" if convictions.shape[1] >= self.rounds else ""] * len(convictions)
 
     def extra_repr(self) -> str:
         """What `print` shows."""
         return f"rounds={self.rounds}"
 
 
-class _LawHalting(nn.Module):
+class _LawHalting(_Halting):
     """Holds the numbers of the efficiency-fatigue law as buffers."""
 
     p_g: Tensor
@@ -109,18 +109,12 @@ class EvidenceHalting(_LawHalting):
         if self._bound(torch.ones(1)).item() <= 0:
             raise ValueError(f"halting law: expected a gain in round 1, got none with k={k}, beta={beta}: lower beta")
 
-    def forward(self, convictions: Float[Tensor, "batch round"]) -> Bool[Tensor, "batch"]:
-        """Whether each task stops; never taken back."""
-        return self._enough(convictions) | (convictions.shape[1] >= self.rounds)
-
     def reasons(self, convictions: Float[Tensor, "batch round"]) -> list[str]:
-        """Why each task stops: "evidence", else "rounds" at the cap, or "" where it goes on."""
+        """Why each task stops: "evidence", never taken back, or else "rounds" at the cap."""
         capped = "rounds" if convictions.shape[1] >= self.rounds else ""
-        return ["evidence" if enough else capped for enough in self._enough(convictions).tolist()]
-
-    def _enough(self, convictions: Tensor) -> Tensor:
         weighed = functional.evidence(convictions, self.p_g, self.k, self.beta)[:, self.min_rounds - 1 :]
-        return (weighed >= self.effort * self._bound(convictions)).any(-1)
+        enough = (weighed >= self.effort * self._bound(convictions)).any(-1)
+        return ["evidence" if stop else capped for stop in enough.tolist()]
 
     def _bound(self, like: Tensor) -> Tensor:
         """B, summed round by round as the evidence is, so that full conviction reaches it exactly."""
@@ -133,7 +127,7 @@ class EvidenceHalting(_LawHalting):
 
 
 class FatigueHalting(_LawHalting):
-    """Stop at the whole round where the efficiency-fatigue law peaks, see `whole_round`, or at the cap.
+    """Stop at the whole round where the efficiency-fatigue law peaks, the first of equal ones, or at the cap.
 
     The law is published by the paper; stopping at its peak, and reading k and beta off the paper's reported
     curve, are ours; `halting=fitted` takes them from a run. The law's numbers are buffers. Convictions are not read.
@@ -162,17 +156,14 @@ class FatigueHalting(_LawHalting):
     @property
     def peak(self) -> int:
         """The whole round where the law peaks; one beyond the cap where that lies later."""
-        return whole_round(self.p_g.item(), self.k.item(), self.beta.item(), self.rounds + 1)
-
-    def forward(self, convictions: Float[Tensor, "batch round"]) -> Bool[Tensor, "batch"]:
-        """Whether each task stops."""
-        done = convictions.shape[1] >= min(self.peak, self.rounds)
-        return torch.full((len(convictions),), done, device=convictions.device)
+        rounds = torch.arange(1, self.rounds + 2, dtype=torch.float64)
+        values = functional.utility(rounds, self.p_g.item(), self.k.item(), self.beta.item()).tolist()
+        return 1 + values.index(max(values))
 
     def reasons(self, convictions: Float[Tensor, "batch round"]) -> list[str]:
-        """Why each task stops: "fatigue", "rounds" where the cap comes before the peak, or "" where it goes on."""
+        """Why each task stops: "fatigue", or "rounds" where the cap comes before the peak."""
         reason = "fatigue" if self.peak <= self.rounds else "rounds"
-        return [reason if stop else "" for stop in self(convictions).tolist()]
+        return [reason if convictions.shape[1] >= min(self.peak, self.rounds) else ""] * len(convictions)
 
     def extra_repr(self) -> str:
         """What `print` shows."""

@@ -127,8 +127,8 @@ class LearnedBroker(nn.Module):
         rows = with_confidence(shown, shown @ self.confidence[round_, 1:] + self.confidence[round_, 0])
         if question is not None and self.dim:
             rows = torch.cat([question.to(rows), rows], -1)
-        found: Tensor = torch.einsum("...w,arw->...ar", rows, self.weight[round_]) + self.bias[round_]
-        return found
+        utilities: Tensor = torch.einsum("...w,arw->...ar", rows, self.weight[round_]) + self.bias[round_]
+        return utilities
 
     def next_one(self, round_: int, heard: Heard) -> Bool[Tensor, "batch agent"]:
         """Whom a broker with one role asks next: one agent a task, or nobody where the task ends."""
@@ -139,11 +139,7 @@ class LearnedBroker(nn.Module):
         return chosen
 
     def check(self, agents: Sequence[str], encoder: Mapping[str, Any] | None = None) -> None:
-        """Refuse to speak of agents or, where they are known yet, embeddings that it was not fitted to.
-
-        Raises:
-            ValueError: says what it was fitted to.
-        """
+        """Refuse, with a ValueError, agents or, where they are known yet, embeddings that it was not fitted to."""
         if strangers := [name for name in agents if name not in self.agents]:
             known, got = ", ".join(self.agents), ", ".join(strangers)
             raise ValueError(f"broker: expected agents out of {known}, got {got}: leave them out or fit it with them")
@@ -156,7 +152,6 @@ class LearnedBroker(nn.Module):
 
         Raises:
             ValueError: if a number in it is not finite.
-            OSError: if it cannot be written.
         """
         _check_finite(self.state_dict())
         encoder = None if self.encoder is None else dict(self.encoder)
@@ -166,11 +161,7 @@ class LearnedBroker(nn.Module):
 
     @classmethod
     def from_pretrained(cls, path: str | Path) -> "LearnedBroker":
-        """The broker in a file that `save_pretrained` wrote, on the CPU.
-
-        Raises:
-            ValueError: in one line with the file, if it is missing, corrupt or something else.
-        """
+        """The broker in a file that `save_pretrained` wrote, on the CPU; a ValueError of one line for any other."""
         return read_module(Path(path).expanduser(), "a learned broker", "fit it again", _of_size)
 
     def extra_repr(self) -> str:

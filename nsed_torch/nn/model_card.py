@@ -1,7 +1,7 @@
 """The model card of a saved consensus cell: what it is, how far it went from its start, how to load it."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,9 @@ def model_card(cell: nn.Module, config: Mapping[str, Any], start: Mapping[str, T
     """Markdown with YAML front matter, from what `config.json` has and the parameters of a fresh cell like it."""
     template = (Path(__file__).parent / "model_card.md").read_text(encoding="utf-8")
     features, rank = config["trust"]["features"], config["trust"]["rank"]
+    reading, names = config["reading"], config["agent_names"]
+    # JSON in an indented block: no name can break out of it.
+    known = f"The agents, in the order of their rows:\n\n    {json.dumps(names, ensure_ascii=False)}"
     return template.format(
         fingerprint=fingerprint,
         **{name: config[name] for name in ("dim", "agents", "slots", "dtype")},
@@ -20,23 +23,12 @@ def model_card(cell: nn.Module, config: Mapping[str, Any], start: Mapping[str, T
         trust="parameters of each agent" if features is None else f"rank {rank}, from {features} features",
         calibration="of each judge" if config["calibration"] else "none",
         pooling=config["pooling"],
-        reading=_read(config["reading"]),
-        names=_names(config["agent_names"]),
+        reading="none"
+        if reading is None
+        else f"{len(reading['features'])} features of proposals, {len(reading['categories'])} categories of tasks",
+        names=known if names else "The agents have no names; row i of a parameter is agent i.",
         rows="\n".join(_row(name, value.detach(), start[name].detach()) for name, value in cell.named_parameters()),
     )
-
-
-def _read(reading: Mapping[str, Sequence[str]] | None) -> str:
-    if not reading:
-        return "none"
-    return f"{len(reading['features'])} features of proposals, {len(reading['categories'])} categories of tasks"
-
-
-def _names(names: Sequence[str] | None) -> str:
-    if names is None:
-        return "The agents have no names; row i of a parameter is agent i."
-    # JSON in an indented block: no name can break out of it.
-    return f"The agents, in the order of their rows:\n\n    {json.dumps(list(names), ensure_ascii=False)}"
 
 
 def _row(name: str, value: Tensor, start: Tensor) -> str:

@@ -83,12 +83,11 @@ class Pretrained(nn.Module):
 
         Args:
             folder: where it lies; a text that is no folder here may be "owner/name" on the Hugging Face Hub.
-            agents: names of a team out of the saved agents, in the order of its voters; the rows of all that
-                belongs to an agent are picked and reordered. All, as saved, if None.
+            agents: names of a team out of the saved agents, in the order of its voters; None is all, as saved.
             revision: of the Hub's repo.
 
         Raises:
-            ValueError: in one line with the file, for what is missing, corrupt or written by something else; for
+            ValueError: in one line with the file, for what is missing, corrupt or written by something else, or
                 agents that the cell does not know.
         """
         root = located(folder, revision)
@@ -112,11 +111,7 @@ class Pretrained(nn.Module):
 
 
 def located(folder: str | Path, revision: str | None = None) -> Path:
-    """The folder itself, or the snapshot of a Hub repo in the Hugging Face cache; only our own files are fetched.
-
-    Raises:
-        ValueError: if there is neither.
-    """
+    """The folder itself, or the snapshot of a Hub repo, of which only our files are fetched; else a ValueError."""
     root = Path(folder).expanduser()
     if root.is_dir():
         return root
@@ -143,14 +138,8 @@ def read_module(
 ) -> Part:
     """Read what `write_module` wrote, on the CPU.
 
-    Args:
-        path: the file.
-        what: it should be, for errors.
-        remedy: likewise.
-        build: a module out of header and tensors that has the sizes of the tensors, which are then loaded strictly.
-
-    Raises:
-        ValueError: in one line with the file, if it is missing, corrupt or something else.
+    `build` makes a module of the tensors' sizes out of header and tensors, which are then loaded strictly. A file that
+    is missing, corrupt or something else is a ValueError in one line, with `what` it should be and the `remedy`.
     """
     try:
         with safe_open(path, framework="pt") as file:
@@ -167,8 +156,8 @@ def read_module(
 
 def _tensors(cell: nn.Module) -> dict[str, Tensor]:
     """All that tells a cell from another of its settings; unlike the state dict, with the agents' features."""
-    found = {**dict(cell.named_parameters()), **dict(cell.named_buffers())}
-    return {name: value.detach().cpu().contiguous().clone() for name, value in found.items()}
+    everything = {**dict(cell.named_parameters()), **dict(cell.named_buffers())}
+    return {name: value.detach().cpu().contiguous().clone() for name, value in everything.items()}
 
 
 def _settings(cell: Any) -> dict[str, Any]:
@@ -188,24 +177,23 @@ def _settings(cell: Any) -> dict[str, Any]:
     dtypes = sorted({str(value.dtype).removeprefix("torch.") for value in _tensors(cell).values()})
     if len(dtypes) > 1:
         raise ValueError(f"cell: expected one dtype, got {' and '.join(dtypes)}: call cell.double() or cell.float()")
-    features = cell.trust.features
+    vote: dict[str, Any] = {"name": votes[type(cell.vote)]}
+    if hasattr(cell.vote, "temperature"):
+        vote["temperature"] = float(cell.vote.temperature)
+    gate: dict[str, Any] = {"mode": gates[type(cell.gate)]}
+    if isinstance(cell.gate, LeakyGate):
+        gate["leak"] = cell.gate.leak.item()
+    trust, reading = cell.trust, cell.reading
+    of_features = (None, None) if trust.features is None else (trust.features.shape[1], trust.left.shape[1])
     return {
-        "dim": cell.dim,
-        "agents": cell.agents,
-        "slots": cell.slots,
+        **{name: getattr(cell, name) for name in ("dim", "agents", "slots")},
         "dtype": dtypes[0],
-        "vote": {"name": votes[type(cell.vote)]}
-        | ({"temperature": float(cell.vote.temperature)} if hasattr(cell.vote, "temperature") else {}),
-        "gate": {"mode": gates[type(cell.gate)]}
-        | ({"leak": cell.gate.leak.item()} if isinstance(cell.gate, LeakyGate) else {}),
-        "trust": {
-            "features": None if features is None else features.shape[1],
-            "rank": None if features is None else cell.trust.left.shape[1],
-        },
+        "vote": vote,
+        "gate": gate,
+        "trust": dict(zip(("features", "rank"), of_features, strict=True)),
         "calibration": cell.calibration is not None,
         "pooling": cell.pooling,
-        "reading": cell.reading
-        and {"features": list(cell.reading.features), "categories": list(cell.reading.categories)},
+        "reading": reading and {"features": list(reading.features), "categories": list(reading.categories)},
     }
 
 
@@ -243,16 +231,13 @@ def _restored(make: type[Cell], settings: Mapping[str, Any], tensors: Mapping[st
         raise ValueError(f"there is no {error}") from error
     except (AttributeError, IndexError, TypeError, ValueError, RuntimeError) as error:
         raise ValueError(" ".join(str(error).split())) from error
-    found = _settings(cell)
-    for key in sorted(found.keys() | settings.keys()):
-        if _canonical(found.get(key)) != _canonical(settings.get(key)):
-            raise ValueError(f"{key}: expected {found.get(key)}, got {settings.get(key)}")
+    actual = _settings(cell)
+    for key in sorted(actual.keys() | settings.keys()):
+        expected, got = actual.get(key), settings.get(key)
+        # As text, where 1, 1.0 and true differ.
+        if json.dumps(expected, sort_keys=True) != json.dumps(got, sort_keys=True):
+            raise ValueError(f"{key}: expected {expected}, got {got}")
     return cell
-
-
-def _canonical(value: Any) -> str:
-    # As text, where 1, 1.0 and true differ.
-    return json.dumps(value, sort_keys=True)
 
 
 def _read(root: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

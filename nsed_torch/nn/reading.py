@@ -83,12 +83,10 @@ class Reading(nn.Module):
         voters: Int[Tensor, "batch voter"],
         category: Int[Tensor, "batch"] | None = None,
     ) -> Float[Tensor, "batch voter"]:
-        """What is added to the trust in each voter.
+        """What is added to the trust in each voter, given by its index in the pool.
 
-        Args:
-            own: of each voter's own proposal, against its habits; 0 without one, None where nobody looked.
-            voters: index of each voter in the pool.
-            category: of the task, an index into `categories`; -1 for any other.
+        `own` is its own proposal against its habits, 0 without one, None where nobody looked; the task's category is an
+        index into `categories`, -1 for any other.
         """
         weight = self.common + self.trust[voters]
         shift = self.trust.new_zeros(voters.shape) if own is None else (weight * own).sum(-1)

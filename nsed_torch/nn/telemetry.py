@@ -55,7 +55,8 @@ class Telemetry(nn.Module):
         clock: seconds of wall time, the same after a restart.
 
     Raises:
-        ValueError: if there are no agents, two of one name, or a number is out of range.
+        ValueError: if there are no agents, two of one name, or a number is out of range; of methods, if there is no
+            such agent.
     """
 
     mean: Tensor
@@ -82,18 +83,14 @@ class Telemetry(nn.Module):
         self.agents = tuple(agents)
         self.decay, self.pause, self.longest = decay, pause, longest
         self._clock = clock
-        self.register_buffer("mean", torch.zeros(len(agents), len(FEATURES), dtype=torch.float64))
-        self.register_buffer("mass", torch.zeros(len(agents), len(FEATURES), dtype=torch.float64))
-        self.register_buffer("strikes", torch.zeros(len(agents), dtype=torch.long))
+        for name in ("mean", "mass"):
+            self.register_buffer(name, torch.zeros(len(agents), len(FEATURES), dtype=torch.float64))
         # Whole seconds: a module cast to float32 would round today's clock to minutes.
-        self.register_buffer("benched_until", torch.zeros(len(agents), dtype=torch.long))
+        for name in ("strikes", "benched_until"):
+            self.register_buffer(name, torch.zeros(len(agents), dtype=torch.long))
 
     def success(self, agent: str, seconds: float, *, correct: bool | float | None = None) -> None:
-        """Count a call that came back, and how right it was in [0, 1], where somebody knows.
-
-        Raises:
-            ValueError: if there is no such agent or a number is out of range.
-        """
+        """Count a call that came back, and how right it was in [0, 1], where somebody knows."""
         index = self._index(agent)
         if not 0 <= seconds < math.inf:
             raise ValueError(f"telemetry of {agent}: expected seconds of at least 0, got {seconds}")
@@ -107,11 +104,7 @@ class Telemetry(nn.Module):
         self.benched_until[index] = 0
 
     def failure(self, agent: str) -> None:
-        """Count a call that failed, and bench its agent.
-
-        Raises:
-            ValueError: if there is no such agent.
-        """
+        """Count a call that failed, and bench its agent."""
         index = self._index(agent)
         self._observe(index, "failures", 1.0)
         now = self._clock()
@@ -138,11 +131,7 @@ class Telemetry(nn.Module):
         write_json(path, {"version": VERSION, "agents": agents})
 
     def load(self, path: Path) -> None:
-        """Take over what a file knows of these agents; those it does not name stay as they are.
-
-        Raises:
-            ValueError: if it is no such file; nothing is taken over then.
-        """
+        """Take over what a file knows of these agents; nothing, with a ValueError, of any other file."""
         content = read_json(path)
         try:
             if content["version"] != VERSION:

@@ -71,9 +71,7 @@ class Trust(nn.Module):
 
 
 class Calibration(nn.Module):
-    """Each judge's reading of the rating scale, `tanh(a atanh(r) + b)`, an a and a b each, the identity at the start.
-
-    Ours.
+    """Each judge's reading of the rating scale, `tanh(a atanh(r) + b)`, the identity at the start. Ours.
 
     Raises:
         ValueError: for a pool of no agents.

@@ -55,27 +55,34 @@ class BordaVote(nn.Module):
         return functional.borda_vote(ratings, mask)
 
 
-class PluralityVote(nn.Module):
-    """One vote for the best-rated proposal, see `functional.plurality_vote`. Our ablation.
-
-    Raises:
-        ValueError: if the temperature of the backward pass is not above 0.
-    """
+class _Tempered(nn.Module):
+    """A vote whose temperature is that of its backward pass, or says how sparse it is."""
 
     def __init__(self, temperature: float = 0.25) -> None:
         super().__init__()
-        self.temperature = _positive("plurality", temperature)
-
-    def forward(self, ratings: Ratings, mask: Mask) -> Ballots:
-        """Ballots."""
-        return functional.plurality_vote(ratings, mask, self.temperature)
+        if not temperature > 0:
+            name = type(self).__name__.removesuffix("Vote").lower()
+            raise ValueError(f"{name} vote temperature: expected a value above 0, got {temperature}")
+        self.temperature = temperature
 
     def extra_repr(self) -> str:
         """What `print` shows."""
         return f"temperature={self.temperature}"
 
 
-class ApprovalVote(nn.Module):
+class PluralityVote(_Tempered):
+    """One vote for the best-rated proposal, see `functional.plurality_vote`. Our ablation.
+
+    Raises:
+        ValueError: if the temperature of the backward pass is not above 0.
+    """
+
+    def forward(self, ratings: Ratings, mask: Mask) -> Ballots:
+        """Ballots."""
+        return functional.plurality_vote(ratings, mask, self.temperature)
+
+
+class ApprovalVote(_Tempered):
     """A vote for every proposal rated above a learnable threshold, see `functional.approval_vote`. Our ablation.
 
     Raises:
@@ -83,20 +90,15 @@ class ApprovalVote(nn.Module):
     """
 
     def __init__(self, threshold: float = 0.0, temperature: float = 0.25) -> None:
-        super().__init__()
+        super().__init__(temperature)
         self.threshold = nn.Parameter(torch.tensor(float(threshold)))
-        self.temperature = _positive("approval", temperature)
 
     def forward(self, ratings: Ratings, mask: Mask) -> Ballots:
         """Ballots."""
         return functional.approval_vote(ratings, mask, self.threshold, self.temperature)
 
-    def extra_repr(self) -> str:
-        """What `print` shows."""
-        return f"temperature={self.temperature}"
 
-
-class EntmaxVote(nn.Module):
+class EntmaxVote(_Tempered):
     """Sparse, unsigned vote with a learnable alpha, see `functional.entmax_vote`. Our ablation.
 
     The parameter is `logit(alpha - 1)`, which keeps alpha in (1, 2]; 2 itself is reached to float rounding, where
@@ -107,12 +109,11 @@ class EntmaxVote(nn.Module):
     """
 
     def __init__(self, alpha: float = 1.5, temperature: float = 0.25) -> None:
-        super().__init__()
+        super().__init__(temperature)
         if not 1 < alpha <= 2:
             raise ValueError(f"entmax vote alpha: expected a value in (1, 2], got {alpha}")
         start = torch.tensor(float(alpha) - 1)
         self.alpha_logit = nn.Parameter(torch.logit(start, eps=torch.finfo(start.dtype).eps))
-        self.temperature = _positive("entmax", temperature)
 
     @property
     def alpha(self) -> Tensor:
@@ -124,10 +125,6 @@ class EntmaxVote(nn.Module):
     def forward(self, ratings: Ratings, mask: Mask) -> Ballots:
         """Ballots."""
         return functional.entmax_vote(ratings, mask, self.alpha, self.temperature)
-
-    def extra_repr(self) -> str:
-        """What `print` shows."""
-        return f"temperature={self.temperature}"
 
 
 VOTES: dict[str, type[nn.Module]] = {
@@ -141,9 +138,3 @@ VOTES: dict[str, type[nn.Module]] = {
     "entmax": EntmaxVote,
 }
 """Votes by the names that configs use, at their default settings."""
-
-
-def _positive(vote: str, temperature: float) -> float:
-    if not temperature > 0:
-        raise ValueError(f"{vote} vote temperature: expected a value above 0, got {temperature}")
-    return temperature

@@ -6,7 +6,6 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 SCHEMA_VERSION = 1
@@ -22,13 +21,9 @@ class CallLogError(ValueError):
 
 
 def call_key(**fields: Any) -> str:
-    """Name a call by everything that shapes its result.
+    """Name a call by everything that shapes its result: the sha256 of its canonical JSON, 64 hex digits.
 
-    Fields are JSON values (texts, finite numbers, booleans, None, lists, dicts with text keys). Tuples count as lists;
-    1, 1.0, "1" and True are four different values.
-
-    Returns:
-        The sha256 of the fields' canonical JSON, 64 hex digits; the order of fields does not matter.
+    Fields are JSON values in any order. Tuples count as lists; 1, 1.0, "1" and True are four different values.
 
     Raises:
         ValueError: if a number is NaN or infinite.
@@ -39,12 +34,10 @@ def call_key(**fields: Any) -> str:
 
 
 class CallLog:
-    """A dictionary of finished calls that outlives the process.
+    """A dictionary of finished calls that outlives the process: one SQLite file in write-ahead mode.
 
-    One SQLite file in write-ahead mode. A `put` that returned survives the process's death at any later
-    moment. Several processes of one machine may share the file.
-
-    The file is made with its folders if missing; without a path the log stays in memory.
+    A `put` that returned survives the process's death at any later moment. Several processes of one machine may share
+    the file, which is made with its folders if missing; without a path the log stays in memory.
 
     Raises:
         CallLogError: if the file is no call log of this version, or damaged, here or in any later call.
@@ -85,9 +78,7 @@ class CallLog:
     def put(self, items: Mapping[str, Any]) -> None:
         """Add calls in one transaction: all of them or, if it fails, none. A known key gets the new value.
 
-        Raises:
-            ValueError: if a value holds NaN or infinity.
-            TypeError: if a value is no JSON value.
+        Values are JSON values, with the errors of `call_key`.
         """
         rows = [(key, json.dumps(value, allow_nan=False)) for key, value in items.items()]
         with self._one_line_errors(), self._db:
@@ -104,9 +95,7 @@ class CallLog:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _open(self) -> None:
@@ -127,10 +116,10 @@ class CallLog:
 
     def _marks(self) -> tuple[int, int, int]:
         """Application id, schema version and number of tables."""
-        (application,) = self._db.execute("PRAGMA application_id").fetchone()
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table'").fetchone()
-        return application, version, tables
+        tables = "SELECT count(*) FROM sqlite_master WHERE type = 'table'"
+        marks = ("PRAGMA application_id", "PRAGMA user_version", tables)
+        application, version, count = (self._db.execute(mark).fetchone()[0] for mark in marks)
+        return application, version, count
 
     @contextmanager
     def _one_line_errors(self) -> Iterator[None]:

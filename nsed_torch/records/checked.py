@@ -12,7 +12,7 @@ from nsed_torch.records.files import parse_json, read_json, to_json, write_text
 
 
 class Record:
-    """A frozen dataclass of plain data that is kept as JSON, in a file or a line of its own.
+    """A frozen dataclass of plain data that is kept as JSON; what cannot be read is a ValueError of one line.
 
     A class that names a `VERSION` has a field `schema_version`, raised by one when a field changes its meaning or goes
     away. Reading passes over unknown keys, and fills in the defaults of fields that a file does not have.
@@ -36,29 +36,17 @@ class Record:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read what `save` wrote.
-
-        Raises:
-            ValueError: in one line with the file.
-        """
+        """Read what `save` wrote."""
         return cls.from_data(read_json(path), str(path))
 
     @classmethod
     def from_line(cls, line: str | bytes, where: str) -> Self:
-        """Read what `to_line` wrote; `where` is its file and line, for errors.
-
-        Raises:
-            ValueError: in one line with `where`.
-        """
+        """Read what `to_line` wrote; `where` is its file and line, for errors."""
         return cls.from_data(parse_json(line, where, cls.REMEDY), where)
 
     @classmethod
     def from_data(cls, data: Any, where: str) -> Self:
-        """Rebuild a record from JSON data.
-
-        Raises:
-            ValueError: in one line with `where`.
-        """
+        """Rebuild a record from JSON data."""
         try:
             record: Self = rebuild(cls, data)
         except (TypeError, ValueError) as error:

@@ -10,12 +10,7 @@ from typing import Any
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a UTF-8 file as `write_files` does; line breaks stay as they are.
-
-    Raises:
-        OSError: as `write_files`.
-        ValueError: if the text has no UTF-8 form (lone surrogates).
-    """
+    """Write a UTF-8 file as `write_files` does; line breaks stay as they are. Lone surrogates are a ValueError."""
     write_bytes(path, text.encode())
 
 
@@ -47,16 +42,13 @@ def write_files(files: Mapping[Path, bytes]) -> None:
                 temporary.replace(path)
     finally:
         for temporary in staged.values():
-            _remove(temporary)
+            # A failed write leaves it; where the folder above is a file, nothing was written either.
+            with contextlib.suppress(NotADirectoryError):
+                temporary.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a value as readable JSON, as `write_files` does.
-
-    Raises:
-        OSError: as `write_files`.
-        ValueError: if the value holds NaN or infinity, which JSON cannot say.
-    """
+    """Write a value as readable JSON, as `write_files` does; NaN and infinity are a ValueError."""
     write_text(path, to_json(value) + "\n")
 
 
@@ -104,10 +96,3 @@ def _naming(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise OSError(error.errno, f"cannot write this file: {error.strerror}", str(path)) from error
-
-
-def _remove(temporary: Path) -> None:
-    """Delete what a failed write left; after a good one there is nothing."""
-    # Where the folder above is a file, nothing was written either.
-    with contextlib.suppress(NotADirectoryError):
-        temporary.unlink(missing_ok=True)

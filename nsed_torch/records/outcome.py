@@ -52,11 +52,7 @@ class Outcome(Record):
 
 
 def read_outcomes(path: Path) -> list[Outcome]:
-    """Read a file of outcomes, a line each.
-
-    Raises:
-        ValueError: in one line with file and line, if it cannot be read or a line is no outcome.
-    """
+    """Read a file of outcomes, a line each; what cannot be read is a ValueError with file and line."""
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:

@@ -10,17 +10,9 @@ from nsed_torch.records.call_log import call_key
 
 
 def config_sha256(config: Mapping[str, Any]) -> str:
-    """Name a config by everything in it but `output_dir`, which changes no number.
+    """Name a config by everything in it but `output_dir`, which changes no number, and the user's home folder.
 
-    Args:
-        config: plain data; the order of keys does not matter, nor where the user's home folder is.
-
-    Returns:
-        The sha256 of its canonical JSON, 64 hex digits.
-
-    Raises:
-        ValueError: for NaN or infinity.
-        TypeError: for anything else that is no JSON value.
+    It is a `call_key` of the config, with the same errors.
     """
     return call_key(**{key: value for key, value in without_home(config).items() if key != "output_dir"})
 

@@ -44,32 +44,24 @@ class Trace:
         for name, rows in (("grades", self.grades), ("answers", self.answers)):
             if [len(row) for row in rows] != proposals:
                 raise ValueError(f"expected {name} of {proposals} proposals a round, got {str(rows)[:60]}")
-        for record in rounds:
-            if len(record.classes) not in {0, len(record.proposals)}:
-                raise ValueError(
-                    f"round {record.index}: expected a class for each of {len(record.proposals)} proposals, "
-                    f"got {record.classes}"
-                )
-            expected = [len(record.proposals)] * len(record.voters)
+        for record, count in zip(rounds, proposals, strict=True):
+            where, voters = f"round {record.index}", len(record.voters)
+            if len(record.classes) not in {0, count}:
+                raise ValueError(f"{where}: expected a class for each of {count} proposals, got {record.classes}")
             shapes = [[len(row) for row in rows] for rows in (record.ratings, record.vote_mask)]
-            if len(record.proposers) != len(record.proposals) or shapes != [expected, expected]:
+            if len(record.proposers) != count or shapes != [[count] * voters] * 2:
                 raise ValueError(
-                    f"round {record.index}: expected {len(record.voters)} voters' ratings and vote_mask of "
-                    f"{len(record.proposers)} proposals, got {len(record.proposals)} proposals and rows of {shapes}"
+                    f"{where}: expected {voters} voters' ratings and vote_mask of {len(record.proposers)} proposals, "
+                    f"got {count} proposals and rows of {shapes}"
                 )
 
     def to_line(self) -> str:
         """The transcript's JSON with `grades` and `answers` beside its fields, in one line."""
-        data = dataclasses.asdict(self.transcript) | {"grades": self.grades, "answers": self.answers}
-        return as_line(data)
+        return as_line(dataclasses.asdict(self.transcript) | {"grades": self.grades, "answers": self.answers})
 
     @classmethod
     def from_line(cls, line: bytes, where: str) -> "Trace":
-        """Read what `to_line` wrote.
-
-        Raises:
-            ValueError: in one line with `where`, if it is no trace.
-        """
+        """Read what `to_line` wrote; anything else is a ValueError in one line with `where`."""
         data = parse_json(line, where, _REMEDY)
         transcript = Transcript.from_data(data, where)
         try:
@@ -90,9 +82,9 @@ class _Grades:
 class TraceWriter:
     """Writes a folder of traces so that a killed run can be repeated: `add` by batches, `finish`, `describe`.
 
-    Whoever repeats a run adds the same traces again, replayed from the call log. Lines that stand in the file already
-    are left alone; from the first that differs, the file is written anew. So the file holds at any moment what some
-    run had come to, at most its last line torn, and in the end what a straight run would have written.
+    A repeated run adds the same traces again, replayed from the call log. Lines that stand in the file already are left
+    alone; from the first that differs, the file is written anew. So it holds at any moment what some run had come to,
+    at most its last line torn, and in the end what a straight run would have written.
 
     Raises:
         OSError: if the folder, which is made if missing, cannot be written.
@@ -147,8 +139,7 @@ def read_traces(folder: str | Path) -> Iterator[Trace]:
     """Read the traces of a folder of `nsed collect` in their order; an unfinished one gives the traces so far.
 
     Raises:
-        ValueError: in one line with the file, and the line where there is one: a file that cannot be read or holds no
-            trace, a line that is none, a task that comes twice.
+        ValueError: in one line with file and line: none to read, a line that is no trace, a task that comes twice.
     """
     path = Path(folder).expanduser() / TRACES
     seen: set[str] = set()

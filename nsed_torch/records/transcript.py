@@ -1,11 +1,11 @@
-"""Everything of one deliberation, as plain data that survives the process.
+"""Everything of one deliberation, as plain data that survives the process: a transcript.
 
-A transcript holds the same values whenever the same seed runs again, except for fields named `seconds`,
+It holds the same values whenever the same seed runs again, except for fields named `seconds`,
 which take no part in comparisons.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from nsed_torch.records.checked import Record
@@ -26,13 +26,7 @@ class Usage:
     seconds: float = field(default=0.0, compare=False)
 
     def __add__(self, other: "Usage") -> "Usage":
-        return Usage(
-            self.calls + other.calls,
-            self.prompt_tokens + other.prompt_tokens,
-            self.completion_tokens + other.completion_tokens,
-            self.price + other.price,
-            self.seconds + other.seconds,
-        )
+        return Usage(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
     @property
     def tokens(self) -> int:
@@ -41,7 +35,7 @@ class Usage:
 
     @staticmethod
     def sum(usages: Iterable["Usage"]) -> "Usage":
-        """Total of any number of usages; of none, zero."""
+        """The total; of none, zero."""
         return sum(usages, Usage())
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from nsed_torch.agents import Ensemble, Prompts, TransformersEngine, adapter_parameters, add_adapter, call_seed
 from nsed_torch.data import Equality, RecordedAnswers
 from nsed_torch.deliberation import JudgeQuestion, VerdictRating
-from nsed_torch.nn import ConsensusCell
+from nsed_torch.nn import ConsensusCell, RoundInput
 
 Report = Callable[[str], None]
 
@@ -176,13 +176,9 @@ class JudgeTrainer:
         self, ratings: Float[Tensor, "batch voter proposal"], table: RecordedAnswers
     ) -> tuple[Float[Tensor, "batch proposal"], Tensor]:
         """Consensus and winner of a fresh cell."""
-        election = self.cell.elect(
-            ratings,
-            ~ratings.isnan(),
-            torch.zeros(len(ratings), 1, dtype=torch.float64),
-            classes=Equality().classes(table.answers),
-            proposal_mask=table.answered,
-        )
+        classes = Equality().classes(table.answers)
+        inputs = RoundInput(ratings, ~ratings.isnan(), classes=classes, proposal_mask=table.answered)
+        election = self.cell.elect(inputs, torch.zeros(len(ratings), 1, dtype=torch.float64))
         return election.consensus, election.winner
 
     def loss(self, table: RecordedAnswers, *, index: int = 1) -> Float[Tensor, ""]:

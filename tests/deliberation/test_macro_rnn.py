@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsed_torch.deliberation import CritiqueRating, Observer, VerdictRating
-from nsed_torch.nn import EvidenceHalting
+from nsed_torch.nn import EvidenceHalting, FatigueHalting
 from nsed_torch.records import Task, Transcript, Usage
 
 TASKS = [Task(f"What is {i} times {i + 2}?", id=f"task {i}") for i in range(4)]
@@ -243,3 +243,14 @@ def test_its_parameters_are_the_consensus_cells(scripted):
     names = {name for name, _ in rnn.named_parameters()}
     assert names == {f"cell.consensus.{name}" for name, _ in rnn.cell.consensus.named_parameters()}
     assert {parameter.dtype for parameter in rnn.parameters()} == {torch.float64}
+
+
+def test_any_rule_that_reads_convictions_works(scripted):
+    class Bare:
+        rounds = 4
+
+        def reasons(self, convictions):
+            return ["bare" if convictions.shape[1] == 2 else "" for _ in convictions]
+
+    for reason, halting in (("bare", Bare()), ("fatigue", FatigueHalting(rounds=8, k=0.9, beta=0.03))):
+        assert {(t.stop_reason, len(t.rounds)) for t in run(scripted, halting=halting)} == {(reason, 2)}

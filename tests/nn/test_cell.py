@@ -80,8 +80,7 @@ def test_fresh_cell_is_the_published_protocol(agents, slots, seed, dtype):
             kept = state.retention[b][state.mask[b]].tolist()
             assert kept == pytest.approx([slot[0] for slot in oracle.memory], abs=atol)
             if dtype == REAL:  # float32 may keep another of two slots that differ by less than 1e-5
-                assert out.hidden[b].tolist() == pytest.approx(hidden, abs=atol)
-                assert out.hidden.tolist() == state.hidden().tolist()
+                assert state.hidden()[b].tolist() == pytest.approx(hidden, abs=atol)
                 assert state.support[b][state.mask[b]].tolist() == pytest.approx(
                     [s[2] for s in oracle.memory], abs=atol
                 )
@@ -116,7 +115,7 @@ def test_masking_equals_deleting(voters, proposals, seed, old_vote):
         torch.testing.assert_close(big[0].trust[:, keep_v], small[0].trust, **close)
         for name in ("support", "consensus", "controversy"):
             torch.testing.assert_close(getattr(big[0], name)[:, keep_p], getattr(small[0], name), **close)
-        for name in ("conviction", "decisiveness", "all_negative", "gate", "hidden"):
+        for name in ("conviction", "decisiveness", "all_negative", "gate"):
             torch.testing.assert_close(getattr(big[0], name), getattr(small[0], name), **close)
         assert torch.equal(big[0].winner, keep_p[small[0].winner])
         renamed = torch.cat([torch.arange(3), keep_p + 3, torch.tensor([-1])])[small[0].source]
@@ -142,7 +141,7 @@ def test_gradcheck_through_two_rounds(voters, proposals):
 
         _, state = call(e, ratings0, mask, task)
         out, state = call(second[0], ratings1, mask, task, state)
-        return out.consensus, out.hidden, out.conviction, state.retention, out.trust
+        return out.consensus, state.hidden(), out.conviction, state.retention, out.trust
 
     inputs = [first[0], *ratings, first[3], *(p.detach() for p in cell.parameters())]
     assert gradcheck(run, [t.detach().clone().requires_grad_() for t in inputs])
@@ -178,7 +177,7 @@ def test_finite_where_nobody_votes_or_answers_or_all_tie(dtype):
     for _ in range(3):
         authors = torch.arange(3).expand(3, -1)
         out, state = cell(e, ratings, mask, task, state, authors=authors, proposal_mask=answered)
-    (out.consensus.sum() + out.hidden.sum() + out.conviction.sum() + state.retention.sum()).backward()
+    (out.consensus.sum() + state.hidden().sum() + out.conviction.sum() + state.retention.sum()).backward()
     assert out.winner.tolist() == [0, -1, 0]
     assert not state.mask[1].any()
     for tensor in (e, ratings, *cell.parameters()):
@@ -241,7 +240,7 @@ for _ in range(2):
     out, state = fast(*args, state)
     expected, plain = cell(*args, plain)
     torch.testing.assert_close(tuple(out), tuple(expected))
-out.hidden.sum().backward()
+state.hidden().sum().backward()
 assert cell.gate.bias.grad.isfinite()
 """
 

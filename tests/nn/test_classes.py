@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
 from nsed_torch.functional import POOLINGS
-from nsed_torch.nn import ConsensusCell, TokenVote
+from nsed_torch.nn import ConsensusCell, RoundInput, TokenVote
 
 REAL = torch.float64
 POOLED = st.sampled_from(POOLINGS)
@@ -112,7 +112,7 @@ def test_the_order_of_agents_and_of_proposals_changes_nothing(seed, pooling):
         close(getattr(there, name), getattr(here, name)[:, columns])
     assert torch.equal(columns[there.shown_by], here.shown_by[:, columns])
     assert torch.equal(columns[there.winner], here.winner)
-    for name in ("all_negative", "conviction", "decisiveness", "gate", "hidden"):
+    for name in ("all_negative", "conviction", "decisiveness", "gate"):
         close(getattr(there, name), getattr(here, name))
     for mine, others in zip(kept, other, strict=True):
         close(mine, others)
@@ -157,7 +157,7 @@ def test_masking_equals_deleting(voters, proposals, seed, pooling, old_vote):
         assert torch.equal(masked.shown_by[:, keep_p], keep_p[deleted.shown_by])
         assert (masked.shown_by[~proposal_mask] == -1).all()
         assert torch.equal(masked.winner, keep_p[deleted.winner])
-        for name in ("all_negative", "conviction", "decisiveness", "gate", "hidden"):
+        for name in ("all_negative", "conviction", "decisiveness", "gate"):
             close(getattr(masked, name), getattr(deleted, name))
         for mine, other in zip(state, short, strict=True):
             close(mine, other)
@@ -178,7 +178,7 @@ def test_gradcheck_through_two_rounds(pooling):
 
         _, state = call(torch.tensor([[0, 1, 0, -1, 1], [0, 0, 0, 0, 0]]), e, ratings0, first[2], task)
         out, state = call(torch.tensor([[-1, 2, 2, 2, -1]] * 2), second[0], ratings1, second[2], task, state)
-        return out.consensus, out.answer_support, out.hidden, out.conviction, out.decisiveness, state.retention
+        return out.consensus, out.answer_support, state.hidden(), out.conviction, out.decisiveness, state.retention
 
     inputs = [first[0], *ratings, first[3], *(p.detach() for p in cell.parameters())]
     assert gradcheck(run, [t.detach().clone().requires_grad_() for t in inputs])
@@ -197,7 +197,7 @@ def test_finite_where_all_say_the_same_or_nobody_anything(pooling):
         )
     assert out.winner[1] == -1
     assert out.consensus.sum(1).tolist() == pytest.approx([1, 0, 1])
-    (out.consensus.sum() + out.conviction.sum() + out.hidden.sum() + out.answer_support.sum()).backward()
+    (out.consensus.sum() + out.conviction.sum() + state.hidden().sum() + out.answer_support.sum()).backward()
     for tensor in (ratings, *(p for p in cell.parameters() if p.grad is not None)):
         assert tensor.grad.isfinite().all()
 
@@ -219,7 +219,7 @@ def test_memory_holds_each_answer_once():
     close(state.embeddings[0, :3], e[0, order])
     close(state.retention[0, :3], out.consensus[0, order])
     close(state.support[0, :3], out.answer_support[0, order])
-    close(out.hidden[0], out.consensus[0] @ e[0])
+    close(state.hidden()[0], out.consensus[0] @ e[0])
 
 
 def test_unroll_and_elect_pool_as_forward_does():
@@ -232,11 +232,9 @@ def test_unroll_and_elect_pool_as_forward_does():
     for r in range(3):
         options = {"authors": authors[:, r], "classes": classes[:, r]}
         hidden = None if state is None else state.hidden()
-        found = cell.elect(ratings[:, r], mask[:, r], task, hidden, e[:, r], **options)
-        everybody = torch.arange(4).expand(2, -1), authors[:, r], None
-        there = {"proposal_mask": torch.ones(2, 5) > 0, "voter_mask": torch.ones(2, 4) > 0}
-        prepared = cell.prepare(ratings[:, r], mask[:, r], *everybody, **there)
-        known = cell.elect(ratings[:, r], mask[:, r], task, hidden, e[:, r], **options, prepared=prepared)
+        inputs = RoundInput(ratings[:, r], mask[:, r], **options)
+        found = cell.elect(inputs, task, hidden, e[:, r])
+        known = cell.elect(inputs, task, hidden, e[:, r], prepared=cell.prepare(inputs))
         out, state = cell(e[:, r], ratings[:, r], mask[:, r], task, state, **options)
         for name, value in out._asdict().items():
             assert torch.equal(getattr(outputs, name)[:, r], value), name

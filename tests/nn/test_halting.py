@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from nsed_torch import functional
 from nsed_torch.nn import EvidenceHalting, FixedHalting
-from nsed_torch.nn.halting import REPORTED_BETA, REPORTED_K, FatigueHalting, whole_round
+from nsed_torch.nn.halting import REPORTED_BETA, REPORTED_K, FatigueHalting
 
 REAL = torch.float64
 
@@ -141,21 +141,3 @@ def test_fatigue_follows_a_law_that_is_loaded():
     halting = FatigueHalting(rounds=9)
     halting.load_state_dict(FatigueHalting(k=0.9, beta=0.02).state_dict())
     assert halting.peak == FatigueHalting(rounds=9, k=0.9, beta=0.02).peak < 6
-
-
-@settings(max_examples=30)
-@given(st.floats(0, 1), st.floats(-2, 3), st.floats(0, 0.1), st.integers(1, 12))
-def test_whole_round_is_beside_the_peak(p_g, k, beta, rounds):
-    got = whole_round(p_g, k, beta, rounds)
-    values = [1 - (1 - p_g) * math.exp(-k * t) - beta * t * t for t in range(1, rounds + 1)]
-    assert values[got - 1] >= max(values) - 1e-12
-    if k > 0.01 and beta > 1e-4:
-        peak = functional.optimal_round(torch.tensor(k, dtype=torch.float64), p_g, beta).item()
-        assert got in {min(max(t, 1), rounds) for t in (math.floor(peak), math.ceil(peak))}
-
-
-def test_whole_round_by_hand():
-    assert whole_round(0.54, REPORTED_K, REPORTED_BETA, 12) == 6
-    assert whole_round(0.54, REPORTED_K, REPORTED_BETA, 4) == 4
-    assert whole_round(0.5, -0.3, 0.0, 9) == whole_round(0.5, 0.0, 0.0, 9) == whole_round(1.0, 0.3, 0.01, 9) == 1
-    assert whole_round(0.5, 0.3, 0.0, 9) == 9

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from nsed_torch.nn import ConsensusCell, Reading
+from nsed_torch.nn import ConsensusCell, Reading, RoundInput
 from nsed_torch.nn.reading import of_voters
 from nsed_torch.nn.strangers import with_strangers
 
@@ -41,8 +41,8 @@ def test_a_fresh_reading_changes_nothing():
     features = torch.randn(1, 3, 2, dtype=REAL, generator=torch.Generator().manual_seed(0))
     asked = {"voters": EVERYBODY, "authors": EVERYBODY, "features": features, "category": torch.tensor([1])}
     task = torch.zeros(1, 4, dtype=REAL)
-    plain = ConsensusCell(4, 3).double().elect(ratings, mask, task, voters=EVERYBODY, authors=EVERYBODY)
-    read = ConsensusCell(4, 3, reading=reading()).double().elect(ratings, mask, task, **asked)
+    plain = ConsensusCell(4, 3).double().elect(RoundInput(ratings, mask, voters=EVERYBODY, authors=EVERYBODY), task)
+    read = ConsensusCell(4, 3, reading=reading()).double().elect(RoundInput(ratings, mask, **asked), task)
     for mine, other in zip(read, plain, strict=True):
         assert torch.equal(mine, other)
 
@@ -52,18 +52,14 @@ def test_trust_goes_by_what_the_voter_said_and_support_by_what_is_said():
     cell = ConsensusCell(4, 3, reading=module).double()
     ratings, mask = ballots_of()
     said = torch.tensor([[[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]], dtype=REAL)
-    found = cell.elect(
-        ratings, mask, torch.zeros(1, 4, dtype=REAL),
-        voters=EVERYBODY, authors=EVERYBODY, features=said, category=torch.tensor([1]),
-    )  # fmt: skip
+    everybody, task = {"voters": EVERYBODY, "authors": EVERYBODY}, torch.zeros(1, 4, dtype=REAL)
+    found = cell.elect(RoundInput(ratings, mask, **everybody, features=said, category=torch.tensor([1])), task)
     assert found.trust.tolist() == [[3.0, -2.0, 1.0]]
     voted = (found.trust[:, :, None] * found.ballots).sum(1)
     torch.testing.assert_close(found.support, voted + torch.tensor([[0.0, 1.0, 0.0]], dtype=REAL))
     # Neither features nor a category that is known: as without them.
-    unread = cell.elect(
-        ratings, mask, torch.zeros(1, 4, dtype=REAL),
-        voters=EVERYBODY, authors=EVERYBODY, features=torch.full_like(said, NAN), category=torch.tensor([-1]),
-    )  # fmt: skip
+    unknown = {"features": torch.full_like(said, NAN), "category": torch.tensor([-1])}
+    unread = cell.elect(RoundInput(ratings, mask, **everybody, **unknown), task)
     assert unread.trust.tolist() == [[1.0, 1.0, 1.0]]
 
 
@@ -80,15 +76,11 @@ def test_a_masked_voter_is_a_deleted_one():
     said = torch.randn(1, 3, 2, dtype=REAL, generator=torch.Generator().manual_seed(1))
     there = torch.tensor([[True, True, False]])
     task = torch.zeros(1, 4, dtype=REAL)
-    whole = cell.elect(
-        ratings, mask, task,
-        voters=torch.tensor([[0, 1, -1]]), authors=torch.tensor([[0, 1, -1]]), features=said,
-        proposal_mask=there, voter_mask=there,
-    )  # fmt: skip
-    part = cell.elect(
-        ratings[:, :2, :2], mask[:, :2, :2], task,
-        voters=EVERYBODY[:, :2], authors=EVERYBODY[:, :2], features=said[:, :2],
-    )  # fmt: skip
+    two = torch.tensor([[0, 1, -1]])
+    masked = RoundInput(ratings, mask, two, two, features=said, proposal_mask=there, voter_mask=there)
+    whole = cell.elect(masked, task)
+    two = two[:, :2]
+    part = cell.elect(RoundInput(ratings[:, :2, :2], mask[:, :2, :2], two, two, features=said[:, :2]), task)
     torch.testing.assert_close(whole.support[:, :2], part.support)
     torch.testing.assert_close(whole.trust[:, :2], part.trust)
     assert whole.winner.tolist() == part.winner.tolist()
@@ -124,7 +116,7 @@ class Electing(torch.nn.Module):
         self.cell = cell
 
     def forward(self, ratings, mask, **kwargs):
-        return self.cell.elect(ratings, mask, torch.zeros(len(ratings), 4, dtype=REAL), **kwargs)
+        return self.cell.elect(RoundInput(ratings, mask, **kwargs), torch.zeros(len(ratings), 4, dtype=REAL))
 
 
 def test_voters_without_a_proposal_said_nothing():
