@@ -56,11 +56,11 @@ class Tables:
     moves: Table
     ratings: Table
 
-    def by_agent(self, table: Table, column: str) -> Iterator[tuple[str, Table]]:
-        """The rows of each agent that has any."""
+    def by(self, column: str, table: Table) -> Iterator[tuple[str, Table]]:
+        """The rows of each agent that the column names."""
         for i, name in enumerate(self.agents):
-            if len(own := table[table[column] == i]):
-                yield name, own
+            if len(rows := table[table[column] == i]):
+                yield name, rows
 
 
 def same_text(task: Task, answers: Sequence[str | None]) -> list[int]:
