@@ -31,17 +31,9 @@ def write_run(
     *,
     report: Callable[[str], None] = lambda text: None,
 ) -> Comparison:
-    """Write everything that a run came to: comparison, outcomes, tables, plots and the page.
+    """Write everything that a run came to beside its traces: comparison, outcomes, tables, plots and the page.
 
-    Args:
-        folder: of the run; traces are there already.
-        contested: outcomes and deliberations.
-        graded: the tasks.
-        settings: the composed config as plain data.
-        report: hears of what had to be left out.
-
-    Returns:
-        What `results.json` holds of the methods.
+    `settings` is the composed config as plain data; `report` hears of what had to be left out.
     """
     comparison = Comparison.of(contested.outcomes)
     outcomes = [withheld_outcome(o) if graded.withheld else o for o in contested.outcomes]

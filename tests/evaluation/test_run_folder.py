@@ -114,7 +114,7 @@ def test_an_evaluation_is_read_whole(tmp_path):
         tmp_path / "run",
         [trace("two", True, False), trace("one", True, True)],
         graded(),
-        {"benchmark": {"name": "digits"}, **Results.of(graded()).to_json()},
+        {"benchmark": {"name": "digits"}, **Comparison.of(graded()).to_json()},
     )
     (folder / "plots").mkdir()
     (folder / "plots/cost_accuracy.png").write_bytes(b"\x89PNG")

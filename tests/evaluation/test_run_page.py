@@ -13,7 +13,7 @@ from report_pages import HOSTILE, Page, answered, example, outcome, trace
 
 from nsed_torch.evaluation.pages import render_run, write_report
 from nsed_torch.evaluation.run_folder import MethodRow, Run, TaskEntry
-from nsed_torch.evaluation.statistics import Mean
+from nsed_torch.evaluation.statistics import Estimate
 from nsed_torch.records import Proposal, Task, Transcript, Verdict
 from nsed_torch.records.withholding import WITHHELD
 
@@ -24,8 +24,8 @@ NUMBERS = {
     "versions": {"torch": "2.8.0"},
 }
 ROWS = [
-    MethodRow("deliberation", 3, Mean(3, 2 / 3, 0.094, 0.992), tokens=5169.0),
-    MethodRow("debate", 3, Mean(3, 1.0, 0.292, 1.0), Mean(3, -1 / 3, -0.9, 0.4), 1.0, price=0.0045),
+    MethodRow("deliberation", 3, Estimate(3, 2 / 3, 0.094, 0.992), tokens=5169.0),
+    MethodRow("debate", 3, Estimate(3, 1.0, 0.292, 1.0), Estimate(3, -1 / 3, -0.9, 0.4), 1.0, price=0.0045),
     MethodRow("single", 0, None),
 ]
 
