@@ -4,7 +4,7 @@ Every function that draws raises a `ValueError` in one line if matplotlib is not
 """
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -102,12 +102,13 @@ def plot_insight(found: Mapping[str, Any], folder: Path) -> list[Path]:
     course, calibration, biases = found["course"], found["calibration"], _biases(found)
     drawn = [folder / "rounds.png"]
     plot_rounds(course, found["tasks"], drawn[0])
-    for name, plot, data, wanted in (
-        ("flips", plot_flips, course["flips"], bool(course["flips"])),
-        ("calibration", plot_calibration, calibration, calibration["brier"].mean is not None),
-        ("biases", plot_biases, biases, bool(biases)),
-    ):
-        if wanted:
+    plots: dict[str, tuple[Callable[[Any, Path], None], Any]] = {
+        "flips": (plot_flips, course["flips"]),
+        "calibration": (plot_calibration, None if calibration["brier"].mean is None else calibration),
+        "biases": (plot_biases, biases),
+    }
+    for name, (plot, data) in plots.items():
+        if data:
             drawn.append(folder / f"{name}.png")
             plot(data, drawn[-1])
     return drawn

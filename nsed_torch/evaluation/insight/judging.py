@@ -149,11 +149,13 @@ def agreement(ratings: Table, questions: Questions) -> Tree:
 
 
 def _of_others(ratings: Table) -> Table:
-    return ratings[~ratings["own"]]
+    others: Table = ratings[~ratings["own"]]
+    return others
 
 
 def _first_round(tables: Tables) -> Table:
-    return tables.proposals[tables.proposals["round"] == 1]
+    first: Table = tables.proposals[tables.proposals["round"] == 1]
+    return first
 
 
 def _correlations(ratings: Table, questions: Questions, *, centred: bool = False) -> Tree:
