@@ -13,12 +13,7 @@ def oracle(episodes: Episodes) -> Bool[Tensor, "batch"]:
 
 
 def best_single(train: Episodes, episodes: Episodes) -> tuple[Bool[Tensor, "batch"], str]:
-    """Whether the agent that is best on the training tasks is right, and its name; ties go to the lowest index.
-
-    Args:
-        train: tasks to choose by.
-        episodes: tasks to test on.
-    """
+    """Whether the agent that is best on the training tasks is right, and its name; ties go to the lowest index."""
     agent = int(train.by_agent().right.float().mean(0).argmax())
     return episodes.by_agent().right[:, agent], episodes.agents[agent]
 

@@ -38,15 +38,9 @@ class MethodResult:
     usage: Usage  # of all calls
     strata: dict[str, Estimate]  # accuracy within each stratum; empty where tasks name none
 
-    @property
-    def failed(self) -> int:
-        """Tasks that ended in an error; each scores 0."""
-        return self.verdicts.get(Verdict.FAILED, 0)
-
-    @property
-    def not_run(self) -> int:
-        """Tasks whose answer nothing could grade; they have no score."""
-        return self.verdicts.get(Verdict.NOT_RUN, 0)
+    def count(self, verdict: Verdict) -> int:
+        """Tasks that ended so."""
+        return self.verdicts.get(verdict, 0)
 
     @property
     def tokens_per_task(self) -> float:
@@ -83,10 +77,8 @@ class Comparison:
         differences Tango's with McNemar's exact test; where questions have epochs, Student's over questions and the
         sign-flip test.
 
-        Args:
-            outcomes: one per method and task, at least one.
-            reference: a method's name; None is `deliberation`, or the first method where that took no part.
-            by_student: gives every mean Student's interval, whatever the scores.
+        The reference is `deliberation`, or the first method where that took no part, unless another is named;
+        `by_student` gives every mean Student's interval, whatever the scores.
 
         Raises:
             ValueError: for no outcomes, two of one method and task, or an unknown reference; with `by_student`, for
@@ -148,12 +140,8 @@ class Comparison:
     def from_json(cls, data: Any, where: str = "results.json") -> "Comparison":
         """Read what `to_json` gave; keys beside it are passed over.
 
-        Args:
-            data: as JSON keeps it.
-            where: its file, for errors.
-
         Raises:
-            ValueError: in one line with `where`, if it is none.
+            ValueError: in one line with the file `where`, if it is none.
         """
         try:
             methods = {name: _read_method(entry, data["timings"][name]) for name, entry in data["methods"].items()}
@@ -174,8 +162,8 @@ class Comparison:
         return {
             "n": method.accuracy.n,
             "tasks": method.tasks,
-            "failed": method.failed,
-            "not_run": method.not_run,
+            "failed": method.count(Verdict.FAILED),
+            "not_run": method.count(Verdict.NOT_RUN),
             "accuracy": method.accuracy,
             "verdicts": method.verdicts,
             "usage": usage,
@@ -189,8 +177,7 @@ class Comparison:
 def scored(runs: Sequence[Mapping[str, Mapping[str, float]]]) -> list[Outcome]:
     """Outcomes without calls, for a comparison of what several seeds tested: one task per question and seed.
 
-    Args:
-        runs: of each seed, method -> question -> 1 where right, else 0.
+    A run is that of a seed: method -> question -> 1 where right, else 0.
     """
     return [
         Outcome(method, f"{question}, seed {seed}", question, "", None, "", verdict, Usage())

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -28,30 +27,18 @@ class ProfileInterval(NamedTuple):
 
 @dataclass(frozen=True)
 class FatigueLaw:
-    """`U(t) = 1 - (1 - p_g) exp(-k t) - beta t^2` as a curve of accuracies shows it.
+    """`U(t) = 1 - (1 - p_g) exp(-k t) - beta t^2` as a curve of accuracies shows it."""
 
-    Args:
-        p_g: accuracy before deliberation.
-        k: gain per round, the paper's Lambda (p_v - p_g); at or below 0, deliberation cannot help.
-        beta: fatigue per round squared.
-        t_opt: where U peaks, in rounds; 0 where k <= 0, inf without fatigue.
-        p_g_interval: of values that the curve does not contradict at confidence `level`, like the others.
-        k_interval: of k.
-        beta_interval: of beta.
-        t_opt_interval: of t_opt.
-        r_squared: share of the variance between rounds that the law explains, rounds weighed by their counts;
-            nan for a curve without variance.
-        level: of the intervals.
-    """
-
-    p_g: float
-    k: float
-    beta: float
-    t_opt: float
+    p_g: float  # accuracy before deliberation
+    k: float  # gain per round, the paper's Lambda (p_v - p_g); at or below 0, deliberation cannot help
+    beta: float  # fatigue per round squared
+    t_opt: float  # where U peaks, in rounds; 0 where k <= 0, inf without fatigue
+    # Of values that the curve does not contradict at confidence `level`.
     p_g_interval: ProfileInterval
     k_interval: ProfileInterval
     beta_interval: ProfileInterval
     t_opt_interval: ProfileInterval
+    # Share of the variance between rounds that the law explains, rounds weighed by their counts; nan without variance.
     r_squared: float
     level: float
 
@@ -155,14 +142,14 @@ def _held(i: int, value: float) -> Lift:
 
 def _peaking(t: float) -> Lift:
     """U'(t) = 0 is given: p_g and k are free, beta follows as `(1 - p_g) k exp(-k t) / (2 t)`."""
-    return partial(_at_peak, t)
 
+    def lift(free: Real) -> tuple[Real, Real]:
+        p_g, k = free
+        share = math.exp(-k * t) / (2 * t)
+        theta = np.array([p_g, k, (1 - p_g) * k * share])
+        return theta, np.array([[1, 0, -k * share], [0, 1, (1 - p_g) * (1 - k * t) * share]])
 
-def _at_peak(t: float, free: Real) -> tuple[Real, Real]:
-    p_g, k = free
-    share = math.exp(-k * t) / (2 * t)
-    theta = np.array([p_g, k, (1 - p_g) * k * share])
-    return theta, np.array([[1, 0, -k * share], [0, 1, (1 - p_g) * (1 - k * t) * share]])
+    return lift
 
 
 def _peak(theta: Real) -> float:
@@ -222,15 +209,14 @@ class _Curve:
         """Least deviance over the free numbers, and where it is."""
         from scipy.optimize import minimize  # noqa: PLC0415
 
-        rest = {"jac": True, "method": "L-BFGS-B", "bounds": bounds, "options": {"ftol": 1e-11, "gtol": 1e-6}}
-        found = [minimize(partial(self._lifted, lift), x, **rest) for x in starts]
-        best = min(found, key=lambda result: float(result.fun))
-        return float(best.fun), best.x
+        def lifted(free: Real) -> tuple[float, Real]:
+            theta, slope = lift(free)
+            value, gradient = self.deviance(theta)
+            return value, slope @ gradient
 
-    def _lifted(self, lift: Lift, free: Real) -> tuple[float, Real]:
-        theta, slope = lift(free)
-        value, gradient = self.deviance(theta)
-        return value, slope @ gradient
+        rest = {"jac": True, "method": "L-BFGS-B", "bounds": bounds, "options": {"ftol": 1e-11, "gtol": 1e-6}}
+        best = min((minimize(lifted, x, **rest) for x in starts), key=lambda result: float(result.fun))
+        return float(best.fun), best.x
 
     def span(self, i: int, best: Real, quantile: float) -> ProfileInterval:
         """Values that one of the three takes among laws within the quantile of the best; inf where k has no end."""

@@ -77,8 +77,7 @@ class Contest:
     def run(self, names: Sequence[str]) -> Contested:
         """Put methods to all tasks, named out of `deliberation`, `single`, `best_single` and the names of the methods.
 
-        Returns:
-            Outcomes method by method in the order of the names, each in the order of the tasks.
+        Outcomes come method by method in the order of the names, each in the order of the tasks.
 
         Raises:
             ValueError: if more tasks failed than may; in one line with the first failure.
@@ -91,8 +90,7 @@ class Contest:
         singles = []
         if set(names) - {DELIBERATION}:
             for agent in cell.ensemble.proposers:
-                run = _on(Single(agent.name), panel, None)
-                singles += self._stage(f"{SINGLE}:{agent.name}", run)
+                singles += self._stage(f"{SINGLE}:{agent.name}", _on(Single(agent.name), panel, None))
         outcomes[SINGLE] = singles
         leads = cross_fitted_leads(singles, [agent.name for agent in cell.ensemble.proposers])
         if BEST_SINGLE in names:
@@ -115,17 +113,17 @@ class Contest:
         return self._outcomes(name, answers)
 
     def _outcomes(self, name: str, answers: Sequence[Answer | str]) -> list[Outcome]:
-        graded, pairs = self.graded, []
-        for task, answer in zip(graded.tasks, answers, strict=True):
-            pairs.append((task, None if isinstance(answer, str) else graded.grader.extract(task, answer.text)))
+        graded = self.graded
+        pairs = [
+            (task, None if isinstance(answer, str) else graded.grader.extract(task, answer.text))
+            for task, answer in zip(graded.tasks, answers, strict=True)
+        ]
         outcomes = []
         for (task, final), answer, verdict in zip(pairs, answers, graded.verdicts(pairs), strict=True):
             if isinstance(answer, str):
-                made, became = Answer("", Usage(), answer), Verdict.FAILED
-            else:
-                made, became = answer, verdict
+                answer, verdict = Answer("", Usage(), answer), Verdict.FAILED  # noqa: PLW2901
             place = name, task.id, graded.group(task), graded.strata.get(task.id, "")
-            outcomes.append(Outcome(*place, final, made.text, became, made.usage, made.note))
+            outcomes.append(Outcome(*place, final, answer.text, verdict, answer.usage, answer.note))
         return outcomes
 
     def _batches(self, name: str, run: Run, tasks: Sequence[Task]) -> list[Answer | str]:

@@ -46,29 +46,23 @@ class SlotHistory:
     text: str  # what agents read of it
     agent: str  # who wrote it
     born: int  # index of the round it was proposed in
-    last: int  # index of the last round after which it was still kept
     states: list[MemorySlot | None]  # one entry per round; None where the slot was not in memory
-    source: tuple[int, int] | None  # (round index, proposal index) of the proposal it holds word for word, if any
+    last: int = 0  # index of the last round after which it was still kept
+    source: tuple[int, int] | None = None  # (round index, proposal index) of the proposal it holds word for word
 
 
 def slot_histories(transcript: Transcript) -> list[SlotHistory]:
-    """Follow every memory slot over the rounds; the same as long as its author, round of birth and text stay.
-
-    Returns:
-        The slots in order of birth, ties as the memory first listed them.
-    """
-    kept: dict[tuple[int, str, str], list[MemorySlot | None]] = {}
+    """Every memory slot over the rounds, in order of birth; the same while its author, round of birth and text stay."""
+    kept: dict[tuple[int, str, str], SlotHistory] = {}
     sources: dict[tuple[int, str, str], tuple[int, int]] = {}
     for position, turn in enumerate(transcript.rounds):
         sources |= {(turn.index, p.agent, p.text): (turn.index, j) for j, p in enumerate(turn.proposals)}
         for slot in turn.memory:
-            states = kept.setdefault((slot.round, slot.agent, slot.text), [None] * len(transcript.rounds))
+            key = slot.round, slot.agent, slot.text
+            states: list[MemorySlot | None] = kept[key].states if key in kept else [None] * len(transcript.rounds)
             states[position] = slot
-    histories = []
-    for (born, agent, text), states in sorted(kept.items(), key=lambda item: item[0][0]):
-        last = max(turn.index for turn, state in zip(transcript.rounds, states, strict=True) if state)
-        histories.append(SlotHistory(text, agent, born, last, states, sources.get((born, agent, text))))
-    return histories
+            kept[key] = SlotHistory(slot.text, slot.agent, slot.round, states, turn.index, sources.get(key))
+    return sorted(kept.values(), key=lambda history: history.born)
 
 
 def render_transcript(transcript: Transcript) -> str:
@@ -81,12 +75,9 @@ def render_transcript(transcript: Transcript) -> str:
 
 
 def render_execution(execution: Execution) -> str:
-    """Draw what became of a question's workflows as one HTML page that needs no network and runs no script.
+    """Draw a question's workflows as one HTML page that needs no network and runs no script.
 
     A step in a graph is a link to its subtask and its response below.
-
-    Raises:
-        ValueError: if a level holds no workflow.
     """
     return _render("report_conduct.html.jinja", execution=execution)
 
@@ -108,19 +99,16 @@ def write_report(folder: Path) -> Path:
     A folder of `nsed evaluate` or `nsed collect` becomes the page of a run, one of `nsed deliberate` that of its
     transcript, one of `nsed conduct` that of its workflows.
 
-    Returns:
-        The path of the page.
-
     Raises:
         ValueError: if the folder holds none of them, or files that this package cannot read.
     """
-    transcript, execution = folder / "transcript.json", folder / EXECUTION
-    if any((folder / name).is_file() for name in (TRACES, OUTCOMES)):
+    there = [name for name in (TRACES, OUTCOMES, "transcript.json", EXECUTION) if (folder / name).is_file()]
+    if {TRACES, OUTCOMES} & set(there):
         page = render_run(Run.load(folder))
-    elif transcript.is_file():
-        page = render_transcript(Transcript.load(transcript))
-    elif execution.is_file():
-        page = render_execution(Execution.load(execution))
+    elif "transcript.json" in there:
+        page = render_transcript(Transcript.load(folder / "transcript.json"))
+    elif there:
+        page = render_execution(Execution.load(folder / EXECUTION))
     else:
         raise ValueError(
             f"{folder}: expected a run folder with a transcript.json, a {EXECUTION} or a {TRACES}, found none; "

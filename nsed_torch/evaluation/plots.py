@@ -4,7 +4,7 @@ Every function that draws raises a `ValueError` in one line if matplotlib is not
 """
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ import torch
 from nsed_torch import functional
 from nsed_torch.evaluation.comparison import MethodResult
 from nsed_torch.evaluation.cost_curves import Curve
-from nsed_torch.evaluation.insight import Insight
 from nsed_torch.evaluation.statistics import Estimate, student
 from nsed_torch.records import write_files
 
@@ -71,10 +70,17 @@ def draw_points(
     axes.errorbar(x, y, markersize=5, capsize=3, elinewidth=1.2, **options)
 
 
-def write_png(axes: Any, path: Path, *, legend: bool = False) -> None:
-    """Write the whole figure that the axes are on; a legend stands beside them."""
+def draw_rows(axes: Any, rows: Mapping[str, Estimate], color: str) -> None:
+    """Named means with whiskers, one below the other."""
+    draw_points(axes, range(len(rows)), list(rows.values()), across=True, color=color)
+    axes.set_yticks(range(len(rows)), list(map(short_name, rows)))
+    axes.invert_yaxis()
+
+
+def write_png(axes: Any, path: Path, *, legend: bool = False, **options: Any) -> None:
+    """Write the whole figure that the axes are on; a legend, with these options, stands beside them."""
     if legend:
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+        axes.legend(**({"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "frameon": False} | options))
     data = io.BytesIO()
     axes.figure.savefig(data, format="png", metadata={"Software": None}, facecolor="white")
     write_files({path: data.getvalue()})
@@ -87,32 +93,35 @@ def short_name(name: str) -> str:
     return (" " if text.startswith("_") else "") + text.replace("$", r"\$")
 
 
-def plot_insight(insight: Insight, folder: Path) -> list[Path]:
-    """Draw whatever an insight has data for.
+def plot_insight(found: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Draw whatever an `insight` has data for.
 
     Returns:
         The files written: `rounds.png`, and of `flips.png`, `calibration.png`, `biases.png` those with something in.
     """
-    drawn = {
-        "rounds": (plot_rounds, True),
-        "flips": (plot_flips, bool(insight.course.flips)),
-        "calibration": (plot_calibration, insight.calibration.brier.mean is not None),
-        "biases": (plot_biases, bool(_biases(insight))),
+    course, calibration, biases = found["course"], found["calibration"], _biases(found)
+    drawn = [folder / "rounds.png"]
+    plot_rounds(course, found["tasks"], drawn[0])
+    plots: dict[str, tuple[Callable[[Any, Path], None], Any]] = {
+        "flips": (plot_flips, course["flips"]),
+        "calibration": (plot_calibration, None if calibration["brier"].mean is None else calibration),
+        "biases": (plot_biases, biases),
     }
-    paths = {folder / f"{name}.png": plot for name, (plot, wanted) in drawn.items() if wanted}
-    for path, plot in paths.items():
-        plot(insight, path)
-    return list(paths)
+    for name, (plot, data) in plots.items():
+        if data:
+            drawn.append(folder / f"{name}.png")
+            plot(data, drawn[-1])
+    return drawn
 
 
-def plot_rounds(insight: Insight, path: Path) -> None:
+def plot_rounds(course: Mapping[str, Any], tasks: int, path: Path) -> None:
     """Accuracy after each round with its interval, the tokens it took, and the fitted law with its best round."""
-    rounds, law = insight.course.rounds, insight.course.law
+    rounds, law = course["rounds"], course["law"]
     axes = new_axes(max(6.5, 2.5 + 0.8 * len(rounds)), 4.4)
-    at = [r.round for r in rounds]
-    draw_points(axes, at, [r.accuracy for r in rounds], color=BLUE, label="measured, 95% interval")
+    at = [r["round"] for r in rounds]
+    draw_points(axes, at, [r["accuracy"] for r in rounds], color=BLUE, label="measured, 95% interval")
     last = len(rounds) + 0.5
-    if fit := law.fit:
+    if fit := law["fit"]:
         t = torch.linspace(0.5, last, 200, dtype=torch.float64)
         values = functional.utility(t, fit.p_g, fit.k, fit.beta)
         axes.plot(t.tolist(), values.tolist(), color=ORANGE, linewidth=1.8, zorder=1, label="fitted law")
@@ -121,62 +130,56 @@ def plot_rounds(insight: Insight, path: Path) -> None:
             label = f"best round {fit.t_opt:.1f} [{low:.1f}, {high:.1f}]"
             axes.axvline(fit.t_opt, color=RED, linewidth=1.2, linestyle=":", label=label)
     else:
-        axes.text(0, -0.24, f"No law fitted: {law.notes[0]}.", transform=axes.transAxes, color=GREY, fontsize=8)
-    axes.set_xticks(at, [f"{r.round}\n{_short(r.tokens)}" for r in rounds])
+        axes.text(0, -0.24, f"No law fitted: {law['notes'][0]}.", transform=axes.transAxes, color=GREY, fontsize=8)
+    axes.set_xticks(at, [f"{r['round']}\n{_short(r['tokens'])}" for r in rounds])
     axes.set(xlim=(0.5, last), xlabel="round, and tokens per task up to it", ylabel="accuracy")
-    axes.set_title(f"Accuracy by round, {insight.tasks} tasks", loc="left")
+    axes.set_title(f"Accuracy by round, {tasks} tasks", loc="left")
     write_png(axes, path, legend=True)
 
 
-def plot_flips(insight: Insight, path: Path) -> None:
+def plot_flips(flips: Sequence[Mapping[str, int]], path: Path) -> None:
     """What became of the standing answer from round to round, as stacked bars; above them what was won and lost."""
-    flips = insight.course.flips
     axes = new_axes(max(6.5, 2.5 + 0.8 * len(flips)), 4.2)
-    base = [0] * len(flips)
-    places = range(len(flips))
-    for label, color, counts in (
-        ("stays right", GREEN, [f.right_to_right for f in flips]),
-        ("wrong to right, +", SKY, [f.wrong_to_right for f in flips]),
-        ("right to wrong, \N{MINUS SIGN}", RED, [f.right_to_wrong for f in flips]),
-        ("stays wrong", "0.8", [f.wrong_to_wrong for f in flips]),
+    base, places = np.zeros(len(flips)), range(len(flips))
+    for key, label, color in (
+        ("right_to_right", "stays right", GREEN),
+        ("wrong_to_right", "wrong to right, +", SKY),
+        ("right_to_wrong", "right to wrong, \N{MINUS SIGN}", RED),
+        ("wrong_to_wrong", "stays wrong", "0.8"),
     ):
+        counts = [f[key] for f in flips]
         axes.bar(places, counts, 0.62, bottom=base, color=color, edgecolor="white", label=label)
-        base = [b + c for b, c in zip(base, counts, strict=True)]
+        base = base + counts
     for place, height, f in zip(places, base, flips, strict=True):
-        text = f"+{f.wrong_to_right}  \N{MINUS SIGN}{f.right_to_wrong}"
+        text = f"+{f['wrong_to_right']}  \N{MINUS SIGN}{f['right_to_wrong']}"
         axes.annotate(text, (place, height), (0, 4), textcoords="offset points", ha="center", fontsize=9)
-    axes.set_xticks(places, [f"{f.round} \N{RIGHTWARDS ARROW} {f.round + 1}" for f in flips])
+    axes.set_xticks(places, [f"{f['round']} \N{RIGHTWARDS ARROW} {f['round'] + 1}" for f in flips])
     axes.grid(visible=False, axis="x")
     axes.set(xlabel="rounds", ylabel="tasks that held both")
     axes.set_title("What became of the standing answer", loc="left")
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, reverse=True)
-    write_png(axes, path)
+    write_png(axes, path, legend=True, reverse=True)
 
 
-def plot_calibration(insight: Insight, path: Path) -> None:
+def plot_calibration(calibration: Mapping[str, Any], path: Path) -> None:
     """Share of right proposals by rating, and how many ratings there are."""
-    bins = [b for b in insight.calibration.bins if b.rating is not None]
+    bins = [b for b in calibration["bins"] if b["rating"] is not None]
     axes, below = new_axes(6.2, 5.4, 2, sharex=True, height_ratios=[4, 1])
     axes.plot([-1, 1], [0, 1], color=GREY, linewidth=1, linestyle="--", label="calibrated")
-    ratings = [b.rating or 0.0 for b in bins]
-    draw_points(axes, ratings, [b.right for b in bins], color=BLUE, label="measured, 95% interval")
+    shares = [b["right"] for b in bins]
+    draw_points(axes, [b["rating"] for b in bins], shares, color=BLUE, label="measured, 95% interval")
     axes.set(xlim=(-1.05, 1.05), ylim=(-0.03, 1.03), ylabel="share of right proposals")
-    error, brier = insight.calibration.error.mean, insight.calibration.brier.mean
+    error, brier = calibration["error"].mean, calibration["brier"].mean
     axes.set_title(f"Calibration of ratings: expected error {error:.3f}, Brier score {brier:.3f}", loc="left")
-    axes.legend(loc="upper left", frameon=False)
-    below.bar([(b.low + b.high) / 2 for b in bins], [b.right.n for b in bins], 0.17, color=SKY)
+    below.bar([(b["low"] + b["high"]) / 2 for b in bins], [share.n for share in shares], 0.17, color=SKY)
     below.set(xlabel="rating", ylabel="ratings")
-    write_png(axes, path)
+    write_png(axes, path, legend=True, bbox_to_anchor=None)
 
 
-def plot_biases(insight: Insight, path: Path) -> None:
+def plot_biases(rows: Mapping[str, Estimate], path: Path) -> None:
     """Correlations of ratings with length and position, with their intervals."""
-    rows = _biases(insight)
     axes = new_axes(7.5, 1.3 + 0.36 * len(rows))
     axes.axvline(0, color="0.4", linewidth=1)
-    draw_points(axes, range(len(rows)), list(rows.values()), color=BLUE, across=True)
-    axes.set_yticks(range(len(rows)), list(map(short_name, rows)))
-    axes.invert_yaxis()
+    draw_rows(axes, rows, BLUE)
     axes.set(xlim=(-1.05, 1.05), xlabel="Pearson's correlation with the rating, 95% interval")
     axes.set_title("What ratings follow besides the truth", loc="left")
     write_png(axes, path)
@@ -185,14 +188,12 @@ def plot_biases(insight: Insight, path: Path) -> None:
 def plot_methods(methods: Mapping[str, MethodResult], path: Path) -> None:
     """Accuracy of every method as a bar with its interval, in the order given; one or more, all with scores."""
     axes = new_axes(7.5, 1.3 + 0.38 * len(methods))
-    accuracies, places = [method.accuracy for method in methods.values()], range(len(methods))
-    axes.barh(places, [accuracy.mean for accuracy in accuracies], 0.62, color=SKY)
-    draw_points(axes, places, accuracies, color="0.25", across=True)
-    for place, accuracy in enumerate(accuracies):
+    rows = {name: method.accuracy for name, method in methods.items()}
+    axes.barh(range(len(rows)), [accuracy.mean for accuracy in rows.values()], 0.62, color=SKY)
+    draw_rows(axes, rows, "0.25")
+    for place, accuracy in enumerate(rows.values()):
         end = (accuracy.mean if accuracy.high is None else accuracy.high, place)
         axes.annotate(f"{accuracy.mean:.1%}", end, (6, 0), textcoords="offset points", va="center", fontsize=8)
-    axes.set_yticks(places, list(map(short_name, methods)))
-    axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
     axes.set(xlim=(0, 1.1), xlabel="accuracy, 95% interval")
     write_png(axes, path)
@@ -252,8 +253,7 @@ def plot_curves(
     axes.set_xlabel(f"mean cost, share of the full team's ({unit})")
     axes.set_ylabel("accuracy, with 95% intervals by question")
     axes.set_title(title, loc="left")
-    axes.legend(loc="lower right", frameon=False)
-    write_png(axes, path)
+    write_png(axes, path, legend=True, loc="lower right", bbox_to_anchor=None)
 
 
 def plot_risk_coverage(surest: Mapping[str, Estimate], path: Path) -> None:
@@ -305,15 +305,15 @@ def plot_learning(lines: Sequence[Mapping[str, Any]], path: Path) -> None:
     write_png(above, path, legend=True)
 
 
-def _biases(insight: Insight) -> dict[str, Estimate]:
-    length = insight.length
+def _biases(found: Mapping[str, Any]) -> dict[str, Estimate]:
+    length = found["length"]
     rows = {
-        "length, all ratings": length.pooled.pearson,
-        "length, within a ballot": length.within.pearson,
-        "length, right proposals": length.right.pearson,
-        "length, wrong proposals": length.wrong.pearson,
-        "position heard at, within a ballot": insight.position.correlation,
-        **{f"length, {name}": correlations.pearson for name, correlations in length.judges.items()},
+        "length, all ratings": length["pooled"]["pearson"],
+        "length, within a ballot": length["within"]["pearson"],
+        "length, right proposals": length["right"]["pearson"],
+        "length, wrong proposals": length["wrong"]["pearson"],
+        "position heard at, within a ballot": found["position"]["correlation"],
+        **{f"length, {name}": correlations["pearson"] for name, correlations in length["judges"].items()},
     }
     return {name: value for name, value in rows.items() if value.mean is not None}
 

@@ -21,13 +21,8 @@ _SECONDS = 10.0
 def provenance(config: Mapping[str, Any], seeds: Any) -> dict[str, Any]:
     """Everything that tells how a run's numbers came about, as JSON data.
 
-    Args:
-        config: the whole composed config as plain data, interpolations resolved.
-        seeds: of the run, plain data.
-
-    Returns:
-        `config` (the user's home folder as ~), `config_sha256`, `seeds`, `versions`, `git`, `hardware`. The same
-        for the same command, sources and machine, whenever it runs.
+    The same for the same command, sources and machine, whenever it runs. The composed config, interpolations resolved,
+    has the user's home folder as ~.
 
     Raises:
         ValueError: if the config holds NaN or infinity, which JSON cannot say.
@@ -61,13 +56,8 @@ def versions() -> dict[str, str | None]:
 def git_state(folder: Path) -> dict[str, Any] | None:
     """The commit that is checked out in a folder, and whether tracked files differ from it.
 
-    Files that git does not track leave the state as it is: a run writes some itself.
-
-    Args:
-        folder: in a checkout, or not.
-
-    Returns:
-        `commit` (hex digits) and `dirty`; None where git is missing, does not answer, or the folder is no checkout.
+    Files that git does not track leave the state as it is: a run writes some itself. None where git is missing, does
+    not answer, or the folder is no checkout.
     """
     commit = _git(folder, "rev-parse", "--verify", "HEAD")
     changes = _git(folder, "status", "--porcelain", "--untracked-files=no")

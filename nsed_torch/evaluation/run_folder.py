@@ -2,6 +2,7 @@
 
 import base64
 import itertools
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -121,9 +122,8 @@ class TaskEntry:
     @property
     def tokens(self) -> int:
         """Of the deliberation, or of all methods where there was none."""
-        if self.trace:
-            return self.trace.transcript.usage.tokens
-        return sum(outcome.usage.tokens for outcome in self.outcomes)
+        usages = [self.trace.transcript.usage] if self.trace else [outcome.usage for outcome in self.outcomes]
+        return sum(usage.tokens for usage in usages)
 
     @property
     def scores(self) -> list[float]:
@@ -160,17 +160,16 @@ class Run:
         data = read_json(files[0]) if files else None
         about = data if isinstance(data, dict) else {}
         traces = {t.transcript.task.id: t for t in read_traces(folder)} if (folder / TRACES).is_file() else {}
-        outcomes: dict[str, list[Outcome]] = {}
+        outcomes, executions = defaultdict[str, list[Outcome]](list), defaultdict[str, dict[str, Execution]](dict)
         for outcome in read_outcomes(folder / OUTCOMES) if (folder / OUTCOMES).is_file() else ():
-            outcomes.setdefault(outcome.task, []).append(outcome)
-        executions: dict[str, dict[str, Execution]] = {}
+            outcomes[outcome.task].append(outcome)
         for path in sorted((folder / EXECUTIONS).glob("*.jsonl")):
             for number, line in enumerate(path.read_bytes().splitlines(), start=1):
                 execution = Execution.from_line(line, f"{path}:{number}")
-                executions.setdefault(execution.task.id, {})[path.stem] = execution
+                executions[execution.task.id][path.stem] = execution
         reference = str(about.get("reference", "deliberation"))
         tasks = [
-            TaskEntry(name, traces.get(name), tuple(outcomes.get(name, ())), reference, executions.get(name, {}))
+            TaskEntry(name, traces.get(name), tuple(outcomes[name]), reference, executions[name])
             for name in dict.fromkeys([*traces, *outcomes, *executions])
         ]
         rows = method_rows(Comparison.from_json(data, str(results))) if results in files else []
@@ -220,11 +219,11 @@ class Run:
     @property
     def workflows(self) -> list[WorkflowSummary]:
         """Of every method that had workflows run."""
-        pairs: dict[str, list[tuple[Execution, Outcome | None]]] = {}
+        pairs = defaultdict[str, list[tuple[Execution, Outcome | None]]](list)
         for entry in self.tasks:
             outcomes = {outcome.method: outcome for outcome in entry.outcomes}
             for method, execution in entry.executions.items():
-                pairs.setdefault(method, []).append((execution, outcomes.get(method)))
+                pairs[method].append((execution, outcomes.get(method)))
         return [WorkflowSummary.of(method, executions) for method, executions in pairs.items()]
 
     @property

@@ -18,13 +18,9 @@ SHARES = (0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0)
 def coverage_summary(by_task: Mapping[str, Mapping[str, Any]], coverage: float) -> dict[str, Any]:
     """What sets came to on tasks that nothing was fitted to.
 
-    Args:
-        by_task: task -> {covered, size, decided, right, chance, category}, as `training.answer_sets.set_rows` has them.
-        coverage: promised.
-
-    Returns:
-        JSON data: the promise, coverage with its interval overall and by category, share of tasks whose set is one
-        answer alone and the accuracy of those, mean size of the sets, accuracy of the surest tasks by their share.
+    Tasks have {covered, size, decided, right, chance, category}, as `training.answer_sets.set_rows` gives them. The
+    result is JSON data; `decided` is the share of tasks whose set is one answer alone, `surest` the accuracy of the
+    surest tasks by their share.
     """
     rows = list(by_task.values())
     decided = [row for row in rows if row["decided"]]

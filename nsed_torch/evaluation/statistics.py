@@ -84,10 +84,8 @@ def mean_score(questions: Sequence[Sequence[float]]) -> Estimate:
     One score of 0 or 1 per question: `clopper_pearson`. Otherwise Student's over questions, clipped to [0, 1]. Where
     every question scores 0, or every one 1, Student's sees no spread; there Clopper and Pearson's still holds, for n
     independent scores in [0, 1] of mean m are all 1 with a chance of at most m^n (our reading). Fewer than two
-    questions, or none that differ, otherwise give no interval.
-
-    Args:
-        questions: the scores in [0, 1] of each one's epochs, at least one; independent between questions.
+    questions, or none that differ, otherwise give no interval. `questions` holds the scores in [0, 1] of each one's
+    epochs, at least one; independent between questions.
     """
     means = [math.fsum(scores) / len(scores) for scores in questions]
     single = all(len(scores) == 1 for scores in questions)
@@ -100,10 +98,8 @@ def mean_difference(questions: Sequence[Sequence[float]]) -> Estimate:
     """Mean over questions of the mean difference between two methods, with the interval that suits the data.
 
     One difference of -1, 0 or 1 per question: `tango`. Otherwise Student's over questions, clipped to [-1, 1]; none
-    for fewer than two questions or where all differ alike.
-
-    Args:
-        questions: the differences in [-1, 1] of each one's epochs, at least one; independent between questions.
+    for fewer than two questions or where all differ alike. `questions` holds the differences in [-1, 1] of each one's
+    epochs, at least one; independent between questions.
     """
     means = [math.fsum(differences) / len(differences) for differences in questions]
     if means and all(len(differences) == 1 for differences in questions) and set(means) <= {-1.0, 0.0, 1.0}:
@@ -122,12 +118,8 @@ def clopper_pearson(right: int, n: int) -> tuple[float, float]:
 
     Covers the true share at least as often as claimed, for every n. Published (Clopper and Pearson 1934).
 
-    Args:
-        right: successes, 0 to n.
-        n: trials, at least 1.
-
     Raises:
-        ValueError: for other counts.
+        ValueError: unless 0 <= right <= n and n >= 1.
     """
     # The same as scipy.stats.binomtest(right, n).proportion_ci(), without its search and its second of import.
     from scipy.special import betaincinv  # noqa: PLC0415 - heavy, and wanted only here
@@ -147,15 +139,11 @@ def tango(wins: int, losses: int, n: int) -> tuple[float, float]:
     losses and q the likeliest chance of a loss given d, the positive root of
     2n q^2 + ((2n - b + c) d - b - c) q - c d (1 - d) = 0. Published (Tango 1998); unlike Wald's it stays within
     [-1, 1], has width where nothing differs, and covers nearly as claimed for few questions. It is not the inverse of
-    the exact test: where it ends close to 0, an exact p may still be above 0.05.
-
-    Args:
-        wins: questions that only the one got right.
-        losses: questions that only the other got right.
-        n: all questions, at least 1.
+    the exact test: where it ends close to 0, an exact p may still be above 0.05. Of n questions the one method alone
+    gets `wins` right, the other alone `losses`.
 
     Raises:
-        ValueError: for other counts.
+        ValueError: for negative counts, or more wins and losses than n.
     """
     if min(wins, losses) < 0 or wins + losses > n or n < 1:
         raise ValueError(f"expected wins and losses that n of at least 1 holds, got {wins} and {losses} of {n}")
@@ -210,10 +198,6 @@ def sign_flip(differences: Sequence[float], *, seed: int = 0) -> tuple[str, floa
     p is the share of all signs whose sum is at least as far from 0 as the one observed: counted over all of them for up
     to `EXACT` differences other than 0, and else (1 + hits) / (1 + DRAWS) over drawn ones, which is never below the
     truth on average. Published (Fisher 1935; Phipson and Smyth 2010 for the drawn form).
-
-    Args:
-        differences: one per question, finite.
-        seed: of the draws.
 
     Returns:
         The test's name and the two-sided p.

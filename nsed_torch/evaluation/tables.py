@@ -11,6 +11,7 @@ from rich.text import Text
 
 from nsed_torch.evaluation.comparison import Comparison, MethodResult
 from nsed_torch.evaluation.statistics import DIGITS, Estimate, shown
+from nsed_torch.records import Verdict
 
 UNNAMED = "(none)"
 """How a stratum without a name is shown."""
@@ -26,11 +27,8 @@ _LATEX = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
-    # Behind `\\` and `\midrule` these would be read as options.
-    "[": "{[}",
-    "]": "{]}",
-    "*": "{*}",
     **{c: "\\" + c for c in "#$%&_{}"},
+    **{c: f"{{{c}}}" for c in "[]*"},  # behind `\\` and `\midrule` these would be read as options
 }
 # Cells of nothing but numbers, which no format reads as anything else; a name that looks so is as safe.
 _NUMBERS = re.compile(r"[-+<]?[\d.]+( \[[-+]?[\d.]+, [-+]?[\d.]+\])?", re.ASCII)
@@ -61,7 +59,9 @@ def latex(comparison: Comparison) -> str:
 
     lines = [f"% {one_line(note)}" for note in notes(comparison)]
     for rows in _tables(comparison):
-        head, *body = [list(map(_latex_cell, row)) for row in rows]
+        head, *body = [
+            [cell.translate(_SIGNS) if _NUMBERS.fullmatch(cell) else latex_text(cell) for cell in row] for row in rows
+        ]
         columns = "".join(side[0] for side in _sides(rows))
         table = DataFrame(body, columns=head, dtype=object)
         lines += ["", table.to_latex(index=False, escape=False, column_format=columns).rstrip()]
@@ -118,18 +118,19 @@ def notes(comparison: Comparison) -> list[str]:
             f"two-sided, adjusted by Holm for {family} comparison{'s' if family > 1 else ''}."
         )
     for name, method in methods.items():
-        if method.failed:
-            lines.append(f"Failed, and so counted as wrong: {method.failed} of {method.tasks} tasks of {name}.")
-        if method.not_run:
-            lines.append(f"Not run, and so without a score: {method.not_run} of {method.tasks} answers of {name}.")
+        if failed := method.count(Verdict.FAILED):
+            lines.append(f"Failed, and so counted as wrong: {failed} of {method.tasks} tasks of {name}.")
+        if not_run := method.count(Verdict.NOT_RUN):
+            lines.append(f"Not run, and so without a score: {not_run} of {method.tasks} answers of {name}.")
     return lines
 
 
 def markdown_table(rows: Rows) -> str:
     """A table in Markdown; numbers stay as they are, the rest is escaped."""
-    head, *body = [list(map(markdown_cell, row)) for row in rows]
+    # Numbers need no escape, and are easier to read without.
+    cells = [[cell if _NUMBERS.fullmatch(cell) else markdown_text(cell) for cell in row] for row in rows]
     rule = ["---" if side == "left" else "---:" for side in _sides(rows)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *body))
+    return "\n".join(f"| {' | '.join(row)} |" for row in (cells[0], rule, *cells[1:]))
 
 
 def terminal_table(rows: Rows, *, title: str = "", caption: str = "") -> Table:
@@ -148,11 +149,6 @@ def terminal_table(rows: Rows, *, title: str = "", caption: str = "") -> Table:
 def markdown_text(text: str) -> str:
     """Any text as Markdown within a line or a cell, shown as it is but for white space."""
     return _MARKDOWN.sub(r"\\\g<0>", one_line(text))
-
-
-def markdown_cell(text: str) -> str:
-    """A cell of a Markdown table: numbers as they are, any other text as `markdown_text`."""
-    return text if _NUMBERS.fullmatch(text) else markdown_text(text)
 
 
 def latex_text(text: str) -> str:
@@ -209,8 +205,8 @@ def _facts(comparison: Comparison, name: str, method: MethodResult) -> dict[str,
         "method": name,
         "tasks": method.tasks,
         **_estimate_facts(method.accuracy, "", "accuracy"),
-        "failed": method.failed,
-        "not_run": method.not_run,
+        "failed": method.count(Verdict.FAILED),
+        "not_run": method.count(Verdict.NOT_RUN),
         "tokens_per_task": method.tokens_per_task,
         "relative_tokens": comparison.relative_tokens(name),
         **vars(method.usage),
@@ -231,14 +227,7 @@ def _csv_cell(value: str | float | None) -> str | float:
     return "" if value is None else round(value, DIGITS)
 
 
-def _latex_cell(text: str) -> str:
-    return text.translate(_SIGNS) if _NUMBERS.fullmatch(text) else latex_text(text)
-
-
 def _sides(rows: Rows) -> list[str]:
     """Of each column: right where no cell holds words."""
-    return ["left" if any(_is_text(row[i]) for row in rows[1:]) else "right" for i in range(len(rows[0]))]
-
-
-def _is_text(cell: str) -> bool:
-    return cell != "no score" and any(c.isalpha() for c in cell)
+    words = [[cell != "no score" and any(map(str.isalpha, cell)) for cell in row] for row in rows[1:]]
+    return ["left" if any(row[i] for row in words) else "right" for i in range(len(rows[0]))]

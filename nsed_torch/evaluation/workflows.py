@@ -1,6 +1,6 @@
 """Workflows on a page: where steps and lines stand in a graph, and what the workflows of a run have in common."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -27,11 +27,7 @@ SHAPES = {
 
 
 def workflow_of(level: Level) -> Workflow:
-    """The workflow that a level ran.
-
-    Raises:
-        ValueError: if the level holds none, which no executor writes.
-    """
+    """The workflow that a level ran; a `ValueError` if it holds none, which no executor writes."""
     return parse(level.workflow, workers=len(level.pool), max_steps=len(level.steps), allow_empty=True)
 
 
@@ -50,21 +46,21 @@ def reading(read: Iterable[int], heard: Collection[int]) -> str:
 
 
 class Box(NamedTuple):
-    """A step, or `PREVIOUS`, with its upper left corner in pixels; `reads` says whether a line ends there."""
+    """A step in a graph."""
 
-    step: int
-    x: int
+    step: int  # or `PREVIOUS`
+    x: int  # of the upper left corner, in pixels
     y: int
-    reads: bool
+    reads: bool  # whether a line ends there
 
 
 class Line(NamedTuple):
-    """From what is read to who reads it, as the path of an SVG; not `heard` where there was nothing to read."""
+    """From what is read to who reads it."""
 
     source: int
     target: int
-    path: str
-    heard: bool
+    path: str  # of an SVG
+    heard: bool  # not where there was nothing to read
 
 
 @dataclass(frozen=True)
@@ -181,8 +177,8 @@ def _shape_rows(pairs: Sequence[tuple[Execution, Outcome | None]]) -> Iterator[S
 
 def _right(outcomes: Sequence[Outcome | None]) -> Estimate:
     """Of answers that were graded; tasks that ask one question count as one."""
-    scores: dict[str, list[float]] = {}
+    scores = defaultdict[str, list[float]](list)
     for outcome in outcomes:
         if outcome is not None and outcome.score is not None:
-            scores.setdefault(outcome.group, []).append(outcome.score)
+            scores[outcome.group].append(outcome.score)
     return mean_score(list(scores.values()))

@@ -49,16 +49,9 @@ def collect(
 ) -> Summary:
     """Deliberate on graded tasks and keep everything in a folder.
 
-    Args:
-        rnn: the team, with a call log if the run is to survive its process.
-        graded: the tasks; of those whose texts are withheld no text is kept.
-        folder: where `traces.jsonl`, `embeddings.safetensors` and `collect.json` are written.
-        batch_tasks: how many tasks deliberate together.
-        report: hears of every batch.
-        observer: hears of progress within it.
-
-    Returns:
-        What the traces come to, as `collect.json` has it too.
+    Written are `traces.jsonl`, `embeddings.safetensors` and `collect.json`; of tasks whose texts are withheld no text
+    is kept. The team needs a call log if the run is to survive its process. `report` hears of every batch, the observer
+    of progress within it.
     """
     writer, tasks = TraceWriter(folder), graded.tasks
     for start in range(0, len(tasks), batch_tasks):

@@ -89,16 +89,8 @@ def evaluate(
 ) -> Contested:
     """Put methods to graded tasks, and keep what deliberations and workflows did in a folder.
 
-    Args:
-        rnn: the team, with a call log if the run is to survive its process.
-        graded: the tasks; of those whose texts are withheld no text is kept, and so no workflow.
-        methods: name -> method, for the names that are not the contest's own.
-        folder: where `traces.jsonl` and `executions/<method>.jsonl` are written, by the first process alone.
-        names: what is compared, in this order.
-        how: as `Contest`.
-
-    Raises:
-        ValueError: as `Contest` and `Contest.run`.
+    The first process writes `traces.jsonl` and `executions/<method>.jsonl`; of tasks whose texts are withheld no text
+    is kept, and so no workflow. Names, methods and the rest are as for `Contest`.
     """
     graded = bound(graded, rnn)
     graded = replace(graded, call_log=rnn.cell.ensemble.call_log)
@@ -111,8 +103,8 @@ def evaluate(
     if contest.shard.rank == 0 and not graded.withheld:
         for name, method in methods.items():
             if isinstance(method, Conducted):
-                kept = [method.executions[task.id] for task in graded.tasks if task.id in method.executions]
-                lines = "".join(execution.to_line() for execution in kept)
+                done = method.executions
+                lines = "".join(done[task.id].to_line() for task in graded.tasks if task.id in done)
                 write_text(folder / EXECUTIONS / f"{name}.jsonl", lines)
     return contested
 
@@ -162,11 +154,7 @@ def cost_table(costs: Mapping[str, Usage], tasks: int) -> Table:
 
 
 def chosen_methods(cfg: DictConfig) -> dict[str, Method]:
-    """The methods that are asked for, built.
-
-    Raises:
-        ValueError: for no methods, one that does not exist or comes twice, or a budget that does not fit them.
-    """
+    """The methods that the config names, built."""
     names, own = list(cfg.methods), (DELIBERATION, SINGLE, BEST_SINGLE)
     known = [*own, *map(str, cfg.method)]
     for name in names:

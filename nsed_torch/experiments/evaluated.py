@@ -7,11 +7,12 @@ from typing import Any
 from nsed_torch.benchmarks import GradedTasks
 from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.evaluation.contest import Contested
-from nsed_torch.evaluation.insight import Insight, insight
+from nsed_torch.evaluation.insight import insight
 from nsed_torch.evaluation.pages import write_report
 from nsed_torch.evaluation.plots import plot_cost, plot_insight, plot_methods
 from nsed_torch.evaluation.provenance import provenance
 from nsed_torch.evaluation.run_folder import OUTCOMES, RESULTS
+from nsed_torch.evaluation.statistics import plain
 from nsed_torch.evaluation.tables import csv, latex, markdown
 from nsed_torch.records import Verdict, read_json, to_json, write_files
 from nsed_torch.records.withholding import withheld_outcome
@@ -30,17 +31,9 @@ def write_run(
     *,
     report: Callable[[str], None] = lambda text: None,
 ) -> Comparison:
-    """Write everything that a run came to: comparison, outcomes, tables, plots and the page.
+    """Write everything that a run came to beside its traces: comparison, outcomes, tables, plots and the page.
 
-    Args:
-        folder: of the run; traces are there already.
-        contested: outcomes and deliberations.
-        graded: the tasks.
-        settings: the composed config as plain data.
-        report: hears of what had to be left out.
-
-    Returns:
-        What `results.json` holds of the methods.
+    `settings` is the composed config as plain data; `report` hears of what had to be left out.
     """
     comparison = Comparison.of(contested.outcomes)
     outcomes = [withheld_outcome(o) if graded.withheld else o for o in contested.outcomes]
@@ -50,7 +43,7 @@ def write_run(
         "benchmark": {**graded.identity, "tasks": len(graded.tasks)},
         "withheld": graded.withheld,
         **comparison.to_json(),
-        "insight": None if found is None else found.to_json(),
+        "insight": plain(found),
         "provenance": provenance(settings, {"seed": settings.get("seed")}),
     }
     write_files(
@@ -70,7 +63,7 @@ def write_run(
     return comparison
 
 
-def draw_plots(comparison: Comparison, found: Insight | None, folder: Path) -> None:
+def draw_plots(comparison: Comparison, found: Mapping[str, Any] | None, folder: Path) -> None:
     """Methods with their intervals, cost against accuracy, and what the deliberations tell.
 
     Raises:
@@ -84,7 +77,7 @@ def draw_plots(comparison: Comparison, found: Insight | None, folder: Path) -> N
         plot_insight(found, folder)
 
 
-def measured(contested: Contested, graded: GradedTasks) -> Insight | None:
+def measured(contested: Contested, graded: GradedTasks) -> dict[str, Any] | None:
     """What the deliberations tell; nothing without any, or where answers could not be graded."""
     not_run = any(outcome.verdict is Verdict.NOT_RUN for outcome in contested.outcomes)
     if not contested.traces or not_run:

@@ -43,7 +43,12 @@ def test_methods_are_counted():
         strata={},
     )
     other = results.methods["plurality"]
-    assert (other.accuracy.n, other.accuracy.mean, other.not_run, other.failed) == (4, 0.25, 1, 0)
+    assert (other.accuracy.n, other.accuracy.mean, other.count(Verdict.NOT_RUN), other.count(Verdict.FAILED)) == (
+        4,
+        0.25,
+        1,
+        0,
+    )
     assert (other.tokens_per_task, results.relative_tokens("plurality")) == (15.0, 0.25)
     pair = results.paired["plurality"]
     assert list(results.paired) == ["plurality"]

@@ -86,7 +86,7 @@ def test_who_only_judges_is_no_single_and_leads_nobody():
     for trace in result.traces:
         assert {(*r.proposers, *r.voters) for r in trace.transcript.rounds} == {("ada", "ben", "cleo")}
     told = insight(result.traces)
-    assert (set(told.p_g.agents), set(told.p_v.judges)) == ({"ada", "ben"}, {"cleo"})
+    assert (set(told["p_g"]["agents"]), set(told["p_v"]["judges"])) == ({"ada", "ben"}, {"cleo"})
     costs = expected_costs(run.rnn, run.graded, {}, ["deliberation", "single"], equal_tokens=True)
     assert (costs["deliberation"].calls, costs["single"].calls) == (6 * 2 * (2 + 1), 6 * 2)
 

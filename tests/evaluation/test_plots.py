@@ -60,8 +60,8 @@ def test_all_plots_of_a_run(found, tmp_path):
     assert {*map(str, paths)} == {*map(str, (tmp_path / "plots").iterdir())}
     assert all(ink(path) > 2000 for path in paths)
     first = png(paths[0])
-    assert found.course.law.fit is not None
-    plot_rounds(found, paths[0])
+    assert found["course"]["law"]["fit"] is not None
+    plot_rounds(found["course"], found["tasks"], paths[0])
     assert png(paths[0]) == first
 
 

@@ -11,7 +11,6 @@ from markdown_it import MarkdownIt
 
 from nsed_torch.evaluation.comparison import Comparison, scored
 from nsed_torch.evaluation.competence_law import fit_fatigue_law
-from nsed_torch.evaluation.insight.team_insight import Law, RoundInsight
 from nsed_torch.evaluation.set_coverage import coverage_summary
 from nsed_torch.evaluation.statistics import Estimate, plain, share
 from nsed_torch.records import Outcome, PlanRecord, Usage, Verdict, write_json
@@ -36,20 +35,18 @@ def outcomes(verdicts, strata=("sums", "words")):
 
 def insight(accuracies, *, p_g=0.5):
     """Of deliberations with these accuracies, a round each, over 1000 tasks."""
-    unknown = Estimate(0)
     rounds = [
-        RoundInsight(r, 1000, Estimate(1000, a, a - 0.1, a + 0.1), 90.4 * r, unknown)
+        {"round": r, "deliberating": 1000, "accuracy": Estimate(1000, a, a - 0.1, a + 0.1), "tokens": 90.4 * r}
         for r, a in enumerate(accuracies, 1)
     ]
     fits = len(accuracies) > 3
-    law = Law(
-        fit_fatigue_law(list(accuracies), [1000] * len(accuracies)) if fits else None, () if fits else ("too_few",)
-    )
+    fit = fit_fatigue_law(list(accuracies), [1000] * len(accuracies)) if fits else None
+    law = {"fit": fit, "notes": [] if fits else ["too_few"]}
     return plain(
         {
             "course": {"rounds": rounds, "law": law},
             "p_g": {"pooled": Estimate(90, p_g, 0.4, 0.6)},
-            "p_v": {"pooled": {"auc": unknown, "sign": Estimate(60, 0.75, 0.7, 0.8)}},
+            "p_v": {"pooled": {"auc": Estimate(0), "sign": Estimate(60, 0.75, 0.7, 0.8)}},
         }
     )
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from nsed_torch.agents import call_seed
 from nsed_torch.deliberation import judging_order
+from nsed_torch.evaluation.collection import standing
 from nsed_torch.records import Round, Task, Trace, Transcript
 
 Table = NDArray[np.void]
@@ -25,7 +26,7 @@ _COLUMNS = {
     "proposals": [("agent", "i8"), ("right", "?")],
     "moves": [("agent", "i8"), ("before", "?"), ("after", "?"), ("led_right", "?"), ("follows", "i1")],
     "ratings": [
-        ("ballot", "i8"), ("proposal", "i8"), ("voter", "i8"), ("rating", "f8"), ("right", "?"), ("length", "f8"),
+        ("ballot", "i8"), ("voter", "i8"), ("proposal", "i8"), ("rating", "f8"), ("right", "?"), ("length", "f8"),
         ("position", "i8"), ("own", "?"), ("agrees", "i1"), ("kin", "i1"),
     ],
 }  # fmt: skip
@@ -56,11 +57,11 @@ class Tables:
     moves: Table
     ratings: Table
 
-    def by_agent(self, table: Table, column: str) -> Iterator[tuple[str, Table]]:
-        """The rows of each agent that has any."""
+    def by(self, column: str, table: Table) -> Iterator[tuple[str, Table]]:
+        """The rows of each agent that the column names."""
         for i, name in enumerate(self.agents):
-            if len(own := table[table[column] == i]):
-                yield name, own
+            if len(rows := table[table[column] == i]):
+                yield name, rows
 
 
 def same_text(task: Task, answers: Sequence[str | None]) -> list[int]:
@@ -75,78 +76,67 @@ def read_tables(traces: Iterable[Trace], same: Same, question: Callable[[Task], 
     Raises:
         ValueError: for no traces.
     """
-    questions, reader = defaultdict[str, int](count().__next__), _Reader()
+    questions, agents = defaultdict[str, int](count().__next__), defaultdict[str, int](count().__next__)
+    ballots, proposals = count(), count()
+    rows: dict[str, list[Row]] = {name: [] for name in _COLUMNS}
     for number, trace in enumerate(traces):
-        task = trace.transcript.task
-        numbers = iter(same(task, [answer for row in trace.answers for answer in row]))
+        transcript = trace.transcript
+        place = questions[question(transcript.task)], number
+        for agent in transcript.agents:
+            agents[agent.name]  # numbered in the ensemble's order
+        numbers = iter(same(transcript.task, [answer for row in trace.answers for answer in row]))
         classes = [[int(next(numbers)) for _ in row] for row in trace.answers]
-        reader.add((questions[question(task)], number), trace, classes)
+        turns = list(zip(transcript.rounds, trace.grades, classes, strict=True))
+        for index, ((record, grades, kinds), right) in enumerate(zip(turns, standing(trace), strict=True), start=1):
+            here = (*place, index)
+            won = record.winner is not None and grades[record.winner]
+            rows["rounds"].append((*here, right, won, any(grades), record.usage.tokens))
+            authors = zip(record.proposers, grades, strict=True)
+            rows["proposals"] += [(*here, agents[name], graded) for name, graded in authors]
+            named = [next(proposals) for _ in grades]
+            for voter, given in zip(record.voters, record.ratings, strict=True):
+                ballot = next(ballots), agents[voter]
+                judged = _judged(transcript, record, grades, kinds, voter, given)
+                rows["ratings"] += [(*here, *ballot, named[j], *facts) for j, facts in judged]
+        for index, (turn, later) in enumerate(pairwise(turns), start=1):
+            rows["moves"] += [(*place, index, agents[name], *facts) for name, facts in _moves(turn, later)]
     if not questions:
         raise ValueError("expected at least one trace, got none: run nsed collect or nsed evaluate first")
-    tables = {name: np.array(reader.rows[name], dtype=[*_PLACE, *columns]) for name, columns in _COLUMNS.items()}
-    return Tables(list(questions), list(reader.agents), **tables)
+    tables = {name: np.array(rows[name], dtype=[*_PLACE, *columns]) for name, columns in _COLUMNS.items()}
+    return Tables(list(questions), list(agents), **tables)
 
 
-class _Reader:
-    """Rows of all tables, trace by trace."""
-
-    def __init__(self) -> None:
-        self.agents = defaultdict[str, int](count().__next__)
-        self.rows: dict[str, list[Row]] = {name: [] for name in _COLUMNS}
-        self._ballots, self._proposals = count(), count()
-
-    def add(self, place: tuple[int, int], trace: Trace, classes: Sequence[Sequence[int]]) -> None:
-        """Take in a trace, given its question and task and the classes of its answers."""
-        for agent in trace.transcript.agents:
-            self.agents[agent.name]  # numbered in the ensemble's order
-        turns = list(zip(trace.transcript.rounds, trace.grades, classes, strict=True))
-        self._extend("rounds", place, _rounds(turns))
-        for index, (turn, later) in enumerate(pairwise(turns), start=1):
-            self._extend("moves", (*place, index), self._moves(turn, later))
-        for index, (record, grades, kinds) in enumerate(turns, start=1):
-            here = (*place, index)
-            authors = zip(record.proposers, grades, strict=True)
-            self._extend("proposals", here, ((self.agents[name], right) for name, right in authors))
-            self._extend("ratings", here, self._ratings(trace.transcript, record, grades, kinds))
-
-    def _extend(self, name: str, place: Row, rows: Iterable[Row]) -> None:
-        self.rows[name] += [(*place, *row) for row in rows]
-
-    def _moves(self, turn: Turn, later: Turn) -> Iterator[Row]:
-        (record, grades, kinds), (next_record, next_grades, next_kinds) = turn, later
-        leader = -1 if record.winner is None else kinds[record.winner]
-        led_right = record.winner is not None and grades[record.winner]
-        for j, name in enumerate(record.proposers):
-            if name in next_record.proposers:
-                k = next_record.proposers.index(name)
-                differed = kinds[j] != leader and min(kinds[j], leader) >= 0
-                follows = int(next_kinds[k] == leader) if differed else -1
-                yield self.agents[name], grades[j], next_grades[k], led_right, follows
-
-    def _ratings(
-        self, transcript: Transcript, record: Round, grades: Sequence[bool], kinds: Sequence[int]
-    ) -> Iterator[Row]:
-        numbers = [next(self._proposals) for _ in grades]
-        backbones = {agent.name: agent.backbone for agent in transcript.agents}
-        for voter, row in zip(record.voters, record.ratings, strict=True):
-            position = _positions(transcript, record, voter)
-            ballot = next(self._ballots)
-            mine = kinds[record.proposers.index(voter)] if voter in record.proposers else -1
-            for j, (author, rating) in enumerate(zip(record.proposers, row, strict=True)):
-                if rating is not None:
-                    agrees = int(mine == kinds[j]) if min(mine, kinds[j]) >= 0 else -1
-                    kin = int(backbones[voter] == backbones[author]) if {voter, author} <= backbones.keys() else -1
-                    length = len(record.proposals[j].text)
-                    facts = (grades[j], length, position.get(j, 0), author == voter, agrees, kin)
-                    yield ballot, numbers[j], self.agents[voter], rating, *facts
+def _moves(turn: Turn, later: Turn) -> Iterator[tuple[str, Row]]:
+    """Agents of both rounds, and what became of their answers."""
+    (record, grades, kinds), (next_record, next_grades, next_kinds) = turn, later
+    leader = -1 if record.winner is None else kinds[record.winner]
+    led_right = record.winner is not None and grades[record.winner]
+    for j, name in enumerate(record.proposers):
+        if name in next_record.proposers:
+            k = next_record.proposers.index(name)
+            differed = kinds[j] != leader and min(kinds[j], leader) >= 0
+            follows = int(next_kinds[k] == leader) if differed else -1
+            yield name, (grades[j], next_grades[k], led_right, follows)
 
 
-def _rounds(turns: Sequence[Turn]) -> Iterator[Row]:
-    standing = False
-    for index, (record, grades, _) in enumerate(turns, start=1):
-        won = record.winner is not None and grades[record.winner]
-        standing = standing if record.winner is None else won
-        yield index, standing, won, any(grades), record.usage.tokens
+def _judged(
+    transcript: Transcript,
+    record: Round,
+    grades: Sequence[bool],
+    kinds: Sequence[int],
+    voter: str,
+    ratings: Sequence[float | None],
+) -> Iterator[tuple[int, Row]]:
+    """The proposals that a judge rated, and what is to know about each rating."""
+    backbones = {agent.name: agent.backbone for agent in transcript.agents}
+    position = _positions(transcript, record, voter)
+    mine = kinds[record.proposers.index(voter)] if voter in record.proposers else -1
+    for j, (author, rating) in enumerate(zip(record.proposers, ratings, strict=True)):
+        if rating is not None:
+            agrees = int(mine == kinds[j]) if min(mine, kinds[j]) >= 0 else -1
+            kin = int(backbones[voter] == backbones[author]) if {voter, author} <= backbones.keys() else -1
+            length = len(record.proposals[j].text)
+            yield j, (rating, grades[j], length, position.get(j, 0), author == voter, agrees, kin)
 
 
 def _positions(transcript: Transcript, record: Round, voter: str) -> dict[int, int]:

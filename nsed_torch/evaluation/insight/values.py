@@ -11,6 +11,8 @@ from nsed_torch.evaluation.statistics import Estimate
 
 Real = NDArray[np.float64]
 Column = NDArray[Any]
+Tree = dict[str, Any]
+"""Names to numbers, estimates and further trees."""
 Formula = Callable[[Real], Real]
 """From sums, over the last axis, to a number."""
 

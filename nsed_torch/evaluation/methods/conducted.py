@@ -17,23 +17,15 @@ class Conducted:
     It has one size, whatever the budget: how much a workflow costs is the Conductor's own decision. Usage holds the
     Conductor's calls and all steps. Published (arXiv 2512.04388); what is ours stands at `Conductor`.
 
-    Args:
-        conductor: the model that writes, on a backbone of the ensemble.
-        recursion: further workflows at most, 0 to 3.
-        pools: who may be asked.
-        max_steps: of a workflow.
-
-    Attributes:
-        executions: task id -> everything of what this method did there.
-
     Raises:
-        ValueError: for another recursion.
+        ValueError: for a recursion outside 0 to 3.
     """
 
-    conductor: Agent
-    recursion: int = 0
-    pools: Pools = Pools()
-    max_steps: int = 5
+    conductor: Agent  # the model that writes, on a backbone of the ensemble
+    recursion: int = 0  # further workflows at most
+    pools: Pools = Pools()  # who may be asked
+    max_steps: int = 5  # of a workflow
+    # Task id -> everything of what this method did there.
     executions: dict[str, Execution] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -58,11 +50,7 @@ class RandomRouting:
     without: tuple[str, ...] = ()
 
     def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
-        """Answer all tasks, as `Method`.
-
-        Raises:
-            ValueError: as `Pools`.
-        """
+        """Answer all tasks, as `Method`."""
         pools, names = Pools("permuted", without=self.without), [agent.name for agent in panel.ensemble.proposers]
         drafts = panel.propose([(task, panel.proposer(pools(names, task, panel.seed)[0])) for task in tasks])
         return [Answer(draft.text, draft.usage, f"by {draft.agent.name}") for draft in drafts]

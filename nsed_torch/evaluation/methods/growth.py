@@ -128,11 +128,7 @@ def answers(drafts: Sequence[Draft]) -> list[str]:
 
 
 def check_size(what: str, got: int, least: int = 1) -> None:
-    """Refuse a size below the least.
-
-    Raises:
-        ValueError: in one line that names it.
-    """
+    """Refuse a size below the least."""
     if got < least:
         raise ValueError(f"expected {what} of at least {least}, got {got}")
 

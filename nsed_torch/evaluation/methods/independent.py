@@ -22,11 +22,7 @@ class Single:
     agent: str
 
     def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
-        """Answer all tasks, as `Method`.
-
-        Raises:
-            ValueError: if the ensemble has no such agent that may propose.
-        """
+        """Answer all tasks, as `Method`; a `ValueError` if the ensemble has no such agent that may propose."""
         agent = panel.proposer(self.agent)
         return [Answer(draft.text, draft.usage) for draft in panel.propose([(task, agent) for task in tasks])]
 
@@ -78,12 +74,8 @@ class BestOf:
     Best-of-N is published with trained verifiers (Cobbe et al. 2021, arXiv 2110.14168); an agent of the ensemble in
     their place, rating as judges of a deliberation do, is our reading. The judge sees the different texts once each, in
     an order shuffled by its seed. Texts without a rating lose against those with one, ties go to the first sample.
-    Smallest form: one sample, unjudged.
-
-    Args:
-        samples: without a budget.
-        judge: name of the agent that rates; None, or the lead itself, is the next agent of the ensemble after the lead
-            that may judge.
+    Smallest form: one sample, unjudged. Without a named judge, or where it is the lead itself, the next agent of the
+    ensemble after the lead that may judge rates.
     """
 
     samples: int = 5
@@ -93,11 +85,7 @@ class BestOf:
         check_size("samples of best-of-N", self.samples)
 
     def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
-        """Answer all tasks, as `Method`.
-
-        Raises:
-            ValueError: if the ensemble has no judge of that name, or none beside the lead.
-        """
+        """Answer all tasks, as `Method`; a `ValueError` if there is no judge of that name, or none beside the lead."""
         judges = {task.id: self._judge(panel, task) for task in tasks}
 
         def closing(trail: Trail) -> float:
@@ -108,11 +96,8 @@ class BestOf:
             return sum(tokens) + 2 * MARKUP * len(question.candidates)
 
         trails = Growth(panel, self.samples, closing=closing).trails(tasks, budgets)
-        questions = {
-            trail.task.id: _question(panel, trail, judges[trail.task.id])
-            for trail in trails
-            if len(_different(trail)) > 1
-        }
+        several = [trail for trail in trails if len(_different(trail)) > 1]
+        questions = {trail.task.id: _question(panel, trail, judges[trail.task.id]) for trail in several}
         replies = panel.rating.rate(panel.ensemble, panel.prompts, list(questions.values()))
         judged = dict(zip(questions, zip(questions.values(), replies, strict=True), strict=True))
         return [_rated_best(trail, *judged.get(trail.task.id, (None, None))) for trail in trails]

@@ -21,12 +21,6 @@ def cross_fitted_leads(
     has a score. Outcomes without a score (programs that were not run) do not count. Our reading of "best single agent":
     the best of several, chosen and tested on the same tasks, would be flattered.
 
-    Args:
-        outcomes: of any methods; those named `single:<agent>` are read.
-        agents: names, in the order that breaks ties.
-        folds: 2 or more.
-        seed: another seed, other folds.
-
     Returns:
         Task id -> name of its lead, for every task that an agent answered by itself.
 
@@ -35,8 +29,8 @@ def cross_fitted_leads(
     """
     if not agents or folds < 2:
         raise ValueError(f"expected agents and at least 2 folds, got {list(agents)} and {folds}")
-    single = [(o, o.method.removeprefix(SINGLE)) for o in outcomes if o.method.startswith(SINGLE)]
-    single = [(outcome, name) for outcome, name in single if name in agents]
+    names = {SINGLE + name: name for name in agents}
+    single = [(outcome, names[outcome.method]) for outcome in outcomes if outcome.method in names]
     fold = {outcome.task: int(place(outcome.group, seed) * folds) for outcome, _ in single}
 
     def lead(held_out: int) -> str:
@@ -54,13 +48,7 @@ def cross_fitted_leads(
 def best_single(outcomes: Sequence[Outcome], leads: Mapping[str, str]) -> list[Outcome]:
     """The outcomes of each task's lead by itself, under the name `best_single`; no call is made for them.
 
-    Args:
-        outcomes: with those of `single:<agent>`.
-        leads: from `cross_fitted_leads`.
-
-    Returns:
-        One outcome per task, in the order of `leads`; its usage is the lead's, for choosing it cost these tasks
-        nothing.
+    Their usage is the lead's, for choosing it cost these tasks nothing.
 
     Raises:
         ValueError: if a lead's outcome is missing.
@@ -68,8 +56,7 @@ def best_single(outcomes: Sequence[Outcome], leads: Mapping[str, str]) -> list[O
     by_task = {(outcome.task, outcome.method): outcome for outcome in outcomes}
     chosen = []
     for task, lead in leads.items():
-        outcome = by_task.get((task, SINGLE + lead))
-        if outcome is None:
+        if not (outcome := by_task.get((task, SINGLE + lead))):
             raise ValueError(f"expected an outcome of {SINGLE}{lead} on task {task!r}, got none: run it on all tasks")
         note = "; ".join(filter(None, (f"by {lead}", outcome.note)))
         chosen.append(replace(outcome, method="best_single", note=note))

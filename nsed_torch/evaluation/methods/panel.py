@@ -31,11 +31,11 @@ class Method(Protocol):
     """A way to an answer."""
 
     def __call__(self, panel: "Panel", tasks: Sequence[Task], budgets: Sequence[int] | None) -> list[Answer]:
-        """Answer all tasks, phase by phase together.
+        """Answer all tasks, which have different ids, phase by phase together.
 
         Args:
             panel: agents, prompts, rules.
-            tasks: with different ids.
+            tasks: any number.
             budgets: tokens, read and written, that each task may take; None for the method's own size. A method grows
                 by whole steps (a sample, a layer, a round) as long as the next one fits, which is taken to cost what
                 the task's samples cost so far, or what its prompt says; its smallest form runs in any case.
@@ -63,19 +63,11 @@ class Panel:
         return self.ensemble.proposers[0] if name is None else self.proposer(name)
 
     def proposer(self, name: str) -> Agent:
-        """The agent of that name, which may propose.
-
-        Raises:
-            ValueError: if there is none.
-        """
+        """The agent of that name, which may propose; a `ValueError` if there is none."""
         return _named(self.ensemble.proposers, name)
 
     def judge(self, name: str) -> Agent:
-        """The agent of that name, which may rate.
-
-        Raises:
-            ValueError: if there is none.
-        """
+        """The agent of that name, which may rate; a `ValueError` if there is none."""
         return _named(self.ensemble.judges, name)
 
     def propose(self, pairs: Sequence[tuple[Task, Agent]], sample: int = 1) -> list[Draft]:
@@ -89,10 +81,7 @@ class Panel:
     def ask(self, kind: str, readers: Sequence[tuple[Task, Agent, Sequence[str]]], step: int) -> list[Draft]:
         """One text for each (task, agent, texts to read), from the template `kind`.
 
-        Args:
-            kind: a template with `system` and `user` blocks, given `question`, `texts` and `persona`.
-            readers: tasks with the agent that writes and what it reads.
-            step: which one of this kind it is for the task, from 1; names the seed.
+        The template is given `question`, `texts` and `persona`; the step, from 1 of this kind and task, names the seed.
         """
         return self._write(kind, step, readers)
 
@@ -111,9 +100,7 @@ class Panel:
 
 
 def _named(agents: Sequence[Agent], name: str) -> Agent:
-    for agent in agents:
-        if agent.name == name:
-            return agent
-    raise ValueError(
-        f"expected an agent out of {', '.join(agent.name for agent in agents)}, got {name!r}: correct the name"
-    )
+    by_name = {agent.name: agent for agent in agents}
+    if name not in by_name:
+        raise ValueError(f"expected an agent out of {', '.join(by_name)}, got {name!r}: correct the name")
+    return by_name[name]

@@ -1,13 +1,13 @@
 """Methods whose agents read texts and write again: their own, their samples, each other's."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nsed_torch.agents import Agent
 from nsed_torch.evaluation.methods.growth import Growth, Trail, answers, check_size, reading_tokens
 from nsed_torch.evaluation.methods.independent import commonest
 from nsed_torch.evaluation.methods.panel import Answer, Draft, Panel
-from nsed_torch.records import Task
+from nsed_torch.records import Task, Usage
 
 AGGREGATE = "aggregate"
 """The template of those who write one answer out of several."""
@@ -88,8 +88,9 @@ class SelfMoA:
 
         trails = Growth(panel, self.samples, closing=closing).trails(tasks, budgets)
         several = [trail for trail in trails if len(trail.steps) > 1]
-        last = _aggregated(panel, several, lambda trail: trail.drafts)
-        return [_handed_in(t, last.get(t.task.id), f"samples: {len(t.steps)}") for t in trails]
+        aggregated = _aggregated(panel, several, lambda trail: trail.drafts)
+        last = {t.task.id: t.drafts[0]._replace(usage=Usage()) for t in trails} | aggregated
+        return [_handed_in(t, last, f"samples: {len(t.steps)}") for t in trails]
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,12 @@ class MixtureOfAgents:
             tasks, budgets
         )
         last = _aggregated(panel, trails, lambda trail: trail.steps[-1])
-        return [_handed_in(t, last[t.task.id], f"layers: {len(t.steps)}") for t in trails]
+        return [_handed_in(t, last, f"layers: {len(t.steps)}") for t in trails]
+
+
+def _handed_in(trail: Trail, last: Mapping[str, Draft], note: str) -> Answer:
+    draft = last[trail.task.id]
+    return trail.answer(draft.text, note, closing=draft.usage)
 
 
 def _aggregated(panel: Panel, trails: Sequence[Trail], drafts: Callable[[Trail], Sequence[Draft]]) -> dict[str, Draft]:
@@ -129,9 +135,3 @@ def _aggregated(panel: Panel, trails: Sequence[Trail], drafts: Callable[[Trail],
     # depend on how far other tasks got.
     readers = [(trail.task, panel.lead(trail.task), answers(drafts(trail))) for trail in trails]
     return {t.task.id: draft for t, draft in zip(trails, panel.ask(AGGREGATE, readers, 1), strict=True)}
-
-
-def _handed_in(trail: Trail, last: Draft | None, note: str) -> Answer:
-    if last is None:
-        return trail.answer(trail.steps[0][0].text, note)
-    return trail.answer(last.text, note, closing=last.usage)

@@ -21,35 +21,39 @@ TRACES = [
 
 
 def test_generators_are_counted_in_round_one():
-    p_g = insight(TRACES).p_g
-    assert (p_g.pooled.mean, p_g.pooled.n) == (2 / 5, 5)
-    assert {name: (v.mean, v.n) for name, v in p_g.agents.items()} == {"a": (1 / 2, 2), "b": (1 / 2, 2), "c": (0, 1)}
+    p_g = insight(TRACES)["p_g"]
+    assert (p_g["pooled"].mean, p_g["pooled"].n) == (2 / 5, 5)
+    assert {name: (v.mean, v.n) for name, v in p_g["agents"].items()} == {"a": (1 / 2, 2), "b": (1 / 2, 2), "c": (0, 1)}
 
 
 def test_judges_are_measured_pair_by_pair():
     """a's first ballot has no right proposal of another; b ties once, c is right once."""
-    judges = insight(TRACES).p_v.judges
-    assert {name: (j.auc.mean, j.auc.n) for name, j in judges.items()} == {"a": (None, 0), "b": (1 / 2, 1), "c": (1, 1)}
+    judges = insight(TRACES)["p_v"]["judges"]
+    assert {name: (j["auc"].mean, j["auc"].n) for name, j in judges.items()} == {
+        "a": (None, 0),
+        "b": (1 / 2, 1),
+        "c": (1, 1),
+    }
 
 
 def test_sign_accuracy_counts_zero_as_half():
-    p_v = insight(TRACES).p_v
+    p_v = insight(TRACES)["p_v"]
     # c: 0.0 for a right, -0.3 for a wrong proposal.
-    assert (p_v.judges["c"].sign.mean, p_v.judges["c"].sign.n) == (3 / 4, 2)
+    assert (p_v["judges"]["c"]["sign"].mean, p_v["judges"]["c"]["sign"].n) == (3 / 4, 2)
     # b: 0.5 for a right and 0.5 for a wrong one.
-    assert p_v.judges["b"].sign.mean == 1 / 2
+    assert p_v["judges"]["b"]["sign"].mean == 1 / 2
     # a: 0.5 and -0.2 for wrong ones, 0.1 for two right ones, -0.1 for a right one; 0.9 was its own.
-    assert (p_v.judges["a"].sign.mean, p_v.judges["a"].sign.n) == (3 / 5, 5)
-    assert p_v.pooled.sign.mean == (3 + 1 + 1.5) / 9
+    assert (p_v["judges"]["a"]["sign"].mean, p_v["judges"]["a"]["sign"].n) == (3 / 5, 5)
+    assert p_v["pooled"]["sign"].mean == (3 + 1 + 1.5) / 9
 
 
 def test_the_condition_compares_both():
     found = insight(TRACES)
-    assert found.condition.margin.mean == pytest.approx(0.75 - 0.4)
-    assert found.p_v.pooled.auc.mean == 0.75
-    assert found.condition.holds
-    unrated = insight([trace("one", turn([YES, NO]))]).condition
-    assert (unrated.margin.mean, unrated.holds) == (None, None)
+    assert found["condition"]["margin"].mean == pytest.approx(0.75 - 0.4)
+    assert found["p_v"]["pooled"]["auc"].mean == 0.75
+    assert found["condition"]["holds"]
+    unrated = insight([trace("one", turn([YES, NO]))])["condition"]
+    assert (unrated["margin"].mean, unrated["holds"]) == (None, None)
 
 
 def negated(given):
@@ -69,10 +73,13 @@ def mirrored(value, other):
 @settings(max_examples=15)
 @given(some_traces())
 def test_judges_who_say_the_opposite_are_right_where_they_were_wrong(traces):
-    one, other = insight(traces).p_v, insight(map(negated, traces)).p_v
-    for mine, theirs in [(one.pooled, other.pooled), *((one.judges[name], other.judges[name]) for name in one.judges)]:
-        mirrored(mine.auc, theirs.auc)
-        mirrored(mine.sign, theirs.sign)
+    one, other = insight(traces)["p_v"], insight(map(negated, traces))["p_v"]
+    for mine, theirs in [
+        (one["pooled"], other["pooled"]),
+        *((one["judges"][name], other["judges"][name]) for name in one["judges"]),
+    ]:
+        mirrored(mine["auc"], theirs["auc"])
+        mirrored(mine["sign"], theirs["sign"])
 
 
 def test_auc_of_a_large_run_agrees_with_counting_all_pairs():
@@ -87,7 +94,7 @@ def test_auc_of_a_large_run_agrees_with_counting_all_pairs():
                         if right and not wrong:
                             pairs += 1
                             wins += 1 if r > s else 0.5 if r == s else 0
-    auc = insight(traces).p_v.pooled.auc
+    auc = insight(traces)["p_v"]["pooled"]["auc"]
     assert auc.n == pairs > 200
     assert auc.mean == pytest.approx(wins / pairs)
     assert 0.5 < auc.low < auc.mean < auc.high

@@ -48,9 +48,9 @@ def test_p_g_and_p_v_are_those_of_insight(tmp_path):
     whole = insight(traces)
     rows, _ = measured(polled(load_traces(tmp_path)))
     everybody = next(row for row in rows if len(row.agents) == 4)
-    assert everybody.p_g == pytest.approx(whole.p_g.pooled.mean)
-    assert everybody.p_v == pytest.approx(whole.p_v.pooled.auc.mean)
-    assert everybody.pairs == whole.p_v.pooled.auc.n
+    assert everybody.p_g == pytest.approx(whole["p_g"]["pooled"].mean)
+    assert everybody.p_v == pytest.approx(whole["p_v"]["pooled"]["auc"].mean)
+    assert everybody.pairs == whole["p_v"]["pooled"]["auc"].n
 
 
 def test_strata_part_the_tasks_and_add_up():
