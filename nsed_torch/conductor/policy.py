@@ -39,12 +39,9 @@ class Conductor:
     Our reading: texts are repaired. Where no step can be read, `FALLBACK` runs as a first workflow, and a further one
     counts as accepting; either way the reason is kept. With permuted pools that is random routing.
 
-    Args:
-        executor: runs the workflows; its workers, prompts, seed and most steps are the Conductor's as well.
-        agent: the model that writes, with a name that no worker has. It is no worker itself.
-        engine: speaks for the agent's backbone; None is that of the ensemble.
-        pools: who may be asked.
-        descriptions: what workers are good at, by name, for those that are no agents.
+    The executor's workers, prompts, seed and most steps are the Conductor's as well. `agent` is the model that writes;
+    it is no worker and has a name of its own. `engine` speaks for its backbone, that of the ensemble if None.
+    `descriptions` say what workers are good at that are no agents.
 
     Raises:
         ValueError: for a name that an agent has, or a backbone or an adapter that does not exist.
@@ -102,7 +99,7 @@ class Conductor:
         Raises:
             ContextWindowError: if a prompt does not fit the model's window.
         """
-        before = [None] * len(tasks) if previous is None else previous
+        before = previous or [None] * len(tasks)
         requests = [self.request(*asked) for asked in zip(tasks, pools, before, strict=True)]
         with self.planner.one_run():
             written = self.planner.generate(requests, partial(self.executor.report, "plan"))
@@ -121,16 +118,19 @@ class Conductor:
             ContextWindowError: if a prompt does not fit the Conductor's window.
         """
         check_recursion(recursion)
-        executions = self._level(tasks, [None] * len(tasks))
+        pools = [self.pool(task) for task in tasks]
+        executions = self.follow(tasks, pools, self.plan(tasks, pools), [None] * len(tasks))
         for _ in range(recursion):
             going = [i for i, execution in enumerate(executions) if execution.levels[-1].steps]
-            further = self._level([tasks[i] for i in going], [executions[i] for i in going])
+            asked, given = [tasks[i] for i in going], [pools[i] for i in going]
+            before = [executions[i] for i in going]
+            further = self.follow(asked, given, self.plan(asked, given, before), before)
             for i, execution in zip(going, further, strict=True):
                 executions[i] = execution
         return executions
 
     def settings(self) -> dict[str, Any]:
-        """What shapes the workflows, as an execution keeps it beside the executor's settings."""
+        """What an execution keeps beside the executor's settings."""
         record = dataclasses.asdict(self.planner.records()[-1])
         record["template"] = self.executor.prompts.fingerprint("conduct")
         return {
@@ -139,11 +139,6 @@ class Conductor:
             "pools": dataclasses.asdict(self.pools) | {"without": list(self.pools.without)},
             "descriptions": {name: self.descriptions.get(name, "") for name in self.executor.workers},
         }
-
-    def _level(self, tasks: Sequence[Task], previous: Sequence[Execution | None]) -> list[Execution]:
-        """One workflow more for each task."""
-        pools = [self.pool(task) for task in tasks]
-        return self.follow(tasks, pools, self.plan(tasks, pools, previous), previous)
 
     def follow(
         self,

@@ -33,23 +33,14 @@ def training_cost(
     steps: float,
     speeds: Mapping[str, float],
 ) -> dict[str, TrainingCost]:
-    """Tokens, hours and price of a whole training, estimated.
+    """Tokens, hours and price of a training, estimated: "policy writes", "policy learns", "workers", and "all".
 
     A prompt of c characters counts as c / 4 tokens. Packed, the engine reads it once a group when texts are written,
     and once a chunk when they are learned from; otherwise once a text. A step of a workflow reads the question and
     half of the answers before it, and fills its worker's allowance, all workers alike. Equal calls are made once but
-    counted each time, so a Conductor that repeats itself costs less.
-
-    Args:
-        asked: as `questions`.
-        workers: who is asked.
-        settings: of the training.
-        text_tokens: of one of the Conductor's texts, on average.
-        steps: of a workflow, on average; about 3 as published.
-        speeds: in tokens per second: "read" of prompts, "written" of many answers at a time, "learned" in both passes.
-
-    Returns:
-        "policy writes", "policy learns", "workers", and "all".
+    counted each time, so a Conductor that repeats itself costs less. `text_tokens` of a Conductor's text and `steps` of
+    a workflow (about 3 as published) are means; `speeds` are tokens per second: "read" of prompts, "written" of many
+    answers at a time, "learned" in both passes.
     """
     texts = len(asked) * settings.rollouts
     prompt = fmean(sum(len(m.content) for m in one.messages) for one in asked) / LETTERS

@@ -40,11 +40,7 @@ class ConductorBroker:
         self._named: dict[str, tuple[Team, str, Usage]] = {}
 
     def check(self, cell: MacroRNNCell) -> None:
-        """Refuse a Conductor that the cell's ensemble cannot speak for.
-
-        Raises:
-            ValueError: as `Conductor`.
-        """
+        """Refuse a Conductor that the cell's ensemble cannot speak for, as `Conductor` does."""
         self.ask(cell)
 
     def ask(self, cell: MacroRNNCell) -> Conductor:
@@ -75,7 +71,7 @@ class ConductorBroker:
         ]
 
     def settings(self) -> dict[str, Any]:
-        """What a transcript keeps: who conducts."""
+        """Who conducts, as a transcript keeps it."""
         return {"conductor": str(self.conductor), "pools": str(self.pools)}
 
 
