@@ -30,24 +30,13 @@ from nsed_torch.training.logs import FileLog
 
 @verb("specialize")
 def main(cfg: DictConfig) -> None:
-    """Compose, load, train, test before and after, write the adapter and its card."""
-    folder = Path(HydraConfig.get().runtime.output_dir)
-    console = Console(highlight=False)
-    report = partial(console.print, style="dim", markup=False, emoji=False, soft_wrap=True)
-    command = ["nsed", "specialize", *map(shlex.quote, HydraConfig.get().overrides.task)]
-    metrics = specialize(cfg, folder, command=command, report=report)
-    console.print(table(metrics))
-    print(folder / "adapter")  # noqa: T201 - the result
+    """Compose, load, train, test before and after, write the adapter and its card.
 
-
-def specialize(
-    cfg: DictConfig, folder: Path, *, command: list[str], report: Callable[[str], None] = lambda text: None
-) -> dict[str, Any]:
-    """Train one adapter, measure it on what was held out, and return what `metrics.json` holds.
-
-    Writes `adapter/` (with its card), `metrics.json`, `log.jsonl` (a line per step) and `checkpoints/`. The same call
-    goes on from the last checkpoint.
+    Writes `adapter/`, `metrics.json`, `log.jsonl` (a line per step) and `checkpoints/`. The same command goes on from
+    the last checkpoint.
     """
+    folder, console = Path(HydraConfig.get().runtime.output_dir), Console(highlight=False)
+    report = partial(console.print, style="dim", markup=False, emoji=False, soft_wrap=True)
     settings: FineTuning = instantiate(cfg.training)
     learned = lesson(cfg, settings)
     examples = learned.examples()
@@ -81,8 +70,10 @@ def specialize(
         },
     }
     write_json(folder / "metrics.json", metrics)
+    command = ["nsed", "specialize", *map(shlex.quote, HydraConfig.get().overrides.task)]
     write_text(folder / "adapter" / "README.md", adapter_card("specialist", metrics, command=command))
-    return metrics
+    console.print(table(metrics))
+    print(folder / "adapter")  # noqa: T201 - the result
 
 
 def lesson(cfg: DictConfig, settings: FineTuning) -> Lesson:
@@ -94,8 +85,7 @@ def lesson(cfg: DictConfig, settings: FineTuning) -> Lesson:
             raise ValueError(f"expected a verdict that a judge can learn, got {type(rating).__name__}: rating=verdict")
         candidates = read_candidates(cfg.candidates)
         # By task, so that no question is in both parts.
-        train = [c for c in candidates if place(c.task.id) < 0.8]
-        held_out = [c for c in candidates if place(c.task.id) >= 0.8]
+        train, held_out = ([c for c in candidates if (place(c.task.id) < 0.8) is kept] for kept in (True, False))
         data = {"candidates": len(candidates), "right": sum(c.right for c in candidates)}
         return VerdictLesson(train, held_out, prompts, rating, data, persona=cfg.persona, seed=settings.seed)
     return AnswerLesson(

@@ -38,77 +38,51 @@ SHOWN = ("reward", "right", "parsed", "no_signal", "steps", "near_duplicates", "
 
 @verb("train_conductor")
 def main(cfg: DictConfig) -> None:
-    """Compose, load, begin, train, write the adapter; or say what it would cost."""
-    folder = Path(HydraConfig.get().runtime.output_dir)
-    console = Console(highlight=False)
+    """Compose, load, begin, train, write the adapter; or say what it would cost.
+
+    Writes `adapter/`, `log.jsonl` (a line per step), `rollouts.jsonl` (the texts of a step a line), `metrics.json`,
+    `learning.png` and `checkpoints/`; with a warm start `warm/` and `warm.jsonl`. The same command goes on from the
+    last checkpoint, and workflows that were executed before are not executed again. Of several processes the first
+    one writes.
+    """
+    folder, console = Path(HydraConfig.get().runtime.output_dir), Console(highlight=False)
     settings: GRPO = instantiate(cfg.grpo)
     graded: GradedTasks = instantiate(cfg.tasks).limited(cfg.limit)
     if cfg.dry_run:
         console.print(cost_table(cfg, graded, settings))
         return
-    shard = this_shard(cfg.ensemble)
+    first = this_shard(cfg.ensemble).rank == 0
     loud = partial(console.print, style="dim", markup=False, emoji=False, soft_wrap=True)
-    report: Callable[[str], None] = loud if shard.rank == 0 else lambda text: None
-    command = ["nsed", "train-conductor", *map(shlex.quote, HydraConfig.get().overrides.task)]
-    with call_log(cfg, folder) as log:
-        metrics = train_conductor(
-            cfg, graded, folder, settings=settings, log=log, command=command, report=report, writes=shard.rank == 0
-        )
-    if shard.rank == 0:
-        if settings.steps:
-            console.print(table(metrics))
-        print(folder / "adapter")  # noqa: T201 - the result
-
-
-def train_conductor(
-    cfg: DictConfig,
-    graded: GradedTasks,
-    folder: Path,
-    *,
-    settings: GRPO,
-    log: CallLog,
-    command: Sequence[str],
-    report: Callable[[str], None] = lambda text: None,
-    writes: bool = True,
-) -> dict[str, Any]:
-    """Train one Conductor; return what `metrics.json` holds, nothing in a process that does not write.
-
-    Writes `adapter/`, `log.jsonl` (a line per step), `rollouts.jsonl` (the texts of a step a line), `metrics.json`,
-    `learning.png` and `checkpoints/`; with a warm start `warm/` and `warm.jsonl`. The same call goes on from the last
-    checkpoint, and workflows that were executed before are not executed again.
-    """
-    conductor, engine = _conductor(cfg, log, report)
+    report: Callable[[str], None] = loud if first else lambda text: None
     steps, texts = FileLog(folder / "log.jsonl"), FileLog(folder / "rollouts.jsonl")
-    if cfg.warm.lessons:
-        report(f"warm start: {cfg.warm.lessons} lessons")
-        _warm_start(cfg, conductor, engine, graded, folder)
-    step, last = last_checkpoint(folder / "checkpoints")
-    for file in (steps, texts) if writes else ():
-        file.resume(step)
-    if last is not None and step >= settings.steps:
-        restore(engine, Path(last))
-    elif settings.steps:
-        report(f"step {step} of {settings.steps}, {settings.questions} questions x {settings.rollouts} texts each")
-        train(
-            conductor,
-            graded.tasks,
-            Rewards(conductor.executor, replace(graded, grader=LoggedGrader(graded.grader, log))),
-            folder / "checkpoints",
-            settings=settings,
-            resume=last,
-            **({"log": steps.write, "rollout_log": texts.write} if writes else {}),
-        )
-    if not writes:
-        return {}
+    with call_log(cfg, folder) as log:
+        conductor, engine = _conductor(cfg, log, report)
+        if cfg.warm.lessons:
+            report(f"warm start: {cfg.warm.lessons} lessons")
+            _warm_start(cfg, conductor, engine, graded, folder)
+        step, last = last_checkpoint(folder / "checkpoints")
+        for file in (steps, texts) if first else ():
+            file.resume(step)
+        if last is not None and step >= settings.steps:
+            restore(engine, Path(last))
+        elif settings.steps:
+            report(f"step {step} of {settings.steps}, {settings.questions} questions x {settings.rollouts} texts each")
+            train(
+                conductor,
+                graded.tasks,
+                Rewards(conductor.executor, replace(graded, grader=LoggedGrader(graded.grader, log))),
+                folder / "checkpoints",
+                settings=settings,
+                resume=last,
+                **({"log": steps.write, "rollout_log": texts.write} if first else {}),
+            )
+    if not first:
+        return
     save_adapter(engine, LEARNER, folder / "adapter", dtype=cfg.adapter.dtype)
     lines = [json.loads(line) for line in steps.path.read_text(encoding="utf-8").splitlines()]
-    if lines:
-        try:
-            plot_learning(lines, folder / "learning.png")
-        except ValueError as error:  # without matplotlib
-            report(f"no plot: {error}")
+    command = ["nsed", "train-conductor", *map(shlex.quote, HydraConfig.get().overrides.task)]
     metrics = {
-        "command": list(command),
+        "command": command,
         "settings": plain_config(cfg),
         "tasks": dict(graded.identity),
         "backbone": dict(engine.identity(None)),
@@ -118,7 +92,13 @@ def train_conductor(
     }
     write_json(folder / "metrics.json", metrics)
     write_text(folder / "adapter" / "README.md", adapter_card("conductor", metrics, command=command))
-    return metrics
+    if lines:
+        try:
+            plot_learning(lines, folder / "learning.png")
+        except ValueError as error:  # without matplotlib
+            report(f"no plot: {error}")
+        console.print(table(metrics))
+    print(folder / "adapter")  # noqa: T201 - the result
 
 
 def table(metrics: Mapping[str, Any]) -> RenderableType:
