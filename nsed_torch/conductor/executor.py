@@ -13,8 +13,7 @@ from nsed_torch.conductor.workflow import Workflow, check
 from nsed_torch.deliberation import MacroRNN, longest_end
 from nsed_torch.records import Execution, Failure, Level, PlanRecord, StepRecord, Task, Usage
 
-SHRINK = 4
-"""What visible responses are cut to is divided by this as long as a prompt does not fit its window."""
+SHRINK = 4  # divides what visible responses are cut to as long as a prompt does not fit its window
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,7 @@ from typing import Any, Literal, NamedTuple
 
 from nsed_torch.conductor.workflow import Reason, Workflow, WorkflowError, WorkflowStep, check, step_fault
 
-MAX_CHARS = 100_000
-"""The longest text that is read, in characters; reasoning included."""
+MAX_CHARS = 100_000  # the longest text that is read, reasoning included
 
 _LABELS = ("model_id", "subtasks", "access_list")
 _EVENT = re.compile(

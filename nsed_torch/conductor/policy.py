@@ -14,11 +14,9 @@ from nsed_torch.conductor.workflow import Workflow, WorkflowError, WorkflowStep
 from nsed_torch.deliberation import longest_end
 from nsed_torch.records import Execution, PlanRecord, Task
 
-MAX_RECURSION = 3
-"""Further workflows at most, each of which sees what the one before it came to."""
-
+MAX_RECURSION = 3  # further workflows at most, each of which sees what the one before it came to
+# Where no step can be read from a first text, model 0 of the pool answers the bare question.
 FALLBACK = Workflow((WorkflowStep(0, "Answer the question."),))
-"""Runs where no step can be read from a first text: model 0 of the pool answers the bare question."""
 
 
 class WorkflowPlan(NamedTuple):

@@ -15,8 +15,7 @@ from nsed_torch.records import Execution, Task, Usage, Verdict
 UNREADABLE, WRONG, RIGHT = 0.0, 0.5, 1.0
 """The rewards: no workflow; a workflow without the right answer; one with it. As published; no cost, no length."""
 
-NEAR = 0.8
-"""Subtasks are near-duplicates from this overlap of their words on."""
+NEAR = 0.8  # the overlap of their words from which on subtasks are near-duplicates
 
 
 @dataclass(frozen=True)

@@ -1,27 +1,22 @@
 """What a training would take, before any weights are loaded."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
+from typing import NamedTuple
 
 from nsed_torch.agents import Agent
 from nsed_torch.conductor.grpo import GRPO
 from nsed_torch.conductor.reinforcement import TrainingQuestion
 
-LETTERS = 4
-"""Characters a token, about."""
+LETTERS = 4  # per token, about
 
 
-@dataclass(frozen=True)
-class TrainingCost:
+class TrainingCost(NamedTuple):
     """What a part of a run takes."""
 
     tokens: float  # read and written
     hours: float  # at given speeds
     price: float = 0.0  # US$ at the workers' own prices, without what the call log saves
-
-    def __add__(self, other: "TrainingCost") -> "TrainingCost":
-        return TrainingCost(self.tokens + other.tokens, self.hours + other.hours, self.price + other.price)
 
 
 def training_cost(
@@ -62,4 +57,4 @@ def training_cost(
             fmean(price),
         ),
     }
-    return {**costs, "all": sum(costs.values(), TrainingCost(0.0, 0.0))}
+    return {**costs, "all": TrainingCost(*map(sum, zip(*costs.values(), strict=True)))}

@@ -8,6 +8,7 @@ from nsed_torch.conductor.policy import Conductor
 from nsed_torch.conductor.workflow import Workflow, WorkflowStep
 from nsed_torch.records import Task
 
+# Subtasks of steps that read nothing.
 BEGIN = (
     "Answer the question.",
     "Solve it step by step.",
@@ -16,8 +17,7 @@ BEGIN = (
     "Write down the facts that matter.",
     "Give a first answer.",
 )
-"""Subtasks of steps that read nothing."""
-
+# Subtasks of steps that read what came before.
 GO_ON = (
     "Check the replies so far.",
     "Correct what is wrong.",
@@ -26,10 +26,7 @@ GO_ON = (
     "Finish what was begun.",
     "Say which reply is right.",
 )
-"""Subtasks of steps that read what came before."""
-
-LENGTHS = (4, 3, 2, 1, 1)
-"""How often workflows have one step, two, and so on; the last one stands for all longer ones."""
+LENGTHS = (4, 3, 2, 1, 1)  # how often workflows have one step, two, and so on; at most five
 
 
 def workflow_lessons(

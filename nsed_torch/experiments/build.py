@@ -70,10 +70,7 @@ def build_rnn(
 
 
 def pool_answers(rnn: MacroRNN, graded: GradedTasks, cfg: DictConfig) -> None:
-    """Let equal answers of graded tasks pool their support, as far as the config's protocol wants it.
-
-    The cell learns from the grader, which knows whom it may ask, which answers are equal, never which are right.
-    """
+    """Let answers that the grader calls equal pool their support, if the config wants it."""
     if cfg.protocol.pooled:
         rnn.cell.answers = GradersAnswers(graded.grader)
 
@@ -138,9 +135,7 @@ def fetch_weights(
     report: Callable[[str], None] = lambda text: None,
     also: Sequence[Agent] = (),
 ) -> dict[str, ResolvedWeights]:
-    """Have the weights of every backbone, and of the encoder if there is one, on this machine.
-
-    Parts without weights are left out. Offline, it only looks on this machine.
+    """Have the weights of every backbone, and of the encoder if there is one, on this machine, where they have any.
 
     Raises:
         WeightsNotFoundError: if a model is nowhere to be had; says what was tried.

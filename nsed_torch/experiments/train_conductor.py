@@ -32,8 +32,8 @@ from nsed_torch.training.adapter_card import adapter_card
 from nsed_torch.training.fine_tuning import LEARNER, Example, fine_tune, last_checkpoint, restore, start_adapter
 from nsed_torch.training.logs import FileLog
 
+# Numbers of the log whose means are shown in the end.
 SHOWN = ("reward", "right", "parsed", "no_signal", "steps", "near_duplicates", "policy_tokens", "worker_tokens")
-"""What a log's numbers are averaged of in the end."""
 
 
 @verb("train_conductor")

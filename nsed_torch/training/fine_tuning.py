@@ -16,8 +16,7 @@ from nsed_torch.agents.adapters import WEIGHTS
 from nsed_torch.agents.packing import Root, plant
 from nsed_torch.training.logs import FileLog
 
-LEARNER = "learner"
-"""What an adapter is called while it learns; a saved one has no name."""
+LEARNER = "learner"  # what an adapter is called while it learns; a saved one has no name
 
 
 class Example(NamedTuple):

@@ -109,8 +109,7 @@ class JudgeTrainer:
     A judge's rating is its expected value under its own logits (formula 16), asked as in a deliberation: the same
     prompt, authors unnamed, candidates in an order of its own. Ratings go into a fresh `ConsensusCell`, and the loss
     is `surprise` plus `verdict_weight` times `verdict_loss`. Nothing but the adapters learns, those of agents that may
-    judge (see `give_adapters`). `vote` turns ratings and mask into ballots; the signed quadratic one if None. The seed
-    is that of orders, fences and batches.
+    judge (see `give_adapters`). The seed is that of orders, fences and batches.
 
     Raises:
         ValueError: if nobody may judge, or a judge has no adapter or runs on another kind of engine.
@@ -122,7 +121,6 @@ class JudgeTrainer:
         *,
         rating: VerdictRating,
         prompts: Prompts,
-        vote: nn.Module | None = None,
         verdict_weight: float = 0.5,
         seed: int = 0,
     ) -> None:
@@ -138,7 +136,7 @@ class JudgeTrainer:
             own = adapter_parameters(self.engines[agent.backbone], agent.rating_adapter)
             self.parameters[agent.name] = list(own.values())
         # One dimension, always 0: a fresh cell does not look at texts.
-        self.cell = ConsensusCell(1, len(ensemble.judges), slots=1, vote=vote).double().requires_grad_(False)
+        self.cell = ConsensusCell(1, len(ensemble.judges), slots=1).double().requires_grad_(False)
 
     def ratings(self, table: RecordedAnswers, *, index: int = 1) -> Float[Tensor, "batch voter proposal"]:
         """What every judge thinks of every recorded answer; differentiable, NaN where there is no answer.

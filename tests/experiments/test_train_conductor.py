@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 from safetensors.torch import load_file
 from torch.testing import assert_close
 

@@ -18,7 +18,7 @@ from nsed_torch.training.rules.weighted_votes import (
     surprising_popularity,
 )
 
-__all__ = ["RULES", "Crowd", "Rule", "accuracy", "available", "decide"]
+__all__ = ["RULES", "accuracy", "available", "decide"]
 
 
 class Rule(Protocol):
@@ -28,7 +28,7 @@ class Rule(Protocol):
     asks one agent only gives -inf to all where that one is silent.
     """
 
-    def __call__(self, train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]: ...  # noqa: D102
+    def __call__(self, train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]: ...
 
 
 RULES: dict[str, Rule] = {

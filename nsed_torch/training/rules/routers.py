@@ -8,8 +8,7 @@ from nsed_torch.data import Episodes
 from nsed_torch.training.rules.learned_votes import library
 from nsed_torch.training.rules.weighted_votes import accuracy
 
-NEIGHBOURS = (10, 30, 100, 300)
-"""How many training questions the router may look at; inner folds choose."""
+NEIGHBOURS = (10, 30, 100, 300)  # how many training questions the router may look at; inner folds choose
 
 
 def best_single(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:
@@ -25,9 +24,8 @@ def best_by_category(train: Episodes, test: Episodes) -> Float[Tensor, "batch ag
     best = {}
     for category in dict.fromkeys(train.categories):
         rows = [i for i, name in enumerate(train.categories) if name == category]
-        best[category] = _first(right[rows].sum(0)[None], ranked)
-    other = ranked[:1]
-    return _of(test, torch.cat([best.get(category, other) for category in test.categories] or [other[:0]]))
+        best[category] = int(_first(right[rows].sum(0)[None], ranked))
+    return _of(test, ranked.new_tensor([best.get(category, int(ranked[0])) for category in test.categories]))
 
 
 def knn_router(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:
