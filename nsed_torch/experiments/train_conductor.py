@@ -18,9 +18,8 @@ from nsed_torch.agents.adapters import adapter_shape, save_adapter
 from nsed_torch.benchmarks import GradedTasks, LoggedGrader
 from nsed_torch.conductor import Conductor, Executor
 from nsed_torch.conductor.grpo import GRPO
-from nsed_torch.conductor.reinforcement import questions, train
+from nsed_torch.conductor.reinforcement import questions, train, training_cost
 from nsed_torch.conductor.reward import Rewards
-from nsed_torch.conductor.training_cost import training_cost
 from nsed_torch.conductor.warm_start import workflow_lessons
 from nsed_torch.config import instantiate, plain_config, verb
 from nsed_torch.evaluation.plots import plot_learning

@@ -6,8 +6,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from nsed_torch.agents import Agent, Decoding, Message
-from nsed_torch.conductor.reinforcement import TrainingQuestion
-from nsed_torch.conductor.training_cost import training_cost
+from nsed_torch.conductor.reinforcement import TrainingQuestion, training_cost
 from nsed_torch.config import conf_dir, instantiate
 from nsed_torch.records import Task
 
