@@ -671,7 +671,7 @@ def conduct_train(folder):
     ]
     with team(price=False) as words:
         data = "tasks=file", "tasks.math_verify=false", f"questions={asked}", "pools.size=2"
-        nsed(folder, "conduct", "train", *words, *policy, *small, *data, "output_dir=out")
+        nsed(folder, "train-conductor", *words, *policy, *small, *data, "output_dir=out")
     metrics = read(folder / "out/metrics.json")
     texts = [text for line in read_lines(folder / "out/rollouts.jsonl") for text in line["rollouts"]]
     warm = read_lines(folder / "out/warm.jsonl")
