@@ -52,6 +52,8 @@ CONFIG_LIBRARIES = {"hydra", "omegaconf"}
 # Saved cells may lie on the Hub: files are fetched by name, and no language model comes with them.
 HUB_READERS = {("nsed_torch.nn.pretrained", "huggingface_hub")}
 
+BESIDE = {"bench", "studies", "tests"}
+
 Sources = dict[str, str]
 
 
@@ -157,6 +159,25 @@ def undocumented(sources: Sources) -> list[str]:
     return [module for module, text in public.items() if not ast.get_docstring(ast.parse(text))]
 
 
+def twice(sources: Sources) -> list[str]:
+    """Public classes and files whose name another one has: a name says which of the ideas is meant."""
+    homes: dict[str, list[str]] = {}
+    for module, text in sources.items():
+        file = module.split(".")[-1]
+        if file not in {"__init__", "__main__"}:
+            homes.setdefault(f"{file}.py", []).append(module)
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(f"class {node.name}", []).append(module)
+    return [f"{name} is in {', '.join(modules)}" for name, modules in homes.items() if len(modules) > 1]
+
+
+def beside_the_package(sources: Sources) -> list[str]:
+    """Imports of what stands beside the package and is in no wheel."""
+    targets = ((name, target) for name, found in graph(sources).items() for target in sorted(found))
+    return [f"{name} imports {target}" for name, target in targets if target.split(".")[0] in BESIDE]
+
+
 RULES: dict[Callable[[Sources], list[str]], list[Sources]] = {
     homeless: [{"nsed_torch.misc": ""}, {"nsed_torch.extra.__init__": ""}],
     upward: [
@@ -189,6 +210,15 @@ RULES: dict[Callable[[Sources], list[str]], list[Sources]] = {
     undocumented: [
         {"nsed_torch.nn.cell": "x = 1"},
         {"nsed_torch.nn.__init__": "from nsed_torch.nn.cell import x"},
+    ],
+    twice: [
+        {"nsed_torch.nn.cell": "", "nsed_torch.deliberation.cell": ""},
+        {"nsed_torch.nn.a": "class Cell: ...", "nsed_torch.agents.b": "def f():\n    class Cell: ..."},
+        {"nsed_torch.nn.a": "class Cell: ...\nclass Cell: ..."},
+    ],
+    beside_the_package: [
+        {"nsed_torch.nn.cell": "def f():\n    import bench.core"},
+        {"nsed_torch.nn.cell": "from studies import page"},
     ],
 }
 

@@ -2,10 +2,9 @@
 
 from nsed_torch.conductor.executor import Executor, WorkflowJob, WorkflowObserver
 from nsed_torch.conductor.parsing import parse, repair
-from nsed_torch.conductor.policy import Conductor
+from nsed_torch.conductor.policy import Conductor, ConductorBroker, workflow_team
 from nsed_torch.conductor.pools import Pools
 from nsed_torch.conductor.workflow import Reason, Topology, Workflow, WorkflowError, WorkflowStep, check
-from nsed_torch.conductor.workflow_team import ConductorBroker, workflow_team
 
 __all__ = [
     "Conductor",

@@ -13,8 +13,7 @@ from nsed_torch.conductor.workflow import Workflow, check
 from nsed_torch.deliberation import MacroRNN, longest_end
 from nsed_torch.records import Execution, Failure, Level, PlanRecord, StepRecord, Task, Usage
 
-SHRINK = 4
-"""What visible responses are cut to is divided by this as long as a prompt does not fit its window."""
+SHRINK = 4  # divides what visible responses are cut to as long as a prompt does not fit its window
 
 
 @dataclass(frozen=True)
@@ -64,21 +63,13 @@ class _Attempt:
         shown = {-1: ("", previous.answer)} if previous and step.access == "all" else {}
         for k in self.job.workflow.visible(self.index):
             shown[k] = (self.subtask(k), self.done[k].response)
-        kept = {k: (asked, cut(response, self.limit)) for k, (asked, response) in shown.items()}
+        kept = {k: (subtask, cut(response, self.limit)) for k, (subtask, response) in shown.items()}
         return {k: pair for k, pair in kept.items() if pair[1]}
 
     def question(self, history: Mapping[int, tuple[str, str]]) -> WorkerQuestion:
-        """What the worker is asked."""
-        job, step = self.job, self.job.workflow.steps[self.index]
-        return WorkerQuestion(
-            worker=job.pool[step.worker],
-            task=job.task,
-            subtask=self.subtask(self.index),
-            history=tuple(history.values()),
-            step=self.index + 1,
-            level=job.level,
-            attempt=self.number,
-        )
+        job, worker = self.job, self.job.pool[self.job.workflow.steps[self.index].worker]
+        told = tuple(history.values())
+        return WorkerQuestion(worker, job.task, self.subtask(self.index), told, self.index + 1, job.level, self.number)
 
     def settle(self, worker: str, visible: list[int], reply: WorkerReply) -> None:
         """This attempt was the last: keep what came of the step."""
@@ -119,7 +110,6 @@ class Executor:
         response_tokens: what a visible response may take of a prompt; it is cut to its end, where answers stand.
         attempts: how often a step is asked at most, each time with another seed, where its worker's answer is empty or
             its engine fails. A prompt beyond the window is asked again with shorter responses, in the end with none.
-        max_steps: of a workflow.
         report: called with the wave, calls done and calls in all.
 
     Raises:
@@ -142,14 +132,9 @@ class Executor:
         for name, limit in (("response_tokens", response_tokens), ("attempts", attempts), ("max_steps", max_steps)):
             if limit < 1:
                 raise ValueError(f"expected {name} of at least 1, got {limit}: raise it")
-        self.ensemble = ensemble
-        self.prompts = prompts or Prompts()
-        self.seed = seed
-        self.response_tokens = response_tokens
-        self.attempts = attempts
-        self.max_steps = max_steps
-        self.report = report
-        self.observer = observer or WorkflowObserver()
+        self.ensemble, self.prompts, self.seed = ensemble, prompts or Prompts(), seed
+        self.response_tokens, self.attempts, self.max_steps = response_tokens, attempts, max_steps
+        self.report, self.observer = report, observer or WorkflowObserver()
         agents = Agents(ensemble, self.prompts, seed)
         self._workers: dict[str, Workers] = {agent.name: agents for agent in ensemble.proposers}
         for name, rnn in (deliberations or {}).items():
@@ -179,27 +164,24 @@ class Executor:
         waves = zip_longest(*(job.workflow.waves() for job in jobs), fillvalue=())
         with self.ensemble.one_run():
             for number, wave in enumerate(waves, start=1):
-                pending = [
-                    _Attempt(job, k, course, self.response_tokens)
-                    for job, course, steps in zip(jobs, done, wave, strict=True)
-                    for k in steps
-                ]
+                running = list(zip(jobs, done, wave, strict=True))
+                pending = [_Attempt(job, k, over, self.response_tokens) for job, over, steps in running for k in steps]
                 while pending:
                     pending = self._ask(pending, f"wave {number}")
-                for job, course, steps in zip(jobs, done, wave, strict=True):
+                for job, over, steps in running:
                     if steps:
-                        self.observer.on_wave(job, number, {k: course[k] for k in steps})
+                        self.observer.on_wave(job, number, {k: over[k] for k in steps})
         agents, settings = self.ensemble.records(), self.settings()
-        executions = [
-            Execution(job.task, agents, _levels(job, course), self.seed, settings)
-            for job, course in zip(jobs, done, strict=True)
-        ]
-        for execution in executions:
-            self.observer.on_end(execution)
+        executions = []
+        for job, over in zip(jobs, done, strict=True):
+            level = Level(list(job.pool), job.workflow.render(), [over[k] for k in range(len(over))], job.plan)
+            levels = [*(job.previous.levels if job.previous else ()), level]
+            executions.append(Execution(job.task, agents, levels, self.seed, settings))
+            self.observer.on_end(executions[-1])
         return executions
 
     def settings(self) -> dict[str, Any]:
-        """What shapes a run besides its agents, as an execution keeps it."""
+        """What an execution keeps besides the agents."""
         return {
             "version": importlib.metadata.version("nsed_torch"),
             "templates": {kind: self.prompts.fingerprint(kind) for kind in ("propose", "step")},
@@ -219,7 +201,8 @@ class Executor:
 
     def _ask(self, attempts: Sequence[_Attempt], wave: str) -> list[_Attempt]:
         """Ask the workers of some steps, each kind of workers once; return the steps to be asked again."""
-        histories = [attempt.history(self._cut) for attempt in attempts]
+        cut = partial(longest_end, count=self.ensemble.count_tokens)
+        histories = [attempt.history(cut) for attempt in attempts]
         questions = [attempt.question(history) for attempt, history in zip(attempts, histories, strict=True)]
         replies: dict[int, WorkerReply] = {}
         for workers in {id(w): w for w in (self._workers[q.worker] for q in questions)}.values():
@@ -249,12 +232,3 @@ class Executor:
             attempt.number += 1
             return True
         return False
-
-    def _cut(self, text: str, limit: int) -> str:
-        return longest_end(text, limit, self.ensemble.count_tokens)
-
-
-def _levels(job: WorkflowJob, done: Mapping[int, StepRecord]) -> list[Level]:
-    steps = [done[k] for k in range(len(done))]
-    earlier = job.previous.levels if job.previous else []
-    return [*earlier, Level(list(job.pool), job.workflow.render(), steps, job.plan)]

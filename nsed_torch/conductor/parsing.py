@@ -31,8 +31,7 @@ from typing import Any, Literal, NamedTuple
 
 from nsed_torch.conductor.workflow import Reason, Workflow, WorkflowError, WorkflowStep, check, step_fault
 
-MAX_CHARS = 100_000
-"""The longest text that is read, in characters; reasoning included."""
+MAX_CHARS = 100_000  # the longest text that is read, reasoning included
 
 _LABELS = ("model_id", "subtasks", "access_list")
 _EVENT = re.compile(
@@ -56,13 +55,9 @@ class Repaired(NamedTuple):
 
 
 def parse(text: str, *, workers: int, max_steps: int = 5, allow_empty: bool = False) -> Workflow:
-    """The workflow in a text, where it is valid as it stands: for training.
+    """The workflow in a text for a pool of so many workers, where it is valid as it stands: for training.
 
-    Args:
-        text: what a Conductor wrote, reasoning included.
-        workers: size of the pool.
-        max_steps: the most steps; 5 as published.
-        allow_empty: whether three empty lists are valid, which accept the previous answer.
+    With `allow_empty` three empty lists are valid, which accept the previous answer. 5 steps at most are published.
 
     Raises:
         WorkflowError: if there is none, and nothing else whatever the text.
@@ -91,7 +86,7 @@ def repair(text: str, *, workers: int, max_steps: int = 5, allow_empty: bool = F
     Of a text too long the end is read. Lists are cut to the shortest, then to `max_steps`. Steps without a usable
     worker or subtask are dropped, and later ones renumbered; what cannot be read in an access entry is dropped from
     it. A valid text gives what `parse` gives and no reasons. Otherwise the first reason is the one that `parse` raises.
-    Arguments are those of `parse`; a workflow whose steps were all dropped is never valid.
+    A workflow whose steps were all dropped is never valid.
 
     Raises:
         WorkflowError: if no step is left, and nothing else whatever the text.

@@ -1,4 +1,4 @@
-"""A Conductor: a language model that writes workflows, has them run, and looks at what came of them."""
+"""A Conductor: a language model that writes workflows, has them run, and reads the answers; or names a team."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -11,14 +11,12 @@ from nsed_torch.conductor.executor import Executor, WorkflowJob
 from nsed_torch.conductor.parsing import repair
 from nsed_torch.conductor.pools import Pools
 from nsed_torch.conductor.workflow import Workflow, WorkflowError, WorkflowStep
-from nsed_torch.deliberation import longest_end
-from nsed_torch.records import Execution, PlanRecord, Task
+from nsed_torch.deliberation import MacroRNNCell, Team, full_team, longest_end
+from nsed_torch.records import ROLES, Execution, PlanRecord, Round, Task, Usage
 
-MAX_RECURSION = 3
-"""Further workflows at most, each of which sees what the one before it came to."""
-
+MAX_RECURSION = 3  # further workflows at most, each of which sees what the one before it came to
+# Where no step can be read from a first text, model 0 of the pool answers the bare question.
 FALLBACK = Workflow((WorkflowStep(0, "Answer the question."),))
-"""Runs where no step can be read from a first text: model 0 of the pool answers the bare question."""
 
 
 class WorkflowPlan(NamedTuple):
@@ -39,12 +37,9 @@ class Conductor:
     Our reading: texts are repaired. Where no step can be read, `FALLBACK` runs as a first workflow, and a further one
     counts as accepting; either way the reason is kept. With permuted pools that is random routing.
 
-    Args:
-        executor: runs the workflows; its workers, prompts, seed and most steps are the Conductor's as well.
-        agent: the model that writes, with a name that no worker has. It is no worker itself.
-        engine: speaks for the agent's backbone; None is that of the ensemble.
-        pools: who may be asked.
-        descriptions: what workers are good at, by name, for those that are no agents.
+    The executor's workers, prompts, seed and most steps are the Conductor's as well. `agent` is the model that writes;
+    it is no worker and has a name of its own. `engine` speaks for its backbone, that of the ensemble if None.
+    `descriptions` say what workers are good at that are no agents.
 
     Raises:
         ValueError: for a name that an agent has, or a backbone or an adapter that does not exist.
@@ -102,7 +97,7 @@ class Conductor:
         Raises:
             ContextWindowError: if a prompt does not fit the model's window.
         """
-        before = [None] * len(tasks) if previous is None else previous
+        before = previous or [None] * len(tasks)
         requests = [self.request(*asked) for asked in zip(tasks, pools, before, strict=True)]
         with self.planner.one_run():
             written = self.planner.generate(requests, partial(self.executor.report, "plan"))
@@ -121,16 +116,19 @@ class Conductor:
             ContextWindowError: if a prompt does not fit the Conductor's window.
         """
         check_recursion(recursion)
-        executions = self._level(tasks, [None] * len(tasks))
+        pools = [self.pool(task) for task in tasks]
+        executions = self.follow(tasks, pools, self.plan(tasks, pools), [None] * len(tasks))
         for _ in range(recursion):
             going = [i for i, execution in enumerate(executions) if execution.levels[-1].steps]
-            further = self._level([tasks[i] for i in going], [executions[i] for i in going])
+            asked, given = [tasks[i] for i in going], [pools[i] for i in going]
+            before = [executions[i] for i in going]
+            further = self.follow(asked, given, self.plan(asked, given, before), before)
             for i, execution in zip(going, further, strict=True):
                 executions[i] = execution
         return executions
 
     def settings(self) -> dict[str, Any]:
-        """What shapes the workflows, as an execution keeps it beside the executor's settings."""
+        """What an execution keeps beside the executor's settings."""
         record = dataclasses.asdict(self.planner.records()[-1])
         record["template"] = self.executor.prompts.fingerprint("conduct")
         return {
@@ -139,11 +137,6 @@ class Conductor:
             "pools": dataclasses.asdict(self.pools) | {"without": list(self.pools.without)},
             "descriptions": {name: self.descriptions.get(name, "") for name in self.executor.workers},
         }
-
-    def _level(self, tasks: Sequence[Task], previous: Sequence[Execution | None]) -> list[Execution]:
-        """One workflow more for each task."""
-        pools = [self.pool(task) for task in tasks]
-        return self.follow(tasks, pools, self.plan(tasks, pools, previous), previous)
 
     def follow(
         self,
@@ -178,3 +171,72 @@ def check_recursion(recursion: int) -> None:
     """Refuse a recursion beyond `MAX_RECURSION`."""
     if not 0 <= recursion <= MAX_RECURSION:
         raise ValueError(f"expected recursion from 0 to {MAX_RECURSION}, got {recursion}: correct it")
+
+
+def workflow_team(workflow: Workflow, pool: Sequence[str], ensemble: Ensemble) -> Team:
+    """The team that a workflow names; our reading.
+
+    Every worker with a step proposes. Those that read "all" in one of their steps rate as well; where nobody who may
+    rate does, all workers with a step rate, and where none of them may, whoever of the ensemble may.
+    """
+    named = {pool[step.worker] for step in workflow.steps}
+    seers = {pool[step.worker] for step in workflow.steps if step.access == "all"}
+    judges = {agent.name for agent in ensemble.judges}
+    voters = seers & judges or named & judges or judges
+    places = [(i, agent.name) for i, agent in enumerate(ensemble.agents)]
+    return Team(*(tuple(i for i, name in places if name in chosen) for chosen in (named, voters)))
+
+
+class ConductorBroker:
+    """Has one workflow written a question and lets its team deliberate, the same in every round.
+
+    Subtasks and access beyond `workflow_team` count for nothing here. Where no step can be read, everybody takes part.
+    A plan's cost is charged to the first round, whose notes say who sits where and why. The Conductor's model runs on a
+    backbone of the ensemble.
+    """
+
+    def __init__(self, conductor: Agent, *, pools: Pools = Pools(), max_steps: int = 5) -> None:
+        self.conductor, self.pools, self.max_steps = conductor, pools, max_steps
+        self._named: dict[str, tuple[Team, str, Usage]] = {}
+
+    def check(self, cell: MacroRNNCell) -> None:
+        """Refuse a Conductor that the cell's ensemble cannot speak for, as `Conductor` does."""
+        self.ask(cell)
+
+    def ask(self, cell: MacroRNNCell) -> Conductor:
+        """The Conductor of a cell's agents."""
+        executor = Executor(cell.ensemble, prompts=cell.prompts, seed=cell.seed, max_steps=self.max_steps)
+        return Conductor(executor, self.conductor, pools=self.pools)
+
+    def begin(self, tasks: Sequence[Task], cell: MacroRNNCell) -> None:
+        """Have the workflows of all tasks written together, and read a team off each."""
+        conductor, ensemble = self.ask(cell), cell.ensemble
+        pools = [conductor.pool(task) for task in tasks]
+        self._named = {}
+        for task, pool, plan in zip(tasks, pools, conductor.plan(tasks, pools), strict=True):
+            team = full_team(ensemble) if plan.workflow is None else workflow_team(plan.workflow, pool, ensemble)
+            self._named[task.id] = team, _note(plan, team, ensemble), plan.record.usage
+
+    def team(self, task: Task, rounds: Sequence[Round]) -> Team:
+        """The team that the task's workflow names, whatever the rounds brought."""
+        return self._named[task.id][0]
+
+    def heard(self, records: Sequence[Round]) -> list[Round]:
+        """Charge a first round, which all tasks of the run hold, with its plan, and note what came of it."""
+        if records[0].index > 1:
+            return list(records)
+        return [
+            replace(record, notes=[note, *record.notes], usage=record.usage + usage)
+            for record, (_, note, usage) in zip(records, self._named.values(), strict=True)
+        ]
+
+    def settings(self) -> dict[str, Any]:
+        """Who conducts, as a transcript keeps it."""
+        return {"conductor": str(self.conductor), "pools": str(self.pools)}
+
+
+def _note(plan: WorkflowPlan, team: Team, ensemble: Ensemble) -> str:
+    seats = dict(zip(ROLES, (team.proposers, team.voters), strict=True))
+    said = "; ".join(f"{role}s {', '.join(ensemble.agents[i].name for i in who)}" for role, who in seats.items())
+    why = f" ({', '.join(plan.record.reasons)})" if plan.record.reasons else ""
+    return f"team of {'everybody' if plan.record.fallback else 'the Conductor'}{why}: {said}"

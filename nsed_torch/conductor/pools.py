@@ -12,26 +12,21 @@ KINDS = ("fixed", "permuted", "random")
 
 @dataclass(frozen=True)
 class Pools:
-    """A pool a task: `pools(workers, task, seed)` names its workers, whose places are their numbers.
+    """A pool per task: `pools(workers, task, seed)` names its workers, whose places are their numbers.
 
     "fixed" are all workers in their order. "permuted" are all, shuffled by seed and task id, so that a number carries
-    no identity. "random" are the first `size` of those, or as many as seed and task id draw from `size` to `up_to`.
-    Published: a random k-subset a question, for training; the shuffling and the drawn sizes are ours. Workers are
-    ranked by a hash of seed, task id and name: a pool does not depend on the order of the workers, a larger one begins
-    with the smaller one, and one who is left out changes nothing about the others.
-
-    Args:
-        kind: "fixed", "permuted" or "random".
-        size: of a random pool, the smallest where sizes are drawn; None otherwise.
-        up_to: the largest of sizes that are drawn, all equally likely; None: all pools have one size.
-        without: names of workers that are left out.
+    no identity. "random" are the first `size` of those, or as many as seed and task id draw from `size` to `up_to`, all
+    equally likely. Workers in `without` are left out. Published: a random k-subset per question, for training; the
+    shuffling and the drawn sizes are ours. Workers are ranked by a hash of seed, task id and name: a pool does not
+    depend on the order of the workers, a larger one begins with the smaller one, and one who is left out changes
+    nothing about the others.
 
     Raises:
         ValueError: for another kind, or a size that does not go with it.
     """
 
     kind: str = "fixed"
-    size: int | None = None
+    size: int | None = None  # of random pools alone
     without: tuple[str, ...] = ()
     up_to: int | None = None
 

@@ -9,16 +9,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
-from nsed_torch.agents import Decoding, GenerateRequest, Generation, Message, TransformersEngine, call_seed
+from torch import Tensor, nn
+
+from nsed_torch.agents import Agent, Decoding, GenerateRequest, Generation, Message, TransformersEngine, call_seed
 from nsed_torch.agents.chat import Chat, merge_system
 from nsed_torch.agents.decode_loop import Draft
-from nsed_torch.conductor.grpo import GRPO, grpo_trainer, trl_arguments
+from nsed_torch.conductor.grpo import GRPO, log_probabilities, trl_arguments
 from nsed_torch.conductor.policy import Conductor
 from nsed_torch.conductor.reward import Rewards, Rollout, Scored, near_duplicates, tally
 from nsed_torch.records import Execution, Task
 
+LETTERS = 4  # per token, about
 Write = Callable[[int, Mapping[str, Any]], None]
 """Takes a step, from 1, and one record."""
 
@@ -32,9 +36,7 @@ class TrainingQuestion(NamedTuple):
 
 
 def questions(conductor: Conductor, tasks: Sequence[Task], settings: GRPO) -> list[TrainingQuestion]:
-    """The questions of all steps, in their order: every task once before any comes again, each time with another pool.
-
-    Pools are drawn by seed, turn and task.
+    """The questions of all steps: every task once before any comes again, each time with a pool of its own.
 
     Raises:
         ValueError: if there is no task, and as `Pools`.
@@ -50,6 +52,55 @@ def questions(conductor: Conductor, tasks: Sequence[Task], settings: GRPO) -> li
             asked.append(TrainingQuestion(task, pool, conductor.request(task, pool).messages))
         turn += 1
     return asked[: settings.steps * settings.questions]
+
+
+class TrainingCost(NamedTuple):
+    """What a part of a run takes."""
+
+    tokens: float  # read and written
+    hours: float  # at given speeds
+    price: float = 0.0  # US$ at the workers' own prices, without what the call log saves
+
+
+def training_cost(
+    asked: Sequence[TrainingQuestion],
+    workers: Sequence[Agent],
+    settings: GRPO,
+    *,
+    text_tokens: int,
+    steps: float,
+    speeds: Mapping[str, float],
+) -> dict[str, TrainingCost]:
+    """Tokens, hours and price of a training, estimated: "policy writes", "policy learns", "workers", and "all".
+
+    A prompt of c characters counts as c / 4 tokens. Packed, the engine reads it once a group when texts are written,
+    and once a chunk when they are learned from; otherwise once a text. A step of a workflow reads the question and
+    half of the answers before it, and fills its worker's allowance, all workers alike. Equal calls are made once but
+    counted each time, so a Conductor that repeats itself costs less. `text_tokens` of a Conductor's text and `steps` of
+    a workflow (about 3 as published) are means; `speeds` are tokens per second: "read" of prompts, "written" of many
+    answers at a time, "learned" in both passes.
+    """
+    texts = len(asked) * settings.rollouts
+    prompt = fmean(sum(len(m.content) for m in one.messages) for one in asked) / LETTERS
+    passes = texts / settings.chunk * min(settings.chunk, settings.questions) if settings.packed else texts
+    read = prompt * (len(asked) if settings.packed else texts)
+    written = float(texts * text_tokens)
+    learned = prompt * passes + written
+    question = fmean(len(one.task.question) for one in asked) / LETTERS
+    answer = fmean(worker.decoding.max_new_tokens for worker in workers)
+    calls = texts * steps
+    heard = calls * (question + answer * (steps - 1) / 4)
+    price = [(w.prompt_price * heard + w.completion_price * calls * answer) / 1e6 for w in workers]
+    costs = {
+        "policy writes": TrainingCost(read + written, (read / speeds["read"] + written / speeds["written"]) / 3600),
+        "policy learns": TrainingCost(learned, learned / speeds["learned"] / 3600),
+        "workers": TrainingCost(
+            heard + calls * answer,
+            (heard / speeds["read"] + calls * answer / speeds["written"]) / 3600,
+            fmean(price),
+        ),
+    }
+    return {**costs, "all": TrainingCost(*map(sum, zip(*costs.values(), strict=True)))}
 
 
 class Rollouts:
@@ -134,21 +185,14 @@ def train(
 ) -> None:
     """Let a Conductor's adapter learn from what its workflows come to.
 
-    Each step draws a group of texts a question, executes all workflows together, and moves the adapter towards texts
+    Each step draws a group of texts per question, executes all workflows together, and moves the adapter towards texts
     better than their group. With `settings.recursion` some groups learn to look back as well (`Rollouts`). Workers may
-    share the backbone: their adapters stay as they are. Checkpoints go to `folder`; resumed from its last one, a run of
-    `packed` ends where a straight one does.
+    share the backbone: their adapters stay as they are. Checkpoints go to `folder`; resumed from its last one, of fewer
+    steps than the settings have, a run of `packed` ends where a straight one does.
 
-    Args:
-        conductor: its agent's adapter learns, a fresh one or one that knows the language already.
-        tasks: with targets.
-        rewards: of its texts, through the conductor's executor.
-        folder: of checkpoints.
-        settings: of the training.
-        resume: a checkpoint to go on from, of fewer steps than these settings have.
-        log: takes every step: `reward.tally`, tokens, loss, entropy (nats a token), gradient norm, rate, seconds.
-            Where several processes share a step, the first one's texts.
-        rollout_log: takes what became of every text, those of a step in one record.
+    `log` takes every step: `reward.tally`, tokens, loss, entropy (nats per token), gradient norm, rate, seconds; where
+    several processes share a step, the first one's texts. `rollout_log` takes what became of every text, those of a
+    step in one record.
 
     Raises:
         ValueError: if the model is none in this process, or has no adapter that could learn.
@@ -166,16 +210,7 @@ def train(
     ledger = _Ledger(rewards, rollouts, log, rollout_log)
     rows = [{"prompt": _chat(engine.chat, a.messages), "row": i} for i, a in enumerate(asked)]
     with _quiet():
-        trainer = grpo_trainer(
-            engine,
-            adapter,
-            trl_arguments(engine, folder, settings),
-            rows=rows,
-            reward=ledger.rewards,
-            log=ledger.keep,
-            write=rollouts if settings.packed else None,
-            tokenizer=_tokenizer(engine.chat),
-        )
+        trainer = _trainer(trl_arguments(engine, folder, settings), rows, rollouts, ledger)
         try:
             trainer.train(resume_from_checkpoint=resume)
         finally:
@@ -242,11 +277,48 @@ def _chat(chat: Chat, messages: Sequence[Message]) -> list[dict[str, str]]:
     return [{"role": m.role, "content": chat.neutralize(m.content)} for m in told]
 
 
-def _tokenizer(chat: Chat) -> Any:
-    """One of TRL's own, with the engine's template: TRL changes its padding."""
-    tokenizer = copy.deepcopy(chat.tokenizer)
-    tokenizer.chat_template = chat.template
-    return tokenizer
+def _trainer(arguments: Any, rows: Sequence[Mapping[str, Any]], rollouts: Rollouts, ledger: _Ledger) -> Any:
+    """TRL's trainer; packed, the engine writes the texts and reads them for their probabilities."""
+    from datasets import Dataset  # noqa: PLC0415 - heavy, and an extra
+    from transformers import PrinterCallback, TrainerCallback  # noqa: PLC0415 - heavy
+    from trl.trainer.grpo_trainer import GRPOTrainer  # noqa: PLC0415 - heavy, and an extra
+
+    engine, adapter, packed = rollouts.engine, str(rollouts.conductor.agent.adapter), rollouts.settings.packed
+    tokenizer = copy.deepcopy(engine.chat.tokenizer)  # TRL changes its padding
+    tokenizer.chat_template = engine.chat.template
+
+    class Packed(GRPOTrainer):  # type: ignore[misc]
+        def _get_per_token_logps_and_entropies(
+            self, _: nn.Module, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int, *__: Any, **___: Any
+        ) -> tuple[Tensor, Tensor, None]:
+            seen = attention_mask.bool()
+            return *log_probabilities(engine, adapter, input_ids, seen, logits_to_keep, self.temperature), None
+
+    class StepNumbers(TrainerCallback):  # type: ignore[misc]
+        def on_log(self, _: Any, state: Any, __: Any, **numbers: Any) -> None:
+            if "loss" in numbers["logs"] and state.is_world_process_zero:
+                ledger.keep(state.global_step, numbers["logs"])
+
+    def draw(_: Any, trainer: Any) -> dict[str, Any]:
+        engine.forget()  # a fused optimizer changes weights without a trace that the engine could see
+        written = rollouts(trainer.state.global_step)
+        return {
+            "prompt_ids": [draft.prompt for draft in written],
+            "completion_ids": [draft.written for draft in written],
+            "logprobs": None,
+        }
+
+    trainer = (Packed if packed else GRPOTrainer)(
+        model=engine.model,
+        reward_funcs=ledger.rewards,
+        args=arguments,
+        train_dataset=Dataset.from_list([dict(row) for row in rows]),
+        processing_class=tokenizer,
+        callbacks=[StepNumbers()],
+        rollout_func=draw if packed else None,
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
 
 
 @contextmanager

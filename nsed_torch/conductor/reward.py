@@ -15,8 +15,7 @@ from nsed_torch.records import Execution, Task, Usage, Verdict
 UNREADABLE, WRONG, RIGHT = 0.0, 0.5, 1.0
 """The rewards: no workflow; a workflow without the right answer; one with it. As published; no cost, no length."""
 
-NEAR = 0.8
-"""Subtasks are near-duplicates from this overlap of their words on."""
+NEAR = 0.8  # the overlap of their words from which on subtasks are near-duplicates
 
 
 @dataclass(frozen=True)
@@ -71,16 +70,19 @@ class Rewards:
         return WorkflowJob(rollout.task, workflow, rollout.pool, rollout.previous)
 
     def _execute(self, jobs: Sequence[WorkflowJob]) -> Iterator[Scored]:
-        names = [_name(job) for job in jobs]
+        # Equal workflows of equal tasks and pools, after equal executions, are run once.
+        names = [(job.task.id, job.pool, job.workflow, job.previous and job.previous.to_line()) for job in jobs]
         distinct = dict(zip(names, jobs, strict=True))
         done = dict(zip(distinct, self.executor.run(list(distinct.values())), strict=True))
-        found = [done[name] for name in names]
+        executions = [done[name] for name in names]
         grader = self.graded.grader
-        answers = [(e.task, grader.extract(e.task, e.answer) if e.answer else None) for e in found]
-        for job, execution, verdict in zip(jobs, found, self.graded.verdicts(answers), strict=True):
+        answers = [(e.task, grader.extract(e.task, e.answer) if e.answer else None) for e in executions]
+        for job, execution, verdict in zip(jobs, executions, self.graded.verdicts(answers), strict=True):
             steps = execution.levels[-1].steps
+            # What was disturbed before this workflow is not its fault, but it read it.
+            unknown = execution.disturbed or verdict is Verdict.NOT_RUN
             yield Scored(
-                reward=_reward(execution, verdict),
+                reward=None if unknown else RIGHT if verdict is Verdict.RIGHT else WRONG,
                 workflow=job.workflow,
                 workers=tuple(step.worker for step in steps),
                 usage=Usage.sum(step.usage for step in steps),
@@ -98,17 +100,12 @@ def near_duplicates(workflow: Workflow) -> int:
 
 
 def tally(scored: Sequence[Scored], group: int) -> dict[str, Any]:
-    """What a batch of scored texts comes to.
+    """What a batch of scored texts comes to, in groups of `group` texts that answer the same prompt.
 
-    Args:
-        scored: group after group; a group's texts answer the same prompt.
-        group: texts of a group.
-
-    Returns:
-        `reward`, the mean where there is one; shares of all texts: `right`, `parsed`, `reasons` by code, `masked`;
-        `no_signal`, the share of groups whose rewards are all equal, which teach nothing; of those that were read:
-        `steps`, the mean, and `topologies`; of their steps: `workers` and `near_duplicates`; `worker_tokens`, read and
-        written. Means of nothing are None.
+    `reward`, the mean where there is one; shares of all texts: `right`, `parsed`, `reasons` by code, `masked`;
+    `no_signal`, the share of groups whose rewards are all equal, which teach nothing; of texts that were read: `steps`,
+    the mean, and `topologies`; of their steps: `workers` and `near_duplicates`; `worker_tokens`, read and written.
+    Means of nothing are None.
     """
     rewards = [s.reward for s in scored if s.reward is not None]
     flows = [s.workflow for s in scored if s.workflow is not None]
@@ -127,18 +124,6 @@ def tally(scored: Sequence[Scored], group: int) -> dict[str, Any]:
         "near_duplicates": sum(map(near_duplicates, flows)) / steps if steps else None,
         "worker_tokens": sum(s.usage.tokens for s in scored),
     }
-
-
-def _name(job: WorkflowJob) -> tuple[Any, ...]:
-    earlier = job.previous.to_line() if job.previous else ""
-    return job.task.id, job.pool, job.workflow, earlier
-
-
-def _reward(execution: Execution, verdict: Verdict) -> float | None:
-    # What was disturbed before this workflow is not its fault, but it read it.
-    if execution.disturbed or verdict is Verdict.NOT_RUN:
-        return None
-    return RIGHT if verdict is Verdict.RIGHT else WRONG
 
 
 def _overlap(a: frozenset[str], b: frozenset[str]) -> float:

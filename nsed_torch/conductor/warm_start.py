@@ -8,6 +8,7 @@ from nsed_torch.conductor.policy import Conductor
 from nsed_torch.conductor.workflow import Workflow, WorkflowStep
 from nsed_torch.records import Task
 
+# Subtasks of steps that read nothing.
 BEGIN = (
     "Answer the question.",
     "Solve it step by step.",
@@ -16,8 +17,7 @@ BEGIN = (
     "Write down the facts that matter.",
     "Give a first answer.",
 )
-"""Subtasks of steps that read nothing."""
-
+# Subtasks of steps that read what came before.
 GO_ON = (
     "Check the replies so far.",
     "Correct what is wrong.",
@@ -26,10 +26,7 @@ GO_ON = (
     "Finish what was begun.",
     "Say which reply is right.",
 )
-"""Subtasks of steps that read what came before."""
-
-LENGTHS = (4, 3, 2, 1, 1)
-"""How often workflows have one step, two, and so on; the last one stands for all longer ones."""
+LENGTHS = (4, 3, 2, 1, 1)  # how often workflows have one step, two, and so on; at most five
 
 
 def workflow_lessons(
@@ -43,22 +40,17 @@ def workflow_lessons(
 ) -> list[tuple[tuple[Message, ...], str]]:
     """Per task what the Conductor is asked with a pool drawn for it, and as a reply a random workflow for that pool.
 
-    Each reply thinks first (`thought`). It teaches the language, not what to do with it: length, workers, access and
-    subtasks are drawn without a look at the question, so that reinforcement finds all of them among the first texts.
-    First steps read nothing, later ones everything or nothing; no two subtasks of a workflow are equal. Published:
-    nothing on a warm start; all of it is ours.
+    Each reply thinks first, a line per step: what its worker is good at in the pool's words, then the number. Whom to
+    ask is then a choice of words, which a small model can make by the question; the number is looked up. Without it two
+    runs of SmolLM2-135M learned to write one number always (ours).
 
-    With hints it teaches some routing as well: in a share of the lessons every worker is one of those that `hints`
-    names for the task's stratum, as far as the pool has any. What a Conductor then knows it was told; say so beside
-    its results.
+    A reply teaches the language, not what to do with it: length, workers, access and subtasks are drawn without a look
+    at the question, so that reinforcement finds all of them among the first texts. First steps read nothing, later ones
+    everything or nothing; no two subtasks of a workflow are equal. Published: nothing on a warm start; all is ours.
 
-    Args:
-        conductor: asks, with its pools.
-        tasks: targets are not looked at.
-        strata: task id -> stratum.
-        hints: stratum -> names of workers.
-        hinted: share of lessons that heed the hints, in [0, 1].
-        seed: of everything drawn.
+    With hints (stratum -> names of workers) it teaches some routing as well: in a share `hinted` of the lessons every
+    worker is one of those that are named for the task's stratum, as far as the pool has any. What a Conductor then
+    knows it was taught; say so beside its results.
 
     Raises:
         ValueError: for a share out of range, hints without a share, and as `Pools`.
@@ -70,23 +62,13 @@ def workflow_lessons(
     for task in tasks:
         draw = random.Random(call_seed(seed, task.id, "lesson"))  # noqa: S311 - variety, not secrecy
         pool = conductor.pools(conductor.executor.workers, task, call_seed(seed, "lessons"))
-        told = known.get((strata or {}).get(task.id, ""), ()) if draw.random() < hinted else ()
-        workers = [i for i, name in enumerate(pool) if name in told] or list(range(len(pool)))
+        named = known.get((strata or {}).get(task.id, ""), ()) if draw.random() < hinted else ()
+        workers = [i for i, name in enumerate(pool) if name in named] or list(range(len(pool)))
         flow = random_workflow(draw, workers, conductor.executor.max_steps)
-        said = [conductor.descriptions.get(name, "") for name in pool]
-        lessons.append((conductor.request(task, pool).messages, thought(flow, said) + flow.render()))
+        skills = [(conductor.descriptions.get(pool[step.worker], ""), step.worker) for step in flow.steps]
+        thoughts = [f"{skill}: model {number}\n" for skill, number in skills if skill]
+        lessons.append((conductor.request(task, pool).messages, "".join(thoughts) + flow.render()))
     return lessons
-
-
-def thought(flow: Workflow, descriptions: Sequence[str]) -> str:
-    """A line a step: what its worker is good at, in the pool's own words, then the number.
-
-    Whom to ask is then a choice of words, which a small model can make by the question, whatever numbers a pool has;
-    the number is looked up. Without it two runs of SmolLM2-135M learned to write one number always (ours). Workers
-    without a description take no line.
-    """
-    lines = [f"{descriptions[s.worker]}: model {s.worker}\n" for s in flow.steps if descriptions[s.worker]]
-    return "".join(lines)
 
 
 def random_workflow(draw: random.Random, workers: Sequence[int], max_steps: int) -> Workflow:

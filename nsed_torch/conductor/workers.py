@@ -76,9 +76,7 @@ class Workers(Protocol):
     def ask(self, questions: Sequence[WorkerQuestion], report: Callable[[int, int], None]) -> list[WorkerReply]:
         """Answer all questions, each as if it were alone; one of `FAILURES` fails all of them.
 
-        Args:
-            questions: to workers of this kind.
-            report: called with calls done and calls in all, where they can be counted.
+        `report` is called with calls done and calls in all, where they can be counted.
         """
         ...
 
@@ -99,7 +97,7 @@ class Agents:
         """As `Workers`."""
         requests = [self._request(question) for question in questions]
         written = self.ensemble.generate(requests, report)
-        return [self._reply(*asked) for asked in zip(requests, written, strict=True)]
+        return [self._reply(*pair) for pair in zip(requests, written, strict=True)]
 
     def _reply(self, request: GenerateRequest, generation: Generation) -> WorkerReply:
         agent, text = self.ensemble.agent(request.agent), unfence(generation.text)
@@ -139,14 +137,15 @@ class Council:
         """As `Workers`; questions that several workflows ask alike are deliberated once."""
         tasks = [self._task(question) for question in questions]
         distinct = list({task.id: task for task in tasks}.values())
-        found = {transcript.task.id: transcript for transcript in self.rnn(distinct).transcripts}
-        return [self._reply(task, found[task.id]) for task in tasks]
-
-    def _reply(self, task: Task, transcript: Transcript) -> WorkerReply:
-        ensemble, text = self.rnn.cell.ensemble, transcript.answer
-        tokens = (ensemble.count_tokens(task.question),)
+        transcripts = {transcript.task.id: transcript for transcript in self.rnn(distinct).transcripts}
+        ensemble = self.rnn.cell.ensemble
         draws = any(map(_draws, ensemble.proposers))
-        return WorkerReply(text, _empty(text), draws, [], transcript.usage, tokens, transcript)
+        replies = []
+        for task in tasks:
+            transcript, tokens = transcripts[task.id], (ensemble.count_tokens(task.question),)
+            text, usage = transcript.answer, transcript.usage
+            replies.append(WorkerReply(text, _empty(text), draws, [], usage, tokens, transcript))
+        return replies
 
     def _task(self, question: WorkerQuestion) -> Task:
         """The question as one text, under an id that no other text and no other attempt has."""

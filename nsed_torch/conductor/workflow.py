@@ -3,8 +3,9 @@
 import enum
 import json
 import reprlib
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 
 class Reason(enum.StrEnum):
@@ -126,31 +127,28 @@ def check(workflow: Workflow, *, workers: int, max_steps: int = 5, allow_empty: 
 
 def step_fault(step: WorkflowStep, k: int, *, workers: int) -> WorkflowError | None:
     """The first fault of step k on its own: of its worker, its subtask, its access. None if there is none."""
-    fault = _worker_fault(step.worker, workers) or _subtask_fault(step.subtask) or _access_fault(step.access, k)
-    return WorkflowError(fault[0], f"step {k}: expected {fault[1]}") if fault else None
-
-
-def _worker_fault(worker: object, workers: int) -> tuple[Reason, str] | None:
-    expected = f"a worker from 0 to {workers - 1} in model_id, got {_shown(worker)}"
-    if type(worker) is not int:
-        return Reason.BAD_WORKER, expected
-    return None if 0 <= worker < workers else (Reason.UNKNOWN_WORKER, expected)
-
-
-def _subtask_fault(subtask: object) -> tuple[Reason, str] | None:
-    if not isinstance(subtask, str) or any("\ud800" <= letter <= "\udfff" for letter in subtask):
-        return Reason.BAD_SUBTASK, f"a text without surrogates in subtasks, got {_shown(subtask)}"
-    return None if subtask.strip() else (Reason.EMPTY_SUBTASK, f"a text in subtasks, got {_shown(subtask)}")
-
-
-def _access_fault(access: object, k: int) -> tuple[Reason, str] | None:
-    if access == "all":
-        return None
-    if not isinstance(access, tuple) or any(type(i) is not int or i < 0 for i in access):
-        return Reason.BAD_ACCESS, f'"all" or a list of step numbers from 0 in access_list, got {_shown(access)}'
-    if any(i >= k for i in access):
-        return Reason.FORWARD_REFERENCE, f"numbers of steps before step {k} in access_list, got {_shown(access)}"
+    for reason, expected, got in _faults(step.worker, step.subtask, step.access, k, workers):
+        return WorkflowError(reason, f"step {k}: expected {expected}, got {_shown(got)}")
     return None
+
+
+def _faults(worker: Any, subtask: Any, access: Any, k: int, workers: int) -> Iterator[tuple[Reason, str, object]]:
+    """What is wrong with a step: the code, what was expected, and what came instead."""
+    known = f"a worker from 0 to {workers - 1} in model_id"
+    if type(worker) is not int:
+        yield Reason.BAD_WORKER, known, worker
+    elif not 0 <= worker < workers:
+        yield Reason.UNKNOWN_WORKER, known, worker
+    if not isinstance(subtask, str) or any("\ud800" <= letter <= "\udfff" for letter in subtask):
+        yield Reason.BAD_SUBTASK, "a text without surrogates in subtasks", subtask
+    elif not subtask.strip():
+        yield Reason.EMPTY_SUBTASK, "a text in subtasks", subtask
+    if access == "all":
+        return
+    if not isinstance(access, tuple) or any(type(i) is not int or i < 0 for i in access):
+        yield Reason.BAD_ACCESS, '"all" or a list of step numbers from 0 in access_list', access
+    elif any(i >= k for i in access):
+        yield Reason.FORWARD_REFERENCE, f"numbers of steps before step {k} in access_list", access
 
 
 def _shown(value: object) -> str:

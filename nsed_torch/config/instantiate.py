@@ -12,12 +12,9 @@ from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-ALLOWED = ("nsed_torch", "torch.optim")
-"""Packages whose own classes and functions a `_target_` may name."""
-
+ALLOWED = ("nsed_torch", "torch.optim")  # packages whose own classes and functions a `_target_` may name
+# Within them, what writes files or reads configs rather than being part of a run.
 REFUSED = ("nsed_torch.records", "nsed_torch.config", "nsed_torch.cli")
-"""Within them, what writes files or reads configs rather than being part of a run."""
-
 _WORDS = {"_target_", "_args_", "_partial_"}
 
 
@@ -26,11 +23,8 @@ def instantiate(node: Any, **kwargs: Any) -> Any:
 
     Interpolations are resolved once. Then every `_target_` at any depth, below lists, `_args_` and `_partial_`
     too, must name something that was defined in an allowed package (a name imported into one does not count).
-    Only then is anything called, with plain dicts and lists.
-
-    Args:
-        node: a config node or plain dict with `_target_`, a list of such, or None, which gives None.
-        kwargs: override the node's keys; they are passed as they are, never copied, never read as config.
+    Only then is anything called, with plain dicts and lists. The node is a config or plain dict with `_target_`, a list
+    of such, or None, which gives None. `kwargs` override its keys and are passed as they are, never read as config.
 
     Raises:
         ValueError: in one line, before anything is called, if a target is not allowed or cannot be found; then

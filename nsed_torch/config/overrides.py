@@ -49,11 +49,8 @@ def with_question(values: Sequence[str], config_name: str) -> list[str]:
     """Put the question among a command's arguments last, quoted for Hydra.
 
     The question is `question=...` or the one argument that sets nothing: a text, `@file`, or `-` for standard input.
-    It is always one text; commas never make it a sweep.
-
-    Args:
-        values: arguments as the shell passed them, without options.
-        config_name: the root config, which tells settings from questions where both are possible.
+    It is always one text; commas never make it a sweep. The root config tells settings from questions where both are
+    possible.
 
     Raises:
         ValueError: if there are several questions, or an empty one, or bytes that are no UTF-8.

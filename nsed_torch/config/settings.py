@@ -10,9 +10,8 @@ from omegaconf import DictConfig, OmegaConf
 from nsed_torch.config.paths import conf_dir
 from nsed_torch.records.portable import config_sha256
 
-PLACES = ("hydra", "output_dir", "dry_run", "calls", "show")
-"""What says where or whether a run writes, not what it computes."""
-
+PLACES = ("hydra", "output_dir", "dry_run", "calls", "show")  # where or whether a run writes, not what it computes
+# What settings may hold whose default does not tell.
 NAMED: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("agents", "ids"), (list,)),
     **dict.fromkeys(("coverage", "max_parameters_b", "similarity"), (float,)),
@@ -21,8 +20,6 @@ NAMED: dict[str, tuple[type, ...]] = {
     "limit": (int,),
     "voting": (str, dict),
 }
-"""What settings may hold whose default does not tell."""
-
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", list: "a list", dict: "keys"}
 
 
@@ -63,12 +60,13 @@ def _check(node: DictConfig, defaults: Any, prefix: str) -> None:
         if key not in node or (default is None and key not in NAMED):
             continue
         value, name = node[key], f"{prefix}{key}"
+        refers = isinstance(default, str) and default.startswith("${")  # taken from elsewhere, so of any type
         kinds = NAMED.get(key, (type(default),))
         if isinstance(default, dict) and isinstance(value, DictConfig):
             _check(value, default, f"{name}.")
         elif str in kinds and type(value) in {int, float}:
             node[key] = str(value)
-        elif not (_fits(value, kinds) or (value is None and default is None) or _refers(default)):
+        elif not (_fits(value, kinds) or (value is None and default is None) or refers):
             expected = " or ".join(_WORDS[kind] for kind in kinds)
             raise ValueError(f"{name}: expected {expected}, got {value!r}; correct {name}=...")
 
@@ -76,11 +74,6 @@ def _check(node: DictConfig, defaults: Any, prefix: str) -> None:
 def _fits(value: Any, kinds: tuple[type, ...]) -> bool:
     plain = OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
     return type(plain) in kinds or (float in kinds and type(plain) is int)
-
-
-def _refers(default: Any) -> bool:
-    """Whether a default is taken from elsewhere, which says nothing of its type."""
-    return isinstance(default, str) and default.startswith("${")
 
 
 def plain_config(cfg: DictConfig) -> dict[str, Any]:

@@ -70,10 +70,7 @@ def build_rnn(
 
 
 def pool_answers(rnn: MacroRNN, graded: GradedTasks, cfg: DictConfig) -> None:
-    """Let equal answers of graded tasks pool their support, as far as the config's protocol wants it.
-
-    The cell learns from the grader, which knows whom it may ask, which answers are equal, never which are right.
-    """
+    """Let answers that the grader calls equal pool their support, if the config wants it."""
     if cfg.protocol.pooled:
         rnn.cell.answers = GradersAnswers(graded.grader)
 
@@ -103,11 +100,7 @@ def build_broker(cfg: DictConfig, ensemble: DictConfig) -> Broker:
 
 
 def fitted_halting(results: str, rounds: int = 8) -> FatigueHalting:
-    """The rule of the law that a run of `nsed evaluate` over several rounds fitted to its own accuracies.
-
-    Args:
-        results: the run's `results.json`.
-        rounds: the cap.
+    """The rule of the law that a run of `nsed evaluate` fitted to its accuracies; `results` is its `results.json`.
 
     Raises:
         ValueError: if the file is none, or has no law.
@@ -142,9 +135,7 @@ def fetch_weights(
     report: Callable[[str], None] = lambda text: None,
     also: Sequence[Agent] = (),
 ) -> dict[str, ResolvedWeights]:
-    """Have the weights of every backbone, and of the encoder if there is one, on this machine.
-
-    Parts without weights are left out. Offline, it only looks on this machine.
+    """Have the weights of every backbone, and of the encoder if there is one, on this machine, where they have any.
 
     Raises:
         WeightsNotFoundError: if a model is nowhere to be had; says what was tried.
@@ -173,18 +164,16 @@ def build_agents(cfg: DictConfig) -> list[Agent]:
     for name, node in (("agents", settings), ("engines", engines)):
         if not isinstance(node, Mapping):
             raise ValueError(f"ensemble.{name}: expected names with their settings, got {node!r}")
-    agents = [build_agent(str(name), node) for name, node in settings.items()]
+    agents = []
+    for name, node in settings.items():
+        try:
+            rest = dict(node)
+            agents.append(Agent(name=str(name), decoding=Decoding(**rest.pop("decoding", {})), **rest))
+        except TypeError as error:
+            known = ", ".join(Agent.__dataclass_fields__)
+            raise ValueError(f"agent {str(name)!r}: {error}; an agent has {known}") from error
     check_agents(agents, [str(name) for name in engines])
     return agents
-
-
-def build_agent(name: str, settings: Mapping[str, Any]) -> Agent:
-    """One agent of an ensemble's `agents` node."""
-    try:
-        rest = dict(settings)
-        return Agent(name=name, decoding=Decoding(**rest.pop("decoding", {})), **rest)
-    except TypeError as error:
-        raise ValueError(f"agent {name!r}: {error}; an agent has {', '.join(Agent.__dataclass_fields__)}") from error
 
 
 def consensus_cell(
@@ -201,18 +190,9 @@ def consensus_cell(
 ) -> ConsensusCell:
     """A fresh consensus cell with the published protocol's values, in float64.
 
-    Beside a language model that costs nothing, and it keeps results from depending on the batch.
-
-    Args:
-        dim: length of the encoder's vectors.
-        agents: size of the ensemble.
-        slots: of the memory.
-        leak: what retention is multiplied by each round before training changes it, in (0, 1).
-        vote: a name out of `nn.VOTES`, or a vote of other settings.
-        gate: a name out of `nn.GATES`, or a gate of other settings.
-        calibration: whether every judge has a reading of the rating scale of its own, which training can change.
-        pooling: as in `ConsensusCell`.
-        reading: what moves trust and support by what proposals say; nothing if None.
+    Beside a language model that costs nothing, and it keeps results from depending on the batch. Retention is
+    multiplied by `leak`, in (0, 1), each round before training changes it. A vote or gate is a name out of `nn.VOTES`
+    or `nn.GATES`, or one of other settings; with `calibration` every judge has a learned reading of the rating scale.
 
     Raises:
         ValueError: for a vote or gate that does not exist, and as the parts.

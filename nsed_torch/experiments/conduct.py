@@ -18,8 +18,8 @@ from nsed_torch.experiments.build import build_ensemble, build_rnn, call_log, fe
 from nsed_torch.experiments.view import WorkflowView, visible, workflow_view
 from nsed_torch.records import CallLog, Task
 
+# What a Conductor reads of the worker that is the whole ensemble.
 COUNCIL = "all models together: they answer, rate each other's answers and vote"
-"""What a Conductor reads of the worker that is the whole ensemble."""
 
 
 @verb("conduct")

@@ -11,8 +11,7 @@ from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, RenderableType
 
 from nsed_torch.agents import TransformersEngine, save_adapter
 from nsed_torch.agents.adapters import adapter_shape
@@ -21,6 +20,7 @@ from nsed_torch.config import instantiate, verb
 from nsed_torch.data import place, split
 from nsed_torch.deliberation import VerdictRating
 from nsed_torch.evaluation.statistics import clopper_pearson
+from nsed_torch.evaluation.tables import terminal_table
 from nsed_torch.records import read_json, write_json, write_text
 from nsed_torch.training.adapter_card import adapter_card
 from nsed_torch.training.fine_tuning import LEARNER, FineTuning, fine_tune, start_adapter
@@ -30,27 +30,13 @@ from nsed_torch.training.logs import FileLog
 
 @verb("specialize")
 def main(cfg: DictConfig) -> None:
-    """Compose, load, train, test before and after, write the adapter and its card."""
-    folder = Path(HydraConfig.get().runtime.output_dir)
-    console = Console(highlight=False)
-    report = partial(console.print, style="dim", markup=False, emoji=False, soft_wrap=True)
-    command = ["nsed", "specialize", *map(shlex.quote, HydraConfig.get().overrides.task)]
-    metrics = specialize(cfg, folder, command=command, report=report)
-    console.print(table(metrics))
-    print(folder / "adapter")  # noqa: T201 - the result
+    """Compose, load, train, test before and after, write the adapter and its card.
 
-
-def specialize(
-    cfg: DictConfig, folder: Path, *, command: list[str], report: Callable[[str], None] = lambda text: None
-) -> dict[str, Any]:
-    """Train one adapter and measure it on what was held out.
-
-    Writes `adapter/` (with its card), `metrics.json`, `log.jsonl` (a line a step) and `checkpoints/`. The same call
-    goes on from the last checkpoint.
-
-    Returns:
-        What `metrics.json` holds.
+    Writes `adapter/`, `metrics.json`, `log.jsonl` (a line per step) and `checkpoints/`. The same command goes on from
+    the last checkpoint.
     """
+    folder, console = Path(HydraConfig.get().runtime.output_dir), Console(highlight=False)
+    report = partial(console.print, style="dim", markup=False, emoji=False, soft_wrap=True)
     settings: FineTuning = instantiate(cfg.training)
     learned = lesson(cfg, settings)
     examples = learned.examples()
@@ -84,8 +70,10 @@ def specialize(
         },
     }
     write_json(folder / "metrics.json", metrics)
-    write_text(folder / "adapter" / "README.md", adapter_card(metrics, command=command))
-    return metrics
+    command = ["nsed", "specialize", *map(shlex.quote, HydraConfig.get().overrides.task)]
+    write_text(folder / "adapter" / "README.md", adapter_card("specialist", metrics, command=command))
+    console.print(table(metrics))
+    print(folder / "adapter")  # noqa: T201 - the result
 
 
 def lesson(cfg: DictConfig, settings: FineTuning) -> Lesson:
@@ -97,8 +85,7 @@ def lesson(cfg: DictConfig, settings: FineTuning) -> Lesson:
             raise ValueError(f"expected a verdict that a judge can learn, got {type(rating).__name__}: rating=verdict")
         candidates = read_candidates(cfg.candidates)
         # By task, so that no question is in both parts.
-        train = [c for c in candidates if place(c.task.id) < 0.8]
-        held_out = [c for c in candidates if place(c.task.id) >= 0.8]
+        train, held_out = ([c for c in candidates if (place(c.task.id) < 0.8) is kept] for kept in (True, False))
         data = {"candidates": len(candidates), "right": sum(c.right for c in candidates)}
         return VerdictLesson(train, held_out, prompts, rating, data, persona=cfg.persona, seed=settings.seed)
     return AnswerLesson(
@@ -131,15 +118,13 @@ def answer_tasks(cfg: DictConfig, settings: FineTuning) -> tuple[GradedTasks, Gr
     return train, mixed_tasks(families, cfg.held_out, cfg.seeds.held_out)
 
 
-def table(metrics: Mapping[str, Any]) -> Table:
+def table(metrics: Mapping[str, Any]) -> RenderableType:
     """What held-out answers came to, before and after."""
-    shown = Table(title=f"{metrics['name']}: held-out answers, 95% intervals", title_justify="left")
-    for column in ("held out", "n", "bare backbone", "with the adapter"):
-        shown.add_column(column)
+    rows = [["held out", "n", "bare backbone", "with the adapter"]]
     for name, row in metrics["held_out"].items():
         shares = ["{:.3f} [{:.3f}, {:.3f}]".format(*row[when]) for when in ("before", "after")]
-        shown.add_row(name, str(row["n"]), *shares)
-    return shown
+        rows.append([name, str(row["n"]), *shares])
+    return terminal_table(rows, title=f"{metrics['name']}: held-out answers, 95% intervals")
 
 
 def _before(learned: Lesson, engine: TransformersEngine, folder: Path, report: Callable[[str], None]) -> Scores:

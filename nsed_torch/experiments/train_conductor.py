@@ -11,107 +11,77 @@ from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, RenderableType
 
 from nsed_torch.agents import Agent, Ensemble, ScriptedEngine, TransformersEngine
 from nsed_torch.agents.adapters import adapter_shape, save_adapter
 from nsed_torch.benchmarks import GradedTasks
 from nsed_torch.conductor import Conductor, Executor
 from nsed_torch.conductor.grpo import GRPO
-from nsed_torch.conductor.reinforcement import questions, train
+from nsed_torch.conductor.reinforcement import questions, train, training_cost
 from nsed_torch.conductor.reward import Rewards
-from nsed_torch.conductor.training_cost import training_cost
 from nsed_torch.conductor.warm_start import workflow_lessons
 from nsed_torch.config import instantiate, plain_config, verb
 from nsed_torch.evaluation.plots import plot_learning
+from nsed_torch.evaluation.tables import terminal_table
 from nsed_torch.experiments.build import build_agents, build_ensemble, call_log, fetch_weights
 from nsed_torch.experiments.processes import this_shard
 from nsed_torch.records import CallLog, write_json, write_text
-from nsed_torch.training.adapter_card import conductor_card
+from nsed_torch.training.adapter_card import adapter_card
 from nsed_torch.training.fine_tuning import LEARNER, Example, fine_tune, last_checkpoint, restore, start_adapter
 from nsed_torch.training.logs import FileLog
 
+# Numbers of the log whose means are shown in the end.
 SHOWN = ("reward", "right", "parsed", "no_signal", "steps", "near_duplicates", "policy_tokens", "worker_tokens")
-"""What a log's numbers are averaged of in the end."""
 
 
 @verb("train_conductor")
 def main(cfg: DictConfig) -> None:
-    """Compose, load, begin, train, write the adapter; or say what it would cost."""
-    folder = Path(HydraConfig.get().runtime.output_dir)
-    console = Console(highlight=False)
+    """Compose, load, begin, train, write the adapter; or say what it would cost.
+
+    Writes `adapter/`, `log.jsonl` (a line per step), `rollouts.jsonl` (the texts of a step a line), `metrics.json`,
+    `learning.png` and `checkpoints/`; with a warm start `warm/` and `warm.jsonl`. The same command goes on from the
+    last checkpoint, and workflows that were executed before are not executed again. Of several processes the first
+    one writes.
+    """
+    folder, console = Path(HydraConfig.get().runtime.output_dir), Console(highlight=False)
     settings: GRPO = instantiate(cfg.grpo)
     graded: GradedTasks = instantiate(cfg.tasks).limited(cfg.limit)
     if cfg.dry_run:
         console.print(cost_table(cfg, graded, settings))
         return
-    shard = this_shard(cfg.ensemble)
+    first = this_shard(cfg.ensemble).rank == 0
     loud = partial(console.print, style="dim", markup=False, emoji=False, soft_wrap=True)
-    report: Callable[[str], None] = loud if shard.rank == 0 else lambda text: None
-    command = ["nsed", "train-conductor", *map(shlex.quote, HydraConfig.get().overrides.task)]
-    with call_log(cfg, folder) as log:
-        metrics = train_conductor(
-            cfg, graded, folder, settings=settings, log=log, command=command, report=report, writes=shard.rank == 0
-        )
-    if shard.rank == 0:
-        if settings.steps:
-            console.print(table(metrics))
-        print(folder / "adapter")  # noqa: T201 - the result
-
-
-def train_conductor(
-    cfg: DictConfig,
-    graded: GradedTasks,
-    folder: Path,
-    *,
-    settings: GRPO,
-    log: CallLog,
-    command: Sequence[str],
-    report: Callable[[str], None] = lambda text: None,
-    writes: bool = True,
-) -> dict[str, Any]:
-    """Train one Conductor.
-
-    Writes `adapter/`, `log.jsonl` (a line a step), `rollouts.jsonl` (every text of a step a line), `metrics.json`,
-    `learning.png` and `checkpoints/`; with a warm start `warm/` and `warm.jsonl`. The same call goes on from the last
-    checkpoint, and workflows that were executed before are not executed again.
-
-    Returns:
-        What `metrics.json` holds; nothing in a process that does not write.
-    """
-    conductor, engine = _conductor(cfg, log, report)
+    report: Callable[[str], None] = loud if first else lambda text: None
     steps, texts = FileLog(folder / "log.jsonl"), FileLog(folder / "rollouts.jsonl")
-    if cfg.warm.lessons:
-        report(f"warm start: {cfg.warm.lessons} lessons")
-        _warm_start(cfg, conductor, engine, graded, folder)
-    step, last = last_checkpoint(folder / "checkpoints")
-    for file in (steps, texts) if writes else ():
-        file.resume(step)
-    if last is not None and step >= settings.steps:
-        restore(engine, Path(last))
-    elif settings.steps:
-        report(f"step {step} of {settings.steps}, {settings.questions} questions x {settings.rollouts} texts each")
-        train(
-            conductor,
-            graded.tasks,
-            Rewards(conductor.executor, replace(graded, call_log=log)),
-            folder / "checkpoints",
-            settings=settings,
-            resume=last,
-            **({"log": steps.write, "rollout_log": texts.write} if writes else {}),
-        )
-    if not writes:
-        return {}
+    with call_log(cfg, folder) as log:
+        conductor, engine = _conductor(cfg, log, report)
+        if cfg.warm.lessons:
+            report(f"warm start: {cfg.warm.lessons} lessons")
+            _warm_start(cfg, conductor, engine, graded, folder)
+        step, last = last_checkpoint(folder / "checkpoints")
+        for file in (steps, texts) if first else ():
+            file.resume(step)
+        if last is not None and step >= settings.steps:
+            restore(engine, Path(last))
+        elif settings.steps:
+            report(f"step {step} of {settings.steps}, {settings.questions} questions x {settings.rollouts} texts each")
+            train(
+                conductor,
+                graded.tasks,
+                Rewards(conductor.executor, replace(graded, call_log=log)),
+                folder / "checkpoints",
+                settings=settings,
+                resume=last,
+                **({"log": steps.write, "rollout_log": texts.write} if first else {}),
+            )
+    if not first:
+        return
     save_adapter(engine, LEARNER, folder / "adapter", dtype=cfg.adapter.dtype)
     lines = [json.loads(line) for line in steps.path.read_text(encoding="utf-8").splitlines()]
-    if lines:
-        try:
-            plot_learning(lines, folder / "learning.png")
-        except ValueError as error:  # without matplotlib
-            report(f"no plot: {error}")
+    command = ["nsed", "train-conductor", *map(shlex.quote, HydraConfig.get().overrides.task)]
     metrics = {
-        "command": list(command),
+        "command": command,
         "settings": plain_config(cfg),
         "tasks": dict(graded.identity),
         "backbone": dict(engine.identity(None)),
@@ -120,22 +90,26 @@ def train_conductor(
         **_ends(lines),
     }
     write_json(folder / "metrics.json", metrics)
-    write_text(folder / "adapter" / "README.md", conductor_card(metrics, command=command))
-    return metrics
+    write_text(folder / "adapter" / "README.md", adapter_card("conductor", metrics, command=command))
+    if lines:
+        try:
+            plot_learning(lines, folder / "learning.png")
+        except ValueError as error:  # without matplotlib
+            report(f"no plot: {error}")
+        console.print(table(metrics))
+    print(folder / "adapter")  # noqa: T201 - the result
 
 
-def table(metrics: Mapping[str, Any]) -> Table:
+def table(metrics: Mapping[str, Any]) -> RenderableType:
     """What the first and the last tenth of the steps came to."""
-    shown = Table(title="means of a step, on what was learned from", title_justify="left")
-    for column in ("", "first tenth", "last tenth"):
-        shown.add_column(column)
+    rows = [["", "first tenth", "last tenth"]]
     for name in SHOWN:
         values = [metrics[when][name] for when in ("first", "last")]
-        shown.add_row(name, *("-" if value is None else f"{value:.3g}" for value in values))
-    return shown
+        rows.append([name, *("-" if value is None else f"{value:.3g}" for value in values)])
+    return terminal_table(rows, title="means of a step, on what was learned from")
 
 
-def cost_table(cfg: DictConfig, graded: GradedTasks, settings: GRPO) -> Table:
+def cost_table(cfg: DictConfig, graded: GradedTasks, settings: GRPO) -> RenderableType:
     """What a run would take, without loading any weights."""
     agent: Agent = instantiate(cfg.conductor)
     agents = build_agents(cfg.ensemble)
@@ -149,12 +123,8 @@ def cost_table(cfg: DictConfig, graded: GradedTasks, settings: GRPO) -> Table:
     costs = training_cost(
         asked, workers, settings, text_tokens=expect.text_tokens, steps=expect.steps, speeds=expect.speeds
     )
-    shown = Table(title=f"{settings.steps} steps, estimated", title_justify="left")
-    for column in ("", "tokens", "hours", "US$"):
-        shown.add_column(column, justify="right")
-    for name, cost in costs.items():
-        shown.add_row(name, f"{cost.tokens:,.0f}", f"{cost.hours:.2f}", f"{cost.price:.2f}")
-    return shown
+    rows = [[name, f"{c.tokens:,.0f}", f"{c.hours:.2f}", f"{c.price:.2f}"] for name, c in costs.items()]
+    return terminal_table([["", "tokens", "hours", "US$"], *rows], title=f"{settings.steps} steps, estimated")
 
 
 def _conductor(cfg: DictConfig, log: CallLog, report: Callable[[str], None]) -> tuple[Conductor, TransformersEngine]:
@@ -189,10 +159,8 @@ def _ends(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Means of the first and the last tenth of a log's lines, and the time of all."""
     tenth = max(1, len(lines) // 10)
     parts = {"first": lines[:tenth], "last": lines[-tenth:]}
-    means = {when: {name: _mean([line[name] for line in part]) for name in SHOWN} for when, part in parts.items()}
+    means: dict[str, dict[str, float | None]] = {}
+    for when, part in parts.items():
+        known = {name: [line[name] for line in part if line[name] is not None] for name in SHOWN}
+        means[when] = {name: fmean(values) if values else None for name, values in known.items()}
     return {**means, "steps": len(lines), "seconds": round(sum(line["seconds"] for line in lines), 1)}
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None

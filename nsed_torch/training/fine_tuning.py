@@ -16,8 +16,7 @@ from nsed_torch.agents.adapters import WEIGHTS
 from nsed_torch.agents.packing import Root, plant
 from nsed_torch.training.logs import FileLog
 
-LEARNER = "learner"
-"""What an adapter is called while it learns; a saved one has no name."""
+LEARNER = "learner"  # what an adapter is called while it learns; a saved one has no name
 
 
 class Example(NamedTuple):
@@ -57,12 +56,12 @@ class Packing:
     def __call__(self, examples: Sequence[Example]) -> dict[str, Tensor]:
         """What the model takes, and `labels`: the token wanted behind each place that is kept.
 
-        Returns:
-            `input_ids` and `position_ids` [1, token], `attention_mask` [1, 1, token, token] (True where a token
-            sees another), `logits_to_keep` [reply token] (places whose logits count) and `labels` [1, reply token].
+        `input_ids` and `position_ids` [1, token], `attention_mask` [1, 1, token, token] (True where a token sees
+        another), `logits_to_keep` [reply token] (places whose logits count) and `labels` [1, reply token].
         """
-        prompts = [self.engine.chat.ids(example.messages) for example in examples]
-        replies = [self._reply(example) for example in examples]
+        chat = self.engine.chat
+        prompts = [chat.ids(example.messages) for example in examples]
+        replies = [[*chat.encode(example.reply), chat.tokenizer.eos_token_id] for example in examples]
         forest = plant([[*p, *r] for p, r in zip(prompts, replies, strict=True)], [Root()] * len(examples))
         size = len(forest.tokens)
         sees = torch.zeros(size, size, dtype=torch.bool)
@@ -78,9 +77,6 @@ class Packing:
             "logits_to_keep": torch.tensor(kept),
             "labels": torch.tensor([[token for reply in replies for token in reply]]),
         }
-
-    def _reply(self, example: Example) -> list[int]:
-        return [*self.engine.chat.encode(example.reply), self.engine.chat.tokenizer.eos_token_id]
 
 
 def start_adapter(
@@ -99,14 +95,9 @@ def fine_tune(
 ) -> None:
     """Fit the adapter that learns to the replies: mean cross-entropy of their tokens, the end of the turn among them.
 
-    Checkpoints go to `folder`; the same call goes on from the last one, and ends where a straight run does.
-
-    Args:
-        engine: with one adapter that requires gradients, as from `start_adapter`.
-        examples: every one comes once before any comes again.
-        folder: of checkpoints.
-        settings: how.
-        log: of loss, learning rate, gradient norm and seconds of every step.
+    One adapter requires gradients, as from `start_adapter`; every example comes once before any comes again. The log
+    takes loss, learning rate, gradient norm and seconds of every step. Checkpoints go to `folder`; the same call goes
+    on from the last one, and ends where a straight run does.
 
     Raises:
         ValueError: if there is nothing to learn from, or nothing that learns.

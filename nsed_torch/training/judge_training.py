@@ -84,8 +84,6 @@ def give_adapters(
 ) -> Ensemble:
     """The same agents on the same engines, each judge with an adapter: its own, else a fresh one of its name.
 
-    Each fresh one draws from its own stream of the seed.
-
     Raises:
         ValueError: if a judge runs on another kind of engine, and as `add_adapter`.
     """
@@ -110,15 +108,8 @@ class JudgeTrainer:
 
     A judge's rating is its expected value under its own logits (formula 16), asked as in a deliberation: the same
     prompt, authors unnamed, candidates in an order of its own. Ratings go into a fresh `ConsensusCell`, and the loss
-    is `surprise` plus a share of `verdict_loss`. Nothing but the adapters learns.
-
-    Args:
-        ensemble: judges with adapters, as from `give_adapters`; whoever may not judge is left aside.
-        rating: how verdicts are asked.
-        prompts: the templates.
-        vote: ratings and mask to ballots; signed quadratic if None.
-        verdict_weight: what `verdict_loss` counts beside the consensus; 0 leaves the consensus alone.
-        seed: of orders, fences and batches.
+    is `surprise` plus `verdict_weight` times `verdict_loss`. Nothing but the adapters learns, those of agents that may
+    judge (see `give_adapters`). The seed is that of orders, fences and batches.
 
     Raises:
         ValueError: if nobody may judge, or a judge has no adapter or runs on another kind of engine.
@@ -130,7 +121,6 @@ class JudgeTrainer:
         *,
         rating: VerdictRating,
         prompts: Prompts,
-        vote: nn.Module | None = None,
         verdict_weight: float = 0.5,
         seed: int = 0,
     ) -> None:
@@ -146,12 +136,12 @@ class JudgeTrainer:
             own = adapter_parameters(self.engines[agent.backbone], agent.rating_adapter)
             self.parameters[agent.name] = list(own.values())
         # One dimension, always 0: a fresh cell does not look at texts.
-        self.cell = ConsensusCell(1, len(ensemble.judges), slots=1, vote=vote).double().requires_grad_(False)
+        self.cell = ConsensusCell(1, len(ensemble.judges), slots=1).double().requires_grad_(False)
 
     def ratings(self, table: RecordedAnswers, *, index: int = 1) -> Float[Tensor, "batch voter proposal"]:
         """What every judge thinks of every recorded answer; differentiable, NaN where there is no answer.
 
-        `index` is the round that it would be in a deliberation; another index, other orders and fences.
+        `index` is the round that it would be in a deliberation; with another index come other orders and fences.
         """
         places, asked = [], []
         for i, task in enumerate(table.tasks):
@@ -192,7 +182,10 @@ class JudgeTrainer:
     def evaluate(self, table: RecordedAnswers, *, batch: int = 8) -> JudgeScores:
         """Score every task of a table of contested ones, so many at once."""
         parts = [table.select(range(i, min(i + batch, len(table)))) for i in range(0, len(table), batch)]
-        scores = [self._scores(part) for part in parts]
+        scores = []
+        for part in parts:
+            ratings = self.ratings(part)
+            scores.append(judge_scores(ratings, *self.vote(ratings, part), part.correct, part.answered))
         return JudgeScores(*(torch.cat(field) for field in zip(*scores, strict=True)))
 
     def fit(
@@ -209,22 +202,11 @@ class JudgeTrainer:
         log: Callable[[int, dict[str, Any]], None] = lambda step, record: None,
         report: Report = lambda text: None,
     ) -> int:
-        """Train, and keep the adapters of the lowest validation loss, those of the start among them.
+        """Train on contested tasks for at most so many steps; return the step whose adapters were kept.
 
-        Args:
-            train: contested tasks.
-            validation: others, to choose by.
-            optimizer: from parameters to an optimizer.
-            steps: at most so many.
-            batch: tasks per step.
-            every: steps between validations.
-            patience: validations without a better one before it stops.
-            max_norm: gradients of larger norm are scaled to it.
-            log: takes the loss and every judge's gradient norm of a step, and each validation.
-            report: hears of validations.
-
-        Returns:
-            The step whose adapters were kept; 0 if training did not help.
+        Kept are those of the lowest validation loss, those of the start (0) among them. It is looked at every so many
+        steps; training ends after `patience` looks without a better one. Gradients of a norm above `max_norm` are
+        scaled to it. The log takes the loss and every judge's gradient norm of a step, and each validation.
 
         Raises:
             ValueError: if there is no task to train on or to choose by.
@@ -261,7 +243,6 @@ class JudgeTrainer:
     def _step(
         self, table: RecordedAnswers, descent: torch.optim.Optimizer, step: int, max_norm: float
     ) -> dict[str, Any]:
-        """One step of the optimizer, as the log tells it."""
         start = time.perf_counter()
         descent.zero_grad()
         loss = self.loss(table, index=step)
@@ -270,10 +251,6 @@ class JudgeTrainer:
         nn.utils.clip_grad_norm_([p for group in descent.param_groups for p in group["params"]], max_norm)
         descent.step()
         return {"loss": loss.item(), "gradient": norms, "seconds": time.perf_counter() - start}
-
-    def _scores(self, table: RecordedAnswers) -> JudgeScores:
-        ratings = self.ratings(table)
-        return judge_scores(ratings, *self.vote(ratings, table), table.correct, table.answered)
 
 
 def _order(tasks: int, seed: int) -> Iterator[int]:

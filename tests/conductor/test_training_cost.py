@@ -3,14 +3,15 @@
 from dataclasses import replace
 
 import pytest
+from omegaconf import OmegaConf
 
 from nsed_torch.agents import Agent, Decoding, Message
-from nsed_torch.conductor.grpo import GRPO
-from nsed_torch.conductor.reinforcement import TrainingQuestion
-from nsed_torch.conductor.training_cost import training_cost
+from nsed_torch.conductor.reinforcement import TrainingQuestion, training_cost
+from nsed_torch.config import conf_dir, instantiate
 from nsed_torch.records import Task
 
-SETTINGS = GRPO(steps=2, questions=2, rollouts=4, chunk=4)
+DEFAULTS = OmegaConf.load(conf_dir() / "grpo" / "small.yaml")
+SETTINGS = instantiate(DEFAULTS, steps=2, questions=2, rollouts=4, chunk=4)
 ASKED = [TrainingQuestion(Task("q" * 40), ("a",), (Message("system", "s" * 300), Message("user", "u" * 100)))] * 4
 WORKERS = [Agent("a", "one", decoding=Decoding(20), prompt_price=1e6), Agent("b", "one", decoding=Decoding(20))]
 SPEEDS = {"read": 10, "written": 1, "learned": 2}

@@ -13,7 +13,6 @@ from nsed_torch.agents import Agent, Decoding, HashedEncoder
 from nsed_torch.config import conf_dir
 from nsed_torch.deliberation import BudgetBroker, CritiqueRating, LikelihoodRating, VerdictRating
 from nsed_torch.experiments.build import (
-    build_agent,
     build_agents,
     build_ensemble,
     build_rnn,
@@ -98,8 +97,12 @@ def test_a_consensus_cell_starts_at_the_published_values_in_float64():
 
 
 def test_an_agent_is_what_its_node_says():
-    node = OmegaConf.create({"backbone": "b", "persona": "p", "decoding": {"temperature": 0.1}, "prompt_price": 2.0})
-    assert build_agent("ada", node) == Agent("ada", "b", "p", Decoding(temperature=0.1), prompt_price=2.0)
+    ada = {"backbone": "b", "persona": "p", "decoding": {"temperature": 0.1}, "prompt_price": 2.0}
+    bob = {"backbone": "b", "roles": ["proposer", "judge"], "judge_adapter": "x"}  # roles come as a list
+    assert build_agents(OmegaConf.create({"agents": {"ada": ada, "bob": bob}, "engines": {"b": None}})) == [
+        Agent("ada", "b", "p", Decoding(temperature=0.1), prompt_price=2.0),
+        Agent("bob", "b", roles=("proposer", "judge"), judge_adapter="x"),
+    ]
 
 
 def test_the_experts_name_adapters_of_the_package():
@@ -126,11 +129,6 @@ def test_the_shipped_conductor_speaks_for_itself_and_fits_the_package():
     assert config.conductor.name not in {agent.name for agent in build_agents(config.ensemble)}
     weights = Path(nsed_torch.__file__).parent / "experts/conductor/adapter_model.safetensors"
     assert 0 < weights.stat().st_size <= 3_000_000
-
-
-def test_roles_come_as_a_list():
-    node = OmegaConf.create({"backbone": "b", "roles": ["judge"], "judge_adapter": "x"})
-    assert build_agent("ada", node) == Agent("ada", "b", roles=("judge",), judge_adapter="x")
 
 
 @pytest.mark.parametrize(

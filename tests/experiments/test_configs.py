@@ -8,7 +8,8 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from nsed_torch.cli import VERBS
-from nsed_torch.config import check_settings, conf_dir, instantiate
+from nsed_torch.config import conf_dir, instantiate
+from nsed_torch.config.settings import check_settings
 
 LAUNCH = "accelerate"  # a folder for another program
 ELSEWHERE = "backbone=endpoint"  # nothing to train in this process

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 from safetensors.torch import load_file
 from torch.testing import assert_close
 
@@ -21,18 +22,20 @@ from nsed_torch.agents import (
     load_backbone,
 )
 from nsed_torch.conductor import Conductor, Executor, Pools
-from nsed_torch.conductor.grpo import GRPO, log_probabilities
+from nsed_torch.conductor.grpo import log_probabilities
 from nsed_torch.conductor.reinforcement import Rollouts, questions, train
 from nsed_torch.conductor.reward import Scored
 from nsed_torch.conductor.workflow import Reason, Workflow
 from nsed_torch.conductor.workflow import WorkflowStep as Step
+from nsed_torch.config import conf_dir, instantiate
 from nsed_torch.records import Task, read_json
 from nsed_torch.training.fine_tuning import last_checkpoint
 from nsed_torch.training.logs import FileLog
 
 pytest.importorskip("trl")
 
-SMALL = GRPO(steps=2, questions=2, rollouts=4, chunk=4, max_new_tokens=6, save_steps=1, warmup=0.0)
+DEFAULTS = OmegaConf.load(conf_dir() / "grpo" / "small.yaml")
+SMALL = instantiate(DEFAULTS, steps=2, questions=2, rollouts=4, chunk=4, max_new_tokens=6, save_steps=1, warmup=0.0)
 NAMES = ("ant", "bee", "cow")
 TASKS = [Task(f"How much is {i} and {i}?", f"t{i}", str(2 * i)) for i in range(3)]
 SHORT = "{% block system %}Write.{% endblock %}{% block user %}{{ question }} {{ workers | length }}{% endblock %}"

@@ -1,5 +1,6 @@
 """What adapters learn from, and what they are tested on."""
 
+import dataclasses
 import json
 
 import pytest
@@ -9,7 +10,7 @@ from nsed_torch.benchmarks import AnswerGrader, Candidate, GradedTasks, read_can
 from nsed_torch.data import Equality
 from nsed_torch.deliberation import VerdictRating
 from nsed_torch.records import Task
-from nsed_torch.training.lessons import AnswerLesson, VerdictLesson, answer_examples, verdict_examples
+from nsed_torch.training.lessons import AnswerLesson, VerdictLesson
 
 YES_NO = VerdictRating(listed=False, scale=RatingScale(("Y", "N"), (1.0, -1.0)))
 
@@ -22,6 +23,15 @@ def graded(*numbers, strata=False):
     found = tuple(tasks(*numbers))
     kinds = {task.id: "odd" if int(task.id[1:]) % 2 else "even" for task in found} if strata else {}
     return GradedTasks(found, AnswerGrader(Equality(False)), {"name": "toy"}, kinds)
+
+
+def answer_examples(train, prompts=None, **settings):
+    train = dataclasses.replace(graded(), tasks=tuple(train))
+    return AnswerLesson(train, graded(999), prompts or Prompts(), **settings).examples()
+
+
+def verdict_examples(found, rating=YES_NO):
+    return VerdictLesson(found, found, Prompts(), rating, {}).examples()
 
 
 def text(example):
@@ -40,23 +50,21 @@ def test_without_memory_an_example_is_the_prompt_of_round_1_and_its_target():
 
 
 def test_a_share_of_examples_shows_a_memory_that_is_right_or_wrong():
-    examples = answer_examples(tasks(*range(400)), Prompts(), memory_share=0.25)
+    examples = answer_examples(tasks(*range(400)), memory_share=0.25)
     shown = [e for e in examples if "experts answered so far" in text(e)]
     assert 70 <= len(shown) <= 130
     fenced = [{line for line in text(e).splitlines() if line.isdigit()} for e in shown]
     right = sum(e.reply in lines for e, lines in zip(shown, fenced, strict=True))
     assert 0.35 * len(shown) < right < 0.75 * len(shown)
     assert all(1 <= len(lines) <= 3 for lines in fenced)
-    assert answer_examples(tasks(*range(400)), Prompts(), memory_share=0.25) == examples
+    assert answer_examples(tasks(*range(400)), memory_share=0.25) == examples
 
 
 def test_tasks_without_a_target_are_refused():
     with pytest.raises(ValueError, match="expected tasks with targets to learn from, got 'x'"):
-        answer_examples([Task("?", "x")], Prompts())
-    with pytest.raises(ValueError, match="no task at all"):
-        answer_examples([], Prompts())
+        answer_examples([Task("?", "x")])
     with pytest.raises(ValueError, match="memory_share in"):
-        answer_examples(tasks(1), Prompts(), memory_share=2)
+        answer_examples(tasks(1), memory_share=2)
 
 
 def test_no_held_out_question_is_learned_from():
@@ -69,7 +77,7 @@ def test_no_held_out_question_is_learned_from():
 def test_judges_learn_from_as_many_right_as_wrong_answers():
     task = tasks(1)[0]
     found = [Candidate(task, str(n), n == 2) for n in range(9)] + [Candidate(tasks(2)[0], "4", True)]
-    examples = verdict_examples(found, Prompts(), YES_NO)
+    examples = verdict_examples(found)
     assert sorted(example.reply for example in examples) == ["N", "N", "Y", "Y"]
     for example in examples:
         assert example.messages[-1].content.endswith("Is Candidate_A correct? Reply Y or N.") or "Y or N" in text(
@@ -78,9 +86,9 @@ def test_judges_learn_from_as_many_right_as_wrong_answers():
     right = next(e for e in examples if e.reply == "Y")
     assert any(line in {"2", "4"} for line in text(right).splitlines())
     with pytest.raises(ValueError, match="got 1 right and 0 wrong"):
-        verdict_examples(found[-1:], Prompts(), YES_NO)
+        verdict_examples(found[-1:])
     with pytest.raises(ValueError, match="listed=true"):
-        verdict_examples(found, Prompts(), VerdictRating())
+        verdict_examples(found, VerdictRating())
 
 
 def test_scores_of_answers_are_by_stratum(toy):

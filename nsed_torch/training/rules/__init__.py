@@ -18,23 +18,17 @@ from nsed_torch.training.rules.weighted_votes import (
     surprising_popularity,
 )
 
-__all__ = ["RULES", "Crowd", "Rule", "accuracy", "available", "decide"]
+__all__ = ["RULES", "accuracy", "available", "decide"]
 
 
 class Rule(Protocol):
-    """Learns from training tasks, if it learns, and scores the answers to test tasks. The pool is the same in both."""
+    """Learns from graded training tasks, if it learns, and scores answers to test tasks of the same pool; higher wins.
 
-    def __call__(self, train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:
-        """Score of every agent's answer on the test tasks; higher wins.
+    It never reads the grades of test tasks. Equal answers have equal scores, -inf where an agent gave none; a rule that
+    asks one agent only gives -inf to all where that one is silent.
+    """
 
-        Equal answers have equal scores, -inf where an agent gave none; a rule that asks one agent only gives -inf to
-        all where that one is silent.
-
-        Args:
-            train: tasks with grades.
-            test: tasks whose grades it does not read.
-        """
-        ...
+    def __call__(self, train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]: ...
 
 
 RULES: dict[str, Rule] = {
@@ -49,8 +43,8 @@ RULES: dict[str, Rule] = {
     "dawid_skene": Crowd("DawidSkene"),
     "dawid_skene_graded": Crowd("DawidSkene", graded=True),
     "one_coin_dawid_skene": Crowd("OneCoinDawidSkene"),
-    "wawa": Crowd("Wawa", read="skills_"),
-    "zero_based_skill": Crowd("ZeroBasedSkill", read="skills_"),
+    "wawa": Crowd("Wawa", skills=True),
+    "zero_based_skill": Crowd("ZeroBasedSkill", skills=True),
     "mace": Crowd("MACE", options={"n_restarts": 1}),
     "logistic_vote": logistic_vote,
     "boosted_votes": boosted_votes,
@@ -68,13 +62,9 @@ def decide(
 ) -> Bool[Tensor, "batch"]:
     """Whether the answer of the highest score is right; False where nothing is scored.
 
-    Ties go to the answer of the agent highest in order, then lowest in index. Scores within 1e-9 of the highest,
-    relative to its size where that is above 1, are ties: sums of the same weights differ by rounding.
-
-    Args:
-        scores: of a rule.
-        test: tasks that it scored.
-        order: of the agents, higher first: `accuracy` of the training tasks.
+    Ties go to the answer of the agent highest in `order`, the `accuracy` of the training tasks, then lowest in index.
+    Scores within 1e-9 of the highest, relative to its size where that is above 1, are ties: sums of the same weights
+    differ by rounding.
     """
     best = scores.amax(1, keepdim=True)
     tied = (scores >= best - 1e-9 * best.abs().clamp(min=1).nan_to_num(posinf=1)) & scores.isfinite()

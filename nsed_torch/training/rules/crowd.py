@@ -19,19 +19,14 @@ class Crowd:
     Scores are its probabilities of labels. Labels are those that tasks share; where a task has none, its classes of
     equal answers get labels at random, with a fixed seed, so that no label means anything. A model that takes true
     labels gets those of training tasks that somebody answered right; the others use no grades.
-
-    Args:
-        method: class of `crowdkit.aggregation`, which names the publication.
-        options: of its constructor.
-        graded: whether `fit` takes true labels.
-        read: method that fits and returns a frame of tasks by labels; or `skills_`, the attribute of a model whose
-            predictions are a majority vote weighted by it (their `predict` needs an older scikit-learn).
     """
 
-    method: str
-    options: dict[str, Any] = field(default_factory=dict)
-    graded: bool = False
-    read: str = "fit_predict_proba"
+    method: str  # class of `crowdkit.aggregation`, which names the publication
+    options: dict[str, Any] = field(default_factory=dict)  # of its constructor
+    graded: bool = False  # whether `fit` takes true labels
+    skills: bool = (
+        False  # whether it is a majority vote weighted by skills; their `predict` needs an older scikit-learn
+    )
 
     def __call__(self, train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:
         """Probability of every agent's answer."""
@@ -42,8 +37,7 @@ class Crowd:
         task, worker = (labels >= 0).nonzero(as_tuple=True)
         if not (task >= len(train)).any():
             return torch.full((len(test), len(order)), -torch.inf, dtype=torch.float64)
-        columns = {"task": task, "worker": worker, "label": labels[task, worker]}
-        votes = pandas.DataFrame({name: column.numpy() for name, column in columns.items()})
+        votes = pandas.DataFrame({"task": task, "worker": worker, "label": labels[task, worker]})
         known = {}
         if self.graded:
             right, where = train.by_agent().right.cpu()[:, order].max(1)
@@ -52,10 +46,10 @@ class Crowd:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model = getattr(aggregation, self.method)(**self.options)
-            if self.read == "skills_":
+            if self.skills:
                 frame = aggregation.MajorityVote().fit_predict_proba(votes, skills=model.fit(votes).skills_)
             else:
-                frame = getattr(model, self.read)(votes, **known)
+                frame = model.fit_predict_proba(votes, **known)
         frame = frame.reindex(index=range(len(train), len(labels)), columns=range(int(labels.max()) + 1))
         table = torch.tensor(frame.fillna(0.0).to_numpy(dtype="float64"))
         mine = labels[len(train) :]

@@ -10,8 +10,7 @@ from torch import Tensor
 from nsed_torch.data import Episodes
 from nsed_torch.training.rules.weighted_votes import accuracy, agreement, plurality
 
-_MOST_CATEGORIES = 250
-"""What a histogram of 255 bins has room for."""
+_MOST_CATEGORIES = 250  # what a histogram of 255 bins has room for
 
 
 def library(module: str, package: str, rule: str) -> Any:

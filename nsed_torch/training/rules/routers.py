@@ -8,33 +8,24 @@ from nsed_torch.data import Episodes
 from nsed_torch.training.rules.learned_votes import library
 from nsed_torch.training.rules.weighted_votes import accuracy
 
-NEIGHBOURS = (10, 30, 100, 300)
-"""How many training questions the router may look at; inner folds choose."""
+NEIGHBOURS = (10, 30, 100, 300)  # how many training questions the router may look at; inner folds choose
 
 
 def best_single(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:
     """1 for the answer of the agent most accurate on training tasks, 0 for others; nothing where it is silent."""
-    best = _ranked(accuracy(train))[0]
-    return _of(test, best.expand(len(test)))
+    return _of(test, _ranked(accuracy(train))[0].expand(len(test)))
 
 
 def best_by_category(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:
-    """`best_single` within each category; the best of all for categories that training tasks lack.
-
-    Ties go to the agent that is more accurate on all tasks.
-
-    Raises:
-        ValueError: if categories are unknown.
-    """
+    """`best_single` within each category, or the best of all; ties go to the agent more accurate on all tasks."""
     if not (train.categories and test.categories):
         raise ValueError("expected categories for the rule best_by_category, got tasks without: leave the rule out")
     right, ranked = train.by_agent().right.double(), _ranked(accuracy(train))
     best = {}
     for category in dict.fromkeys(train.categories):
         rows = [i for i, name in enumerate(train.categories) if name == category]
-        best[category] = _first(right[rows].sum(0)[None], ranked)
-    other = ranked[:1]
-    return _of(test, torch.cat([best.get(category, other) for category in test.categories] or [other[:0]]))
+        best[category] = int(_first(right[rows].sum(0)[None], ranked))
+    return _of(test, ranked.new_tensor([best.get(category, int(ranked[0])) for category in test.categories]))
 
 
 def knn_router(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:

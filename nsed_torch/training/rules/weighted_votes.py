@@ -6,8 +6,7 @@ from torch import Tensor
 
 from nsed_torch.data import Episodes
 
-_CERTAIN = 0.02
-"""Accuracies are kept this far from 0 and 1, so that a few lucky answers do not decide every vote."""
+_CERTAIN = 0.02  # accuracies are kept this far from 0 and 1, so that a few lucky answers do not decide every vote
 
 
 def plurality(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:
@@ -79,10 +78,7 @@ def accuracy(train: Episodes) -> Float[Tensor, "agent"]:
 
 
 def options(train: Episodes) -> int:
-    """How many answers a task has to choose from, at least 2.
-
-    The number of different labels where tasks share them, else the most answers that agents gave to any one task.
-    """
+    """The number of different labels where tasks share them, else the most answers to any one task; at least 2."""
     _, _, classes, labels = train.by_agent()
     if (labels >= 0).any():
         return max(2, len(labels[labels >= 0].unique()))
