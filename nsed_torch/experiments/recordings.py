@@ -21,11 +21,7 @@ class Recording(NamedTuple):
 
 
 def folders_of(cfg: DictConfig) -> list[str]:
-    """The folders of `data_dir`.
-
-    Raises:
-        ValueError: if there is none.
-    """
+    """The folders of `data_dir`."""
     if not cfg.data_dir:
         raise ValueError("expected recorded answers or traces, got no folder: pass data_dir=DIR")
     return [cfg.data_dir] if isinstance(cfg.data_dir, str) else list(cfg.data_dir)
@@ -34,12 +30,8 @@ def folders_of(cfg: DictConfig) -> list[str]:
 def hold_traces(folders: Sequence[str], **choices: Any) -> bool:
     """Whether folders hold traces of `nsed collect` rather than recorded answers.
 
-    Args:
-        folders: one or several.
-        choices: by name what shapes recorded answers, None where nothing was asked for.
-
     Raises:
-        ValueError: for traces if such a choice was made, or for several folders of which only some hold traces.
+        ValueError: for traces if a choice, which shapes recorded answers, was made; or if only some hold traces.
     """
     traces = [(Path(path).expanduser() / "traces.jsonl").is_file() for path in folders]
     if any(traces) and not all(traces):

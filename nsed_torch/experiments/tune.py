@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from nsed_torch.config import verb
-from nsed_torch.data import load_recorded, split
+from nsed_torch.data import divisions, load_recorded
 from nsed_torch.evaluation.comparison import Comparison, scored
 from nsed_torch.evaluation.set_coverage import coverage_plot, coverage_summary, coverage_tables
 from nsed_torch.evaluation.tables import markdown, show
@@ -56,16 +56,10 @@ def tune(
 ) -> None:
     """One comparison: a cell for each division, then the cell for use, `metrics.json` and the tables.
 
-    Args:
-        cfg: a composed config of `nsed tune`.
-        recording: of all folders' traces, or of one folder's recorded answers.
-        folder: where results go.
-        console: shows tables.
-        report: hears of progress.
-        others: name -> task -> score, of what else is shown beside it.
+    Others are scores by name and task, of what else is shown beside it.
     """
     began, (episodes, answers) = perf_counter(), recording
-    splits = [split(episodes.ids, cfg.fractions, turn=seed * cfg.fractions[2]) for seed in range(cfg.seeds)]
+    splits = divisions(episodes.ids, cfg.fractions, cfg.seeds)
     report(f"{len(episodes)} tasks, {len(episodes.agents)} agents, {episodes.round_mask.shape[1]} rounds")
     results = [
         tune_seed(cfg, episodes, seed, parts, folder / f"seed_{seed}", report, others)
