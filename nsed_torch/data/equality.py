@@ -24,12 +24,9 @@ class Equality:
     Answers of one spelling (`canonical`) are equal. If math-verify is used, spellings that read as formulas are then
     compared one by one with the first answer of every class so far and join the first that it finds equal: classes stay
     an equivalence, and their outcome depends on the order of the answers alone. Our reading of the rule.
-
-    Args:
-        math_verify: whether to use it; None does so where it is installed (the extra `bench`).
     """
 
-    math_verify: bool | None = None
+    math_verify: bool | None = None  # None uses it where it is installed (the extra `bench`)
 
     def __post_init__(self) -> None:
         installed = importlib.util.find_spec("math_verify") is not None

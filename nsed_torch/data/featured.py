@@ -48,12 +48,8 @@ def featured(
 ) -> Episodes:
     """The same episodes with features of what was proposed, for `nn.Reading`.
 
-    Args:
-        episodes: made of the recorded answers, agents in the same order.
-        recorded: with the texts.
-        groups: of features, out of `agents.features.GROUPS`.
-        encoder: for the group "meaning".
-        cache: folder for what was computed; the library's own if None.
+    They were made of these recorded answers. Groups are out of `agents.features.GROUPS`; the encoder is for "meaning".
+    The cache is the library's own if None.
     """
     names = feature_names(groups)
     source = Path(extraction.__file__).read_bytes()

@@ -226,7 +226,7 @@ def seating(
 def measure(
     divided: Sequence[tuple[Split, Division]], names: Sequence[str], tasks: int
 ) -> tuple[list[Curve], Estimate, float]:
-    """Averages over divisions, task by task, of the tasks tested: curves by policy; the full team's accuracy and cost."""
+    """Averages over divisions, task by task: curves by policy; the full team's accuracy and cost."""
     sums = torch.zeros(len(names), *divided[0][1].points.shape[1:3], tasks, dtype=torch.float64)
     full, count = torch.zeros(2, tasks, dtype=torch.float64), torch.zeros(tasks, dtype=torch.float64)
     for part, division in divided:

@@ -151,12 +151,8 @@ class AskingFit:
     stopping times (Longstaff and Schwartz, 2001); several agents to choose from, and their heads, are ours. Heads are
     ridge regressions towards a value linear in the agent's track record: accuracy, and share of missing answers.
 
-    Trained end to end instead, by gradients through a smoothed choice, the same heads were no better.
-
-    Args:
-        cell: fitted to partial teams.
-        rounds: tasks to fit; agents as the broker will know them, at most 10.
-        ridge: weight of the squared heads against one task.
+    Trained end to end instead, by gradients through a smoothed choice, the same heads were no better. The cell was
+    fitted to partial teams; the ridge is the weight of the squared heads against one task.
     """
 
     def __init__(self, cell: ConsensusCell, rounds: Rounds, *, ridge: float = 3.0) -> None:

@@ -81,18 +81,8 @@ class CellTrainer:
     loss are kept, those before training included; without, the last. With a checkpoint file, a run that is interrupted
     goes on where it was and ends as an uninterrupted one would, bit for bit on the same machine.
 
-    Args:
-        cell: trained in place.
-        train: tasks to learn from.
-        validation: tasks to choose by; None trains to convergence.
-        optimizer: from parameters to a torch optimizer.
-        scheduler: from the optimizer to a torch scheduler, stepped every epoch; None keeps the rate.
-        schedule: how long and how.
-        firmness: out of the schedule's; the first if None.
-        epochs: at most, in place of the schedule's.
-        seed: of the order of tasks.
-        logs: hear of every epoch.
-        checkpoint: the file; None writes none.
+    The cell is trained in place. A scheduler takes a step every epoch. Firmness, by default the first of the
+    schedule's, and epochs stand in for what the schedule says; the seed is that of the order of tasks.
     """
 
     def __init__(
@@ -288,18 +278,10 @@ def fit_cell(
     A `CellTrainer` fits a copy with each of the schedule's values; the one of least validation loss is taken, the
     firmest of equals. The cell is then fitted to training and validation tasks together in the same way: to
     convergence, or with patience for as many epochs as were best. Where no parameter reads and there is no patience,
-    validation tasks have nothing to choose.
+    validation tasks have nothing to choose; without a refit the cell stays what they chose.
 
-    Args:
-        cell: trained in place.
-        train: tasks to learn from.
-        validation: tasks to choose by, and to learn from in the end.
-        schedule: how long and how.
-        folder: for checkpoints, with a folder inside for every choice; None writes none.
-        logs: from one of these folders to what hears of its fit.
-        resume: go on from checkpoints that are there.
-        refit: whether to learn from the validation tasks too in the end; otherwise the cell stays what they chose.
-        options: the optimizer, scheduler and seed of `CellTrainer`.
+    The folder is for checkpoints, with one inside for every choice; logs are made for each of these. Options are the
+    optimizer, scheduler and seed of `CellTrainer`.
     """
     schedule = schedule or Schedule()
 

@@ -57,14 +57,7 @@ class MemberStudy:
     ) -> "MemberStudy":
         """Vote again and again on one recorded round, and count; gains are those of the first rule and of the tuned.
 
-        Args:
-            rounds: to vote on.
-            rules: as `sub_teams.rules` gives them, with seats for `most_faulty` more agents.
-            strata: as of `gains`.
-            core: how many of the best agents weaker ones are added to.
-            most_teams: teams of one size that are tried.
-            draws: of what simulated members do.
-            seed: of everything drawn.
+        The rules have seats for `most_faulty` more agents; weaker ones are added to a core of so many of the best.
         """
         teams = sub_teams(len(rounds.agents), most=most_teams, seed=seed)
         added = additions(rounds, rules, core=core)
