@@ -94,7 +94,7 @@ def test_a_team_is_held_against_others(nsed, data):
     ("overrides", "words"),
     [
         (["rules=[magic]"], "rules: expected names out of best_single, "),
-        (["reading=[tone]"], "features: expected groups out of text, support, letter, option, got tone"),
+        (["reading=[tone]"], "features: expected groups out of text, support, letter, option, meaning, got tone"),
         (["coverage=1.5"], "coverage: expected a share in (0, 1), got 1.5"),
         (["pooling=median"], "expected pooling to be mean, sum or logsumexp, got 'median'"),
         (["against=[yak]"], "expected agents out of ant, bee, cat, got yak"),
