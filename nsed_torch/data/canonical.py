@@ -58,13 +58,7 @@ def canonical(answer: str) -> Fraction | str:
 
     `1,234.50`, `$1234.5`, `\$1234.5 dollars` and `x = \frac{2469}{2}` are one number, exactly; `50%` is 50, as graders
     of such benchmarks have it. What is no number loses wrappers, spacing commands, case, and the difference between
-    `6\sqrt{2}`, `6*sqrt(2)` and `6√2`. Our reading of "numbers as numbers".
-
-    Args:
-        answer: as it was extracted from a model's text.
-
-    Returns:
-        A fraction for a number, else a text; "" for an answer without content.
+    `6\sqrt{2}`, `6*sqrt(2)` and `6√2`. Our reading of "numbers as numbers". "" is an answer without content.
     """
     if len(answer.strip()) > LONGEST_ANSWER:
         return " ".join(answer.split()).casefold()

@@ -16,14 +16,7 @@ from nsed_torch.data.recorded import RecordedAnswers
 
 
 class ByAgent(NamedTuple):
-    """What every agent of a pool answered in the end.
-
-    Args:
-        right: which agents answered right.
-        answered: which answered at all.
-        classes: equal answers of a task, equal numbers; -1 where there is none.
-        labels: as in `Episodes`; -1 where there is none.
-    """
+    """What every agent of a pool answered in the end; classes and labels are -1 where there is none."""
 
     right: Bool[Tensor, "batch agent"]
     answered: Bool[Tensor, "batch agent"]
@@ -35,50 +28,29 @@ class ByAgent(NamedTuple):
 class Episodes:
     """What was proposed and rated in every round of every task, with grades. Masked entries may hold anything.
 
-    Args:
-        ids: of the tasks.
-        agents: names of the pool; voters and authors are indices into it.
-        task: embeddings of the questions.
-        embeddings: of the proposals.
-        ratings: in [-1, 1].
-        vote_mask: which ratings count.
-        voters: who rates; -1 where there is nobody.
-        authors: who proposed; -1 where there is nothing.
-        proposal_mask: which proposals are answers.
-        voter_mask: which voters are there.
-        round_mask: which rounds a task held, one after the other from the first.
-        correct: which proposals are right; False where masked.
-        classes: equal answers of a round, equal numbers; -1 where masked.
-        cost: of each round, in whatever the source counts; NaN where unknown.
-        proposal_cost: what of it each proposal took, 0 where there is none; None where nobody knows.
-        labels: number of each answer among labels that all tasks share (A is 0, B is 1), -1 for any other answer; None
-            where there are no such labels.
-        categories: of the tasks; () where nobody knows.
-        features: of the proposals, in the order of `feature_names`; NaN where not known, None where nobody looked.
-        feature_names: what they are.
-        length: logarithm of the number of characters of each proposal, at least 0; None where nobody counted.
+    What is None or empty, nobody knows. Voters and authors are indices into the pool, -1 where there is nobody.
     """
 
     ids: tuple[str, ...]
     agents: tuple[str, ...]
     task: Float[Tensor, "batch dim"]
     embeddings: Float[Tensor, "batch round proposal dim"]
-    ratings: Float[Tensor, "batch round voter proposal"]
-    vote_mask: Bool[Tensor, "batch round voter proposal"]
+    ratings: Float[Tensor, "batch round voter proposal"]  # in [-1, 1]
+    vote_mask: Bool[Tensor, "batch round voter proposal"]  # which ratings count
     voters: Int[Tensor, "batch round voter"]
     authors: Int[Tensor, "batch round proposal"]
-    proposal_mask: Bool[Tensor, "batch round proposal"]
+    proposal_mask: Bool[Tensor, "batch round proposal"]  # which proposals are answers
     voter_mask: Bool[Tensor, "batch round voter"]
-    round_mask: Bool[Tensor, "batch round"]
-    correct: Bool[Tensor, "batch round proposal"]
-    classes: Int[Tensor, "batch round proposal"]
-    cost: Float[Tensor, "batch round"]
-    proposal_cost: Float[Tensor, "batch round proposal"] | None = None
-    labels: Int[Tensor, "batch round proposal"] | None = None
-    categories: tuple[str, ...] = ()
-    features: Float[Tensor, "batch round proposal feature"] | None = None
+    round_mask: Bool[Tensor, "batch round"]  # rounds held, one after the other from the first
+    correct: Bool[Tensor, "batch round proposal"]  # False where masked
+    classes: Int[Tensor, "batch round proposal"]  # equal answers of a round, equal numbers; -1 where masked
+    cost: Float[Tensor, "batch round"]  # in whatever the source counts; NaN where unknown
+    proposal_cost: Float[Tensor, "batch round proposal"] | None = None  # part of it; 0 where there is no proposal
+    labels: Int[Tensor, "batch round proposal"] | None = None  # shared by all tasks: A is 0, B is 1; -1 for others
+    categories: tuple[str, ...] = ()  # of the tasks
+    features: Float[Tensor, "batch round proposal feature"] | None = None  # of the proposals; NaN where not known
     feature_names: tuple[str, ...] = ()
-    length: Float[Tensor, "batch round proposal"] | None = None
+    length: Float[Tensor, "batch round proposal"] | None = None  # logarithm of the number of characters, at least 0
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -114,61 +86,38 @@ class Episodes:
             return key.argsort(dim=-1, descending=True, stable=True)
 
         columns, rows = order(self.authors), order(self.voters)
+        chosen: dict[str, Any] = {}
+        for name in (*_OF_VOTERS, *_OF_PAIRS, *_OF_PROPOSALS):
+            value = getattr(self, name)
+            if value is not None:
+                places = columns if name in _OF_PROPOSALS else rows
+                places = places if value.ndim == places.ndim else places[..., None].expand_as(value)
+                chosen[name] = value.gather(2, places)
+        for name in _OF_PAIRS:
+            chosen[name] = chosen[name].gather(3, columns[:, :, None].expand_as(chosen[name]))
+        return dataclasses.replace(self, **chosen)
 
-        def proposals(value: Tensor) -> Tensor:
-            return value.gather(2, columns)
-
-        def ballots(value: Tensor) -> Tensor:
-            by_row = value.gather(2, rows[..., None].expand_as(value))
-            return by_row.gather(3, columns[:, :, None].expand_as(by_row))
-
-        return dataclasses.replace(
-            self,
-            embeddings=self.embeddings.gather(2, columns[..., None].expand_as(self.embeddings)),
-            ratings=ballots(self.ratings),
-            vote_mask=ballots(self.vote_mask),
-            voters=self.voters.gather(2, rows),
-            voter_mask=self.voter_mask.gather(2, rows),
-            authors=proposals(self.authors),
-            proposal_mask=proposals(self.proposal_mask),
-            correct=proposals(self.correct),
-            classes=proposals(self.classes),
-            proposal_cost=None if self.proposal_cost is None else proposals(self.proposal_cost),
-            labels=None if self.labels is None else proposals(self.labels),
-            length=None if self.length is None else proposals(self.length),
-            features=None
-            if self.features is None
-            else self.features.gather(2, columns[..., None].expand_as(self.features)),
-        )
+    def of_agents(self, value: Tensor, blank: float = 0) -> Tensor:
+        """What `[batch, round, proposal, ...]` holds of each agent's proposal in the last round, blank where none."""
+        rows = torch.arange(len(self), device=self.task.device)
+        authors, counts, last = (x[rows, self.last] for x in (self.authors, self.proposal_mask, value))
+        where = counts & (authors >= 0)
+        table = value.new_full((len(self), len(self.agents), *value.shape[3:]), blank)
+        table[rows[:, None].expand_as(authors)[where], authors[where]] = last[where]
+        return table
 
     def by_agent(self) -> ByAgent:
         """Each task's last round, a column an agent."""
-        rows = torch.arange(len(self), device=self.task.device)
-        authors, counts = (x[rows, self.last] for x in (self.authors, self.proposal_mask))
-        where = counts & (authors >= 0)
-        index = rows[:, None].expand_as(authors)[where], authors[where]
-
-        def placed(value: Tensor, blank: bool | int) -> Tensor:
-            table = value.new_full((len(self), len(self.agents)), blank)
-            table[index] = value[rows, self.last][where]
-            return table
-
-        return ByAgent(
-            right=placed(self.correct, False),
-            answered=placed(self.proposal_mask, False),
-            classes=placed(self.classes, -1),
-            labels=placed(torch.full_like(self.classes, -1) if self.labels is None else self.labels, -1),
-        )
+        classes = self.of_agents(self.classes, -1)
+        labels = torch.full_like(classes, -1) if self.labels is None else self.of_agents(self.labels, -1)
+        return ByAgent(self.of_agents(self.correct), self.of_agents(self.proposal_mask), classes, labels)
 
 
 def joined(parts: Sequence[Episodes]) -> Episodes:
     """Several records of the same pool as one, padded to the most rounds, voters and proposals of any of them.
 
-    Args:
-        parts: at least one; of the same agents in the same order, and of different tasks.
-
     Raises:
-        ValueError: for other agents, embeddings of another width, or a task in two parts.
+        ValueError: unless they are of the same agents in the same order, and of different tasks.
     """
     first = parts[0]
     for part in parts[1:]:
@@ -189,24 +138,23 @@ def joined(parts: Sequence[Episodes]) -> Episodes:
     for field in dataclasses.fields(Episodes):
         values = [getattr(part, field.name) for part in parts]
         if all(isinstance(value, Tensor) for value in values):
-            tensors[field.name] = _stacked(values, _BLANK.get(field.name))
+            tensors[field.name] = padded(values, _BLANK.get(field.name))
     # What one part does not know, the whole does not.
     unknown: dict[str, Any] = {"proposal_cost": None, "labels": None, "features": None, "length": None}
     return dataclasses.replace(first, ids=ids, categories=categories, **(unknown | tensors))
 
 
-_BLANK: dict[str, float] = {
-    "voters": -1,
-    "authors": -1,
-    "classes": -1,
-    "labels": -1,
-    "cost": torch.nan,
-    "features": torch.nan,
-}
+_OF_VOTERS = ("voters", "voter_mask")
+_OF_PAIRS = ("ratings", "vote_mask")
+_OF_PROPOSALS = (
+    *("authors", "embeddings", "proposal_mask", "correct", "classes"),
+    *("proposal_cost", "labels", "features", "length"),
+)
+_BLANK = dict.fromkeys(("voters", "authors", "classes", "labels"), -1) | dict.fromkeys(("cost", "features"), torch.nan)
 """What stands where there is nothing, if it is not 0."""
 
 
-def _stacked(tensors: Sequence[Tensor], blank: float | None) -> Tensor:
+def padded(tensors: Sequence[Tensor], blank: float | None = None) -> Tensor:
     """Along the first axis, after all others were padded at their ends."""
     shape = [max(sizes) for sizes in zip(*(tensor.shape[1:] for tensor in tensors), strict=True)]
     rows = []
@@ -225,16 +173,7 @@ def recorded_episodes(
     With more than one round, agents join in as many waves, those that cost least (parameters x length; length alone
     where parameters are unknown) first: in each round all that have joined propose their answer and rate the others.
     Memory then holds what earlier waves agreed on, so that the gate and the hidden state have something to say. The
-    last round is the same for any number of them.
-
-    Args:
-        recorded: the answers.
-        encoder: embeds questions and answers; equal answers get equal vectors, those of the first of them.
-        equality: when answers are equal; by default the rule of `Equality()`.
-        rounds: how many waves.
-
-    Raises:
-        ValueError: for fewer agents than waves, or no waves.
+    last round is the same for any number of them. Equal answers get equal vectors, those of the first of them.
     """
     tasks, agents = len(recorded), len(recorded.agents)
     if not 1 <= rounds <= agents:
@@ -242,6 +181,7 @@ def recorded_episodes(
     classes = (equality or Equality()).classes(recorded.answers)
     labels = shared_labels(recorded.answers)
     ratings, mask = agreement(classes)
+    categories = tuple(task.category or "" for task in recorded.tasks)
     joined = _waves(recorded, rounds)
     everywhere = torch.arange(agents).expand(tasks, rounds, agents)
     there = joined & (classes >= 0)[:, None]
@@ -265,9 +205,7 @@ def recorded_episodes(
         correct=recorded.correct[:, None] & there,
         classes=torch.where(there, classes[:, None], -1),
         labels=None if labels is None else torch.where(there, labels[:, None], -1),
-        categories=tuple(task.category or "" for task in recorded.tasks)
-        if all(t.category for t in recorded.tasks)
-        else (),
+        categories=categories if all(categories) else (),
         cost=cost.diff(dim=1, prepend=torch.zeros(tasks, 1, dtype=cost.dtype)),
         proposal_cost=torch.where(new, spent[:, None], 0),
         length=characters.clamp(min=1).log()[:, None].expand(-1, rounds, -1),

@@ -24,15 +24,9 @@ class Equality:
     Answers of one spelling (`canonical`) are equal. If math-verify is used, spellings that read as formulas are then
     compared one by one with the first answer of every class so far and join the first that it finds equal: classes stay
     an equivalence, and their outcome depends on the order of the answers alone. Our reading of the rule.
-
-    Args:
-        math_verify: whether to use it; None does so where it is installed (the extra `bench`).
-
-    Raises:
-        ValueError: if it is asked for and not installed.
     """
 
-    math_verify: bool | None = None
+    math_verify: bool | None = None  # None uses it where it is installed (the extra `bench`)
 
     def __post_init__(self) -> None:
         installed = importlib.util.find_spec("math_verify") is not None
@@ -54,13 +48,9 @@ class Equality:
         return len(set(self.classes([[one, other]])[0].tolist())) == 1
 
     def classes(self, answers: Sequence[Sequence[str | None]]) -> Int[Tensor, "batch agent"]:
-        """Number every task's classes of equal answers.
+        """Number every task's classes of equal answers from 0 in the order of each class's first agent.
 
-        Args:
-            answers: a row a task, an entry an agent; None where it gave none. Rows are equally long.
-
-        Returns:
-            Class numbers from 0 in the order of each class's first agent; -1 where there is no answer.
+        Answers come by task and agent, as many per task; an answer of None is of class -1.
         """
         index: dict[Fraction | str, int] = {}
         unique = dict.fromkeys(answer for row in answers for answer in row if answer is not None)
@@ -107,9 +97,6 @@ def agreement(
     Agents are voters and authors alike. With n answers and m of them in a proposal's class, its net support under the
     signed quadratic vote is `(2 m - n - 1) / sqrt(n - 1)`, under the linear vote the same over `n - 1`: both rank by
     class size, so the consensus of agreement ratings is the plurality. Our reading of DESIGN's `agreement`.
-
-    Args:
-        classes: from `Equality.classes`.
 
     Returns:
         Ratings in {-1, 0, 1}, 0 only where masked; and which of them count: voter and author answered and differ.

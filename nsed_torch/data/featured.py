@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,7 @@ from nsed_torch.records.files import write_bytes
 
 
 class CachedEncoder:
-    """An encoder whose vectors are kept on disk, one file for all texts of a call.
-
-    Args:
-        encoder: asked for what is not there yet.
-        cache: folder; the library's own if None.
-    """
+    """An encoder whose vectors are kept on disk, one file for all texts of a call."""
 
     def __init__(self, encoder: Encoder, cache: Path | None = None) -> None:
         self.encoder, self.cache, self.dim = encoder, cache, encoder.dim
@@ -39,18 +34,9 @@ class CachedEncoder:
         return self.encoder.identity()
 
     def embed(self, texts: Sequence[str]) -> Float[Tensor, "text dim"]:
-        """One unit vector a text, on the CPU in float32.
-
-        Raises:
-            OSError: if the cache cannot be written.
-        """
-        key = hashlib.sha256(repr((sorted(self.identity().items()), list(texts))).encode()).hexdigest()[:32]
-        path = _folder(self.cache) / f"embeddings-{key}.safetensors"
-        vectors = _read(path, (len(texts), self.dim))
-        if vectors is None:
-            vectors = self.encoder.embed(texts)
-            write_bytes(path, safetensors.torch.save({"features": vectors.contiguous()}))
-        return vectors
+        """One unit vector per text, on the CPU in float32."""
+        key = repr((sorted(self.identity().items()), list(texts))).encode()
+        return _kept(self.cache, "embeddings", key, (len(texts), self.dim), lambda: self.encoder.embed(texts))
 
 
 def featured(
@@ -62,32 +48,22 @@ def featured(
 ) -> Episodes:
     """The same episodes with features of what was proposed, for `nn.Reading`.
 
-    Args:
-        episodes: made of the recorded answers, agents in the same order.
-        recorded: with the texts.
-        groups: of features, out of `agents.features.GROUPS`.
-        encoder: for the group "meaning".
-        cache: folder for what was computed, under a name of everything that it depends on; the library's own if None.
-
-    Raises:
-        ValueError: for an unknown group.
-        OSError: if the cache cannot be written.
+    They were made of these recorded answers. Groups are out of `agents.features.GROUPS`; the encoder is for "meaning".
+    The cache is the library's own if None.
     """
     names = feature_names(groups)
     source = Path(extraction.__file__).read_bytes()
     embedded = sorted(encoder.identity().items()) if "meaning" in groups and encoder is not None else None
     read = (recorded.digest, recorded.agents, episodes.ids, tuple(groups), embedded)
-    key = hashlib.sha256(repr(read).encode() + source)
-    path = _folder(cache) / f"proposals-{key.hexdigest()[:32]}.safetensors"
     shape = (len(recorded), len(recorded.agents), len(names))
-    table = _read(path, shape)
-    if table is None:
-        rows = []
+
+    def computed() -> Tensor:
         embed = _lookup(groups, [task.question for task in recorded.tasks], encoder)
-        for task, texts, answers in zip(recorded.tasks, recorded.outputs, recorded.answers, strict=True):
-            rows.append(proposal_features(task.question, texts, letters_of(answers), groups, embed))
-        table = torch.tensor(rows).reshape(shape)
-        write_bytes(path, safetensors.torch.save({"features": table.contiguous()}))
+        parts = zip(recorded.tasks, recorded.outputs, recorded.answers, strict=True)
+        rows = [proposal_features(t.question, texts, letters_of(given), groups, embed) for t, texts, given in parts]
+        return torch.tensor(rows).reshape(shape)
+
+    table = _kept(cache, "proposals", repr(read).encode() + source, shape, computed)
     spread = table[:, None].expand(-1, episodes.round_mask.shape[1], -1, -1)
     return dataclasses.replace(episodes, features=spread, feature_names=names)
 
@@ -117,14 +93,16 @@ def _lookup(groups: Sequence[str], questions: Sequence[str], encoder: Encoder | 
     return lambda wanted: torch.stack([vectors[text] for text in wanted])
 
 
-def _folder(cache: Path | None) -> Path:
-    return (cache_folder() if cache is None else cache) / "features"
-
-
-def _read(path: Path, shape: tuple[int, ...]) -> Tensor | None:
-    """What the cache holds, unless it is damaged."""
+def _kept(cache: Path | None, name: str, key: bytes, shape: tuple[int, ...], compute: Callable[[], Tensor]) -> Tensor:
+    """What the cache holds under a hash of all that it depends on; computed where it is missing or damaged."""
+    folder = (cache_folder() if cache is None else cache) / "features"
+    path = folder / f"{name}-{hashlib.sha256(key).hexdigest()[:32]}.safetensors"
     try:
-        found = safetensors.torch.load(path.read_bytes())["features"]
+        values = safetensors.torch.load(path.read_bytes())["features"]
+        if values.shape == shape:
+            return values
     except (OSError, SafetensorError, KeyError):
-        return None
-    return found if found.shape == shape else None
+        pass
+    values = compute()
+    write_bytes(path, safetensors.torch.save({"features": values.contiguous()}))
+    return values

@@ -1,9 +1,12 @@
 """Recorded answers: what many agents once answered to many questions, graded, as aligned arrays."""
 
 import dataclasses
+import gzip
 import hashlib
+import json
 import math
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +18,6 @@ from torch import Tensor
 from nsed_torch.agents import Agent, Decoding, Ensemble
 from nsed_torch.agents.replay import CHARACTERS_PER_TOKEN, Recording, ReplayEngine
 from nsed_torch.data.equality import Equality
-from nsed_torch.data.jsonl import read_records
 from nsed_torch.records import CallLog, Task
 from nsed_torch.records.files import read_json
 
@@ -28,30 +30,18 @@ class RecordedAnswers:
 
     An agent that has no line for a task, or a line whose answer is null or blank, did not answer it: `answered` is
     False, `correct` is False, and downstream masks it.
-
-    Args:
-        tasks: in the order of the file; the target is the recorded gold answer.
-        agents: their names, as asked for or by the name of their file.
-        answers: a row a task, an entry an agent; None where it gave none.
-        outputs: the full texts; "" where there is no line.
-        correct: as recorded.
-        answered: where there is an answer.
-        characters: lengths of the outputs.
-        parameters: of each agent, in billions; NaN where not published.
-        price: of each agent, in US$ per million tokens written; NaN where not given.
-        digest: hash of everything that was read, whether compressed or not.
     """
 
-    tasks: tuple[Task, ...]
+    tasks: tuple[Task, ...]  # in the order of the file; the target is the recorded gold answer
     agents: tuple[str, ...]
-    answers: tuple[tuple[str | None, ...], ...]
-    outputs: tuple[tuple[str, ...], ...]
+    answers: tuple[tuple[str | None, ...], ...]  # by task and agent; None where it gave none
+    outputs: tuple[tuple[str, ...], ...]  # the full texts; "" where there is no line
     correct: Bool[Tensor, "batch agent"]
     answered: Bool[Tensor, "batch agent"]
-    characters: Int[Tensor, "batch agent"]
-    parameters: Float[Tensor, "agent"]
-    price: Float[Tensor, "agent"]
-    digest: str
+    characters: Int[Tensor, "batch agent"]  # of the outputs
+    parameters: Float[Tensor, "agent"]  # in billions; NaN where not published
+    price: Float[Tensor, "agent"]  # in US$ per million tokens written; NaN where not given
+    digest: str  # of everything that was read, whether compressed or not
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -68,7 +58,8 @@ class RecordedAnswers:
 
     def select(self, tasks: Sequence[int] | Tensor, agents: Sequence[int] | Tensor | None = None) -> "RecordedAnswers":
         """Some of the tasks and some of the agents, by index, in the order given."""
-        rows, columns = _indices(tasks), _indices(range(len(self.agents)) if agents is None else agents)
+        columns = list(map(int, range(len(self.agents)) if agents is None else agents))
+        rows = list(map(int, tasks))
         return dataclasses.replace(
             self,
             tasks=tuple(self.tasks[i] for i in rows),
@@ -80,14 +71,7 @@ class RecordedAnswers:
         )
 
     def engine(self, equality: Equality | None = None) -> ReplayEngine:
-        """An engine that speaks for all agents and rates by agreement of answers.
-
-        Args:
-            equality: when answers agree; by default the rule of `Equality()`.
-
-        Raises:
-            ValueError: if two tasks have the same question.
-        """
+        """An engine that speaks for all agents and rates by agreement of answers."""
         rule = equality or Equality()
         classes = rule.classes(self.answers).tolist()
         recordings = {
@@ -102,13 +86,6 @@ class RecordedAnswers:
 
         Each agent's answer allowance is its longest output, so that budgets bound what it may cost; an agent
         without a price costs nothing.
-
-        Args:
-            equality: when answers agree; by default the rule of `Equality()`.
-            call_log: where finished calls are kept.
-
-        Raises:
-            ValueError: for fewer than two agents, or two tasks with the same question.
         """
         engine = self.engine(equality)
         longest = self.tokens.amax(0).ceil().long().clamp(min=1).tolist()
@@ -121,11 +98,7 @@ class RecordedAnswers:
 
 
 def recorded_engine(data_dir: str) -> ReplayEngine:
-    """The engine of all agents of a folder, for the group `ensemble`; as `load_recorded` and `RecordedAnswers.engine`.
-
-    Args:
-        data_dir: the folder.
-    """
+    """The engine of all agents of a folder, for the group `ensemble`."""
     return load_recorded(data_dir).engine()
 
 
@@ -144,9 +117,7 @@ def load_recorded(
         max_parameters_b: keep agents of at most so many billions of parameters; those of unpublished size are left out.
 
     Raises:
-        ValueError: in one line with the file, and the line where there is one: a file that is missing or cannot be
-            read, a line that is no such record, an id that comes twice, an agent that is not there, nothing left to
-            read.
+        ValueError: in one line with the file, and the line where there is one.
     """
     root = Path(folder).expanduser()
     facts = _facts(root / "agents.json")
@@ -167,8 +138,8 @@ def load_recorded(
         correct=torch.tensor([[line.correct for line in row] for row in rows]),
         answered=torch.tensor([[line.answer is not None for line in row] for row in rows]),
         characters=torch.tensor([[len(line.output) for line in row] for row in rows]),
-        parameters=torch.tensor([facts.get(name, _Facts()).parameters_b for name in files], dtype=torch.float64),
-        price=torch.tensor([facts.get(name, _Facts()).price for name in files], dtype=torch.float64),
+        parameters=torch.tensor([facts(name, "parameters_b") for name in files], dtype=torch.float64),
+        price=torch.tensor([facts(name, "price") for name in files], dtype=torch.float64),
         digest=digest.hexdigest(),
     )
 
@@ -176,16 +147,13 @@ def load_recorded(
 def read_tasks(path: str | Path, digest: Any = None) -> tuple[Task, ...]:
     """Read the tasks of a file of questions, `{id, question, gold}` a line, and a category if it has one.
 
-    Args:
-        path: JSON Lines, compressed if its name ends in `.gz`; a gold of null is no target.
-        digest: a hash object to update with every line, if it is wanted.
+    A gold of null is no target. The digest, a hash object, is updated with every line.
 
     Raises:
-        ValueError: in one line with the file, and the line where there is one: a file that cannot be read, a line that
-            is no such record, an id that comes twice, no questions at all.
+        ValueError: in one line with the file, and the line where there is one.
     """
     tasks = []
-    for where, line in read_records(Path(path).expanduser(), digest or hashlib.sha256(), ("id", "question", "gold")):
+    for where, line in _read_records(Path(path).expanduser(), digest or hashlib.sha256(), ("id", "question", "gold")):
         try:
             tasks.append(Task(line["question"], line["id"], _text(line["gold"]), _text(line.get("category"))))
         except (ValueError, TypeError, AttributeError) as error:
@@ -201,47 +169,36 @@ class _Answer(NamedTuple):
     correct: bool = False
 
 
-class _Facts(NamedTuple):
-    parameters_b: float = math.nan
-    price: float = math.nan
+def _facts(path: Path) -> Callable[[str, str], float]:
+    """What `agents.json` says of an agent, by its name and a key; NaN where it says nothing."""
+    known = read_json(path) if path.is_file() else {}
+    if not isinstance(known, dict) or not all(isinstance(facts, dict) for facts in known.values()):
+        raise ValueError(f"{path}: expected {{agent: {{parameters_b, price}}}}, got {str(known)[:60]}")
+    for name, facts in known.items():
+        for key in ("parameters_b", "price"):
+            value = facts.get(key)
+            if isinstance(value, bool) or not isinstance(value, int | float | None) or (value or 0) < 0:
+                raise ValueError(f"{path}: {name}.{key}: expected a number of at least 0 or null, got {value!r}")
 
+    def fact(name: str, key: str) -> float:
+        value = known.get(name, {}).get(key)
+        return math.nan if value is None else float(value)
 
-def _facts(path: Path) -> dict[str, _Facts]:
-    """What `agents.json` tells; nothing if there is none."""
-    if not path.is_file():
-        return {}
-    found = read_json(path)
-    if not isinstance(found, dict) or not all(isinstance(facts, dict) for facts in found.values()):
-        raise ValueError(f"{path}: expected {{agent: {{parameters_b, price}}}}, got {str(found)[:60]}")
-    return {
-        name: _Facts(*(_amount(path, name, key, facts.get(key)) for key in _Facts._fields))
-        for name, facts in found.items()
-    }
-
-
-def _amount(path: Path, name: str, key: str, value: Any) -> float:
-    if value is None:
-        return math.nan
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-        raise ValueError(f"{path}: {name}.{key}: expected a number of at least 0 or null, got {value!r}")
-    return float(value)
+    return fact
 
 
 def _chosen(
-    root: Path, agents: Sequence[str] | None, limit: float | None, facts: Mapping[str, _Facts]
+    root: Path, agents: Sequence[str] | None, limit: float | None, facts: Callable[[str, str], float]
 ) -> dict[str, Path]:
-    """Agent -> its file, for those asked for."""
+    """Agent -> its file, for those wanted."""
     folder = root / "answers"
     found: dict[str, Path] = {}
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        for suffix in SUFFIXES:
-            if path.name.endswith(suffix):
-                name = path.name.removesuffix(suffix)
-                if name in found:
-                    raise ValueError(
-                        f"{path}: expected one file of agent {name!r}, got {found[name].name} too: remove one"
-                    )
-                found[name] = path
+        if path.name.endswith(SUFFIXES):
+            name = path.name.removesuffix(".gz").removesuffix(".jsonl")
+            if name in found:
+                raise ValueError(f"{path}: expected one file of agent {name!r}, got {found[name].name} too: remove one")
+            found[name] = path
     if not found:
         raise ValueError(f"{folder}: expected files <agent>.jsonl or <agent>.jsonl.gz, got none; check data_dir")
     names = list(found) if agents is None else list(agents)
@@ -249,7 +206,7 @@ def _chosen(
         raise ValueError(f"{folder}: expected agents out of {', '.join(found)}, got {', '.join(unknown)}")
     if len(set(names)) < len(names):
         raise ValueError(f"expected every agent once, got {', '.join(names)}")
-    kept = [n for n in names if limit is None or facts.get(n, _Facts()).parameters_b <= limit]
+    kept = [n for n in names if limit is None or facts(n, "parameters_b") <= limit]
     if not kept:
         raise ValueError(
             f"{root / 'agents.json'}: expected agents of at most max_parameters_b={limit} billion parameters, "
@@ -271,7 +228,7 @@ def _read_answers(path: Path, index: Mapping[str, int], digest: Any) -> list[_An
     """One agent's lines, in the order of the tasks."""
     column = [_Answer()] * len(index)
     known = False
-    for where, line in read_records(path, digest, ("id", "output", "answer", "correct")):
+    for where, line in _read_records(path, digest, ("id", "output", "answer", "correct")):
         if line["correct"] not in (True, False):
             raise ValueError(f"{where}: expected correct to be true or false, got {line['correct']!r}")
         try:
@@ -297,5 +254,39 @@ def _text(value: Any) -> str | None:
     raise TypeError(f"expected a text, a number or null, got {str(value)[:60]!r}")
 
 
-def _indices(items: Sequence[int] | Tensor) -> list[int]:
-    return [int(item) for item in items]
+def _read_records(path: Path, digest: Any, fields: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Read records that have these fields, one by one; ids come out as texts.
+
+    The file is compressed if its name ends in `.gz`; blank lines are passed over. The digest, a hash object, is updated
+    with every record as it stands.
+
+    Yields:
+        Where the record stands (file:line), and the record.
+    """
+    seen = set()
+    for number, line in enumerate(_lines(path), start=1):
+        if not line.strip():
+            continue
+        where = f"{path}:{number}"
+        digest.update(line.strip() + b"\n")
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{where}: not valid JSON ({error}); mend or remove the line") from error
+        if not isinstance(record, dict) or not set(fields) <= set(record):
+            raise ValueError(f"{where}: expected an object with {', '.join(fields)}, got {str(record)[:60]}")
+        if isinstance(record["id"], bool) or not isinstance(record["id"], str | int):
+            raise ValueError(f"{where}: expected an id that is a text or a whole number, got {record['id']!r}")
+        record["id"] = str(record["id"])
+        if record["id"] in seen:
+            raise ValueError(f"{where}: expected every id once, got {record['id']!r} again: remove the line")
+        seen.add(record["id"])
+        yield where, record
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            yield from file
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"{path}: cannot be read ({error}); fetch it again") from error

@@ -76,24 +76,6 @@ def winners_correct(cell: ConsensusCell, episodes: Episodes) -> Bool[Tensor, "ba
     return episodes.correct[rows, episodes.last, winner.clamp(min=0)] & (winner >= 0)
 
 
-def by_author(episodes: Episodes) -> Float[Tensor, "batch agent feature"]:
-    """Features of what every agent proposed last; NaN where it proposed nothing.
-
-    Raises:
-        ValueError: for episodes without features.
-    """
-    if episodes.features is None:
-        raise ValueError("expected episodes with features, got none: load them with features")
-    rows = torch.arange(len(episodes), device=episodes.task.device)
-    features, authors, there = (
-        x[rows, episodes.last] for x in (episodes.features, episodes.authors, episodes.proposal_mask)
-    )
-    where = there & (authors >= 0)
-    table = features.new_full((len(episodes), len(episodes.agents), features.shape[-1]), math.nan)
-    table[rows[:, None].expand_as(authors)[where], authors[where]] = features[where]
-    return table
-
-
 @dataclass(frozen=True, eq=False)
 class Rounds:
     """One recorded round of every task, in float64, that any part of the team may vote on again.
@@ -108,32 +90,20 @@ class Rounds:
     task: Float[Tensor, "batch dim"]
     ratings: Float[Tensor, "batch voter proposal"]
     vote_mask: Bool[Tensor, "batch voter proposal"]
-    there: Bool[Tensor, "batch agent role"]
-    """Who proposed, be it nothing, and who judged."""
-    answered: Bool[Tensor, "batch agent"]
-    """Whose proposal is an answer."""
+    there: Bool[Tensor, "batch agent role"]  # who proposed, be it nothing, and who judged
+    answered: Bool[Tensor, "batch agent"]  # whose proposal is an answer
     correct: Bool[Tensor, "batch agent"]
-    classes: Int[Tensor, "batch agent"]
-    """Equal answers of a task, equal numbers; -1 where there is none."""
+    classes: Int[Tensor, "batch agent"]  # equal answers of a task, equal numbers; -1 where there is none
+    # What the proposals leave of a round's cost is split evenly among its judges; NaN where a proposal's is not known.
     seat_cost: Float[Tensor, "batch agent role"]
-    """What each agent took in each role; what the proposals leave of a round is split evenly among its judges. NaN
-    where it is not known what a proposal took."""
-    length: Float[Tensor, "batch agent"]
-    """Logarithm of the number of characters of each proposal; NaN where it is not known."""
-    shared: float = 1.0
-    """Share of a judge's cost that does not fall with the number of answers it reads."""
+    length: Float[Tensor, "batch agent"]  # logarithm of the number of characters of each proposal; NaN where not known
+    shared: float = 1.0  # of a judge's cost, what does not fall with the number of answers it reads
 
     @classmethod
     def of(cls, episodes: Episodes, number: int = 1, *, shared: float = 1.0) -> "Rounds":
-        """A round of the tasks that held it; whoever took no part in it is masked.
+        """A round, by its number from 1, of the tasks that held it; whoever took no part in it is masked.
 
-        Args:
-            episodes: recorded.
-            number: of the round, from 1.
-            shared: 1 charges a judge in full however few answers are left to read, which is the most it could take.
-
-        Raises:
-            ValueError: if no task held that round, or the share is out of range.
+        Shared at 1 charges a judge in full however few answers are left to read, which is the most it could take.
         """
         held = episodes.round_mask.shape[1]
         if not 1 <= number <= held:
@@ -186,11 +156,7 @@ class Rounds:
         self, tasks: Sequence[int] | Tensor | None = None, agents: Sequence[int] | Tensor | None = None
     ) -> "Rounds":
         """Some of the tasks and some of the agents, by index, in the order given; None is all."""
-        chosen: dict[str, Any] = {
-            field.name: value
-            for field in dataclasses.fields(self)
-            if isinstance(value := getattr(self, field.name), Tensor)
-        }
+        chosen: dict[str, Any] = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
         names: dict[str, Any] = {}
         if tasks is not None:
             rows = torch.as_tensor(tasks, dtype=torch.long)

@@ -18,12 +18,7 @@ class Split(NamedTuple):
 
 
 def place(name: str, seed: int = 0) -> float:
-    """Where a hash puts an id on [0, 1): the first 48 bits of SHA-256(seed, id) over 2^48.
-
-    Args:
-        name: the id.
-        seed: another seed, another place.
-    """
+    """Where a hash puts an id on [0, 1): the first 48 bits of SHA-256(seed, id) over 2^48."""
     return int.from_bytes(hashlib.sha256(f"{seed}\x1f{name}".encode()).digest()[:6], "big") / 2**48
 
 
@@ -36,12 +31,6 @@ def split(
     validation the next stretch, test the rest. A task's part depends on its id and these numbers, not on which other
     tasks there are or who answered them. Parts have the asked sizes in expectation. Turns of 0, f, 2 f, ... with f the
     fraction of test are the folds of a cross-validation: no task is tested twice before the turns sum to 1.
-
-    Args:
-        ids: of the tasks.
-        fractions: of train, validation and test; at least 0, summing to 1.
-        seed: another seed, another division.
-        turn: how far the ring is turned.
 
     Raises:
         ValueError: if the fractions are negative or do not sum to 1, or a part that was asked for is empty.
@@ -59,3 +48,8 @@ def split(
                 f"expected tasks for every part, got none of {len(ids)} for {field}: change seed or fractions"
             )
     return Split(*(torch.tensor(part, dtype=torch.long) for part in parts))
+
+
+def divisions(ids: Sequence[str], fractions: Sequence[float], count: int) -> list[Split]:
+    """Divisions that test other tasks each, until all have been tested: the ring turned on by the size of the test."""
+    return [split(ids, fractions, turn=number * fractions[2]) for number in range(count)]

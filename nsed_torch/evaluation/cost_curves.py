@@ -16,17 +16,11 @@ from nsed_torch.evaluation.tables import terminal_table
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """A policy at several budgets: what it cost and whether it was right, question by question.
-
-    Args:
-        name: of the policy.
-        cost: shares of the full team's mean cost.
-        right: 1 where right, else 0; between where the policy or its training was random.
-    """
+    """A policy at several budgets: what it cost and whether it was right, question by question."""
 
     name: str
-    cost: Float[Tensor, "point question"]
-    right: Float[Tensor, "point question"]
+    cost: Float[Tensor, "point question"]  # shares of the full team's mean cost
+    right: Float[Tensor, "point question"]  # 1 where right, else 0; between where policy or training was random
 
     def at(self, cost: float) -> Float[Tensor, "question"]:
         """Whether each question is right at a mean cost, in expectation.
@@ -69,13 +63,7 @@ def oracle_curve(
 
 
 def cost_tables(curves: Sequence[Curve], budgets: Sequence[float], full: Estimate) -> tuple[Table, Table]:
-    """Accuracy at each budget, and how the first curve differs from the others at its own cost.
-
-    Args:
-        curves: the policy of interest first; one point per budget.
-        budgets: shares of the full team's mean cost.
-        full: the full team's accuracy.
-    """
+    """Accuracy at each budget, and how the first curve, the policy of interest, differs from others at its own cost."""
     first, *others = curves
     whole = full.mean or 0.0
     level = [["budget", "cost", *(curve.name for curve in curves)]]

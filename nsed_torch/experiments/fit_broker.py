@@ -8,50 +8,37 @@ from typing import Any, NamedTuple
 
 import torch
 from hydra.core.hydra_config import HydraConfig
+from jaxtyping import Float
 from omegaconf import DictConfig
 from rich.console import Console
 from torch import Tensor
 
 from nsed_torch.config import verb
-from nsed_torch.data import Episodes, RecordedAnswers, Split, split
+from nsed_torch.data import Episodes, RecordedAnswers, Split, divisions, split
 from nsed_torch.data.rounds import Rounds, all_teams
 from nsed_torch.evaluation.cost_curves import Curve, cost_json, cost_tables, oracle_curve
 from nsed_torch.evaluation.plots import plot_curves
-from nsed_torch.evaluation.statistics import student
+from nsed_torch.evaluation.statistics import Estimate, student
 from nsed_torch.experiments.recordings import answers_of, folders_of, hold_traces, traces_of
 from nsed_torch.nn import ConsensusCell, Heard, LearnedBroker
 from nsed_torch.records import read_json, read_traces, write_json
 from nsed_torch.training.broker_fit import SeatingFit, fit_asking, fit_on_partial_teams, replay, widened
-from nsed_torch.training.broker_rivals import (
-    best_asked,
-    best_seated,
-    random_asked,
-    random_seated,
-    shortlist,
-)
+from nsed_torch.training.broker_rivals import best_asked, best_seated, random_asked, random_seated, shortlist
 
 ASKING = ("tuned broker", "static best-k", "static best subset", "random-k", "oracle")
 SEATING = ("learned broker", "fixed team", "random team", "oracle")
 
 
 class Division(NamedTuple):
-    """What one division taught, and what its test tasks say to that.
+    """What one division taught, and what its test tasks say to that."""
 
-    Args:
-        brokers: one a budget.
-        cell: that they go with live; None where any may.
-        ridges: that were chosen.
-        points: shares of the full team's mean cost, and accuracy: [policy, 2, budget, question].
-        full: accuracy and cost of the full team, [2, question].
-        facts: what else was chosen.
-    """
-
-    brokers: Sequence[LearnedBroker]
-    cell: tuple[ConsensusCell, Sequence[str]] | None
-    ridges: Sequence[float]
-    points: Tensor
-    full: Tensor
-    facts: Mapping[str, Any]
+    brokers: Sequence[LearnedBroker]  # one per budget
+    cell: tuple[ConsensusCell, Sequence[str]] | None  # that they go with live, with its agents; None where any may
+    ridges: Sequence[float]  # that were chosen
+    # Shares of the full team's mean cost, and accuracy; then accuracy and cost of the full team.
+    points: Float[Tensor, "policy 2 budget question"] = torch.empty(0)
+    full: Float[Tensor, "2 question"] = torch.empty(0)
+    facts: Mapping[str, Any] = {}
 
 
 Learn = Callable[[Split, int | None], Division]
@@ -68,7 +55,7 @@ def main(cfg: DictConfig) -> None:
     if hold_traces(folders, agents=cfg.agents, max_parameters_b=cfg.max_parameters_b):
         episodes, _ = traces_of(cfg, folders)
         rounds, facts = Rounds.of(episodes, shared=cfg.judging), {"judging": cfg.judging, "cell": cfg.cell}
-        splits = divisions(cfg, episodes)
+        splits = divisions(episodes.ids, cfg.fractions, cfg.seeds)
         learn: Learn = partial(seating, cfg, rounds, encoder_of(folders[0]), electing(cfg.cell, episodes, splits))
         names: Sequence[str] = SEATING
         unit = "tokens"
@@ -78,7 +65,7 @@ def main(cfg: DictConfig) -> None:
             raise ValueError(f"expected one folder of recorded answers, got {len(folders)}: pass them one by one")
         episodes, answers = answers_of(cfg, folders[0])
         rounds, facts = priced(episodes, answers), {}
-        splits = divisions(cfg, episodes)
+        splits = divisions(episodes.ids, cfg.fractions, cfg.seeds)
         learn = partial(asking, cfg, rounds, episodes.dim)
         names, unit = ASKING, "parameters x answer length"
         live = (
@@ -86,14 +73,20 @@ def main(cfg: DictConfig) -> None:
             f"cell={folder / 'broker'}/cell rounds={cfg.pool}"
         )
     report(f"{len(episodes)} tasks, {len(episodes.agents)} agents")
-    everything = split(episodes.ids, (1 - cfg.fractions[1], cfg.fractions[1], 0.0)) if cfg.refit else None
-    curves, found = measure(learn, splits, everything, len(episodes), folder, cfg, names, report)
-    full = found.pop("full")
-    budgets = sorted(cfg.budgets)
-    write_json(
-        folder / "cost.json",
-        {"agents": list(episodes.agents), "splits": len(splits), **found, **facts, **cost_json(curves, budgets, full)},
-    )
+    budgets, divided = sorted(cfg.budgets), []
+    for seed, part in enumerate(splits):
+        division = learn(part, seed)
+        divided.append((part, division))
+        ridges = " and ".join(f"{ridge:g}" for ridge in division.ridges)
+        report(f"broker, seed {seed}: ridge {ridges} chosen by {len(part.train) + len(part.validation)} tasks")
+    kept = divided[0][1]
+    if cfg.refit:
+        kept = learn(split(episodes.ids, (1 - cfg.fractions[1], cfg.fractions[1], 0.0)), None)
+    save(kept, budgets, folder / "broker")
+    curves, full, cost = measure(divided, names, len(episodes))
+    chosen = [{"ridges": list(division.ridges), **division.facts} for _, division in divided]
+    facts |= {"splits": len(splits), "full_team_cost": cost, "seeds": chosen}
+    write_json(folder / "cost.json", {"agents": list(episodes.agents), **facts, **cost_json(curves, budgets, full)})
     title = f"{curves[0].right.shape[1]} questions, {len(episodes.agents)} agents, {len(splits)} splits"
     plot_curves(curves, folder / "cost.png", full=full, title=title, unit=unit)
     Console(width=120).print(*cost_tables(curves, budgets, full))
@@ -102,11 +95,7 @@ def main(cfg: DictConfig) -> None:
 
 
 def check(cfg: DictConfig) -> None:
-    """Refuse what cannot be, before anything is loaded.
-
-    Raises:
-        ValueError: if a number is out of range or matplotlib is missing.
-    """
+    """Refuse what cannot be, before anything is loaded."""
     if cfg.seeds < 1:
         raise ValueError(f"expected seeds of at least 1, got {cfg.seeds}")
     if not cfg.budgets or not all(budget > 0 for budget in cfg.budgets):
@@ -121,17 +110,8 @@ def check(cfg: DictConfig) -> None:
         raise ValueError("expected matplotlib for the cost curve, got no such package: pip install nsed_torch[report]")
 
 
-def divisions(cfg: DictConfig, episodes: Episodes) -> list[Split]:
-    """As `nsed tune` divides the tasks."""
-    return [split(episodes.ids, cfg.fractions, turn=seed * cfg.fractions[2]) for seed in range(cfg.seeds)]
-
-
 def priced(episodes: Episodes, answers: RecordedAnswers | None) -> Rounds:
-    """Recorded answers with what they cost, for a broker that does not read the question.
-
-    Raises:
-        ValueError: if an agent's parameters are not known.
-    """
+    """Recorded answers with what they cost, for a broker that does not read the question."""
     known = () if answers is None else answers.parameters.isfinite().tolist()
     if unknown := [name for name, finite in zip(episodes.agents, known, strict=True) if not finite]:
         named = ", ".join(unknown[:3]) + (f" and {len(unknown) - 3} more" if len(unknown) > 3 else "")
@@ -141,11 +121,7 @@ def priced(episodes: Episodes, answers: RecordedAnswers | None) -> Rounds:
 
 
 def encoder_of(folder: str) -> Mapping[str, Any]:
-    """What embedded the traces of a folder.
-
-    Raises:
-        ValueError: if they do not say.
-    """
+    """What embedded the traces of a folder."""
     encoder = next(read_traces(folder)).transcript.settings.get("encoder")
     if not isinstance(encoder, Mapping):
         raise ValueError(f"{folder}: expected traces that name their encoder, got {encoder!r}: collect them anew")
@@ -155,14 +131,8 @@ def encoder_of(folder: str) -> Mapping[str, Any]:
 def electing(source: str, episodes: Episodes, splits: Sequence[Split]) -> Callable[[int | None], ConsensusCell]:
     """What elects winners by division, None for the broker that is kept.
 
-    Args:
-        source: "" for a fresh cell; a saved one, which should have learned from other tasks; or a run of `nsed tune`
-            on the same tasks and divisions, of which each division's cell elects there.
-        episodes: all tasks.
-        splits: the divisions.
-
-    Raises:
-        ValueError: if a run of `nsed tune` tested other tasks.
+    The source is "" for a fresh cell; a saved one, which should have learned from other tasks; or a run of `nsed tune`
+    on the same tasks and divisions, of which each division's cell elects there.
     """
     folder = Path(source).expanduser()
     if not source:
@@ -188,15 +158,7 @@ def electing(source: str, episodes: Episodes, splits: Sequence[Split]) -> Callab
 
 
 def asking(cfg: DictConfig, everybody: Rounds, dim: int, part: Split, seed: int | None) -> Division:
-    """A broker that asks one agent after the other.
-
-    Args:
-        cfg: a composed config of `nsed fit-broker`.
-        everybody: all agents' answers.
-        dim: width of the embeddings that the saved cell will be given live.
-        part: the division.
-        seed: of teams drawn; 0 if None.
-    """
+    """A broker that asks one agent after the other; the saved cell will be given embeddings of width dim live."""
     seed, learned_on = seed or 0, torch.cat([part.train, part.validation])
     team = everybody.by_accuracy(learned_on)
     whole = float(team.answer_cost[learned_on].sum(1).mean())
@@ -211,7 +173,7 @@ def asking(cfg: DictConfig, everybody: Rounds, dim: int, part: Split, seed: int 
     brokers = [fit.within(budget) for budget in means.tolist()]
     live = widened(cell, dim), pool.agents
     if not len(part.test):
-        return Division(brokers, live, [fit.ridge], torch.empty(0), torch.empty(0), {})
+        return Division(brokers, live, [fit.ridge])
     team_fit, team_test, test = team.select(learned_on), team.select(part.test), pool.select(part.test)
     ends = [replay(broker, cell, test) for broker in brokers]
     prefixes = torch.ones(len(team.agents), len(team.agents), dtype=torch.bool).tril()
@@ -223,7 +185,7 @@ def asking(cfg: DictConfig, everybody: Rounds, dim: int, part: Split, seed: int 
     ]
     oracle = oracle_curve(team_test.correct, team_test.answer_cost / whole, budgets.tolist())
     full = torch.stack([team_test.right(team_cell).double(), team_test.answer_cost.sum(1)])
-    return Division(brokers, live, [fit.ridge], _shares(points, whole, oracle), full, {})
+    return Division(brokers, live, [fit.ridge], _shares(points, whole, oracle), full)
 
 
 def seating(
@@ -234,7 +196,7 @@ def seating(
     part: Split,
     seed: int | None,
 ) -> Division:
-    """A broker that seats proposers and judges by the question; arguments as of `asking` and from `electing`."""
+    """A broker that seats proposers and judges by the question."""
     cell, tests = cell_of(seed), len(part.test) > 0
     learned_on = rounds.select(torch.cat([part.train, part.validation])) if tests else rounds
     ridges = [0.3, 1.0, 3.0, 10.0, 30.0, 100.0] if cfg.ridges is None else list(cfg.ridges)
@@ -243,7 +205,7 @@ def seating(
     brokers = [fit.within(budget * fit.whole) for budget in budgets]
     facts = {"policies": [fit.policy(budget * fit.whole)._asdict() for budget in budgets]}
     if not tests:
-        return Division(brokers, None, fit.ridges, torch.empty(0), torch.empty(0), facts)
+        return Division(brokers, None, fit.ridges)
     test, means = rounds.select(part.test), fit.whole * torch.tensor(budgets, dtype=torch.float64)
     with torch.no_grad():
         nothing = Heard.nothing(len(test), len(test.agents))
@@ -262,39 +224,19 @@ def seating(
 
 
 def measure(
-    learn: Learn,
-    splits: Sequence[Split],
-    everything: Split | None,
-    tasks: int,
-    folder: Path,
-    cfg: DictConfig,
-    names: Sequence[str],
-    report: Callable[[str], None],
-) -> tuple[list[Curve], dict[str, Any]]:
-    """Learn on each division, average over them task by task; save the brokers of all tasks, or the first division's.
-
-    Returns:
-        Curves by policy over the tasks that were tested; and the full team's accuracy, mean cost, and what was chosen.
-    """
-    budgets = sorted(cfg.budgets)
-    sums = torch.zeros(len(names), 2, len(budgets), tasks, dtype=torch.float64)
-    full, count, chosen = torch.zeros(2, tasks, dtype=torch.float64), torch.zeros(tasks, dtype=torch.float64), []
-    for seed, part in enumerate(splits):
-        division = learn(part, seed)
+    divided: Sequence[tuple[Split, Division]], names: Sequence[str], tasks: int
+) -> tuple[list[Curve], Estimate, float]:
+    """Averages over divisions, task by task: curves by policy; the full team's accuracy and cost."""
+    sums = torch.zeros(len(names), *divided[0][1].points.shape[1:3], tasks, dtype=torch.float64)
+    full, count = torch.zeros(2, tasks, dtype=torch.float64), torch.zeros(tasks, dtype=torch.float64)
+    for part, division in divided:
         sums[..., part.test] += division.points
         full[:, part.test] += division.full
         count[part.test] += 1
-        chosen.append({"ridges": list(division.ridges), **division.facts})
-        ridges = " and ".join(f"{ridge:g}" for ridge in division.ridges)
-        report(f"broker, seed {seed}: ridge {ridges} chosen by {len(part.train) + len(part.validation)} tasks")
-        if seed == 0 and everything is None:
-            save(division, budgets, folder / "broker")
-    if everything is not None:
-        save(learn(everything, None), budgets, folder / "broker")
     tested = count > 0
     curves = [Curve(name, *(means[..., tested] / count[tested])) for name, means in zip(names, sums, strict=True)]
     accuracy, cost = full[:, tested] / count[tested]
-    return curves, {"full": student(accuracy), "full_team_cost": float(cost.mean()), "seeds": chosen}
+    return curves, student(accuracy), float(cost.mean())
 
 
 def save(division: Division, budgets: Sequence[float], folder: Path) -> None:

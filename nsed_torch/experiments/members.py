@@ -15,6 +15,7 @@ from nsed_torch.evaluation.members.member_tables import MemberStudy, plot_study,
 from nsed_torch.evaluation.members.sub_teams import polled, rules
 from nsed_torch.evaluation.provenance import provenance
 from nsed_torch.evaluation.run_folder import OUTCOMES
+from nsed_torch.evaluation.statistics import plain
 from nsed_torch.nn import ConsensusCell
 from nsed_torch.nn.strangers import with_strangers
 from nsed_torch.records import read_outcomes, to_json, write_files
@@ -60,7 +61,7 @@ def main(cfg: DictConfig) -> None:
     write_files(
         {
             **{folder / "tables" / f"{sheet.name}.md": sheet.markdown().encode() for sheet in tables},
-            folder / "members.json": (to_json({**facts, **study.to_json(), "provenance": made}) + "\n").encode(),
+            folder / "members.json": (to_json({**facts, **plain(study), "provenance": made}) + "\n").encode(),
         }
     )
     try:

@@ -13,7 +13,7 @@ from nsed_torch.data.featured import CachedEncoder, featured, featured_traces
 from nsed_torch.records import read_traces
 
 
-class Recording(NamedTuple):
+class RecordedTasks(NamedTuple):
     """Tasks to learn from, and the answers that they were made of; None for traces."""
 
     episodes: Episodes
@@ -21,11 +21,7 @@ class Recording(NamedTuple):
 
 
 def folders_of(cfg: DictConfig) -> list[str]:
-    """The folders of `data_dir`.
-
-    Raises:
-        ValueError: if there is none.
-    """
+    """The folders of `data_dir`."""
     if not cfg.data_dir:
         raise ValueError("expected recorded answers or traces, got no folder: pass data_dir=DIR")
     return [cfg.data_dir] if isinstance(cfg.data_dir, str) else list(cfg.data_dir)
@@ -34,12 +30,8 @@ def folders_of(cfg: DictConfig) -> list[str]:
 def hold_traces(folders: Sequence[str], **choices: Any) -> bool:
     """Whether folders hold traces of `nsed collect` rather than recorded answers.
 
-    Args:
-        folders: one or several.
-        choices: by name what shapes recorded answers, None where nothing was asked for.
-
     Raises:
-        ValueError: for traces if such a choice was made, or for several folders of which only some hold traces.
+        ValueError: for traces if a choice, which shapes recorded answers, was made; or if only some hold traces.
     """
     traces = [(Path(path).expanduser() / "traces.jsonl").is_file() for path in folders]
     if any(traces) and not all(traces):
@@ -50,7 +42,7 @@ def hold_traces(folders: Sequence[str], **choices: Any) -> bool:
     return traces[0]
 
 
-def traces_of(cfg: DictConfig, folders: Sequence[str], reading: Sequence[str] = ()) -> Recording:
+def traces_of(cfg: DictConfig, folders: Sequence[str], reading: Sequence[str] = ()) -> RecordedTasks:
     """The traces of all folders as one, with groups of features of what was proposed."""
     parts = [load_traces(path) for path in folders]
     if reading:
@@ -59,14 +51,14 @@ def traces_of(cfg: DictConfig, folders: Sequence[str], reading: Sequence[str] = 
             featured_traces(part, list(read_traces(path)), list(reading), encoder)
             for part, path in zip(parts, folders, strict=True)
         ]
-    return Recording(joined(parts), None)
+    return RecordedTasks(joined(parts), None)
 
 
-def answers_of(cfg: DictConfig, folder: str, *, rounds: int = 1, reading: Sequence[str] = ()) -> Recording:
+def answers_of(cfg: DictConfig, folder: str, *, rounds: int = 1, reading: Sequence[str] = ()) -> RecordedTasks:
     """A folder's recorded answers in waves, by the config's `agents`, `max_parameters_b` and `encoder`."""
     answers = load_recorded(folder, agents=cfg.agents, max_parameters_b=cfg.max_parameters_b)
     encoder: Encoder = instantiate(cfg.encoder)
     if "weights" in cfg.encoder:  # hashing is faster than reading what was hashed
         encoder = CachedEncoder(encoder)
     episodes = recorded_episodes(answers, encoder, rounds=rounds)
-    return Recording(featured(episodes, answers, list(reading), encoder) if reading else episodes, answers)
+    return RecordedTasks(featured(episodes, answers, list(reading), encoder) if reading else episodes, answers)

@@ -29,11 +29,7 @@ class Combination(NamedTuple):
 
 
 class SweepTable(Callback):
-    """Puts what the runs of a sweep wrote side by side; Hydra calls it at the sweep's two ends.
-
-    Args:
-        against: a method of every run that its reference is shown beside, run by run; "" for none.
-    """
+    """Puts what the runs of a sweep wrote side by side, and each run's reference beside a method; Hydra calls it."""
 
     def __init__(self, against: str = "") -> None:
         self._against = against
@@ -71,17 +67,10 @@ class SweepTable(Callback):
 
 
 def read_runs(folder: Path, since: float = 0.0) -> list[Combination]:
-    """The finished runs in a sweep's folder.
+    """The finished runs in a sweep's folder; numbered ones that finished before a wall time in seconds are left out.
 
     Those of `nsed tune` come in the order of their numbers; those of `nsed evaluate`, whose folders are named by a hash
     of their settings, in the order of these, numbers in them as numbers.
-
-    Args:
-        folder: of the sweep.
-        since: seconds of wall time; numbered runs that finished earlier are left out.
-
-    Raises:
-        ValueError: for files that this package cannot read.
     """
     tuned = [path for path in folder.glob(f"*/{METRICS}") if path.stat().st_mtime >= since]
     paths = [*sorted(tuned, key=lambda path: _natural(path.parent.name)), *sorted(folder.glob(f"*/{RESULTS}"))]

@@ -41,16 +41,8 @@ def train_judges(
 ) -> dict[str, Any]:
     """Train the adapters of an ensemble's agents as judges; measure on held-out tasks before and after.
 
-    Args:
-        cfg: a composed config of `nsed train-judges`.
-        folder: where to write; `output_dir` if None.
-        report: hears of progress.
-
     Returns:
         What `metrics.json` holds.
-
-    Raises:
-        ValueError: for a rating that has no gradient, a folder without contested tasks, and as the parts.
     """
     out, start = Path(cfg.output_dir) if folder is None else folder, time.perf_counter()
     rating, lora = instantiate(cfg.rating), cfg.lora
@@ -99,11 +91,7 @@ def train_judges(
 
 
 def held_out(table: RecordedAnswers, validation: int | None, test: int | None) -> dict[str, RecordedAnswers]:
-    """Contested tasks by the hash of their ids, at most so many to choose by and to test on.
-
-    Raises:
-        ValueError: if a part has none, or fewer than two to test on.
-    """
+    """Contested tasks by the hash of their ids, at most so many to choose by and to test on."""
     table = contested(table)
     parts = split([task.id for task in table.tasks])
     if len(parts.test[:test]) < 2:

@@ -11,11 +11,11 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from nsed_torch.config import verb
-from nsed_torch.data import load_recorded, split
+from nsed_torch.data import divisions, load_recorded
 from nsed_torch.evaluation.comparison import Comparison, scored
 from nsed_torch.evaluation.set_coverage import coverage_plot, coverage_summary, coverage_tables
 from nsed_torch.evaluation.tables import markdown, show
-from nsed_torch.experiments.recordings import Recording, answers_of, folders_of, hold_traces, traces_of
+from nsed_torch.experiments.recordings import RecordedTasks, answers_of, folders_of, hold_traces, traces_of
 from nsed_torch.experiments.tune_cell import refit, tune_seed
 from nsed_torch.records import write_json
 
@@ -48,7 +48,7 @@ def main(cfg: DictConfig) -> None:
 
 def tune(
     cfg: DictConfig,
-    recording: Recording,
+    recording: RecordedTasks,
     folder: Path,
     console: Console,
     report: partial[None],
@@ -56,16 +56,10 @@ def tune(
 ) -> None:
     """One comparison: a cell for each division, then the cell for use, `metrics.json` and the tables.
 
-    Args:
-        cfg: a composed config of `nsed tune`.
-        recording: of all folders' traces, or of one folder's recorded answers.
-        folder: where results go.
-        console: shows tables.
-        report: hears of progress.
-        others: name -> task -> score, of what else is shown beside it.
+    Others are scores by name and task, of what else is shown beside it.
     """
     began, (episodes, answers) = perf_counter(), recording
-    splits = [split(episodes.ids, cfg.fractions, turn=seed * cfg.fractions[2]) for seed in range(cfg.seeds)]
+    splits = divisions(episodes.ids, cfg.fractions, cfg.seeds)
     report(f"{len(episodes)} tasks, {len(episodes.agents)} agents, {episodes.round_mask.shape[1]} rounds")
     results = [
         tune_seed(cfg, episodes, seed, parts, folder / f"seed_{seed}", report, others)
@@ -95,7 +89,7 @@ def tune(
     print(folder / "metrics.json")  # noqa: T201 - the result
 
 
-def _others(cfg: DictConfig, folder: str, recording: Recording) -> dict[str, dict[str, float]]:
+def _others(cfg: DictConfig, folder: str, recording: RecordedTasks) -> dict[str, dict[str, float]]:
     """Agent -> task -> whether it was right, for recorded agents that the team is held against."""
     answers = load_recorded(folder, agents=list(cfg.against))
     row = {task.id: i for i, task in enumerate(answers.tasks)}

@@ -1,5 +1,6 @@
 """One division of `nsed tune`: train on its first parts, compare on the last; and the cell that learns from all."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from nsed_torch.config import instantiate, plain_config
 from nsed_torch.data import Episodes, Split, joined, split
-from nsed_torch.data.rounds import by_author, winners_correct
+from nsed_torch.data.rounds import winners_correct
 from nsed_torch.evaluation.baselines import best_single, oracle, plurality_correct
 from nsed_torch.experiments.build import consensus_cell
 from nsed_torch.nn import ConformalSets, ConsensusCell, Reading
@@ -42,20 +43,8 @@ def tune_seed(
     all have been tested. Proposals stand in the order of their authors' accuracy on the training tasks: that is how
     the plurality, the untrained and the tuned consensus all break ties.
 
-    Args:
-        cfg: a composed config of `nsed tune`.
-        episodes: all tasks.
-        seed: of training.
-        parts: the division.
-        folder: where the seed's checkpoint, log, cell and result go.
-        report: hears how training went.
-        others: name -> task -> score, of what else is shown beside it.
-
     Returns:
         What `result.json` holds: scores by method and task, the fit, the cell's small parameters.
-
-    Raises:
-        ValueError: if `resume` finds the result of other settings.
     """
     settings = {key: value for key, value in plain_config(cfg).items() if key not in OWN}
     if cfg.resume and (folder / "result.json").is_file():
@@ -80,11 +69,7 @@ def tune_seed(
     result = {
         "seed": seed,
         "settings": settings,
-        "fit": {
-            "firmness": fit.firmness,
-            "chosen": fit.chosen and fit.chosen._asdict(),
-            "last": fit.last._asdict(),
-        },
+        "fit": {**fit._asdict(), "chosen": fit.chosen and fit.chosen._asdict(), "last": fit.last._asdict()},
         "best_single": name,
         "parameters": {k: v.tolist() for k, v in cell.state_dict().items() if v.numel() <= 64},
         **({} if sets is None else {"sets": set_rows(sets, cell, test)}),
@@ -124,11 +109,7 @@ def _in_order(episodes: Episodes, parts: Split) -> tuple[Episodes, Episodes, Epi
 def _by_rules(
     names: Sequence[str], train: Episodes, test: Episodes, report: Callable[[str], None]
 ) -> dict[str, Bool[Tensor, "batch"]]:
-    """Whether the answers are right that the rules of the field choose, by name; ties as everywhere.
-
-    Raises:
-        ValueError: for a rule that there is not.
-    """
+    """Whether the answers are right that the rules of the field choose, by name; ties as everywhere."""
     there = available(train)
     wanted = list(there) if list(names) == ["all"] else list(names)
     if unknown := [name for name in wanted if name not in RULES]:
@@ -178,7 +159,7 @@ def fresh_cell(cfg: DictConfig, episodes: Episodes) -> ConsensusCell:
     if episodes.features is not None or categories:
         reading = Reading(agents, episodes.feature_names, categories)
         if episodes.features is not None:
-            reading.learn_habits(by_author(episodes))
+            reading.learn_habits(episodes.of_agents(episodes.features, math.nan))
     cell = consensus_cell(
         dim=episodes.dim,
         agents=agents,

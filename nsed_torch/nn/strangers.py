@@ -19,18 +19,9 @@ def with_strangers(cell: ConsensusCell, count: int) -> ConsensusCell:
     bias and weight of trust 0, ratings as given. Where trust is computed from features, a stranger has the mean
     features of those known. Ours.
 
-    Args:
-        cell: any; left as it is.
-        count: of strangers, at least 0.
-
     Returns:
         A copy; while no stranger votes, it decides what the cell decides.
-
-    Raises:
-        ValueError: for a negative count, or a trust or calibration that `nsed_torch.nn` does not know.
     """
-    if count < 0:
-        raise ValueError(f"strangers: expected a count of at least 0, got {count}")
     if type(cell.trust) is not Trust or type(cell.calibration) not in (Calibration, type(None)):
         got = f"{type(cell.trust).__qualname__} and {type(cell.calibration).__qualname__}"
         raise ValueError(f"strangers: expected Trust and Calibration of nsed_torch.nn, got {got}: use those")

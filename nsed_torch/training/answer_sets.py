@@ -14,17 +14,10 @@ from nsed_torch.nn import ConformalSets, ConsensusCell
 def fit_sets(
     cell: ConsensusCell, train: Episodes, validation: Episodes, *, coverage: float, by_category: bool = False
 ) -> ConformalSets:
-    """Conformal sets over a cell's last consensus.
+    """Conformal sets over the last consensus of a cell that was tuned on the training tasks alone.
 
-    Args:
-        cell: tuned on the training tasks alone.
-        train: tasks that the chance of "none of these" is learned from.
-        validation: tasks that calibrate; the cell has learned nothing from them.
-        coverage: promised share of sets that hold the truth.
-        by_category: whether categories of tasks have thresholds of their own.
-
-    Raises:
-        ValueError: for a coverage out of range, or categories where tasks have none.
+    From these the chance of "none of these" is learned; validation tasks, from which the cell has learned nothing,
+    calibrate. Coverage is the promised share of sets that hold the truth, by category of tasks if wanted.
     """
     if by_category and not train.categories:
         raise ValueError("by_category: expected tasks with categories, got none: set by_category=false")

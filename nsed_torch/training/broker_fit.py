@@ -67,15 +67,9 @@ def fit_on_partial_teams(
     """Fit a cell's trust, beta and backing to partial teams of all sizes; it cannot tell the questions apart.
 
     Minimises `consensus_loss` plus 1e-3 times the squared distance of the parameters from the published protocol's,
-    with Adam. Each step draws a new team a task, everybody for a fifth of them. The step of least loss on validation
+    with Adam. Each step draws a new team per task, everybody for a fifth of them. The step of least loss on validation
     tasks, with everybody, is kept. Ours. `CellTrainer` has no such draws: it fits whole teams, to convergence.
-
-    Args:
-        rounds: without questions, the most accurate agent first.
-        train: tasks to fit.
-        validation: tasks to choose the step by.
-        steps: of Adam, at a rate of 0.05.
-        seed: of the teams drawn.
+    The rounds come without questions, the most accurate agent first.
     """
     draw = torch.Generator().manual_seed(seed)
     agents = len(rounds.agents)
@@ -157,15 +151,8 @@ class AskingFit:
     stopping times (Longstaff and Schwartz, 2001); several agents to choose from, and their heads, are ours. Heads are
     ridge regressions towards a value linear in the agent's track record: accuracy, and share of missing answers.
 
-    Trained end to end instead, by gradients through a smoothed choice, the same heads were no better.
-
-    Args:
-        cell: fitted to partial teams.
-        rounds: tasks to fit; agents as the broker will know them, at most 10.
-        ridge: weight of the squared heads against one task.
-
-    Raises:
-        ValueError: if there are too many agents to list all their teams.
+    Trained end to end instead, by gradients through a smoothed choice, the same heads were no better. The cell was
+    fitted to partial teams; the ridge is the weight of the squared heads against one task.
     """
 
     def __init__(self, cell: ConsensusCell, rounds: Rounds, *, ridge: float = 3.0) -> None:
@@ -215,9 +202,6 @@ class AskingFit:
 
         That price is the budget's shadow price: the mean cost falls as the price rises. Where the budget does not
         even pay for the cheapest broker, that one is returned.
-
-        Args:
-            budget: mean cost of a task, in the unit of the recorded costs.
         """
 
         def priced(power: float) -> tuple[LearnedBroker, float]:
@@ -303,14 +287,7 @@ def fit_log_odds(rounds: Rounds, ridges: Sequence[float]) -> LogOdds:
 
     Each minimises `sum_b CE(worth_b, sigmoid(bias + w . x_b)) + ridge |w|^2 / 2 + bias^2 / 20` over the tasks where its
     worth is known, by L-BFGS, with x centred on the tasks given. The last term makes few observations a coin. An agent
-    that was never seen in a role gets `-10 OUT` there. Ours.
-
-    Args:
-        rounds: tasks to fit.
-        ridges: of each role.
-
-    Returns:
-        For embeddings as they are.
+    that was never seen in a role gets `-10 OUT` there. Ridges are those of the roles. Ours.
     """
     (worth, known), task = rounds.worth(), rounds.task
     centre = task.mean(0)
@@ -339,9 +316,6 @@ def left_out(rounds: Rounds, ridges: Sequence[float]) -> tuple[Float[Tensor, "ba
 
     Tasks are dealt into `FOLDS` parts by a hash of their ids; each is predicted by the regressions on the others. Ties
     go to the first ridge.
-
-    Raises:
-        ValueError: if there are fewer tasks than folds.
     """
     if len(rounds) < FOLDS:
         raise ValueError(f"broker: expected at least {FOLDS} tasks to choose on, got {len(rounds)}: collect more")
@@ -365,19 +339,12 @@ def left_out(rounds: Rounds, ridges: Sequence[float]) -> tuple[Float[Tensor, "ba
 
 
 class Policy(NamedTuple):
-    """Seat whoever's log-odds exceed its role's threshold plus the price of its share of the full team's cost.
+    """Seat whoever's log-odds exceed its role's threshold plus the price of its share of the full team's cost."""
 
-    Args:
-        price: log-odds that the full team's cost is worth.
-        thresholds: of each role.
-        cost: mean cost on the tasks it was tried on.
-        accuracy: there.
-    """
-
-    price: float
-    thresholds: tuple[float, ...]
-    cost: float
-    accuracy: float
+    price: float  # log-odds that the full team's cost is worth
+    thresholds: tuple[float, ...]  # of each role
+    cost: float  # on average, on the tasks it was tried on
+    accuracy: float  # there
 
 
 class SeatingFit:
@@ -389,12 +356,7 @@ class SeatingFit:
     tried on the tasks given, with log-odds from regressions that did not see them (`left_out`), and the cell's vote of
     its teams. As u is linear in x, it is a head of a `LearnedBroker`, and live the same agents are seated. Ours.
 
-    Args:
-        cell: elects winners.
-        rounds: tasks to learn from.
-        encoder: identity of what embedded them.
-        ridges: to choose from.
-        prices: to choose from, in log-odds a full team's cost.
+    The encoder is the identity of what embedded the tasks; prices are in log-odds per cost of a full team.
     """
 
     def __init__(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import NamedTuple
 
 import torch
@@ -21,26 +22,22 @@ Vote = Callable[[Rounds], tuple[Float[Tensor, "batch"], Float[Tensor, "batch"]]]
 """From rounds to what a team took and whether it was right, task by task."""
 
 
-class Candidate(NamedTuple):
+class RivalTeam(NamedTuple):
     """A fixed team, how it votes, and its mean cost and accuracy on the tasks that choose."""
 
     team: Tensor
     vote: Vote
-    cost: Float[Tensor, ""]
-    accuracy: Float[Tensor, ""]
+    cost: float
+    accuracy: float
 
     @classmethod
-    def on(cls, fit: Rounds, team: Tensor, vote: Vote) -> "Candidate":
+    def on(cls, fit: Rounds, team: Tensor, vote: Vote) -> "RivalTeam":
         """Measure a team."""
-        return cls(team, vote, *(values.mean() for values in vote(fit)))
+        return cls(team, vote, *(float(values.mean()) for values in vote(fit)))
 
 
 def best_asked(
-    cell: ConsensusCell,
-    fit: Rounds,
-    test: Rounds,
-    teams: Bool[Tensor, "team agent"],
-    budgets: Float[Tensor, "budget"],
+    cell: ConsensusCell, fit: Rounds, test: Rounds, teams: Bool[Tensor, "team agent"], budgets: Float[Tensor, "budget"]
 ) -> Points:
     """The best of some teams that answer and judge one another, see `on_the_hull`.
 
@@ -55,7 +52,7 @@ def best_asked(
     candidates = []
     for team in teams:
         rules = [partial(vote, team=team, by_plurality=rule) for rule in (False, True)]
-        candidates.append(max((Candidate.on(fit, team, rule) for rule in rules), key=_accuracy))
+        candidates.append(max((RivalTeam.on(fit, team, rule) for rule in rules), key=attrgetter("accuracy")))
     return on_the_hull(candidates, test, budgets)
 
 
@@ -70,8 +67,8 @@ def best_seated(cell: ConsensusCell, fit: Rounds, test: Rounds, budgets: Float[T
     def vote(rounds: Rounds, team: Tensor) -> tuple[Tensor, Tensor]:
         return rounds.cost(team), rounds.right(cell, team).double()
 
-    def measured(teams: Sequence[Tensor]) -> list[Candidate]:
-        return [Candidate.on(fit, team, partial(vote, team=team)) for team in teams if team[:, 0].any()]
+    def measured(teams: Sequence[Tensor]) -> list[RivalTeam]:
+        return [RivalTeam.on(fit, team, partial(vote, team=team)) for team in teams if team[:, 0].any()]
 
     if (seats := int(where.sum())) <= EXHAUSTIVE:
         every = where.new_zeros(2**seats, *where.shape)
@@ -80,20 +77,19 @@ def best_seated(cell: ConsensusCell, fit: Rounds, test: Rounds, budgets: Float[T
     steps = measured(_additions(torch.zeros_like(where), where))
     candidates = list(steps)
     while steps:
-        steps = measured(_additions(max(steps, key=_accuracy).team, where))
+        steps = measured(_additions(max(steps, key=attrgetter("accuracy")).team, where))
         candidates += steps
     return on_the_hull(candidates, test, budgets)
 
 
-def on_the_hull(candidates: Sequence[Candidate], test: Rounds, budgets: Float[Tensor, "budget"]) -> Points:
+def on_the_hull(candidates: Sequence[RivalTeam], test: Rounds, budgets: Float[Tensor, "budget"]) -> Points:
     """The best that fixed teams can do at mean budgets.
 
     On the upper concave hull of mean cost and accuracy, from asking nobody on, a budget is met exactly by a coin
     between two neighbouring teams. What is returned is the coin's expectation on other tasks.
     """
-    nothing = torch.zeros(1, dtype=torch.float64)
-    cost = torch.cat([nothing, torch.stack([candidate.cost for candidate in candidates])])
-    accuracy = torch.cat([nothing, torch.stack([candidate.accuracy for candidate in candidates])])
+    cost = torch.tensor([0.0, *(candidate.cost for candidate in candidates)], dtype=torch.float64)
+    accuracy = torch.tensor([0.0, *(candidate.accuracy for candidate in candidates)], dtype=torch.float64)
     weights = hull_weights(cost, accuracy, budgets)[:, 1:]
     used = weights.any(0).nonzero()[:, 0]
     votes = [candidates[i].vote(test) for i in used.tolist()]
@@ -101,19 +97,12 @@ def on_the_hull(candidates: Sequence[Candidate], test: Rounds, budgets: Float[Te
     return weights[:, used] @ spent, weights[:, used] @ right
 
 
-def _accuracy(candidate: Candidate) -> float:
-    return float(candidate.accuracy)
-
-
 def hull_weights(
     cost: Float[Tensor, "team"], accuracy: Float[Tensor, "team"], budgets: Float[Tensor, "budget"]
 ) -> Float[Tensor, "budget team"]:
     """How often to use each team so that accuracy is largest at a mean cost: neighbours on the upper concave hull.
 
-    Args:
-        cost: of each team; the cheapest must be within every budget.
-        accuracy: of each team.
-        budgets: mean costs. Above the most accurate team's, that team alone.
+    The cheapest team must be within every budget; above the most accurate team's cost, it is that team alone.
     """
 
     def slope(i: int, j: int) -> float:
@@ -160,13 +149,7 @@ def random_asked(rounds: Rounds, budgets: Float[Tensor, "budget"], *, draws: int
 
 
 def random_seated(
-    cell: ConsensusCell,
-    fit: Rounds,
-    test: Rounds,
-    budgets: Float[Tensor, "budget"],
-    *,
-    draws: int = 10,
-    seed: int = 0,
+    cell: ConsensusCell, fit: Rounds, test: Rounds, budgets: Float[Tensor, "budget"], *, draws: int = 10, seed: int = 0
 ) -> Points:
     """Teams of proposers and judges drawn anew for each task, as large as mean budgets pay for; over several draws.
 
@@ -194,15 +177,9 @@ def random_seated(
 
 
 def shortlist(rounds: Rounds, fit: Int[Tensor, "train"], budgets: Float[Tensor, "budget"], size: int) -> Rounds:
-    """The agents a broker may choose from, at most `size`, in their order.
+    """The agents a broker may choose from, at most `size`, in their order, which is by accuracy.
 
-    In turns for every budget, the first agent that it pays for on average and that is not yet taken.
-
-    Args:
-        rounds: the most accurate agent first.
-        fit: tasks that tell what agents cost.
-        budgets: mean costs.
-        size: most agents.
+    In turns for every mean budget, the first agent that it pays for on average and that is not yet taken.
     """
     mean = rounds.answer_cost[fit].mean(0)
     taken: list[int] = []

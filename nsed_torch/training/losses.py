@@ -19,18 +19,9 @@ def consensus_loss(
 ) -> Float[Tensor, ""]:
     """Mean of `-log sum_{a right} p_a` with `p = softmax(beta support)` over answers, where a vote can decide. Ours.
 
-    The same p decides: the answer of largest p wins. An answer counts once, however many proposals give it. A round
-    whose answers are all right or all wrong teaches nothing and does not count.
-
-    Args:
-        support: of each answer, at the proposal that shows it.
-        correct: which proposals are right.
-        answer_mask: which proposals show an answer.
-        beta: inverse temperature of the consensus.
-        weight: of each round; 1 if None. Weights of 0 leave rounds out.
-
-    Returns:
-        The weighted mean; 0 where no round counts.
+    The same p decides: the answer of largest p wins. An answer counts once, however many proposals give it: its support
+    stands at the one that shows it. A round whose answers are all right or all wrong teaches nothing and does not
+    count, nor does one of weight 0; where none counts the loss is 0.
     """
     right, wrong = correct & answer_mask, ~correct & answer_mask
     counted = (right.any(-1) & wrong.any(-1)).to(support.dtype)
@@ -56,11 +47,7 @@ def distance_from_start(cell: nn.Module, start: Mapping[str, Tensor], firmness: 
     """Sum of squared differences of a module's trained parameters from where they started. Ours.
 
     A fresh cell is the published protocol, so this pulls towards the protocol where weight decay pulls towards zero.
-
-    Args:
-        cell: whose trained parameters count.
-        start: all of its parameters as they were.
-        firmness: how many times parameters count that read.
+    Parameters that read count firmness times.
     """
     named = [(name, p) for name, p in cell.named_parameters() if p.requires_grad]
     squares = [(firmness if reads(name) else 1.0) * (p - start[name].to(p)).square().sum() for name, p in named]

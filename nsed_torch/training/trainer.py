@@ -26,36 +26,18 @@ MakeScheduler = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRSch
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long and how a cell is trained.
+    """How long and how a cell is trained."""
 
-    Args:
-        epochs: at most; a fit that ends here has not converged and says so.
-        patience: epochs without a better validation loss before training stops, and the best epoch is kept; None trains
-            on and keeps the last.
-        tolerance: change of the objective from one epoch to the next below which training has converged.
-        batch_size: tasks of one step; None takes all at once.
-        pull: weight of the squared distance from the published protocol.
-        firmness: how many times as strongly parameters are pulled that read a question, a state or a text; of several,
-            validation tasks choose one.
-        every_round: whether every round's consensus counts, or each task's last.
-        frozen: names of parameters, or their beginnings, that stay as they are.
-        probe: epochs between two looks at how gradients spread over rounds and parts.
-        checkpoint: epochs between two checkpoints.
-
-    Raises:
-        ValueError: if a number is out of range.
-    """
-
-    epochs: int = 100
-    patience: int | None = None
-    tolerance: float = 1e-5
-    batch_size: int | None = None
-    pull: float = 1e-3
-    firmness: Sequence[float] = (1.0,)
-    every_round: bool = False
-    frozen: Sequence[str] = ()
-    probe: int = 10
-    checkpoint: int = 10
+    epochs: int = 100  # at most; a fit that ends here has not converged and says so
+    patience: int | None = None  # epochs without a better validation loss; None trains on and keeps the last epoch
+    tolerance: float = 1e-5  # change of the objective from epoch to epoch below which training has converged
+    batch_size: int | None = None  # tasks of one step; None takes all at once
+    pull: float = 1e-3  # weight of the squared distance from the published protocol
+    firmness: Sequence[float] = (1.0,)  # how many times as strongly what reads is pulled; validation tasks choose one
+    every_round: bool = False  # whether every round's consensus counts, or each task's last
+    frozen: Sequence[str] = ()  # names of parameters, or their beginnings, that stay as they are
+    probe: int = 10  # epochs between two looks at how gradients spread over rounds and parts
+    checkpoint: int = 10  # epochs between two checkpoints
 
     def __post_init__(self) -> None:
         for name in ("epochs", "patience", "batch_size", "probe", "checkpoint"):
@@ -71,20 +53,12 @@ class Schedule:
 
 
 class Fit(NamedTuple):
-    """How training went.
+    """How training went."""
 
-    Args:
-        epochs: that were run.
-        best_epoch: whose parameters were kept; 0 are those before training.
-        loss: on the validation tasks then; without any, on the training tasks.
-        stopped: why training ended: "converged", "patience" (no better validation loss), "epochs" (the cap), or
-            "validation" (after as many epochs as were best on other tasks).
-    """
-
-    epochs: int
-    best_epoch: int
-    loss: float
-    stopped: str
+    epochs: int  # that were run
+    best_epoch: int  # whose parameters were kept; 0 are those before training
+    loss: float  # on the validation tasks then; without any, on the training tasks
+    stopped: str  # "converged", "patience", "epochs" (the cap), or "validation" (as many as were best on other tasks)
 
     def __str__(self) -> str:
         """One line for the terminal."""
@@ -94,32 +68,21 @@ class Fit(NamedTuple):
         return f"{why}, best {self.best_epoch}, loss {self.loss:.4f}"
 
 
+_PROGRESS = ("_start", "_best", "_epoch", "_best_epoch", "_best_loss", "_objective", "_converged")
+
+
 class CellTrainer:
     """Trains a cell on some recorded rounds and keeps the parameters that are best on others.
 
     Every epoch is one pass over the training tasks, in an order drawn from the seed; with a quasi-Newton optimizer
     (`torch.optim.LBFGS`), which wants all tasks at once, it is as many of its iterations as it makes in a step.
-    Training ends when an epoch of a quasi-Newton optimizer changes the objective by less than the tolerance, when
-    validation tasks have not gained for as long as patience has it, or at a cap, and `Fit` says which. With patience
-    the parameters at the end are those of the epoch with the lowest validation loss, those before training included;
-    without, the last. With a checkpoint file, a run
-    that is interrupted goes on where it was and ends as an uninterrupted one would, bit for bit on the same machine.
+    Training ends when such an epoch changes the objective by less than the tolerance, when validation tasks have not
+    gained for as long as patience has it, or at a cap. With patience the parameters of the epoch of lowest validation
+    loss are kept, those before training included; without, the last. With a checkpoint file, a run that is interrupted
+    goes on where it was and ends as an uninterrupted one would, bit for bit on the same machine.
 
-    Args:
-        cell: trained in place.
-        train: tasks to learn from.
-        validation: tasks to choose by; None trains to convergence.
-        optimizer: from parameters to a torch optimizer.
-        scheduler: from the optimizer to a torch scheduler, stepped every epoch; None keeps the rate.
-        schedule: how long and how.
-        firmness: out of the schedule's; the first if None.
-        epochs: at most, in place of the schedule's.
-        seed: of the order of tasks.
-        logs: hear of every epoch.
-        checkpoint: the file; None writes none.
-
-    Raises:
-        ValueError: if no parameter is left to train, or a quasi-Newton optimizer is to work on batches.
+    The cell is trained in place. A scheduler takes a step every epoch. Firmness, by default the first of the
+    schedule's, and epochs stand in for what the schedule says; the seed is that of the order of tasks.
     """
 
     def __init__(
@@ -163,14 +126,7 @@ class CellTrainer:
         self._best, self._best_loss = copy.deepcopy(cell.state_dict()), self._validate()
 
     def fit(self, *, resume: bool = False) -> Fit:
-        """Train, to the end of the schedule or of patience.
-
-        Args:
-            resume: go on from the checkpoint file, if it is there.
-
-        Raises:
-            ValueError: if the file is none of this run's.
-        """
+        """Train to the end, from the checkpoint file on if that is there and wanted."""
         if resume and self.checkpoint is not None and self.checkpoint.is_file():
             self._load(self.checkpoint)
         for log in self.logs:
@@ -247,81 +203,56 @@ class CellTrainer:
         weight = episodes.round_mask.clone()
         if not self.schedule.every_round:
             weight &= torch.arange(weight.shape[1], device=weight.device) == episodes.last[:, None]
-        return consensus_loss(
-            output.answer_support,
-            episodes.correct,
-            output.answer_mask,
-            self.cell.beta,
-            weight=weight.to(output.support),
-        )
+        support, shown, weight = output.answer_support, output.answer_mask, weight.to(output.support)
+        return consensus_loss(support, episodes.correct, shown, self.cell.beta, weight=weight)
 
     @torch.no_grad()
     def _validate(self) -> float:
         return self._loss(self.train if self.validation is None else self.validation).item()
 
     def _save(self, path: Path) -> None:
-        state = {
-            "cell": self.cell.state_dict(),
-            "best": self._best,
-            "start": self._start,
-            "optimizer": self.optimizer.state_dict(),
-            "scheduler": self.scheduler.state_dict() if self.scheduler else None,
-            "generator": self._generator.get_state(),
-            "epoch": self._epoch,
-            "best_epoch": self._best_epoch,
-            "best_loss": self._best_loss,
-            "objective": self._objective,
-            "converged": self._converged,
-            "run": self._run(),
-        }
+        parts = {name: part.state_dict() for name, part in self._parts().items()}
+        progress = {name: getattr(self, name) for name in _PROGRESS}
         buffer = io.BytesIO()
-        torch.save(state, buffer)
+        torch.save({"parts": parts, "drawn": self._generator.get_state(), "run": self._run(), **progress}, buffer)
         write_bytes(path, buffer.getvalue())
 
     def _load(self, path: Path) -> None:
         try:
             state = torch.load(path, weights_only=True)
-            known, self._objective = state["run"], state["objective"]
+            known, progress = state["run"], {name: state[name] for name in _PROGRESS}
         except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, TypeError) as error:
             raise ValueError(f"{path}: expected a checkpoint, got no such file; remove it to start anew") from error
         if known != self._run():
             raise ValueError(
                 f"{path}: expected a checkpoint of this cell and these tasks, got another run's; remove it"
             )
-        self.cell.load_state_dict(state["cell"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        if self.scheduler is not None:
-            self.scheduler.load_state_dict(state["scheduler"])
-        self._generator.set_state(state["generator"])
-        self._best, self._start = state["best"], state["start"]
-        self._epoch, self._best_epoch, self._best_loss = state["epoch"], state["best_epoch"], state["best_loss"]
-        self._converged = state["converged"]
+        for name, part in self._parts().items():
+            part.load_state_dict(state["parts"][name])
+        self._generator.set_state(state["drawn"])
+        vars(self).update(progress)
 
-    def _run(self) -> dict[str, Any]:
-        """What a checkpoint must fit: the cell's shape, the tasks, what is trained and how fast."""
+    def _parts(self) -> dict[str, Any]:
+        parts = {"cell": self.cell, "optimizer": self.optimizer}
+        return parts if self.scheduler is None else {**parts, "scheduler": self.scheduler}
+
+    def _run(self) -> list[Any]:
+        """What a checkpoint must fit: the cell's shape, what is trained, on what and how fast."""
         schedule = self.schedule
-        return {
-            "cell": str(self.cell),
-            "trained": [name for name, p in self.cell.named_parameters() if p.requires_grad],
-            "tasks": [list(self.train.ids), None if self.validation is None else list(self.validation.ids)],
-            "optimizer": str(type(self.optimizer)),
-            "schedule": [schedule.batch_size, schedule.pull, self.firmness, schedule.every_round, schedule.patience],
-        }
+        return [
+            *(str(self.cell), str(type(self.optimizer))),
+            [name for name, p in self.cell.named_parameters() if p.requires_grad],
+            *(list(self.train.ids), None if self.validation is None else list(self.validation.ids)),
+            *(schedule.batch_size, schedule.pull, self.firmness, schedule.every_round, schedule.patience),
+        ]
 
 
-@dataclass(frozen=True)
-class Refit:
-    """How a cell came to be: what validation tasks chose, and the last fit.
+class Refit(NamedTuple):
+    """How a cell came to be; without what was chosen where no parameter reads, so that nothing was to choose."""
 
-    Args:
-        firmness: that was chosen; None where no parameter reads, so that there was nothing to choose.
-        chosen: the fit on the training tasks that it was chosen by; None likewise.
-        last: the fit that made the cell.
-    """
-
-    firmness: float | None
-    chosen: Fit | None
-    last: Fit
+    firmness: float | None  # that validation tasks chose
+    chosen: Fit | None  # the fit on the training tasks that it was chosen by
+    last: Fit  # the fit that made the cell
 
     def __str__(self) -> str:
         """One line for the terminal."""
@@ -335,59 +266,31 @@ def fit_cell(
     train: Episodes,
     validation: Episodes,
     *,
-    optimizer: MakeOptimizer,
-    scheduler: MakeScheduler | None = None,
     schedule: Schedule | None = None,
-    seed: int = 0,
     folder: Path | None = None,
     logs: Callable[[Path], Sequence[Log]] = lambda folder: (),
     resume: bool = False,
     refit: bool = True,
+    **options: Any,
 ) -> Refit:
     """Choose how firmly what reads is held to its start on validation tasks, then train on those, too.
 
     A `CellTrainer` fits a copy with each of the schedule's values; the one of least validation loss is taken, the
     firmest of equals. The cell is then fitted to training and validation tasks together in the same way: to
     convergence, or with patience for as many epochs as were best. Where no parameter reads and there is no patience,
-    validation tasks have nothing to choose.
+    validation tasks have nothing to choose; without a refit the cell stays what they chose.
 
-    Args:
-        cell: trained in place.
-        train: tasks to learn from.
-        validation: tasks to choose by, and to learn from in the end.
-        optimizer: as of `CellTrainer`.
-        scheduler: likewise.
-        schedule: likewise.
-        seed: likewise.
-        folder: for checkpoints, with a folder inside for every choice; None writes none.
-        logs: from one of these folders to what hears of its fit.
-        resume: go on from checkpoints that are there.
-        refit: whether to learn from the validation tasks too in the end; otherwise the cell stays what they chose.
+    The folder is for checkpoints, with one inside for every choice; logs are made for each of these. Options are the
+    optimizer, scheduler and seed of `CellTrainer`.
     """
     schedule = schedule or Schedule()
 
     def fitted(
-        copied: ConsensusCell,
-        data: Episodes,
-        chooser: Episodes | None,
-        firmness: float,
-        where: Path | None,
-        epochs: int,
+        cell: ConsensusCell, data: Episodes, chooser: Episodes | None, firmness: float, where: Path | None, epochs: int
     ) -> Fit:
-        trainer = CellTrainer(
-            copied,
-            data,
-            chooser,
-            optimizer=optimizer,
-            scheduler=scheduler,
-            schedule=schedule,
-            firmness=firmness,
-            epochs=epochs,
-            seed=seed,
-            logs=logs(where) if where else (),
-            checkpoint=where / "checkpoint.pt" if where else None,
-        )
-        return trainer.fit(resume=resume)
+        kept = {"logs": logs(where), "checkpoint": where / "checkpoint.pt"} if where else {}
+        limits: dict[str, Any] = {"schedule": schedule, "firmness": firmness, "epochs": epochs, **kept}
+        return CellTrainer(cell, data, chooser, **limits, **options).fit(resume=resume)
 
     trained = [name for name, _ in cell.named_parameters() if not name.startswith(tuple(schedule.frozen))]
     reading = any(map(reads, trained))
@@ -404,7 +307,8 @@ def fit_cell(
     if not refit:
         cell.load_state_dict(cells[best].state_dict())
         return Refit(best, chosen, chosen)
-    epochs = schedule.epochs if schedule.patience is None else chosen.best_epoch
-    last = fitted(cell, joined([train, validation]), None, best, folder, epochs)
+    if schedule.patience is None:
+        return Refit(best, chosen, fitted(cell, joined([train, validation]), None, best, folder, schedule.epochs))
+    last = fitted(cell, joined([train, validation]), None, best, folder, chosen.best_epoch)
     # Ending where validation tasks said so is what was wanted, not a cap.
-    return Refit(best, chosen, last if schedule.patience is None else last._replace(stopped="validation"))
+    return Refit(best, chosen, last._replace(stopped="validation"))

@@ -33,7 +33,7 @@ def test_tables_plots_and_numbers_are_written_and_printed(nsed, traces):
     assert {row["kind"] for row in data["faulty"]} == {"silent", "random", "contrarian", "colluding"}
     assert data["provenance"]["config"]["votes"] == ["quadratic"]
     names = {path.stem for path in (nsed.folder / "out/tables").iterdir()}
-    assert names == {"sizes", "additions", "faulty", "faulty_paired", "gains", "correlations"}
+    assert names == {"sizes", "additions", "faulty", "gains", "correlations"}
     assert "Simulated" in out
 
 

@@ -4,8 +4,9 @@ A simulated member copies wrong answers that were recorded; what real judges wou
 said of the original. So the real members' part is a record, the simulated ones' is not, and nobody answers anybody.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -24,8 +25,7 @@ KINDS = {
 """What simulated members do; nobody rates itself."""
 
 
-@dataclass(frozen=True)
-class Faulty:
+class Faulty(NamedTuple):
     """A team with simulated members."""
 
     kind: str
@@ -41,28 +41,17 @@ def most_faulty(agents: int) -> int:
     return 3 * agents // 2
 
 
-def faulty_members(
-    rounds: Rounds, rules: Mapping[str, Rule], *, kinds: Sequence[str] = tuple(KINDS), draws: int = 5, seed: int = 0
-) -> list[Faulty]:
+def faulty_members(rounds: Rounds, rules: Mapping[str, Rule], *, draws: int = 5, seed: int = 0) -> list[Faulty]:
     """Accuracy with 0, 1, 2, ... simulated members up to 60% of the team, by kind and rule.
 
-    Draws are shared by all counts, kinds and rules: a larger count adds members to those of the smaller one.
-
-    Args:
-        rounds: voted on.
-        rules: by name; their cells have room for `most_faulty` more agents, behind the real ones.
-        kinds: out of `KINDS`.
-        draws: of everything random, over which a task's score is averaged.
-        seed: of the first draw.
-
-    Raises:
-        ValueError: for fewer than one draw; as `with_faulty`.
+    A task's score is averaged over the draws, which all counts, kinds and rules share: a larger count adds members to
+    those of the smaller one. The rules' cells have room for `most_faulty` more agents, behind the real ones.
     """
     if draws < 1:
         raise ValueError(f"draws: expected at least 1, got {draws}")
     n, most = len(rounds.agents), most_faulty(len(rounds.agents))
     rows = []
-    for kind in kinds:
+    for kind in KINDS:
         # Nothing about silence is random.
         crowds = [with_faulty(rounds, kind, most, seed=seed + i) for i in range(1 if kind == "silent" else draws)]
         for vote, rule in rules.items():
@@ -82,12 +71,7 @@ def with_faulty(rounds: Rounds, kind: str, count: int, *, seed: int = 0) -> Roun
     is right. A real judge rates a copy as it rated that answer, on average over equal ones; where it never did, as it
     rates wrong proposals on average over all tasks; not at all in a task in which it rates nothing. Both are choices
     of ours, and so are the kinds. What simulated members cost is nothing.
-
-    Raises:
-        ValueError: for a kind out of `KINDS`, or a negative count.
     """
-    if kind not in KINDS or count < 0:
-        raise ValueError(f"expected a kind out of {', '.join(KINDS)} and a count of at least 0, got {kind} and {count}")
     generator = torch.Generator().manual_seed(seed)
     copies = _copies(rounds, 1 if kind == "colluding" else count, generator).expand(-1, count)
     batch, n = rounds.classes.shape

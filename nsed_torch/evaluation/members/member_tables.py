@@ -1,9 +1,9 @@
 """All that a recorded round tells about its members: as numbers, as tables, and as plots."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from rich.table import Table
@@ -25,8 +25,8 @@ from nsed_torch.evaluation.members.sub_teams import (
     team_sizes,
 )
 from nsed_torch.evaluation.plots import GREY, draw_points, new_axes, short_name, style, write_png
-from nsed_torch.evaluation.statistics import Estimate, plain, shown
-from nsed_torch.evaluation.tables import markdown_table, markdown_text, terminal_table
+from nsed_torch.evaluation.statistics import shown
+from nsed_torch.evaluation.tables import Rows, markdown_table, markdown_text, terminal_table
 
 _TIES = "95% intervals over tasks; a tie counts as the share of right ones among the tied."
 
@@ -37,11 +37,11 @@ class MemberStudy:
 
     tasks: int
     agents: tuple[str, ...]
-    sizes: tuple[TeamSize, ...]
-    additions: tuple[Addition, ...]
-    faulty: tuple[Faulty, ...]
-    gains: tuple[Gain, ...]
-    correlations: tuple[RankCorrelation, ...]
+    sizes: list[TeamSize]
+    additions: list[Addition]
+    faulty: list[Faulty]
+    gains: list[Gain]
+    correlations: list[RankCorrelation]
 
     @classmethod
     def of(
@@ -55,166 +55,127 @@ class MemberStudy:
         draws: int = 5,
         seed: int = 0,
     ) -> "MemberStudy":
-        """Vote again and again on one recorded round, and count.
+        """Vote again and again on one recorded round, and count; gains are those of the first rule and of the tuned.
 
-        Args:
-            rounds: to vote on.
-            rules: as `sub_teams.rules` gives them, with seats for `most_faulty` more agents. Gains are told of the
-                first and of the tuned one.
-            strata: as of `gains`.
-            core: how many of the best agents weaker ones are added to.
-            most_teams: teams of one size that are tried.
-            draws: of what simulated members do.
-            seed: of everything drawn.
-
-        Raises:
-            ValueError: as the parts.
+        The rules have seats for `most_faulty` more agents; weaker ones are added to a core of so many of the best.
         """
         teams = sub_teams(len(rounds.agents), most=most_teams, seed=seed)
         added = additions(rounds, rules, core=core)
         faulty = faulty_members(rounds, rules, draws=draws, seed=seed)
         scores = {name: torch.stack([rule(rounds, team) for team in teams]) for name, rule in rules.items()}
-        told = {name: scores[name] for name in dict.fromkeys([next(iter(rules)), TUNED]) if name in rules}
+        learned = {name: scores[name] for name in dict.fromkeys([next(iter(rules)), TUNED]) if name in rules}
+        rows, correlations = gains(rounds, teams, learned, strata, seed=seed)
         sizes = team_sizes(rounds, teams, scores)
-        rows, correlations = gains(rounds, teams, told, strata, seed=seed)
-        parts = tuple(sizes), tuple(added), tuple(faulty), tuple(rows), tuple(correlations)
-        return cls(len(rounds), rounds.agents, *parts)
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON data: floats with 9 decimals; null for what is not there or has no bound."""
-        data: dict[str, Any] = plain(self)
-        return data
+        return cls(len(rounds), rounds.agents, sizes, added, faulty, rows, correlations)
 
 
-@dataclass(frozen=True)
-class Sheet:
-    """A table of any texts, and what to know about its numbers."""
+class Sheet(NamedTuple):
+    """A table of any texts, its headings first, and what to know about its numbers."""
 
     name: str
     title: str
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    rows: Rows
     notes: tuple[str, ...]
 
     def markdown(self) -> str:
         """With title and notes."""
-        table = markdown_table([self.head, *self.rows])
+        table = markdown_table(self.rows)
         return "\n".join([f"## {markdown_text(self.title)}", "", table, "", *map(markdown_text, self.notes)]) + "\n"
 
     def terminal(self) -> Table:
         """The same for a terminal; the notes are its caption."""
-        return terminal_table([self.head, *self.rows], title=self.title, caption=" ".join(self.notes))
+        return terminal_table(self.rows, title=self.title, caption=" ".join(self.notes))
 
 
 def sheets(study: MemberStudy) -> list[Sheet]:
     """Every table of a study; of the many gains the team of all agents alone."""
-    return [
-        _sizes(study),
-        _additions(study),
-        _faulty(study, "faulty", "Simulated faulty members added: accuracy", lambda row: shown(row.accuracy)),
-        _faulty(study, "faulty_paired", "The same minus none, task by task", lambda row: shown(row.difference, "+")),
-        _gains(study),
-        _correlations(study),
-    ]
+    return [_sizes(study), _additions(study), _faulty(study), _gains(study), _correlations(study)]
 
 
 def _sizes(study: MemberStudy) -> Sheet:
-    rows = []
+    rows = [["vote", "size", "teams", "mean accuracy", "on one half", "best team there", "worst team there"]]
     for row in study.sizes:
-        best, worst = (f"{shown(team.accuracy)}: {', '.join(team.agents)}" for team in (row.best, row.worst))
-        rows.append((row.vote, str(row.size), str(row.teams), shown(row.accuracy), shown(row.held_out), best, worst))
+        ends = (f"{shown(team.accuracy)}: {', '.join(team.agents)}" for team in (row.best, row.worst))
+        rows.append([row.vote, str(row.size), str(row.teams), shown(row.accuracy), shown(row.held_out), *ends])
     notes = (
         f"Mean over the teams of a size, {study.tasks} tasks. Best and worst are chosen on one half and measured on",
         f"the other, n = {study.sizes[0].held_out.n}, where the mean over all teams stands beside them.",
         _TIES,
     )
-    head = ("vote", "size", "teams", "mean accuracy", "on one half", "best team there", "worst team there")
-    return Sheet("sizes", "Accuracy by size of the team", head, tuple(rows), notes)
+    return Sheet("sizes", "Accuracy by size of the team", rows, notes)
 
 
 def _additions(study: MemberStudy) -> Sheet:
-    rows = []
+    rows = [["vote", "size", "added", "alone", "accuracy", "minus the core"]]
     for row in study.additions:
         numbers = shown(row.alone), shown(row.accuracy), shown(row.difference, "+")
-        rows.append((row.vote, str(row.size), row.added or "(core)", *numbers))
+        rows.append([row.vote, str(row.size), row.added or "(core)", *numbers])
     notes = (
         f"Agents are ranked on one half of the tasks; measured on the other, n = {study.additions[0].accuracy.n}.",
         "Of the core, alone is the mean over its members.",
         _TIES,
     )
-    head = ("vote", "size", "added", "alone", "accuracy", "minus the core")
-    return Sheet("additions", "Weaker members added to the best", head, tuple(rows), notes)
+    return Sheet("additions", "Weaker members added to the best", rows, notes)
 
 
-def _gains(study: MemberStudy) -> Sheet:
-    rows = []
-    for row in study.gains:
-        if row.agents == study.agents:
-            p_v = "" if row.p_v is None else f"{row.p_v:.3f}"
-            rows.append(
-                (row.vote, row.stratum, str(row.tasks), f"{row.p_g:.3f}", p_v, str(row.pairs), f"{row.gain:+.3f}")
-            )
-    notes = (
-        "Team of all agents; members.json holds all teams.",
-        "p_g: share of right proposals; p_v: chance that a right one is rated above a wrong one; n: tasks.",
-        "gain: accuracy of the consensus minus p_g.",
-    )
-    return Sheet(
-        "gains", "Gain by stratum", ("vote", "stratum", "n", "p_g", "p_v", "pairs", "gain"), tuple(rows), notes
-    )
-
-
-def _correlations(study: MemberStudy) -> Sheet:
-    rows = []
-    for row in study.correlations:
-        rho = row.rho
-        text = "undefined" if rho.mean is None else shown(rho, "+")
-        rows.append((row.vote, row.over, str(rho.n), text))
-    notes = (
-        "Spearman's rank correlation of p_v with the gain, with 95% intervals of resampled tasks; rows share members.",
-    )
-    return Sheet("correlations", "p_v and the gain", ("vote", "over", "rows", "correlation"), tuple(rows), notes)
-
-
-def _faulty(study: MemberStudy, name: str, title: str, cell: Callable[[Faulty], str]) -> Sheet:
+def _faulty(study: MemberStudy) -> Sheet:
     """A line a kind and number of simulated members, a column a vote."""
-    votes = tuple(dict.fromkeys(row.vote for row in study.faulty))
     lines: dict[tuple[str, ...], list[str]] = {}
     for row in study.faulty:
-        lines.setdefault((row.kind, str(row.members), f"{row.share:.2f}"), []).append(cell(row))
+        lines.setdefault((row.kind, str(row.members), f"{row.share:.2f}"), []).append(shown(row.accuracy))
+    head = ["members", "simulated", "share", *dict.fromkeys(row.vote for row in study.faulty)]
     kinds = "; ".join(f"{kind}: {text}" for kind, text in KINDS.items())
     notes = (
         f"Simulated members beside {len(study.agents)} real ones, {study.tasks} tasks. {kinds}.",
         "Real judges rate a copy as they rated the answer copied, or else as they rate wrong answers on average.",
         _TIES,
     )
-    head = ("members", "simulated", "share", *votes)
-    return Sheet(name, title, head, tuple((*line, *cells) for line, cells in lines.items()), notes)
+    rows = [head, *([*line, *cells] for line, cells in lines.items())]
+    return Sheet("faulty", "Simulated faulty members added: accuracy", rows, notes)
+
+
+def _gains(study: MemberStudy) -> Sheet:
+    rows = [["vote", "stratum", "n", "p_g", "p_v", "pairs", "gain"]]
+    for row in study.gains:
+        if row.agents == study.agents:
+            p_v = "" if row.p_v is None else f"{row.p_v:.3f}"
+            numbers = str(row.tasks), f"{row.p_g:.3f}", p_v, str(row.pairs), f"{row.gain:+.3f}"
+            rows.append([row.vote, row.stratum, *numbers])
+    notes = (
+        "Team of all agents; members.json holds all teams.",
+        "p_g: share of right proposals; p_v: chance that a right one is rated above a wrong one; n: tasks.",
+        "gain: accuracy of the consensus minus p_g.",
+    )
+    return Sheet("gains", "Gain by stratum", rows, notes)
+
+
+def _correlations(study: MemberStudy) -> Sheet:
+    rows = [["vote", "over", "rows", "correlation"]]
+    for row in study.correlations:
+        text = "undefined" if row.rho.mean is None else shown(row.rho, "+")
+        rows.append([row.vote, row.over, str(row.rho.n), text])
+    note = (
+        "Spearman's rank correlation of p_v with the gain, with 95% intervals of resampled tasks; rows share members."
+    )
+    return Sheet("correlations", "p_v and the gain", rows, (note,))
 
 
 def plot_study(study: MemberStudy, folder: Path) -> list[Path]:
-    """Draw `sizes.png`, `faulty.png`, and `gain.png` where a judge told right from wrong.
+    """Draw `faulty.png`, and `gain.png` where a judge told right from wrong.
 
     Raises:
         ValueError: if matplotlib is not installed.
     """
-    votes = list(dict.fromkeys(row.vote for row in study.sizes))
-    axes = _axes(8.0, 4.4, "members", "accuracy, 95% interval")
-    for number, vote in enumerate(votes):
-        rows = [row for row in study.sizes if row.vote == vote]
-        # Side by side, or the whiskers hide each other.
-        at = [row.size + 0.08 * (number - (len(votes) - 1) / 2) for row in rows]
-        _draw(axes, number, vote, at, [row.accuracy for row in rows])
-    axes.set_xticks(sorted({row.size for row in study.sizes}))
-    axes.set_title(f"Accuracy by size, mean over teams, {study.tasks} tasks", loc="left")
-    _write(axes, axes, folder / "sizes.png")
-
+    votes = list(dict.fromkeys(row.vote for row in study.faulty))
     grid = new_axes(10.0, 6.4, 2, 2, sharex=True, sharey=True)
     for axes, kind in zip(grid.flat, KINDS, strict=True):
         for number, vote in enumerate(votes):
             crowds = [row for row in study.faulty if (row.kind, row.vote) == (kind, vote)]
+            means, look = [row.accuracy for row in crowds], style(number)
+            # Side by side, or the whiskers hide each other.
             at = [row.share + 0.008 * (number - (len(votes) - 1) / 2) for row in crowds]
-            _draw(axes, number, vote, at, [row.accuracy for row in crowds])
+            draw_points(axes, at, means, label=short_name(vote), **look)
+            axes.plot(at, [mean.mean for mean in means], color=look["color"], linewidth=1)
         axes.set_title(f"{kind} (simulated)", loc="left")
     for axes in grid[1]:
         axes.set_xlabel("share of simulated members")
@@ -224,33 +185,20 @@ def plot_study(study: MemberStudy, folder: Path) -> list[Path]:
 
     known = [row for row in study.gains if row.vote == study.gains[0].vote and row.p_v is not None]
     if not known:
-        return [folder / "sizes.png", folder / "faulty.png"]
+        return [folder / "faulty.png"]
     known = [row for row in known if row.stratum != ALL] or known
-    axes = _axes(
-        8.0, 4.8, "p_v: chance that a right proposal is rated above a wrong one", "accuracy of the consensus minus p_g"
-    )
+    axes = new_axes(8.0, 4.8)
+    axes.set_xlabel("p_v: chance that a right proposal is rated above a wrong one")
+    axes.set_ylabel("accuracy of the consensus minus p_g")
     axes.axhline(0, color="0.4", linewidth=1)
     axes.axvline(0.5, color=GREY, linewidth=1, linestyle="--")
     for number, stratum in enumerate(dict.fromkeys(row.stratum for row in known)):
         points, look = [row for row in known if row.stratum == stratum], style(number)
         x, y = [row.p_v for row in points], [row.gain for row in points]
-        label = short_name(stratum)
-        axes.scatter(x, y, s=14, color=look["color"], marker=look["fmt"], alpha=0.6, label=label)
+        axes.scatter(x, y, s=14, color=look["color"], marker=look["fmt"], alpha=0.6, label=short_name(stratum))
     axes.set_title(f"Gain of every team, {known[0].vote} vote", loc="left")
     _write(axes, axes, folder / "gain.png")
-    return [folder / "sizes.png", folder / "faulty.png", folder / "gain.png"]
-
-
-def _axes(width: float, height: float, x: str, y: str) -> Any:
-    axes = new_axes(width, height)
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    return axes
-
-
-def _draw(axes: Any, number: int, vote: str, at: list[float], means: list[Estimate]) -> None:
-    draw_points(axes, at, means, label=short_name(vote), **style(number))
-    axes.plot(at, [mean.mean for mean in means], color=style(number)["color"], linewidth=1)
+    return [folder / "faulty.png", folder / "gain.png"]
 
 
 def _write(axes: Any, legend: Any, path: Path) -> None:

@@ -4,8 +4,8 @@ import itertools
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -27,28 +27,27 @@ TUNED = "tuned"
 MOST = 60
 """Teams of one size that are tried; where there are more, so many are drawn."""
 
+HALVES = (0.5, 0.0, 0.5)
 ALL = "all tasks"
 DRAWS = 500
 """Resamples of tasks behind an interval."""
 
 Team = tuple[int, ...]
 Rule = Callable[[Rounds, Sequence[int]], Float[Tensor, "batch"]]
-"""From rounds and the indices of a team to the chance that the team's answer is right, task by task."""
+"""From rounds and the indices of a team to the chance that the team's answer is right, per task."""
 
 Scores = Mapping[str, Float[Tensor, "team batch"]]
-"""Chance of being right, by rule: a row a team, a column a task."""
+"""By rule, the chance that each team is right on each task."""
 
 
-@dataclass(frozen=True)
-class Chosen:
+class Chosen(NamedTuple):
     """A team chosen on one half of the tasks, and its accuracy on the other."""
 
     agents: tuple[str, ...]
     accuracy: Estimate
 
 
-@dataclass(frozen=True)
-class TeamSize:
+class TeamSize(NamedTuple):
     """Teams of one size under one rule."""
 
     vote: str
@@ -60,8 +59,7 @@ class TeamSize:
     worst: Chosen
 
 
-@dataclass(frozen=True)
-class Addition:
+class Addition(NamedTuple):
     """A team of the best agents by the first half of the tasks, measured on the other."""
 
     vote: str
@@ -72,8 +70,7 @@ class Addition:
     difference: Estimate  # to the core, task by task
 
 
-@dataclass(frozen=True)
-class Gain:
+class Gain(NamedTuple):
     """A team in a stratum: the accuracy of its consensus minus p_g, beside what should foretell it.
 
     p_g is the share of right proposals, which is the mean accuracy of single members too; none is a wrong one. p_v is
@@ -91,8 +88,7 @@ class Gain:
     gain: float
 
 
-@dataclass(frozen=True)
-class RankCorrelation:
+class RankCorrelation(NamedTuple):
     """Spearman's, of p_v with the gain; n are rows, which share members and so are no independent ones."""
 
     vote: str
@@ -118,15 +114,8 @@ def elected(cell: ConsensusCell, rounds: Rounds, team: Sequence[int]) -> Float[T
     """Whether the consensus of a team is right, when it holds this round alone, without memory.
 
     Answers of equal largest support share the task: the right ones among them over all of them. So no agent gains
-    by its place in the list, as it does in a deliberation, where the first of them wins. Ours.
-
-    Args:
-        cell: knows at least as many agents as the rounds, in their order.
-        rounds: to vote on.
-        team: indices of agents.
-
-    Returns:
-        In [0, 1]; 0 where nobody of the team gave an answer.
+    by its place in the list, as it does in a deliberation, where the first of them wins; 0 where nobody of the team
+    gave an answer. The cell knows at least as many agents as the rounds, in their order. Ours.
     """
     with torch.no_grad():
         election = rounds.elect(cell, _members(rounds, team)[:, None])
@@ -150,14 +139,7 @@ def commonest(rounds: Rounds, team: Sequence[int]) -> Float[Tensor, "batch"]:
 def rules(dim: int, seats: int, votes: Sequence[str], tuned: ConsensusCell | None = None) -> Mapping[str, Rule]:
     """What is compared, by name: fresh cells with these votes, the commonest answer, and a tuned cell if there is one.
 
-    Args:
-        dim: width of the embeddings.
-        seats: agents that a fresh cell has room for.
-        votes: names out of `nn.VOTES`.
-        tuned: with as many seats.
-
-    Raises:
-        ValueError: for no votes, or one that is unknown.
+    All cells have room for as many agents as there are seats.
     """
     if not votes or (unknown := [name for name in votes if name not in VOTES]):
         got = ", ".join(unknown) if votes else "none"
@@ -170,11 +152,7 @@ def rules(dim: int, seats: int, votes: Sequence[str], tuned: ConsensusCell | Non
 
 
 def sub_teams(agents: int, *, most: int = MOST, seed: int = 0) -> list[Team]:
-    """Teams of 1 to all agents, by size: all of a size if these are at most `most`, else as many different ones drawn.
-
-    Raises:
-        ValueError: if most is below 1.
-    """
+    """Teams of 1 to all agents, by size: all of a size if at most `most`, else as many different ones drawn."""
     if most < 1:
         raise ValueError(f"most_teams: expected at least 1, got {most}")
     draw = random.Random(seed)  # noqa: S311 - no secret
@@ -194,11 +172,8 @@ def team_sizes(rounds: Rounds, teams: Sequence[Team], scores: Scores) -> list[Te
     """Accuracy by size: of the mean team, and of those that a half of the tasks calls best and worst.
 
     Halves are by hash of the ids.
-
-    Raises:
-        ValueError: if a half has no task.
     """
-    parts = split(rounds.ids, (0.5, 0.0, 0.5))
+    parts = split(rounds.ids, HALVES)
 
     def chosen(team: int, right: Tensor) -> Chosen:
         return Chosen(tuple(rounds.agents[i] for i in teams[team]), accuracy(right[parts.test]))
@@ -221,13 +196,10 @@ def additions(rounds: Rounds, rules: Mapping[str, Rule], *, core: int = 2) -> li
 
     Agents are ranked by their accuracy on the first half of the tasks, ties by their order; all that is reported is
     measured on the other half.
-
-    Raises:
-        ValueError: for a core of none or of more than all agents; if a half has no task.
     """
     if not 1 <= core <= len(rounds.agents):
         raise ValueError(f"core: expected 1 to {len(rounds.agents)} agents, got {core}")
-    parts = split(rounds.ids, (0.5, 0.0, 0.5))
+    parts = split(rounds.ids, HALVES)
     single = rounds.correct.double()
     order = single[parts.train].mean(0).argsort(descending=True, stable=True).tolist()
     rows = []
@@ -247,12 +219,7 @@ def gains(
 ) -> tuple[list[Gain], list[RankCorrelation]]:
     """Every team of two or more in every stratum, and how p_v goes with the gain: the paper's condition, tested.
 
-    Args:
-        rounds: voted on.
-        teams: as `sub_teams` gives them.
-        scores: theirs, by rule.
-        strata: task id -> name; what stands before an id's first dash if None. One stratum alone is all tasks.
-        seed: of the resamples.
+    Strata are names by task id; what stands before an id's first dash if None. One stratum alone is all tasks.
     """
     if strata is None:
         strata = {name: name.partition("-")[0] for name in rounds.ids if "-" in name}
@@ -318,12 +285,12 @@ def spearman(x: Real, y: Real) -> float | None:
 
 
 def accuracy(right: Float[Tensor, "batch"]) -> Estimate:
-    """Mean over tasks with a 95% interval, see `statistics.mean_score`."""
+    """Mean over tasks."""
     return mean_score(right[:, None].tolist())
 
 
 def difference(one: Float[Tensor, "batch"], other: Float[Tensor, "batch"]) -> Estimate:
-    """Mean over tasks of the paired difference with a 95% interval, see `statistics.mean_difference`."""
+    """Mean paired difference over tasks."""
     return mean_difference((one - other)[:, None].tolist())
 
 

@@ -3,9 +3,9 @@
 from nsed_torch.evaluation.methods.conducted import Conducted, RandomRouting
 from nsed_torch.evaluation.methods.costs_ahead import expected_deliberation, expected_usage
 from nsed_torch.evaluation.methods.independent import BestOf, Plurality, SelfConsistency, Single
+from nsed_torch.evaluation.methods.interactive import Debate, MixtureOfAgents, SelfCorrection, SelfMoA
 from nsed_torch.evaluation.methods.leads import best_single, cross_fitted_leads
 from nsed_torch.evaluation.methods.panel import Answer, Method, Panel
-from nsed_torch.evaluation.methods.reading import Debate, MixtureOfAgents, SelfCorrection, SelfMoA
 
 __all__ = [
     "Answer",

@@ -8,7 +8,7 @@ from statistics import fmean
 from nsed_torch.agents import Agent
 from nsed_torch.deliberation.costs import MARKUP
 from nsed_torch.deliberation.rating import count
-from nsed_torch.evaluation.methods.panel import Answer, Draft, Panel
+from nsed_torch.evaluation.methods.panel import Answer, Attempt, Panel
 from nsed_torch.records import Task, Usage
 
 MOST = 64
@@ -23,11 +23,11 @@ class Trail:
 
     task: Task
     budget: int | None  # tokens it may take; None for the method's own size
-    steps: list[list[Draft]] = field(default_factory=list)
+    steps: list[list[Attempt]] = field(default_factory=list)
     note: str = ""  # why it stopped growing, where that is neither size nor budget
 
     @property
-    def drafts(self) -> list[Draft]:
+    def drafts(self) -> list[Attempt]:
         """All drafts, step by step."""
         return [draft for step in self.steps for draft in step]
 
@@ -82,7 +82,7 @@ class Growth:
     def _members(self, trail: Trail) -> Sequence[Agent]:
         return self.panel.ensemble.proposers if self.everybody else [self.panel.lead(trail.task)]
 
-    def _sampled(self, active: list[Trail], index: int) -> list[list[Draft]]:
+    def _sampled(self, active: list[Trail], index: int) -> list[list[Attempt]]:
         drawn = [[agent for agent in self._members(trail) if index == 1 or _draws(agent)] for trail in active]
         pairs = [(trail.task, agent) for trail, agents in zip(active, drawn, strict=True) for agent in agents]
         drafts = iter(self.panel.propose(pairs, index))
@@ -94,7 +94,7 @@ class Growth:
             for trail, agents in zip(active, drawn, strict=True)
         ]
 
-    def _revised(self, active: list[Trail], index: int) -> list[list[Draft]]:
+    def _revised(self, active: list[Trail], index: int) -> list[list[Attempt]]:
         readers = [[(t.task, agent, texts) for agent, texts in self.reads(t)] for t in active] if self.reads else []
         drafts = iter(self.panel.ask(self.kind, [reader for group in readers for reader in group], index))
         return [[next(drafts) for _ in group] for group in readers]
@@ -122,7 +122,7 @@ def reading_tokens(panel: Panel, trail: Trail, kind: str, agent: Agent, texts: S
     return count(panel.ensemble.engine(agent), messages) + MARKUP * len(messages) + math.ceil(written)
 
 
-def answers(drafts: Sequence[Draft]) -> list[str]:
+def answers(drafts: Sequence[Attempt]) -> list[str]:
     """The texts that say anything; an empty one is no answer."""
     return [draft.text for draft in drafts if draft.text]
 

@@ -11,7 +11,7 @@ from nsed_torch.benchmarks import Grader
 from nsed_torch.deliberation import JudgeQuestion, JudgeReply
 from nsed_torch.deliberation.costs import MARKUP
 from nsed_torch.evaluation.methods.growth import Growth, Trail, answers, check_size
-from nsed_torch.evaluation.methods.panel import Answer, Draft, Panel
+from nsed_torch.evaluation.methods.panel import Answer, Attempt, Panel
 from nsed_torch.records import Task
 
 
@@ -114,7 +114,7 @@ class BestOf:
         return judges[0]
 
 
-def commonest(grader: Grader, task: Task, drafts: Sequence[Draft]) -> tuple[str, str]:
+def commonest(grader: Grader, task: Task, drafts: Sequence[Attempt]) -> tuple[str, str]:
     """The first text of the largest class of equal final answers, and a note on its votes.
 
     Texts without a final answer do not vote; of classes of one size the one that was named first wins. If nobody gave

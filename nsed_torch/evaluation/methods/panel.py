@@ -11,7 +11,7 @@ from nsed_torch.deliberation import RatingMode
 from nsed_torch.records import Task, Usage
 
 
-class Draft(NamedTuple):
+class Attempt(NamedTuple):
     """One text that one agent wrote, without copied marks, and what it cost."""
 
     agent: Agent
@@ -70,7 +70,7 @@ class Panel:
         """The agent of that name, which may rate; a `ValueError` if there is none."""
         return _named(self.ensemble.judges, name)
 
-    def propose(self, pairs: Sequence[tuple[Task, Agent]], sample: int = 1) -> list[Draft]:
+    def propose(self, pairs: Sequence[tuple[Task, Agent]], sample: int = 1) -> list[Attempt]:
         """One answer per pair, from the prompt of a deliberation's first round.
 
         Sample 1 is the very call that round 1 of a deliberation makes, so it is made once for all methods; samples
@@ -78,14 +78,16 @@ class Panel:
         """
         return self._write("propose", sample, [(task, agent, None) for task, agent in pairs])
 
-    def ask(self, kind: str, readers: Sequence[tuple[Task, Agent, Sequence[str]]], step: int) -> list[Draft]:
+    def ask(self, kind: str, readers: Sequence[tuple[Task, Agent, Sequence[str]]], step: int) -> list[Attempt]:
         """One text for each (task, agent, texts to read), from the template `kind`.
 
         The template is given `question`, `texts` and `persona`; the step, from 1 of this kind and task, names the seed.
         """
         return self._write(kind, step, readers)
 
-    def _write(self, kind: str, number: int, calls: Sequence[tuple[Task, Agent, Sequence[str] | None]]) -> list[Draft]:
+    def _write(
+        self, kind: str, number: int, calls: Sequence[tuple[Task, Agent, Sequence[str] | None]]
+    ) -> list[Attempt]:
         first_round = partial(self.prompts.propose, memory=(), critiques=())
         template, requests = self.prompts.fingerprint(kind), []
         for task, agent, texts in calls:
@@ -94,7 +96,7 @@ class Panel:
             messages = render(task.question, persona=agent.persona, seed=seed)
             requests.append(GenerateRequest(agent.name, messages, agent.decoding, seed, agent.adapter, template))
         return [
-            Draft(agent, unfence(g.text), agent.usage(g.prompt_tokens, g.completion_tokens, g.seconds))
+            Attempt(agent, unfence(g.text), agent.usage(g.prompt_tokens, g.completion_tokens, g.seconds))
             for (_, agent, _), g in zip(calls, self.ensemble.generate(requests), strict=True)
         ]
 

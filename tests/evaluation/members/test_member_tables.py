@@ -9,6 +9,7 @@ from polls import drawn, poll
 from nsed_torch.evaluation.members.faulty_members import KINDS, most_faulty
 from nsed_torch.evaluation.members.member_tables import MemberStudy, plot_study, sheets
 from nsed_torch.evaluation.members.sub_teams import rules
+from nsed_torch.evaluation.statistics import plain
 
 
 def whole(tasks, **options):
@@ -22,24 +23,23 @@ def found():
 
 
 def test_it_is_json_and_the_same_each_time(found):
-    data = found.to_json()
+    data = plain(found)
     assert json.loads(json.dumps(data, allow_nan=False)) == data
     assert set(data) == {"tasks", "agents", "sizes", "additions", "faulty", "gains", "correlations"}
-    assert data == whole(drawn(30, agents=3)).to_json()
+    assert data == plain(whole(drawn(30, agents=3)))
     assert {row["vote"] for row in data["gains"]} == {"quadratic"}
 
 
 def test_sheets_hold_what_the_study_does_and_say_what_is_simulated(found):
     tables = {sheet.name: sheet for sheet in sheets(found)}
-    assert set(tables) == {"sizes", "additions", "faulty", "faulty_paired", "gains", "correlations"}
+    assert set(tables) == {"sizes", "additions", "faulty", "gains", "correlations"}
     for sheet in tables.values():
-        assert all(len(row) == len(sheet.head) for row in sheet.rows)
+        assert len({len(row) for row in sheet.rows}) == 1
         lines = [line for line in sheet.markdown().splitlines() if line.startswith("|")]
-        assert len(lines) == len(sheet.rows) + 2
-        assert sheet.terminal().row_count == len(sheet.rows)
-    assert len(tables["faulty"].rows) == len(KINDS) * (most_faulty(3) + 1)
-    for name in ("faulty", "faulty_paired"):
-        assert "Simulated members" in tables[name].markdown()
+        assert len(lines) == len(sheet.rows) + 1
+        assert sheet.terminal().row_count == len(sheet.rows) - 1
+    assert len(tables["faulty"].rows) == 1 + len(KINDS) * (most_faulty(3) + 1)
+    assert "Simulated members" in tables["faulty"].markdown()
     best = next(row for row in found.sizes if row.size == 2)
     assert any(", ".join(best.best.agents) in cell for row in tables["sizes"].rows for cell in row)
 
@@ -55,7 +55,7 @@ def test_names_are_data(found):
 def test_plots_are_drawn_where_there_is_something_to_draw(found, tmp_path):
     pytest.importorskip("matplotlib", reason="the extra `report` is not installed")
     paths = plot_study(found, tmp_path)
-    assert [path.name for path in paths] == ["sizes.png", "faulty.png", "gain.png"]
+    assert [path.name for path in paths] == ["faulty.png", "gain.png"]
     assert all(path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n") for path in paths)
     silent = poll([["yes", "no"]] * 6, [[[None] * 2] * 2] * 6)
-    assert [path.name for path in plot_study(whole(silent), tmp_path / "silent")] == ["sizes.png", "faulty.png"]
+    assert [path.name for path in plot_study(whole(silent), tmp_path / "silent")] == ["faulty.png"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from nsed_torch.agents import Agent
 from nsed_torch.evaluation.methods.growth import Growth, Trail, answers, check_size, reading_tokens
 from nsed_torch.evaluation.methods.independent import commonest
-from nsed_torch.evaluation.methods.panel import Answer, Draft, Panel
+from nsed_torch.evaluation.methods.panel import Answer, Attempt, Panel
 from nsed_torch.records import Task, Usage
 
 AGGREGATE = "aggregate"
@@ -124,12 +124,14 @@ class MixtureOfAgents:
         return [_handed_in(t, last, f"layers: {len(t.steps)}") for t in trails]
 
 
-def _handed_in(trail: Trail, last: Mapping[str, Draft], note: str) -> Answer:
+def _handed_in(trail: Trail, last: Mapping[str, Attempt], note: str) -> Answer:
     draft = last[trail.task.id]
     return trail.answer(draft.text, note, closing=draft.usage)
 
 
-def _aggregated(panel: Panel, trails: Sequence[Trail], drafts: Callable[[Trail], Sequence[Draft]]) -> dict[str, Draft]:
+def _aggregated(
+    panel: Panel, trails: Sequence[Trail], drafts: Callable[[Trail], Sequence[Attempt]]
+) -> dict[str, Attempt]:
     """Task id -> what the lead made of the drafts."""
     # Step 1 of the template is the last text, for layers that read count from 2: the seed of a task's call must not
     # depend on how far other tasks got.
