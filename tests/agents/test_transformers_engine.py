@@ -65,7 +65,7 @@ def written_by_the_plain_model(engine, request):
             penalty = torch.tensor([request.decoding.repetition_penalty])
             token = int(penalize(logits, torch.tensor([written]).long(), penalty).argmax())
         else:
-            draw(logits, [row])
+            draw(logits, [row], 0.0)
             token = row.written[-1]
         if token == engine.chat.tokenizer.eos_token_id or 240 <= token < 256:
             return written, True
