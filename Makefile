@@ -17,7 +17,7 @@ INSTALL := $(BIN)/python -m pip install -qq -c constraints.txt
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint docs bench results recorded clean
+.PHONY: help demo test attack mutants lint docs bench results recorded clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,13 @@ demo: $(VENV)/.gym ## five experts on mixed questions: who was right, who believ
 test: $(VENV)/.dev ## run all tests, real models included (NSED_OFFLINE=1 leaves those out)
 	@echo "test: the whole suite, about 6 minutes on two cores"
 	@$(BIN)/python -m pytest -n auto --dist worksteal
+
+attack: $(VENV)/.dev ## all of the attack suite: kills, full disks, hostile programs, servers, configs, texts and folders
+	@echo "attack: up to 20 minutes on two cores"
+	@$(BIN)/python -m pytest tests/attacks -m "attack or not attack" -n auto --dist worksteal
+
+mutants: $(VENV)/.dev ## take every defence away in turn; each time a named test must fail
+	@$(BIN)/python tests/mutants/run.py
 
 lint: $(VENV)/.dev ## check format, style and types
 	@echo "lint: format, style and types, about a minute"
