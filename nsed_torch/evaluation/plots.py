@@ -4,7 +4,7 @@ Every function that draws raises a `ValueError` in one line if matplotlib is not
 """
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -99,15 +99,23 @@ def plot_insight(found: Mapping[str, Any], folder: Path) -> list[Path]:
     Returns:
         The files written: `rounds.png`, and of `flips.png`, `calibration.png`, `biases.png` those with something in.
     """
-    course, calibration, biases = found["course"], found["calibration"], _biases(found)
-    drawn = [folder / "rounds.png"]
-    plot_rounds(course, found["tasks"], drawn[0])
-    plots: dict[str, tuple[Callable[[Any, Path], None], Any]] = {
-        "flips": (plot_flips, course["flips"]),
-        "calibration": (plot_calibration, None if calibration["brier"].mean is None else calibration),
-        "biases": (plot_biases, biases),
+    course, calibration = found["course"], found["calibration"]
+    names = {
+        "pooled": "all ratings",
+        "within": "within a ballot",
+        "right": "right proposals",
+        "wrong": "wrong proposals",
     }
-    for name, (plot, data) in plots.items():
+    biases = {f"length, {name}": found["length"][key] for key, name in names.items()}
+    biases["position heard at, within a ballot"] = found["position"]
+    biases = {name: value for name, value in biases.items() if value.mean is not None}
+    plot_rounds(course, found["tasks"], folder / "rounds.png")
+    drawn = [folder / "rounds.png"]
+    for name, plot, data in (
+        ("flips", plot_flips, course["flips"]),
+        ("calibration", plot_calibration, calibration["brier"].mean is not None and calibration),
+        ("biases", plot_biases, biases),
+    ):
         if data:
             drawn.append(folder / f"{name}.png")
             plot(data, drawn[-1])
@@ -303,19 +311,6 @@ def plot_learning(lines: Sequence[Mapping[str, Any]], path: Path) -> None:
     if below.get_legend_handles_labels()[0]:  # nobody may have been asked
         below.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     write_png(above, path, legend=True)
-
-
-def _biases(found: Mapping[str, Any]) -> dict[str, Estimate]:
-    length = found["length"]
-    rows = {
-        "length, all ratings": length["pooled"]["pearson"],
-        "length, within a ballot": length["within"]["pearson"],
-        "length, right proposals": length["right"]["pearson"],
-        "length, wrong proposals": length["wrong"]["pearson"],
-        "position heard at, within a ballot": found["position"]["correlation"],
-        **{f"length, {name}": correlations["pearson"] for name, correlations in length["judges"].items()},
-    }
-    return {name: value for name, value in rows.items() if value.mean is not None}
 
 
 def _short(tokens: float) -> str:
