@@ -94,7 +94,7 @@ def _law(accuracy: list[float], tasks: int) -> Tree:
         return {"fit": None, "notes": [why]}
     if len(set(accuracy)) == 1:
         return {"fit": None, "notes": ["accuracy is the same after every round: there is no curve to fit"]}
-    fit = fit_fatigue_law(accuracy, [tasks] * len(accuracy))
+    fit = fit_fatigue_law(accuracy, tasks)
     return {"fit": fit, "notes": fit.notes}
 
 

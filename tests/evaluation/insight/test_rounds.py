@@ -55,7 +55,7 @@ def rising(rights, tasks):
 def test_the_law_is_the_librarys_fit():
     rights = [54, 66, 72, 75, 75, 72]
     law = insight(rising(rights, 100))["course"]["law"]
-    assert law["fit"] == fit_fatigue_law([right / 100 for right in rights], [100] * 6)
+    assert law["fit"] == fit_fatigue_law([right / 100 for right in rights], 100)
     assert 3 < law["fit"].t_opt < 6
     assert law["notes"] == law["fit"].notes
 
