@@ -47,23 +47,13 @@ class FatigueLaw:
     r_squared: float  # share of the variance between rounds that the law explains; nan without variance
 
     @property
-    def helps(self) -> bool:
-        """Whether deliberation gains anything, by the fitted k."""
-        return self.k > 0
-
-    @property
-    def beta_identified(self) -> bool:
-        """Whether the curve tells fatigue from none."""
-        return self.beta_interval.low > 0
-
-    @property
     def notes(self) -> tuple[str, ...]:
         """What the numbers cannot bear, a line each."""
         flags = (
-            (not self.helps, f"k = {self.k:.3g}: deliberation cannot help; t_opt is 0"),
-            (self.helps and self.k_interval.low <= 0, "k may be 0 or below: no gain by deliberation is shown"),
+            (self.k <= 0, f"k = {self.k:.3g}: deliberation cannot help; t_opt is 0"),
+            (self.k > 0 >= self.k_interval.low, "k may be 0 or below: no gain by deliberation is shown"),
             (math.isinf(self.k_interval.high), "k has no upper end: any gain may be over by round 1"),
-            (not self.beta_identified, "beta may be 0: no fatigue is shown; record more rounds to bound t_opt"),
+            (self.beta_interval.low <= 0, "beta may be 0: no fatigue is shown; record more rounds to bound t_opt"),
         )
         return tuple(text for raised, text in flags if raised)
 

@@ -5,7 +5,6 @@ Every function that draws raises a `ValueError` in one line if matplotlib is not
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -262,23 +261,6 @@ def plot_curves(
     axes.set_ylabel("accuracy, with 95% intervals by question")
     axes.set_title(title, loc="left")
     write_png(axes, path, legend=True, loc="lower right", bbox_to_anchor=None)
-
-
-def plot_risk_coverage(surest: Mapping[str, Estimate], path: Path) -> None:
-    """Share of errors against the share of tasks that are answered, the surest first: a risk-coverage curve."""
-    risks = {
-        float(share): replace(
-            e, mean=1 - e.mean, low=None if e.high is None else 1 - e.high, high=None if e.low is None else 1 - e.low
-        )
-        for share, e in surest.items()
-        if e.mean is not None
-    }
-    axes = new_axes(6.0, 4.0)
-    axes.plot(list(risks), [risk.mean or 0.0 for risk in risks.values()], color=BLUE, linewidth=1.2)
-    draw_points(axes, list(risks), list(risks.values()), color=BLUE)
-    axes.set(xlabel="share of tasks answered, the surest first", ylabel="share of wrong answers", xlim=(0, 1.03))
-    axes.set_ylim(bottom=0)
-    write_png(axes, path)
 
 
 def plot_learning(lines: Sequence[Mapping[str, Any]], path: Path) -> None:

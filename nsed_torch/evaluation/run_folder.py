@@ -48,16 +48,14 @@ class MethodRow(NamedTuple):
 
 def method_rows(results: Comparison) -> list[MethodRow]:
     """Methods side by side."""
-
-    def known(mean: Estimate) -> Estimate | None:
-        return None if mean.mean is None else mean
-
     rows = []
     for name, method in results.methods.items():
-        row = MethodRow(name, method.accuracy.n, known(method.accuracy))
-        if pair := results.paired.get(name):
-            row = row._replace(difference=known(pair.difference), p=pair.p_holm)
-        rows.append(row._replace(tokens=method.tokens_per_task, price=method.usage.price))
+        pair = results.paired.get(name)
+        means = (
+            mean if mean and mean.mean is not None else None for mean in (method.accuracy, pair and pair.difference)
+        )
+        costs = method.tokens_per_task, method.usage.price
+        rows.append(MethodRow(name, method.accuracy.n, *means, pair and pair.p_holm, *costs))
     return rows
 
 
