@@ -26,9 +26,6 @@ def new_axes(width: float, height: float, rows: int = 1, columns: int = 1, **opt
     """Axes of a new figure, sizes in inches, without frame and with a faint grid: one, or an array of several.
 
     Further options are those of `Figure.subplots`.
-
-    Raises:
-        ValueError: if matplotlib is not installed.
     """
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 - an extra

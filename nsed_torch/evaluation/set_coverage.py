@@ -59,11 +59,7 @@ def coverage_tables(summary: Mapping[str, Any]) -> list[Table]:
 
 
 def coverage_plot(summary: Mapping[str, Any], path: Path) -> None:
-    """Share of errors against the share of tasks that are answered, the surest first: a risk-coverage curve.
-
-    Raises:
-        ValueError: if matplotlib is not installed.
-    """
+    """Share of errors against the share of tasks that are answered, the surest first: a risk-coverage curve."""
     axes, at, risks = new_axes(6.0, 4.0), [], []
     for share, e in summary["surest"].items():
         if e["mean"] is not None:

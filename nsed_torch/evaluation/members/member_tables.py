@@ -172,11 +172,7 @@ def _cell(value: Any) -> str:
 
 
 def plot_faulty(study: MemberStudy, path: Path) -> None:
-    """Accuracy by the share of simulated members, a panel a kind.
-
-    Raises:
-        ValueError: if matplotlib is not installed.
-    """
+    """Accuracy by the share of simulated members, a panel a kind."""
     votes = list(dict.fromkeys(row.vote for row in study.faulty))
     grid = new_axes(10.0, 6.4, 2, 2, sharex=True, sharey=True)
     for axes, kind in zip(grid.flat, KINDS, strict=True):
