@@ -71,20 +71,15 @@ def _standing(rounds: Table) -> Real:
 
 def _rounds(rounds: Table, question: Column, standing: Real, questions: Questions) -> list[Tree]:
     spent = np.bincount(rounds["round"] - 1, rounds["tokens"]).cumsum() / len(question)
-    values = []
-    for r, right in enumerate(standing.T):
-        held = rounds[rounds["round"] == r + 1]
-        values.append(
-            {
-                "round": r + 1,
-                "deliberating": len(held),  # tasks that held it
-                "accuracy": questions.share(question, right),
-                "tokens": float(spent[r]),  # read and written up to it, the mean over all tasks
-                # Among tasks that held it, share where some proposal of the round is right, its winner not.
-                "oracle_gap": questions.share(held["question"], (held["right"] > 0) & ~held["winner"]),
-            }
-        )
-    return values
+    return [
+        {
+            "round": r + 1,
+            "deliberating": int((rounds["round"] == r + 1).sum()),  # tasks that held it
+            "accuracy": questions.share(question, right),
+            "tokens": float(spent[r]),  # read and written up to it, the mean over all tasks
+        }
+        for r, right in enumerate(standing.T)
+    ]
 
 
 def _law(accuracy: list[float], tasks: int) -> Tree:

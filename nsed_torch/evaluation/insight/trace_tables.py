@@ -16,7 +16,7 @@ from nsed_torch.records import Round, Task, Trace, Transcript
 Table = NDArray[np.void]
 
 _PLACE = [("question", "i8"), ("task", "i8"), ("round", "i8")]
-_ROUNDS = [*_PLACE, ("standing", "?"), ("winner", "?"), ("right", "i8"), ("proposals", "i8"), ("tokens", "i8")]
+_ROUNDS = [*_PLACE, ("standing", "?"), ("right", "i8"), ("proposals", "i8"), ("tokens", "i8")]
 _RATINGS = [*_PLACE, ("ballot", "i8"), ("rating", "f8"), ("right", "?"), ("length", "f8"), ("position", "i8")]
 
 
@@ -24,8 +24,8 @@ _RATINGS = [*_PLACE, ("ballot", "i8"), ("rating", "f8"), ("right", "?"), ("lengt
 class Tables:
     """What there is to count: structured arrays, whose every row says of which question, task and round it is.
 
-    `rounds` has a row per task and round: whether the answer standing after it and its winner are right, how many of
-    its proposals are, how many there are, and the tokens spent in it.
+    `rounds` has a row per task and round: whether the answer standing after it is right, how many of its proposals are,
+    how many there are, and the tokens spent in it.
 
     `ratings` has a row per rating that was given of another's proposal; `ballot` numbers them by judge and round. The
     proposal is `right` or not, `length` characters long, heard at `position` from 1 (0 if the order does not hold it).
@@ -49,8 +49,7 @@ def read_tables(traces: Iterable[Trace], question: Callable[[Task], str]) -> Tab
         place = questions[question(transcript.task)], number
         turns = zip(transcript.rounds, trace.grades, standing(trace), strict=True)
         for index, (record, grades, stands) in enumerate(turns, start=1):
-            won = record.winner is not None and grades[record.winner]
-            rounds.append((*place, index, stands, won, sum(grades), len(grades), record.usage.tokens))
+            rounds.append((*place, index, stands, sum(grades), len(grades), record.usage.tokens))
             for voter, row in zip(record.voters, record.ratings, strict=True):
                 position, ballot = _positions(transcript, record, voter), next(ballots)
                 for j, (proposal, rating) in enumerate(zip(record.proposals, row, strict=True)):

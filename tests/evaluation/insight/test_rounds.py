@@ -38,7 +38,6 @@ def test_the_standing_answer_and_what_it_cost(course):
 
 
 def test_right_proposals_that_nobody_took(course):
-    assert [(r["oracle_gap"].mean, r["oracle_gap"].n) for r in course["rounds"]] == [(0, 3), (0.5, 2), (1, 1)]
     assert (course["oracle_gap"].mean, course["oracle_gap"].n) == (1 / 3, 3)
 
 
