@@ -4,7 +4,8 @@ Every function that draws raises a `ValueError` in one line if matplotlib is not
 """
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,17 +106,16 @@ def plot_insight(found: Mapping[str, Any], folder: Path) -> list[Path]:
     biases = {f"length, {name}": found["length"][key] for key, name in names.items()}
     biases["position heard at, within a ballot"] = found["position"]
     biases = {name: value for name, value in biases.items() if value.mean is not None}
-    plot_rounds(course, found["tasks"], folder / "rounds.png")
-    drawn = [folder / "rounds.png"]
-    for name, plot, data in (
-        ("flips", plot_flips, course["flips"]),
-        ("calibration", plot_calibration, calibration["brier"].mean is not None and calibration),
-        ("biases", plot_biases, biases),
-    ):
-        if data:
-            drawn.append(folder / f"{name}.png")
-            plot(data, drawn[-1])
-    return drawn
+    plots: dict[str, Callable[[Path], None]] = {"rounds": partial(plot_rounds, course, found["tasks"])}
+    if course["flips"]:
+        plots["flips"] = partial(plot_flips, course["flips"])
+    if calibration["brier"].mean is not None:
+        plots["calibration"] = partial(plot_calibration, calibration)
+    if biases:
+        plots["biases"] = partial(plot_biases, biases)
+    for name, plot in plots.items():
+        plot(folder / f"{name}.png")
+    return [folder / f"{name}.png" for name in plots]
 
 
 def plot_rounds(course: Mapping[str, Any], tasks: int, path: Path) -> None:

@@ -51,11 +51,10 @@ def method_rows(results: Comparison) -> list[MethodRow]:
     rows = []
     for name, method in results.methods.items():
         pair = results.paired.get(name)
-        means = (
-            mean if mean and mean.mean is not None else None for mean in (method.accuracy, pair and pair.difference)
-        )
+        accuracy = None if method.accuracy.mean is None else method.accuracy
+        difference = None if pair is None or pair.difference.mean is None else pair.difference
         costs = method.tokens_per_task, method.usage.price
-        rows.append(MethodRow(name, method.accuracy.n, *means, pair and pair.p_holm, *costs))
+        rows.append(MethodRow(name, method.accuracy.n, accuracy, difference, pair and pair.p_holm, *costs))
     return rows
 
 

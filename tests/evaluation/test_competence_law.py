@@ -1,4 +1,3 @@
-import dataclasses
 import math
 
 import numpy as np
@@ -12,7 +11,7 @@ from scipy.stats import chi2
 
 from nsed_torch import functional
 from nsed_torch.evaluation import competence_law as module
-from nsed_torch.evaluation.competence_law import FatigueLaw, ProfileInterval, fit_fatigue_law
+from nsed_torch.evaluation.competence_law import fit_fatigue_law
 from nsed_torch.nn.halting import REPORTED_BETA, REPORTED_K
 
 PAPER = (0.54, REPORTED_K, REPORTED_BETA)
@@ -183,9 +182,3 @@ def test_refusals_in_one_line(accuracy, tasks, message):
     with pytest.raises(ValueError, match=message) as refused:
         fit_fatigue_law(accuracy, tasks)
     assert "\n" not in str(refused.value)
-
-
-def test_the_result_is_plain_data():
-    law = FatigueLaw(0.5, 0.3, 0.0, math.inf, *[ProfileInterval(0.0, 1.0)] * 4, r_squared=0.9)
-    assert dataclasses.asdict(law)["k"] == 0.3
-    assert law.notes[0] == "k may be 0 or below: no gain by deliberation is shown"
