@@ -1,6 +1,5 @@
 """Methods side by side on the same tasks: accuracy and cost of each, and what the reference has over the others."""
 
-import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -122,18 +121,14 @@ class Comparison:
             `level`, `reference`, `methods`, `paired`, and `timings` by method, the only part in which two runs of one
             command may differ.
         """
-        data: dict[str, Any] = plain(
-            {
-                "level": LEVEL,
-                "reference": self.reference,
-                "methods": {name: self._method_json(name) for name in self.methods},
-                "paired": self.paired,
-                "timings": {
-                    name: {"seconds": m.usage.seconds, "seconds_per_task": m.usage.seconds / m.tasks}
-                    for name, m in self.methods.items()
-                },
-            }
-        )
+        methods, timings = {}, {}
+        for name, method in self.methods.items():
+            usage = vars(method.usage).copy()
+            timings[name] = {"seconds": usage.pop("seconds")}
+            costs = {"tokens_per_task": method.tokens_per_task, "relative_tokens": self.relative_tokens(name)}
+            methods[name] = {**vars(method), "usage": usage, **costs}
+        parts = {"reference": self.reference, "methods": methods, "paired": self.paired, "timings": timings}
+        data: dict[str, Any] = plain({"level": LEVEL, **parts})
         return data
 
     @classmethod
@@ -154,24 +149,6 @@ class Comparison:
                 f"{where}: not the results of an evaluation ({error!r}); rerun the nsed evaluate that wrote it"
             ) from error
         return cls(reference, methods, paired)
-
-    def _method_json(self, name: str) -> dict[str, Any]:
-        method = self.methods[name]
-        usage = dataclasses.asdict(method.usage)
-        del usage["seconds"]
-        return {
-            "n": method.accuracy.n,
-            "tasks": method.tasks,
-            "failed": method.count(Verdict.FAILED),
-            "not_run": method.count(Verdict.NOT_RUN),
-            "accuracy": method.accuracy,
-            "verdicts": method.verdicts,
-            "usage": usage,
-            "per_task": {key: value / method.tasks for key, value in usage.items()},
-            "tokens_per_task": method.tokens_per_task,
-            "relative_tokens": self.relative_tokens(name),
-            "strata": method.strata,
-        }
 
 
 def scored(runs: Sequence[Mapping[str, Mapping[str, float]]]) -> list[Outcome]:

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -10,12 +12,16 @@ import torch
 from numpy.typing import NDArray
 
 from nsed_torch import functional
+from nsed_torch.evaluation.statistics import LEVEL
 
 ROUNDS_NEEDED = 4
 """Three numbers are fitted; fewer points than this leave nothing that could contradict them."""
 
-Numbers = Sequence[int | float]
+_REACH = NormalDist().inv_cdf((1 + LEVEL) / 2)
+"""The root of chi2_1's quantile."""
+
 Real = NDArray[np.float64]
+Bounds = Sequence[tuple[float, float]]
 
 
 class ProfileInterval(NamedTuple):
@@ -33,44 +39,30 @@ class FatigueLaw:
     k: float  # gain per round, the paper's Lambda (p_v - p_g); at or below 0, deliberation cannot help
     beta: float  # fatigue per round squared
     t_opt: float  # where U peaks, in rounds; 0 where k <= 0, inf without fatigue
-    # Of values that the curve does not contradict at confidence `level`.
+    # Of values that the curve does not contradict at 95% confidence.
     p_g_interval: ProfileInterval
     k_interval: ProfileInterval
     beta_interval: ProfileInterval
     t_opt_interval: ProfileInterval
-    # Share of the variance between rounds that the law explains, rounds weighed by their counts; nan without variance.
-    r_squared: float
-    level: float
-
-    @property
-    def helps(self) -> bool:
-        """Whether deliberation gains anything, by the fitted k."""
-        return self.k > 0
-
-    @property
-    def beta_identified(self) -> bool:
-        """Whether the curve tells fatigue from none."""
-        return self.beta_interval.low > 0
+    r_squared: float  # share of the variance between rounds that the law explains; nan without variance
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What the numbers cannot bear, a line each."""
         flags = (
-            (not self.helps, f"k = {self.k:.3g}: deliberation cannot help; t_opt is 0"),
-            (self.helps and self.k_interval.low <= 0, "k may be 0 or below: no gain by deliberation is shown"),
-            (math.isinf(self.k_interval.high), "k has no upper end: add the accuracy before deliberation as round 0"),
-            (not self.beta_identified, "beta may be 0: no fatigue is shown; record more rounds to bound t_opt"),
+            (self.k <= 0, f"k = {self.k:.3g}: deliberation cannot help; t_opt is 0"),
+            (self.k > 0 >= self.k_interval.low, "k may be 0 or below: no gain by deliberation is shown"),
+            (math.isinf(self.k_interval.high), "k has no upper end: any gain may be over by round 1"),
+            (self.beta_interval.low <= 0, "beta may be 0: no fatigue is shown; record more rounds to bound t_opt"),
         )
         return tuple(text for raised, text in flags if raised)
 
 
-def fit_fatigue_law(
-    accuracy: Numbers, counts: Numbers, *, rounds: Numbers | None = None, level: float = 0.95
-) -> FatigueLaw:
-    """Fit (p_g, k, beta) to accuracies by round.
+def fit_fatigue_law(accuracy: Sequence[float], tasks: int) -> FatigueLaw:
+    """Fit (p_g, k, beta) to the shares of right answers after rounds 1, 2, ..., each out of so many tasks.
 
-    Minimises the binomial deviance `D = 2 sum_r n_r KL(a_r || U(r))` over 0 <= p_g <= 1, beta >= 0 and any k. An
-    interval is the set of values that some law holds with `D - min D <= chi2_1(level)`: a profile likelihood,
+    Minimises the binomial deviance `D = 2 n sum_r KL(a_r || U(r))` over 0 <= p_g <= 1, beta >= 0 and any k. An
+    interval is the set of values that some law holds with `D - min D <= chi2_1(95%)`: a profile likelihood,
     which needs no symmetry and ends at the range's edge where data do not bound it. The law is published by the
     paper; the fit is ours. Of the paper's Lambda and p_v a curve shows only their product k.
 
@@ -79,55 +71,29 @@ def fit_fatigue_law(
     independent; of rounds that all ask the same questions intervals are wider than need be (latent correlation
     0.8: all four held the truth in 60 of 60 simulations).
 
-    Args:
-        accuracy: share of right answers after each round, in [0, 1].
-        counts: answers behind each share, above 0.
-        rounds: which round each is, at least 0 and all different; 1, 2, ... if None. Round 0 is before deliberation.
-        level: of the intervals, in (0, 1).
-
     Raises:
-        ValueError: for fewer than four rounds, lengths that differ, or a value out of range.
+        ValueError: for fewer than four rounds, or a value out of range.
     """
-    from scipy.special import chdtri  # noqa: PLC0415 - heavy, and wanted only where a law is fitted
-
-    t, a, n = _checked(accuracy, counts, range(1, len(accuracy) + 1) if rounds is None else rounds, level)
-    curve = _Curve(t / t.max(), a, n)
-    best = curve.best()
-    quantile = float(chdtri(1, 1 - level))
-    p_g, k, beta = (curve.span(i, best, quantile) for i in range(3))
-    peak = curve.peak_span(best, quantile)
-    t_max = float(t.max())
-    residual, spread = n @ (a - 1 + curve.failure(best)[0]) ** 2, n @ (a - n @ a / n.sum()) ** 2
-    return FatigueLaw(
-        p_g=float(best[0]),
-        k=float(best[1]) / t_max,
-        beta=float(best[2]) / t_max**2,
-        t_opt=_peak(best) * t_max,
-        p_g_interval=p_g,
-        k_interval=ProfileInterval(k.low / t_max, k.high / t_max),
-        beta_interval=ProfileInterval(beta.low / t_max**2, beta.high / t_max**2),
-        t_opt_interval=ProfileInterval(peak.low * t_max, peak.high * t_max),
-        r_squared=float(1 - residual / spread) if spread > 0 else math.nan,
-        level=level,
-    )
-
-
-def _checked(accuracy: Numbers, counts: Numbers, rounds: Numbers, level: float) -> tuple[Real, Real, Real]:
-    t, a, n = (np.asarray(list(x), dtype=np.float64) for x in (rounds, accuracy, counts))
-    if not len(t) == len(a) == len(n):
-        raise ValueError(f"law: expected a count and a round for every accuracy, got {len(a)}, {len(n)} and {len(t)}")
-    if len(t) < ROUNDS_NEEDED:
-        got = f"got {len(t)}: three numbers are fitted, record more rounds"
+    rounds, a = len(accuracy), np.asarray(accuracy, dtype=np.float64)
+    if rounds < ROUNDS_NEEDED:
+        got = f"got {rounds}: three numbers are fitted, record more rounds"
         raise ValueError(f"law: expected accuracies of at least {ROUNDS_NEEDED} rounds, {got}")
-    for name, valid, expected, value in (
-        ("accuracy", ((a >= 0) & (a <= 1)).all(), "values in [0, 1]", accuracy),
-        ("counts", ((n > 0) & np.isfinite(n)).all(), "values above 0", counts),
-        ("rounds", np.isfinite(t).all() and t.min() >= 0 and len(set(t)) == len(t), "different ones from 0 on", rounds),
-        ("level", 0 < level < 1, "a value in (0, 1)", level),
-    ):
-        if not valid:
-            raise ValueError(f"law {name}: expected {expected}, got {value}")
-    return t, a, n
+    if tasks < 1 or not ((a >= 0) & (a <= 1)).all():
+        raise ValueError(f"law: expected shares in [0, 1] of at least 1 task, got {list(accuracy)} of {tasks}")
+    curve = _Curve(a, tasks)
+    p_g, k, beta = (curve.span(i) for i in range(3))
+    residual, spread = ((a - 1 + curve.failure(curve.best)[0]) ** 2).sum(), ((a - a.mean()) ** 2).sum()
+    return FatigueLaw(
+        p_g=float(curve.best[0]),
+        k=float(curve.best[1]) / rounds,
+        beta=float(curve.best[2]) / rounds**2,
+        t_opt=_peak(curve.best) * rounds,
+        p_g_interval=p_g,
+        k_interval=ProfileInterval(*(end / rounds for end in k)),
+        beta_interval=ProfileInterval(*(end / rounds**2 for end in beta)),
+        t_opt_interval=ProfileInterval(*(end * rounds for end in curve.peak_span())),
+        r_squared=float(1 - residual / spread) if spread > 0 else math.nan,
+    )
 
 
 Lift = Callable[[Real], tuple[Real, Real]]
@@ -140,8 +106,9 @@ def _held(i: int, value: float) -> Lift:
     return lambda free: (free @ rest + fixed, rest)
 
 
-def _peaking(t: float) -> Lift:
+def _peaking(log_t: float) -> Lift:
     """U'(t) = 0 is given: p_g and k are free, beta follows as `(1 - p_g) k exp(-k t) / (2 t)`."""
+    t = math.exp(log_t)
 
     def lift(free: Real) -> tuple[Real, Real]:
         p_g, k = free
@@ -168,13 +135,15 @@ def _log(x: Real) -> tuple[Real, Real]:
 class _Curve:
     """Deviance of laws theta = (p_g, k, beta) from a curve, whose last round is at t = 1, so that all are near 1."""
 
-    def __init__(self, t: Real, accuracy: Real, counts: Real) -> None:
+    def __init__(self, accuracy: Real, tasks: int) -> None:
         from scipy.special import xlogy  # noqa: PLC0415 - heavy, and wanted only where a law is fitted
 
-        self.t, self.accuracy, self.counts = t, accuracy, counts
-        self.exact = counts @ (xlogy(accuracy, accuracy) + xlogy(1 - accuracy, 1 - accuracy))
+        rounds, self.accuracy, self.tasks = len(accuracy), accuracy, tasks
+        self.t = np.arange(1, rounds + 1) / rounds
+        self.exact = (xlogy(accuracy, accuracy) + xlogy(1 - accuracy, 1 - accuracy)).sum()
         # Beyond exp(-20) at the first round, or exp(20) at the last, k changes nothing that could be seen.
-        self.bounds = [(0.0, 1.0), (-20.0, 20 / t[t > 0].min()), (0.0, 1.0)]
+        self.bounds = [(0.0, 1.0), (-20.0, 20.0 * rounds), (0.0, 1.0)]
+        self.least, self.best = self.minimum(lambda theta: (theta, np.eye(3)), self._starts(), self.bounds)
 
     def failure(self, theta: Real) -> tuple[Real, Real]:
         """1 - U in every round, and its derivative [3 round]."""
@@ -188,25 +157,23 @@ class _Curve:
         failure, slope = self.failure(theta)
         right, d_right = _log(1 - failure)
         wrong, d_wrong = _log(np.minimum(failure, 1))
-        a, n = self.accuracy, self.counts
-        value = 2 * (self.exact - n @ (a * right + (1 - a) * wrong))
-        return value, 2 * slope @ (n * (a * d_right - (1 - a) * d_wrong * (failure < 1)))
+        a, n = self.accuracy, self.tasks
+        value = 2 * n * (self.exact - (a * right + (1 - a) * wrong).sum())
+        return value, 2 * n * slope @ (a * d_right - (1 - a) * d_wrong * (failure < 1))
 
-    def best(self) -> Real:
-        """The law of least deviance. For a given k it is linear, so least squares over a grid of k find the start."""
+    def _starts(self) -> list[Real]:
+        """For a given k the law is linear, so least squares over a grid of k come near the best."""
         from scipy.optimize import nnls  # noqa: PLC0415
 
         starts = []
         for k in np.concatenate([-np.geomspace(0.03, 20, 16), np.geomspace(0.03, self.bounds[1][1], 48)]):
             design = np.stack([np.exp(-k * self.t), self.t**2], 1)
-            weight = np.sqrt(self.counts)
-            (left, beta), residual = nnls(design * weight[:, None], (1 - self.accuracy) * weight)
+            (left, beta), residual = nnls(design, 1 - self.accuracy)
             starts.append((residual, [max(0.0, 1 - left), k, min(beta, 1.0)]))
-        free = [np.array(start) for _, start in sorted(starts)[:3]]
-        return self.least(lambda theta: (theta, np.eye(3)), free, self.bounds)[1]
+        return [np.array(start) for _, start in sorted(starts)[:3]]
 
-    def least(self, lift: Lift, starts: Sequence[Real], bounds: Sequence[tuple[float, float]]) -> tuple[float, Real]:
-        """Least deviance over the free numbers, and where it is."""
+    def minimum(self, lift: Lift, starts: Sequence[Real], bounds: Bounds) -> tuple[float, Real]:
+        """Least deviance over the numbers that stay free, and where it is."""
         from scipy.optimize import minimize  # noqa: PLC0415
 
         def lifted(free: Real) -> tuple[float, Real]:
@@ -218,42 +185,29 @@ class _Curve:
         best = min((minimize(lifted, x, **rest) for x in starts), key=lambda result: float(result.fun))
         return float(best.fun), best.x
 
-    def span(self, i: int, best: Real, quantile: float) -> ProfileInterval:
+    def span(self, i: int) -> ProfileInterval:
         """Values that one of the three takes among laws within the quantile of the best; inf where k has no end."""
         bounds = [bound for j, bound in enumerate(self.bounds) if j != i]
-        excess = self._excess(best, quantile, lambda value: _held(i, value), np.delete(best, i), bounds)
-        low, high = self.bounds[i]
-        beyond = (-math.inf, math.inf) if i == 1 else (low, high)
-        return ProfileInterval(
-            *(_crossing(excess, float(best[i]), *ends) for ends in ((low, beyond[0]), (high, beyond[1])))
-        )
+        excess = partial(self._excess, partial(_held, i), np.delete(self.best, i), bounds)
+        beyond = (-math.inf, math.inf) if i == 1 else self.bounds[i]
+        ends = zip(self.bounds[i], beyond, strict=True)
+        return ProfileInterval(*(_crossing(excess, float(self.best[i]), *end) for end in ends))
 
-    def peak_span(self, best: Real, quantile: float) -> ProfileInterval:
+    def peak_span(self) -> ProfileInterval:
         """Peaks of the same laws, in last rounds: 0 where one of them has k <= 0, inf where one never falls."""
-        start, bounds = np.array([best[0], max(best[1], 1e-3)]), [self.bounds[0], (1e-9, self.bounds[1][1])]
-        excess = self._excess(best, quantile, lambda log: _peaking(math.exp(log)), start, bounds)
+        start = np.array([self.best[0], max(self.best[1], 1e-3)])
+        excess = partial(self._excess, _peaking, start, [self.bounds[0], (1e-9, self.bounds[1][1])])
         # Peaks this early or late are seen as no rise or no fall.
         low, high = math.log(1e-3), math.log(1e3)
-        inside = min(max(math.log(max(_peak(best), 1e-300)), low), high)
+        inside = min(max(math.log(max(_peak(self.best), 1e-300)), low), high)
         if excess(inside) > 0:  # the best law only falls, and so does every other
             return ProfileInterval(0.0, 0.0)
         ends = (_crossing(excess, inside, *edge) for edge in ((low, -math.inf), (high, math.inf)))
         return ProfileInterval(*map(math.exp, ends))
 
-    def _excess(
-        self,
-        best: Real,
-        quantile: float,
-        lift: Callable[[float], Lift],
-        start: Real,
-        bounds: Sequence[tuple[float, float]],
-    ) -> Callable[[float], float]:
+    def _excess(self, lift: Callable[[float], Lift], start: Real, bounds: Bounds, value: float) -> float:
         """Above 0 where the profile at a value is worse than the quantile; roots, for those are nearly straight."""
-        least = self.deviance(best)[0]
-
-        return lambda value: (
-            math.sqrt(max(self.least(lift(value), [start], bounds)[0] - least, 0)) - math.sqrt(quantile)
-        )
+        return math.sqrt(max(self.minimum(lift(value), [start], bounds)[0] - self.least, 0)) - _REACH
 
 
 def _crossing(excess: Callable[[float], float], inside: float, edge: float, beyond: float) -> float:

@@ -10,7 +10,9 @@ import torch
 from nsed_torch.agents import ContextWindowError
 from nsed_torch.benchmarks import GradedTasks
 from nsed_torch.deliberation import MacroRNN, Observer
-from nsed_torch.evaluation.methods import Answer, Method, Panel, Single, best_single, cross_fitted_leads
+from nsed_torch.evaluation.methods import Single
+from nsed_torch.evaluation.methods.leads import best_single, cross_fitted_leads
+from nsed_torch.evaluation.methods.panel import Answer, Method, Panel
 from nsed_torch.nn import InfeasibleBudgetError
 from nsed_torch.records import Outcome, Task, Trace, Usage, Verdict
 

@@ -5,7 +5,7 @@ Every function that draws raises a `ValueError` in one line if matplotlib is not
 
 import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,6 @@ def new_axes(width: float, height: float, rows: int = 1, columns: int = 1, **opt
     """Axes of a new figure, sizes in inches, without frame and with a faint grid: one, or an array of several.
 
     Further options are those of `Figure.subplots`.
-
-    Raises:
-        ValueError: if matplotlib is not installed.
     """
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
@@ -99,19 +96,26 @@ def plot_insight(found: Mapping[str, Any], folder: Path) -> list[Path]:
     Returns:
         The files written: `rounds.png`, and of `flips.png`, `calibration.png`, `biases.png` those with something in.
     """
-    course, calibration, biases = found["course"], found["calibration"], _biases(found)
-    drawn = [folder / "rounds.png"]
-    plot_rounds(course, found["tasks"], drawn[0])
-    plots: dict[str, tuple[Callable[[Any, Path], None], Any]] = {
-        "flips": (plot_flips, course["flips"]),
-        "calibration": (plot_calibration, None if calibration["brier"].mean is None else calibration),
-        "biases": (plot_biases, biases),
+    course, calibration = found["course"], found["calibration"]
+    names = {
+        "pooled": "all ratings",
+        "within": "within a ballot",
+        "right": "right proposals",
+        "wrong": "wrong proposals",
     }
-    for name, (plot, data) in plots.items():
-        if data:
-            drawn.append(folder / f"{name}.png")
-            plot(data, drawn[-1])
-    return drawn
+    biases = {f"length, {name}": found["length"][key] for key, name in names.items()}
+    biases["position heard at, within a ballot"] = found["position"]
+    biases = {name: value for name, value in biases.items() if value.mean is not None}
+    plots: dict[str, Callable[[Path], None]] = {"rounds": partial(plot_rounds, course, found["tasks"])}
+    if course["flips"]:
+        plots["flips"] = partial(plot_flips, course["flips"])
+    if calibration["brier"].mean is not None:
+        plots["calibration"] = partial(plot_calibration, calibration)
+    if biases:
+        plots["biases"] = partial(plot_biases, biases)
+    for name, plot in plots.items():
+        plot(folder / f"{name}.png")
+    return [folder / f"{name}.png" for name in plots]
 
 
 def plot_rounds(course: Mapping[str, Any], tasks: int, path: Path) -> None:
@@ -256,23 +260,6 @@ def plot_curves(
     write_png(axes, path, legend=True, loc="lower right", bbox_to_anchor=None)
 
 
-def plot_risk_coverage(surest: Mapping[str, Estimate], path: Path) -> None:
-    """Share of errors against the share of tasks that are answered, the surest first: a risk-coverage curve."""
-    risks = {
-        float(share): replace(
-            e, mean=1 - e.mean, low=None if e.high is None else 1 - e.high, high=None if e.low is None else 1 - e.low
-        )
-        for share, e in surest.items()
-        if e.mean is not None
-    }
-    axes = new_axes(6.0, 4.0)
-    axes.plot(list(risks), [risk.mean or 0.0 for risk in risks.values()], color=BLUE, linewidth=1.2)
-    draw_points(axes, list(risks), list(risks.values()), color=BLUE)
-    axes.set(xlabel="share of tasks answered, the surest first", ylabel="share of wrong answers", xlim=(0, 1.03))
-    axes.set_ylim(bottom=0)
-    write_png(axes, path)
-
-
 def plot_learning(lines: Sequence[Mapping[str, Any]], path: Path) -> None:
     """How a Conductor learned, from the lines of `log.jsonl`: shares of a step's texts, and whom workflows asked.
 
@@ -303,19 +290,6 @@ def plot_learning(lines: Sequence[Mapping[str, Any]], path: Path) -> None:
     if below.get_legend_handles_labels()[0]:  # nobody may have been asked
         below.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     write_png(above, path, legend=True)
-
-
-def _biases(found: Mapping[str, Any]) -> dict[str, Estimate]:
-    length = found["length"]
-    rows = {
-        "length, all ratings": length["pooled"]["pearson"],
-        "length, within a ballot": length["within"]["pearson"],
-        "length, right proposals": length["right"]["pearson"],
-        "length, wrong proposals": length["wrong"]["pearson"],
-        "position heard at, within a ballot": found["position"]["correlation"],
-        **{f"length, {name}": correlations["pearson"] for name, correlations in length["judges"].items()},
-    }
-    return {name: value for name, value in rows.items() if value.mean is not None}
 
 
 def _short(tokens: float) -> str:

@@ -1,7 +1,6 @@
 """Where numbers come from: settings, seeds, versions, state of the sources, machine."""
 
 import platform
-import shutil
 import subprocess
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -73,9 +72,7 @@ def _version(package: str) -> str | None:
 
 def _git(folder: Path, *words: str) -> str | None:
     """What git prints, without touching the checkout; None if it fails in any way."""
-    if not (git := shutil.which("git")):
-        return None
-    command = [git, "--no-optional-locks", "-C", str(folder), *words]
+    command = ["git", "--no-optional-locks", "-C", str(folder), *words]
     try:
         done = subprocess.run(command, capture_output=True, check=True, timeout=_SECONDS)  # noqa: S603 - our own words
     except (OSError, subprocess.SubprocessError):

@@ -48,16 +48,13 @@ class MethodRow(NamedTuple):
 
 def method_rows(results: Comparison) -> list[MethodRow]:
     """Methods side by side."""
-
-    def known(mean: Estimate) -> Estimate | None:
-        return None if mean.mean is None else mean
-
     rows = []
     for name, method in results.methods.items():
-        row = MethodRow(name, method.accuracy.n, known(method.accuracy))
-        if pair := results.paired.get(name):
-            row = row._replace(difference=known(pair.difference), p=pair.p_holm)
-        rows.append(row._replace(tokens=method.tokens_per_task, price=method.usage.price))
+        pair = results.paired.get(name)
+        accuracy = None if method.accuracy.mean is None else method.accuracy
+        difference = None if pair is None or pair.difference.mean is None else pair.difference
+        costs = method.tokens_per_task, method.usage.price
+        rows.append(MethodRow(name, method.accuracy.n, accuracy, difference, pair and pair.p_holm, *costs))
     return rows
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
-from nsed_torch.evaluation.plots import plot_risk_coverage
+from nsed_torch.evaluation.plots import BLUE, draw_points, new_axes, write_png
 from nsed_torch.evaluation.statistics import Estimate, mean_score, plain, shown
 from nsed_torch.evaluation.tables import terminal_table
 from nsed_torch.records.checked import rebuild
@@ -59,8 +59,18 @@ def coverage_tables(summary: Mapping[str, Any]) -> list[Table]:
 
 
 def coverage_plot(summary: Mapping[str, Any], path: Path) -> None:
-    """The risk-coverage curve as a PNG file, see `plots.plot_risk_coverage`."""
-    plot_risk_coverage({share: rebuild(Estimate, e) for share, e in summary["surest"].items()}, path)
+    """Share of errors against the share of tasks that are answered, the surest first: a risk-coverage curve."""
+    axes, at, risks = new_axes(6.0, 4.0), [], []
+    for share, e in summary["surest"].items():
+        if e["mean"] is not None:
+            low, high = (None if end is None else 1 - end for end in (e["high"], e["low"]))
+            at.append(float(share))
+            risks.append(Estimate(e["n"], 1 - e["mean"], low, high))
+    axes.plot(at, [risk.mean for risk in risks], color=BLUE, linewidth=1.2)
+    draw_points(axes, at, risks, color=BLUE)
+    axes.set(xlabel="share of tasks answered, the surest first", ylabel="share of wrong answers", xlim=(0, 1.03))
+    axes.set_ylim(bottom=0)
+    write_png(axes, path)
 
 
 def _share(rows: Iterable[Mapping[str, Any]], key: str) -> Estimate:

@@ -17,15 +17,9 @@ from nsed_torch.benchmarks import AskingGrader, GradedTasks, ProgramGrader
 from nsed_torch.config import config_hash, instantiate, plain_config, verb
 from nsed_torch.deliberation import MacroRNN
 from nsed_torch.evaluation.contest import BEST_SINGLE, DELIBERATION, SINGLE, Contest, Contested
-from nsed_torch.evaluation.methods import (
-    Conducted,
-    Method,
-    Panel,
-    RandomRouting,
-    Single,
-    expected_deliberation,
-    expected_usage,
-)
+from nsed_torch.evaluation.methods import Conducted, RandomRouting, Single
+from nsed_torch.evaluation.methods.costs_ahead import expected_deliberation, expected_usage
+from nsed_torch.evaluation.methods.panel import Method, Panel
 from nsed_torch.evaluation.run_folder import EXECUTIONS
 from nsed_torch.evaluation.tables import show
 from nsed_torch.experiments.build import build_rnn, call_log, pool_answers

@@ -17,7 +17,7 @@ from nsed_torch.evaluation.tables import csv, latex, markdown
 from nsed_torch.records import Verdict, read_json, to_json, write_files
 from nsed_torch.records.withholding import withheld_outcome
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Of results.json; raised by one when a field changes its meaning or goes away."""
 
 REPORT = "report.html"
@@ -82,7 +82,7 @@ def measured(contested: Contested, graded: GradedTasks) -> dict[str, Any] | None
     not_run = any(outcome.verdict is Verdict.NOT_RUN for outcome in contested.outcomes)
     if not contested.traces or not_run:
         return None
-    return insight(contested.traces, graded.grader.classes, question=graded.group)
+    return insight(contested.traces, question=graded.group)
 
 
 def is_complete(folder: Path, name: str) -> bool:

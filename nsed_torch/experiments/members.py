@@ -11,7 +11,7 @@ from rich.console import Console
 from nsed_torch.config import plain_config, verb
 from nsed_torch.data import load_traces
 from nsed_torch.evaluation.members.faulty_members import most_faulty
-from nsed_torch.evaluation.members.member_tables import MemberStudy, plot_study, sheets
+from nsed_torch.evaluation.members.member_tables import MemberStudy, plot_faulty, sheets
 from nsed_torch.evaluation.members.sub_teams import polled, rules
 from nsed_torch.evaluation.provenance import provenance
 from nsed_torch.evaluation.run_folder import OUTCOMES
@@ -65,7 +65,7 @@ def main(cfg: DictConfig) -> None:
         }
     )
     try:
-        plot_study(study, folder / "plots")
+        plot_faulty(study, folder / "plots" / "faulty.png")
     except ValueError as error:  # matplotlib is an extra
         report(f"no plots: {error}")
     shown = console if console.is_terminal else Console(highlight=False, width=WIDTH)

@@ -10,7 +10,7 @@ from nsed_torch.conductor.executor import WorkflowJob as Job
 from nsed_torch.conductor.workers import worth_saying
 from nsed_torch.data import Equality
 from nsed_torch.deliberation import Budget, BudgetBroker, VerdictRating
-from nsed_torch.evaluation.methods import Panel
+from nsed_torch.evaluation.methods.panel import Panel
 from nsed_torch.records import Failure, Task, Usage
 
 

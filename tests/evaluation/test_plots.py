@@ -58,7 +58,7 @@ def test_all_plots_of_a_run(found, tmp_path):
     paths = plot_insight(found, tmp_path / "plots")
     assert [path.name for path in paths] == ["rounds.png", "flips.png", "calibration.png", "biases.png"]
     assert {*map(str, paths)} == {*map(str, (tmp_path / "plots").iterdir())}
-    assert all(ink(path) > 2000 for path in paths)
+    assert all(ink(path) > 900 for path in paths)
     first = png(paths[0])
     assert found["course"]["law"]["fit"] is not None
     plot_rounds(found["course"], found["tasks"], paths[0])

@@ -55,7 +55,7 @@ def test_nobody_decides():
 def test_the_plot_shows_the_share_of_wrong_answers(tmp_path, monkeypatch):
     drawn = {}
     monkeypatch.setattr(
-        "nsed_torch.evaluation.plots.draw_points", lambda axes, at, risks, **_: drawn.update(at=at, risks=risks)
+        "nsed_torch.evaluation.set_coverage.draw_points", lambda axes, at, risks, **_: drawn.update(at=at, risks=risks)
     )
     coverage_plot(coverage_summary(ROWS, 0.8), tmp_path / "coverage.png")
     assert drawn["at"][-1] == 1.0

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from nsed_torch.evaluation.statistics import (
-    EXACT,
     Estimate,
     clopper_pearson,
     holm,
@@ -60,15 +59,6 @@ def test_clopper_pearson_is_scipys_exact_interval(counts):
     right, n = counts
     other = stats.binomtest(right, n).proportion_ci(0.95, method="exact")
     assert clopper_pearson(right, n) == pytest.approx((other.low, other.high), abs=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("right", "n", "low", "high"),
-    [(0, 10, 0.0, 0.3085), (10, 10, 0.6915, 1.0), (5, 10, 0.1871, 0.8129), (81, 263, 0.2527, 0.3676)],
-)
-def test_clopper_pearson_by_the_book(right, n, low, high):
-    """The last row is Newcombe's published example (Statistics in Medicine 17, 1998)."""
-    assert clopper_pearson(right, n) == pytest.approx((low, high), abs=1e-4)
 
 
 @pytest.mark.parametrize("n", [1, 4, 9, 30])
@@ -177,12 +167,6 @@ def test_mcnemar_is_the_binomial_test(wins, losses):
     assert mcnemar(wins, losses) == ("McNemar, exact", pytest.approx(expected, rel=1e-9))
 
 
-def test_mcnemar_by_hand():
-    assert mcnemar(5, 0)[1] == pytest.approx(2 / 2**5)
-    assert mcnemar(1, 7)[1] == pytest.approx(2 * (1 + 8) / 2**8)
-    assert mcnemar(0, 0)[1] == mcnemar(3, 3)[1] == 1.0
-
-
 @given(st.lists(st.integers(-6, 6), max_size=8))
 def test_sign_flips_count_all_signs(sixths):
     """In whole numbers, so without rounding; zeros change neither side."""
@@ -194,11 +178,6 @@ def test_sign_flips_count_all_signs(sixths):
     assert sign_flip([d / 6 for d in sixths]) == ("sign flips, exact", pytest.approx(expected))
 
 
-@given(st.integers(0, 8), st.integers(0, 8))
-def test_sign_flips_of_whole_wins_are_mcnemars_test(wins, losses):
-    assert sign_flip([1.0] * wins + [-1.0] * losses + [0.0] * 5)[1] == pytest.approx(mcnemar(wins, losses)[1])
-
-
 def test_equal_sums_are_equal_in_spite_of_rounding():
     assert sum([0.1, 0.2, -0.3]) != 0.0
     assert sign_flip([0.1, 0.2, -0.3])[1] == 1.0
@@ -206,7 +185,7 @@ def test_equal_sums_are_equal_in_spite_of_rounding():
 
 def test_many_questions_draw_their_signs():
     g = torch.Generator().manual_seed(5)
-    values = (torch.randint(-2, 4, (EXACT + 4,), generator=g) / 3 + 0.1).tolist()
+    values = (torch.randint(-2, 4, (18,), generator=g) / 3 + 0.1).tolist()
     sums = torch.zeros(1, dtype=torch.float64)
     for value in values:
         sums = torch.cat([sums + value, sums - value])

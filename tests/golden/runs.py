@@ -352,9 +352,7 @@ def insight(found):
         "right alone": interval(found["p_g"]["pooled"]),
         "tells right from wrong": interval(found["p_v"]["pooled"]["auc"]),
         "error of ratings": interval(found["calibration"]["error"]),
-        "length and rating": interval(found["length"]["pooled"]["spearman"]),
-        "place and rating": interval(found["position"]["correlation"]),
-        "likeness and rating": interval(found["agreement"]["answer"]),
+        "place and rating": interval(found["position"]),
     }
 
 

@@ -40,7 +40,7 @@ def insight(accuracies, *, p_g=0.5):
         for r, a in enumerate(accuracies, 1)
     ]
     fits = len(accuracies) > 3
-    fit = fit_fatigue_law(list(accuracies), [1000] * len(accuracies)) if fits else None
+    fit = fit_fatigue_law(list(accuracies), 1000) if fits else None
     law = {"fit": fit, "notes": [] if fits else ["too_few"]}
     return plain(
         {

@@ -1,6 +1,5 @@
 """What graded traces tell of a team: who is right, what rounds change, what judges follow besides the truth."""
 
 from nsed_torch.evaluation.insight.team_insight import insight
-from nsed_torch.evaluation.insight.trace_tables import Same, same_text
 
-__all__ = ["Same", "insight", "same_text"]
+__all__ = ["insight"]

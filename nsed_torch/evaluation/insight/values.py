@@ -54,13 +54,7 @@ class Questions:
 
     def mean(self, question: Column, values: Column) -> Estimate:
         """Mean over all rows."""
-        return self.value(question, _ratio, (values, np.ones(len(values))))
-
-    def contrast(self, question: Column, values: Column, first: Column, weights: Column | None = None) -> Estimate:
-        """Mean of the first rows minus that of the others; a value is a sum of `weights` observations, 1 if None."""
-        weights = np.ones(len(values)) if weights is None else weights
-        sides = (first.astype(bool), ~first.astype(bool))
-        return self.value(question, _difference, [column * side for side in sides for column in (values, weights)])
+        return self.value(question, lambda sums: sums[..., 0] / sums[..., 1], (values, np.ones(len(values))))
 
     def correlation(self, question: Column, x: Column, y: Column) -> Estimate:
         """Pearson's correlation; None where either does not vary."""
@@ -89,30 +83,16 @@ class Questions:
         return np.stack([np.bincount(question, column, minlength=self._count) for column in columns], -1)
 
 
-def within(values: Column, group: Column) -> Real:
-    """Values minus the mean of their group; what is but rounding is 0."""
-    _, number, size = np.unique(group, return_inverse=True, return_counts=True)
-    return np.round(values - (np.bincount(number, values) / size)[number], 12)
-
-
-def ranks(values: Column) -> Real:
-    """Ranks from 1; equal values share their mean rank."""
-    _, number, size = np.unique(values, return_inverse=True, return_counts=True)
-    return np.asarray((size.cumsum() - (size - 1) / 2)[number], dtype=np.float64)
+def within(table: NDArray[np.void], *columns: str) -> list[Real]:
+    """Columns minus the mean of their ballot; what is but rounding is 0."""
+    _, number, size = np.unique(table["ballot"], return_inverse=True, return_counts=True)
+    return [np.round(table[c] - (np.bincount(number, table[c]) / size)[number], 12) for c in columns]
 
 
 def _wilson(p: float, n: float) -> tuple[float, float]:
     middle, half = p + _Z**2 / (2 * n), _Z * math.sqrt(p * (1 - p) / n + _Z**2 / (4 * n**2))
     whole = 1 + _Z**2 / n
     return max(0.0, (middle - half) / whole), min(1.0, (middle + half) / whole)
-
-
-def _ratio(sums: Real) -> Real:
-    return sums[..., 0] / sums[..., 1]
-
-
-def _difference(sums: Real) -> Real:
-    return sums[..., 0] / sums[..., 1] - sums[..., 2] / sums[..., 3]
 
 
 def _correlation(sums: Real) -> Real:

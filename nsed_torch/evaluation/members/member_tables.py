@@ -1,6 +1,6 @@
 """All that a recorded round tells about its members: as numbers, as tables, and as plots."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,10 +11,10 @@ from rich.table import Table
 from nsed_torch.data.rounds import Rounds
 from nsed_torch.evaluation.members.faulty_members import KINDS, Faulty, faulty_members
 from nsed_torch.evaluation.members.sub_teams import (
-    ALL,
     MOST,
     TUNED,
     Addition,
+    Chosen,
     Gain,
     RankCorrelation,
     Rule,
@@ -24,8 +24,8 @@ from nsed_torch.evaluation.members.sub_teams import (
     sub_teams,
     team_sizes,
 )
-from nsed_torch.evaluation.plots import GREY, draw_points, new_axes, short_name, style, write_png
-from nsed_torch.evaluation.statistics import shown
+from nsed_torch.evaluation.plots import draw_points, new_axes, short_name, style, write_png
+from nsed_torch.evaluation.statistics import Estimate, shown
 from nsed_torch.evaluation.tables import Rows, markdown_table, markdown_text, terminal_table
 
 _TIES = "95% intervals over tasks; a tie counts as the share of right ones among the tied."
@@ -77,6 +77,11 @@ class Sheet(NamedTuple):
     rows: Rows
     notes: tuple[str, ...]
 
+    @classmethod
+    def of(cls, name: str, title: str, head: str, rows: Iterable[Iterable[Any]], *notes: str) -> "Sheet":
+        """Headings with commas between them; rows of texts, numbers and estimates."""
+        return cls(name, title, [head.split(", "), *(list(map(_cell, row)) for row in rows)], notes)
+
     def markdown(self) -> str:
         """With title and notes."""
         table = markdown_table(self.rows)
@@ -89,83 +94,85 @@ class Sheet(NamedTuple):
 
 def sheets(study: MemberStudy) -> list[Sheet]:
     """Every table of a study; of the many gains the team of all agents alone."""
-    return [_sizes(study), _additions(study), _faulty(study), _gains(study), _correlations(study)]
+    rhos = [(row, "undefined" if row.rho.mean is None else shown(row.rho, "+")) for row in study.correlations]
+    gains = (row for row in study.gains if row.agents == study.agents)
+    return [
+        _sizes(study),
+        _additions(study),
+        _faulty(study),
+        Sheet.of(
+            "gains",
+            "Gain by stratum",
+            "vote, stratum, n, p_g, p_v, pairs, gain",
+            ((g.vote, g.stratum, g.tasks, g.p_g, g.p_v, g.pairs, f"{g.gain:+.3f}") for g in gains),
+            "Team of all agents; members.json holds all teams.",
+            "p_g: share of right proposals; p_v: chance that a right one is rated above a wrong one; n: tasks.",
+            "gain: accuracy of the consensus minus p_g.",
+        ),
+        Sheet.of(
+            "correlations",
+            "p_v and the gain",
+            "vote, over, rows, correlation",
+            ((row.vote, row.over, row.rho.n, text) for row, text in rhos),
+            "Spearman's rank correlation of p_v with the gain, with 95% intervals of resampled tasks; rows share "
+            "members.",
+        ),
+    ]
 
 
 def _sizes(study: MemberStudy) -> Sheet:
-    rows = [["vote", "size", "teams", "mean accuracy", "on one half", "best team there", "worst team there"]]
-    for row in study.sizes:
-        ends = (f"{shown(team.accuracy)}: {', '.join(team.agents)}" for team in (row.best, row.worst))
-        rows.append([row.vote, str(row.size), str(row.teams), shown(row.accuracy), shown(row.held_out), *ends])
-    notes = (
+    def named(team: Chosen) -> str:
+        return f"{shown(team.accuracy)}: {', '.join(team.agents)}"
+
+    return Sheet.of(
+        "sizes",
+        "Accuracy by size of the team",
+        "vote, size, teams, mean accuracy, on one half, best team there, worst team there",
+        ((s.vote, s.size, s.teams, s.accuracy, s.held_out, named(s.best), named(s.worst)) for s in study.sizes),
         f"Mean over the teams of a size, {study.tasks} tasks. Best and worst are chosen on one half and measured on",
         f"the other, n = {study.sizes[0].held_out.n}, where the mean over all teams stands beside them.",
         _TIES,
     )
-    return Sheet("sizes", "Accuracy by size of the team", rows, notes)
 
 
 def _additions(study: MemberStudy) -> Sheet:
-    rows = [["vote", "size", "added", "alone", "accuracy", "minus the core"]]
-    for row in study.additions:
-        numbers = shown(row.alone), shown(row.accuracy), shown(row.difference, "+")
-        rows.append([row.vote, str(row.size), row.added or "(core)", *numbers])
-    notes = (
-        f"Agents are ranked on one half of the tasks; measured on the other, n = {study.additions[0].accuracy.n}.",
+    rows = study.additions
+    return Sheet.of(
+        "additions",
+        "Weaker members added to the best",
+        "vote, size, added, alone, accuracy, minus the core",
+        ((r.vote, r.size, r.added or "(core)", r.alone, r.accuracy, shown(r.difference, "+")) for r in rows),
+        f"Agents are ranked on one half of the tasks; measured on the other, n = {rows[0].accuracy.n}.",
         "Of the core, alone is the mean over its members.",
         _TIES,
     )
-    return Sheet("additions", "Weaker members added to the best", rows, notes)
 
 
 def _faulty(study: MemberStudy) -> Sheet:
     """A line a kind and number of simulated members, a column a vote."""
-    lines: dict[tuple[str, ...], list[str]] = {}
+    lines: dict[tuple[str, int, str], list[Estimate]] = {}
     for row in study.faulty:
-        lines.setdefault((row.kind, str(row.members), f"{row.share:.2f}"), []).append(shown(row.accuracy))
-    head = ["members", "simulated", "share", *dict.fromkeys(row.vote for row in study.faulty)]
+        lines.setdefault((row.kind, row.members, f"{row.share:.2f}"), []).append(row.accuracy)
     kinds = "; ".join(f"{kind}: {text}" for kind, text in KINDS.items())
-    notes = (
+    return Sheet.of(
+        "faulty",
+        "Simulated faulty members added: accuracy",
+        ", ".join(["members", "simulated", "share", *dict.fromkeys(row.vote for row in study.faulty)]),
+        ((*line, *cells) for line, cells in lines.items()),
         f"Simulated members beside {len(study.agents)} real ones, {study.tasks} tasks. {kinds}.",
         "Real judges rate a copy as they rated the answer copied, or else as they rate wrong answers on average.",
         _TIES,
     )
-    rows = [head, *([*line, *cells] for line, cells in lines.items())]
-    return Sheet("faulty", "Simulated faulty members added: accuracy", rows, notes)
 
 
-def _gains(study: MemberStudy) -> Sheet:
-    rows = [["vote", "stratum", "n", "p_g", "p_v", "pairs", "gain"]]
-    for row in study.gains:
-        if row.agents == study.agents:
-            p_v = "" if row.p_v is None else f"{row.p_v:.3f}"
-            numbers = str(row.tasks), f"{row.p_g:.3f}", p_v, str(row.pairs), f"{row.gain:+.3f}"
-            rows.append([row.vote, row.stratum, *numbers])
-    notes = (
-        "Team of all agents; members.json holds all teams.",
-        "p_g: share of right proposals; p_v: chance that a right one is rated above a wrong one; n: tasks.",
-        "gain: accuracy of the consensus minus p_g.",
-    )
-    return Sheet("gains", "Gain by stratum", rows, notes)
+def _cell(value: Any) -> str:
+    if isinstance(value, Estimate):
+        return shown(value)
+    return "" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
-def _correlations(study: MemberStudy) -> Sheet:
-    rows = [["vote", "over", "rows", "correlation"]]
-    for row in study.correlations:
-        text = "undefined" if row.rho.mean is None else shown(row.rho, "+")
-        rows.append([row.vote, row.over, str(row.rho.n), text])
-    note = (
-        "Spearman's rank correlation of p_v with the gain, with 95% intervals of resampled tasks; rows share members."
-    )
-    return Sheet("correlations", "p_v and the gain", rows, (note,))
-
-
-def plot_study(study: MemberStudy, folder: Path) -> list[Path]:
-    """Draw `faulty.png`, and `gain.png` where a judge told right from wrong.
-
-    Raises:
-        ValueError: if matplotlib is not installed.
-    """
+def plot_faulty(study: MemberStudy, path: Path) -> None:
+    """Accuracy by the share of simulated members, a panel a kind."""
     votes = list(dict.fromkeys(row.vote for row in study.faulty))
     grid = new_axes(10.0, 6.4, 2, 2, sharex=True, sharey=True)
     for axes, kind in zip(grid.flat, KINDS, strict=True):
@@ -181,26 +188,4 @@ def plot_study(study: MemberStudy, folder: Path) -> list[Path]:
         axes.set_xlabel("share of simulated members")
     for axes in grid[:, 0]:
         axes.set_ylabel("accuracy, 95% interval")
-    _write(grid[0, 0], grid[0, 1], folder / "faulty.png")
-
-    known = [row for row in study.gains if row.vote == study.gains[0].vote and row.p_v is not None]
-    if not known:
-        return [folder / "faulty.png"]
-    known = [row for row in known if row.stratum != ALL] or known
-    axes = new_axes(8.0, 4.8)
-    axes.set_xlabel("p_v: chance that a right proposal is rated above a wrong one")
-    axes.set_ylabel("accuracy of the consensus minus p_g")
-    axes.axhline(0, color="0.4", linewidth=1)
-    axes.axvline(0.5, color=GREY, linewidth=1, linestyle="--")
-    for number, stratum in enumerate(dict.fromkeys(row.stratum for row in known)):
-        points, look = [row for row in known if row.stratum == stratum], style(number)
-        x, y = [row.p_v for row in points], [row.gain for row in points]
-        axes.scatter(x, y, s=14, color=look["color"], marker=look["fmt"], alpha=0.6, label=short_name(stratum))
-    axes.set_title(f"Gain of every team, {known[0].vote} vote", loc="left")
-    _write(axes, axes, folder / "gain.png")
-    return [folder / "faulty.png", folder / "gain.png"]
-
-
-def _write(axes: Any, legend: Any, path: Path) -> None:
-    legend.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    write_png(axes, path)
+    write_png(grid[0, 1], path, legend=True)

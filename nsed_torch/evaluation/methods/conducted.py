@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from nsed_torch.agents import Agent
-from nsed_torch.conductor import Conductor, Executor, Pools, parse
+from nsed_torch.conductor import Conductor, Executor, Pools
 from nsed_torch.conductor.policy import check_recursion
 from nsed_torch.evaluation.methods.panel import Answer, Panel
+from nsed_torch.evaluation.workflows import workflow_of
 from nsed_torch.records import Execution, Level, Task
 
 
@@ -63,7 +64,6 @@ def _note(execution: Execution) -> str:
 
 def _outline(level: Level) -> str:
     """A workflow's shape, and what had to be made of its text."""
-    flow = parse(level.workflow, workers=len(level.pool), max_steps=len(level.steps), allow_empty=True)
-    plan = level.plan
+    flow, plan = workflow_of(level), level.plan
     made = f" ({'fallback' if plan.fallback else 'mended'}: {', '.join(plan.reasons)})" if plan and plan.reasons else ""
     return f"{flow.topology()}, {len(flow.steps)} steps{made}"

@@ -17,6 +17,17 @@ MOST = 64
 GREEDY = "temperature 0: another sample would be equal"
 
 
+class Sized:
+    """A method with a size of its own: its first field, a number of samples, rounds or layers."""
+
+    least = 1
+
+    def __post_init__(self) -> None:
+        name, got = next(iter(vars(self).items()))
+        if got < self.least:
+            raise ValueError(f"{type(self).__name__}: expected {name} of at least {self.least}, got {got}")
+
+
 @dataclass
 class Trail:
     """A task on its way through a method."""
@@ -125,12 +136,6 @@ def reading_tokens(panel: Panel, trail: Trail, kind: str, agent: Agent, texts: S
 def answers(drafts: Sequence[Attempt]) -> list[str]:
     """The texts that say anything; an empty one is no answer."""
     return [draft.text for draft in drafts if draft.text]
-
-
-def check_size(what: str, got: int, least: int = 1) -> None:
-    """Refuse a size below the least."""
-    if got < least:
-        raise ValueError(f"expected {what} of at least {least}, got {got}")
 
 
 def _draws(agent: Agent) -> bool:

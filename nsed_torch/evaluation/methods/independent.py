@@ -10,7 +10,7 @@ from nsed_torch.agents import Agent, call_seed
 from nsed_torch.benchmarks import Grader
 from nsed_torch.deliberation import JudgeQuestion, JudgeReply
 from nsed_torch.deliberation.costs import MARKUP
-from nsed_torch.evaluation.methods.growth import Growth, Trail, answers, check_size
+from nsed_torch.evaluation.methods.growth import Growth, Sized, Trail, answers
 from nsed_torch.evaluation.methods.panel import Answer, Attempt, Panel
 from nsed_torch.records import Task
 
@@ -28,7 +28,7 @@ class Single:
 
 
 @dataclass(frozen=True)
-class Plurality:
+class Plurality(Sized):
     """The commonest final answer of all agents, each with as many votes as samples.
 
     With one sample each it votes on the proposals of round 1 of a deliberation. Smallest form: one sample of every
@@ -38,9 +38,6 @@ class Plurality:
 
     samples: int = 1
 
-    def __post_init__(self) -> None:
-        check_size("samples of plurality", self.samples)
-
     def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
         """Answer all tasks, as `Method`."""
         trails = Growth(panel, self.samples, everybody=True).trails(tasks, budgets)
@@ -48,7 +45,7 @@ class Plurality:
 
 
 @dataclass(frozen=True)
-class SelfConsistency:
+class SelfConsistency(Sized):
     """The commonest final answer of the lead's samples.
 
     Published: Wang et al. 2022 (arXiv 2203.11171), the unweighted majority vote over sampled chains of thought. Ties
@@ -58,9 +55,6 @@ class SelfConsistency:
 
     samples: int = 5
 
-    def __post_init__(self) -> None:
-        check_size("samples of self-consistency", self.samples)
-
     def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
         """Answer all tasks, as `Method`."""
         trails = Growth(panel, self.samples).trails(tasks, budgets)
@@ -68,7 +62,7 @@ class SelfConsistency:
 
 
 @dataclass(frozen=True)
-class BestOf:
+class BestOf(Sized):
     """Best of N by a judge: the lead's samples, of which another agent's highest rating wins.
 
     Best-of-N is published with trained verifiers (Cobbe et al. 2021, arXiv 2110.14168); an agent of the ensemble in
@@ -80,9 +74,6 @@ class BestOf:
 
     samples: int = 5
     judge: str | None = None
-
-    def __post_init__(self) -> None:
-        check_size("samples of best-of-N", self.samples)
 
     def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
         """Answer all tasks, as `Method`; a `ValueError` if there is no judge of that name, or none beside the lead."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nsed_torch.agents import Agent
-from nsed_torch.evaluation.methods.growth import Growth, Trail, answers, check_size, reading_tokens
+from nsed_torch.evaluation.methods.growth import Growth, Sized, Trail, answers, reading_tokens
 from nsed_torch.evaluation.methods.independent import commonest
 from nsed_torch.evaluation.methods.panel import Answer, Attempt, Panel
 from nsed_torch.records import Task, Usage
@@ -14,7 +14,7 @@ AGGREGATE = "aggregate"
 
 
 @dataclass(frozen=True)
-class SelfCorrection:
+class SelfCorrection(Sized):
     """The lead answers, then reads its last answer and revises it; its last text counts.
 
     Published as Self-Refine (Madaan et al. 2023, arXiv 2303.17651), and for reasoning without any outside hint by Huang
@@ -23,9 +23,7 @@ class SelfCorrection:
     """
 
     rounds: int = 2
-
-    def __post_init__(self) -> None:
-        check_size("rounds of self-correction", self.rounds, least=0)
+    least = 0
 
     def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
         """Answer all tasks, as `Method`."""
@@ -38,7 +36,7 @@ class SelfCorrection:
 
 
 @dataclass(frozen=True)
-class Debate:
+class Debate(Sized):
     """Multi-agent debate: each round every agent reads the others' last answers and updates its own.
 
     Published: Du et al. 2023 (arXiv 2305.14325), three agents and two rounds, the majority of the last answers. There
@@ -48,9 +46,6 @@ class Debate:
     """
 
     rounds: int = 2
-
-    def __post_init__(self) -> None:
-        check_size("rounds of a debate", self.rounds)
 
     def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
         """Answer all tasks, as `Method`."""
@@ -65,7 +60,7 @@ class Debate:
 
 
 @dataclass(frozen=True)
-class SelfMoA:
+class SelfMoA(Sized):
     """The lead writes its answer out of its own samples.
 
     Published: Self-MoA of Li et al. 2025 (arXiv 2502.00674), who take it for better than mixing models of different
@@ -74,9 +69,6 @@ class SelfMoA:
     """
 
     samples: int = 3
-
-    def __post_init__(self) -> None:
-        check_size("samples of Self-MoA", self.samples)
 
     def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
         """Answer all tasks, as `Method`."""
@@ -94,7 +86,7 @@ class SelfMoA:
 
 
 @dataclass(frozen=True)
-class MixtureOfAgents:
+class MixtureOfAgents(Sized):
     """Layers of agents that all read what the layer before wrote; the lead writes the last text.
 
     Published: Wang et al. 2024 (arXiv 2406.04692), who count the aggregator as the last layer, so that our `layers` is
@@ -103,9 +95,6 @@ class MixtureOfAgents:
     """
 
     layers: int = 2
-
-    def __post_init__(self) -> None:
-        check_size("layers of a mixture of agents", self.layers)
 
     def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
         """Answer all tasks, as `Method`."""

@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from scipy import stats
 
-from nsed_torch.evaluation.insight.values import Questions, ranks, within
+from nsed_torch.evaluation.insight.values import Questions, within
 from nsed_torch.evaluation.statistics import Estimate, plain, student
 
 
@@ -44,7 +43,6 @@ def test_nothing_to_count_is_no_number():
     none, no = np.array([], dtype=int), np.array([])
     one = questions(3)
     assert one.share(none, no) == one.mean(none, no) == one.correlation(none, no, no) == Estimate(0)
-    assert one.contrast(none, no, no) == Estimate(0)
     assert one.share(np.array([1]), np.array([0.0]), np.array([0.0])).mean is None
 
 
@@ -62,16 +60,14 @@ def test_a_mean_agrees_with_students_interval():
     assert (got.low, got.high) == pytest.approx((expected.low, expected.high), abs=0.02)
 
 
-def test_contrast_and_correlation_by_hand():
+def test_correlation_by_hand():
     four = questions(4)
-    value = four.contrast(np.arange(4), np.array([1, 0, 0.5, 0.25]), np.array([True, True, False, False]))
-    assert value.mean == 0.5 - 0.375
     x, y = np.array([1, 2, 4, 8.0]), np.array([2, 1, 5, 5.0])
     assert four.correlation(np.arange(4), x, y).mean == pytest.approx(np.corrcoef(x, y)[0, 1])
     assert four.correlation(np.arange(4), x, -3 * x).mean == pytest.approx(-1)
     assert four.correlation(np.arange(4), x, np.full(4, 0.1)).mean is None
-    assert ranks(y).tolist() == stats.rankdata(y).tolist() == [2, 1, 3.5, 3.5]
-    assert within(x, np.array([7, 7, 3, 3])).tolist() == [-0.5, 0.5, -2, 2]
+    table = np.array([(7, 1), (7, 2), (3, 4), (3, 8)], dtype=[("ballot", "i8"), ("x", "f8")])
+    assert [column.tolist() for column in within(table, "x")] == [[-0.5, 0.5, -2, 2]]
 
 
 def test_the_order_of_questions_changes_nothing():

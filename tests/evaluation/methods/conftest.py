@@ -10,7 +10,7 @@ from nsed_torch.agents import Agent, Decoding, Ensemble, GenerateRequest, Likeli
 from nsed_torch.benchmarks import AnswerGrader
 from nsed_torch.data import Equality
 from nsed_torch.deliberation import VerdictRating
-from nsed_torch.evaluation.methods import Panel
+from nsed_torch.evaluation.methods.panel import Panel
 from nsed_torch.records import Task, Usage
 
 NAMES = ("Zebulon", "Quillfeather", "Oberon")

@@ -7,7 +7,8 @@ from baselines import METHODS
 
 from nsed_torch.agents import HashedEncoder
 from nsed_torch.deliberation import CritiqueRating, LikelihoodRating, MacroRNN, MacroRNNCell, VerdictRating
-from nsed_torch.evaluation.methods import Single, expected_deliberation, expected_usage
+from nsed_torch.evaluation.methods import Single
+from nsed_torch.evaluation.methods.costs_ahead import expected_deliberation, expected_usage
 from nsed_torch.nn import ConsensusCell, FixedHalting
 from nsed_torch.records import Usage
 

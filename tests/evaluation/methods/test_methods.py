@@ -149,21 +149,12 @@ def test_first_answers_are_shared_with_each_other_and_with_a_deliberation(team):
     assert len(engine.generated) == 12
 
 
-@pytest.mark.parametrize(
-    ("build", "says"),
-    [
-        (lambda: Plurality(0), "expected samples of plurality of at least 1, got 0"),
-        (lambda: SelfConsistency(0), "expected samples of self-consistency of at least 1, got 0"),
-        (lambda: SelfCorrection(-1), "expected rounds of self-correction of at least 0, got -1"),
-        (lambda: BestOf(0), "expected samples of best-of-N of at least 1, got 0"),
-        (lambda: SelfMoA(0), "expected samples of Self-MoA of at least 1, got 0"),
-        (lambda: MixtureOfAgents(0), "expected layers of a mixture of agents of at least 1, got 0"),
-        (lambda: Debate(0), "expected rounds of a debate of at least 1, got 0"),
-    ],
-)
-def test_sizes_below_the_least_are_refused(fails, build, says):
-    with fails(says):
-        build()
+@pytest.mark.parametrize("build", METHODS)
+def test_sizes_below_the_least_are_refused(fails, build):
+    size = {MixtureOfAgents: "layers", SelfCorrection: "rounds", Debate: "rounds"}.get(build, "samples")
+    least = int(build is not SelfCorrection)
+    with fails(f"{build.__name__}: expected {size} of at least {least}, got {least - 1}"):
+        build(least - 1)
 
 
 @pytest.mark.parametrize("method", [Single("Zeb"), BestOf(judge="Zeb")], ids=["single", "judge"])
