@@ -10,6 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from nsed_torch.agents import (
+    Engine,
     GenerateRequest,
     Generation,
     Likelihood,
@@ -21,7 +22,7 @@ from nsed_torch.agents import (
 from nsed_torch.agents.packing.products import computing
 
 
-class PlainEngine:
+class PlainEngine(Engine):
     """An engine without any batching, packing or reuse, around the weights of one that has it; LoRA is peft's."""
 
     max_batch = 1

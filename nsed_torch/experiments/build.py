@@ -138,7 +138,7 @@ def fetch_weights(
     """Have the weights of every backbone, and of the encoder if there is one, on this machine, where they have any.
 
     Raises:
-        WeightsNotFoundError: if a model is nowhere to be had; says what was tried.
+        ValueError: if a model is nowhere to be had; says what was tried.
     """
     parts = {name: cfg.ensemble.engines[name] for name in _backbones(cfg.ensemble, also)}
     parts |= {"encoder": cfg.encoder} if "encoder" in cfg else {}

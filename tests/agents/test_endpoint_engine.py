@@ -20,8 +20,7 @@ from nsed_torch.agents import (
     RatingScale,
     ScriptedEngine,
 )
-from nsed_torch.agents.readings import verdicts
-from nsed_torch.agents.requests import SchedulingEngine
+from nsed_torch.agents.transformers_engine import verdicts
 from nsed_torch.conductor.executor import Executor
 from nsed_torch.conductor.executor import WorkflowJob as Job
 from nsed_torch.conductor.workflow import Workflow
@@ -149,7 +148,6 @@ def test_identity_tells_models_apart_and_no_secrets(server, monkeypatch):
     assert KEY not in repr(vars(own))
     assert (own.memory_bytes(), own.count_tokens(""), own.count_tokens("12345")) == (0, 0, 2)
     assert isinstance(own, Engine)
-    assert isinstance(own, SchedulingEngine)
 
 
 def test_without_a_name_no_key_of_the_environment_is_sent(server, monkeypatch):

@@ -50,7 +50,6 @@ def test_a_likelihood_is_the_rating_between_0_and_1(engine):
 
 def test_its_identity_holds_name_and_adapter(engine):
     assert engine.identity("poet") == {"name": "scripted", "adapter": "poet"}
-    assert engine.memory_bytes() == 0
 
 
 texts = st.text("ab é\n", max_size=20)

@@ -67,7 +67,7 @@ def expected_deliberation(rnn: MacroRNN, tasks: Sequence[Task]) -> Usage:
     return Usage.sum(transcript.usage for transcript in deliberation.transcripts)
 
 
-class _Longest:
+class _Longest(Engine):
     """An engine that fills every allowance with words, each text another, and finds all candidates right."""
 
     max_batch = 1024
@@ -83,9 +83,6 @@ class _Longest:
 
     def count_tokens(self, text: str) -> int:
         return self.engine.count_tokens(text)
-
-    def memory_bytes(self) -> int:
-        return 0
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
         results = []
