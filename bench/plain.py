@@ -9,17 +9,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from nsed_torch.agents import (
-    Engine,
-    GenerateRequest,
-    Generation,
-    Likelihood,
-    LikelihoodRequest,
-    RateRequest,
-    Rating,
-    TransformersEngine,
-)
+from nsed_torch.agents import Engine, GenerateRequest, RateRequest, TransformersEngine
 from nsed_torch.agents.packing.products import computing
+from nsed_torch.agents.requests import Generation, Likelihood, LikelihoodRequest, Rating
 
 
 class PlainEngine(Engine):

@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nsed_torch.agents.packing import OpenedModel, Slots, passes, shared_with_last
+from nsed_torch.agents.packing import OpenedModel, Slots
+from nsed_torch.agents.packing.forest import passes, shared_with_last
 from nsed_torch.agents.requests import Decoding
 
 REFILL = 8

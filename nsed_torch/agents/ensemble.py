@@ -19,7 +19,9 @@ from nsed_torch.agents.requests import (
     RateRequest,
     Rating,
 )
-from nsed_torch.records import ROLES, AgentRecord, CallLog, Usage, call_key
+from nsed_torch.records import ROLES, CallLog, Usage
+from nsed_torch.records.call_log import call_key
+from nsed_torch.records.transcript import AgentRecord
 
 Progress = Callable[[int, int], None]
 """Called with calls done and calls in all."""

@@ -199,6 +199,7 @@ class Engine(Protocol):
 
     def forget(self) -> None:
         """Free what is kept from earlier calls to make later ones faster."""
+        return
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
         """Answer all requests, in order."""

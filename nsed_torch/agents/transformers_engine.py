@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from nsed_torch.agents.chat import Chat, Turn
 from nsed_torch.agents.decode_loop import Draft, decode
-from nsed_torch.agents.packing import PackedModel, common_prefix, grouped
+from nsed_torch.agents.packing import PackedModel
+from nsed_torch.agents.packing.forest import common_prefix, grouped
 from nsed_torch.agents.requests import (
     Engine,
     GenerateRequest,

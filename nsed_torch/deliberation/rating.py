@@ -12,17 +12,14 @@ from nsed_torch.agents import (
     Engine,
     Ensemble,
     GenerateRequest,
-    Generation,
-    Likelihood,
-    LikelihoodRequest,
     Message,
-    Progress,
     Prompts,
     RateRequest,
-    Rating,
     RatingScale,
-    parse_score,
 )
+from nsed_torch.agents.ensemble import Progress
+from nsed_torch.agents.prompts import parse_score
+from nsed_torch.agents.requests import Generation, Likelihood, LikelihoodRequest, Rating
 from nsed_torch.records import Usage
 
 

@@ -8,8 +8,9 @@ import torch
 from omegaconf import DictConfig
 from torch import nn
 
-from nsed_torch.agents import Agent, Decoding, Encoder, Ensemble, ResolvedWeights, resolve
+from nsed_torch.agents import Agent, Decoding, Encoder, Ensemble, resolve
 from nsed_torch.agents.ensemble import check_agents
+from nsed_torch.agents.weights import ResolvedWeights
 from nsed_torch.benchmarks import GradedTasks, GradersAnswers
 from nsed_torch.config import instantiate
 from nsed_torch.deliberation import Broker, MacroRNN, MacroRNNCell, SimilarTexts

@@ -5,32 +5,33 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import safetensors.torch
 from jaxtyping import Float
 from safetensors import SafetensorError
 from torch import Tensor
 
-from nsed_torch.records.checked import as_line, rebuild
-from nsed_torch.records.files import parse_json, write_bytes, write_json
+from nsed_torch.records.checked import Record, json_line
+from nsed_torch.records.files import write_files, write_json
 from nsed_torch.records.transcript import Transcript
 
 TRACES = "traces.jsonl"
 EMBEDDINGS = "embeddings.safetensors"
 ABOUT = "collect.json"
 
-_REMEDY = "rerun the nsed collect that wrote it, which asks no model again"
-
 
 @dataclass(frozen=True)
-class Trace:
+class Trace(Record):
     """A transcript with its grades.
 
     Raises:
         ValueError: unless there is a round, one proposer, grade and answer for every proposal, and one rating for every
             voter and proposal.
     """
+
+    WHAT = "a trace"
+    REMEDY = "rerun the nsed collect that wrote it, which asks no model again"
 
     transcript: Transcript
     grades: list[list[bool]]  # round by proposal: whether it is right
@@ -57,26 +58,13 @@ class Trace:
 
     def to_line(self) -> str:
         """The transcript's JSON with `grades` and `answers` beside its fields, in one line."""
-        return as_line(dataclasses.asdict(self.transcript) | {"grades": self.grades, "answers": self.answers})
+        data = dataclasses.asdict(self)
+        return json_line(data.pop("transcript") | data)
 
     @classmethod
-    def from_line(cls, line: bytes, where: str) -> "Trace":
-        """Read what `to_line` wrote; anything else is a ValueError in one line with `where`."""
-        data = parse_json(line, where, _REMEDY)
-        transcript = Transcript.from_data(data, where)
-        try:
-            graded: _Grades = rebuild(_Grades, data)
-            return cls(transcript, graded.grades, graded.answers)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{where}: not a trace ({error}); {_REMEDY}") from error
-
-
-@dataclass(frozen=True)
-class _Grades:
-    """What a trace's line has beside the transcript's fields."""
-
-    grades: list[list[bool]]
-    answers: list[list[str | None]]
+    def from_data(cls, data: Any, where: str) -> Self:
+        """Read what `to_line` wrote."""
+        return super().from_data(data | {"transcript": data} if isinstance(data, dict) else data, where)
 
 
 class TraceWriter:
@@ -122,7 +110,7 @@ class TraceWriter:
                 texts = [proposal.text for record in trace.transcript.rounds for proposal in record.proposals]
                 tensors[f"{task.id}/task"] = embed([task.question])[0].float().contiguous()
                 tensors[f"{task.id}/proposals"] = embed(texts).float().contiguous()
-            write_bytes(self.folder / EMBEDDINGS, safetensors.torch.save(tensors))
+            write_files({self.folder / EMBEDDINGS: safetensors.torch.save(tensors)})
 
     def describe(self, about: Mapping[str, Any]) -> None:
         """Write what made the traces, JSON data."""
@@ -143,18 +131,13 @@ def read_traces(folder: str | Path) -> Iterator[Trace]:
     """
     path = Path(folder).expanduser() / TRACES
     seen: set[str] = set()
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                trace = Trace.from_line(line, f"{path}:{number}")
-                if (name := trace.transcript.task.id) in seen:
-                    raise ValueError(f"{path}:{number}: expected every task once, got {name!r} again; {_REMEDY}")
-                seen.add(name)
-                yield trace
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror}); expected a folder of nsed collect") from error
+    for number, trace in enumerate(Trace.read_lines(path), start=1):
+        if (name := trace.transcript.task.id) in seen:
+            raise ValueError(f"{path}:{number}: expected every task once, got {name!r} again; {Trace.REMEDY}")
+        seen.add(name)
+        yield trace
     if not seen:
-        raise ValueError(f"{path}: expected traces, got an empty file; {_REMEDY}")
+        raise ValueError(f"{path}: expected traces, got an empty file; {Trace.REMEDY}")
 
 
 def read_embeddings(folder: str | Path) -> dict[str, tuple[Float[Tensor, "dim"], Float[Tensor, "proposal dim"]]]:
@@ -177,4 +160,4 @@ def read_embeddings(folder: str | Path) -> dict[str, tuple[Float[Tensor, "dim"],
         ) from error
     except (OSError, SafetensorError, KeyError) as error:
         reason = " ".join(str(error).split())
-        raise ValueError(f"{path}: not readable as embeddings ({reason}); remove it, then {_REMEDY}") from error
+        raise ValueError(f"{path}: not readable as embeddings ({reason}); remove it, then {Trace.REMEDY}") from error

@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
-from nsed_torch.agents import adapter_parameters, add_adapter, copy_adapter, save_adapter
-from nsed_torch.agents.adapters import ATTENTION, adapter_files
+from nsed_torch.agents import add_adapter, save_adapter
+from nsed_torch.agents.adapters import ATTENTION, adapter_files, adapter_parameters, copy_adapter
 
 
 @pytest.fixture(params=["none", "nf4"])

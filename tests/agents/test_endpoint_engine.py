@@ -13,13 +13,13 @@ from nsed_torch.agents import (
     Engine,
     Ensemble,
     HashedEncoder,
-    LikelihoodRequest,
     Message,
     Prompts,
     RateRequest,
     RatingScale,
     ScriptedEngine,
 )
+from nsed_torch.agents.requests import LikelihoodRequest
 from nsed_torch.agents.transformers_engine import verdicts
 from nsed_torch.conductor.executor import Executor
 from nsed_torch.conductor.executor import WorkflowJob as Job
@@ -27,7 +27,8 @@ from nsed_torch.conductor.workflow import Workflow
 from nsed_torch.conductor.workflow import WorkflowStep as Step
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell, VerdictRating
 from nsed_torch.nn import ConsensusCell, FixedHalting
-from nsed_torch.records import CallLog, Failure, Task
+from nsed_torch.records import CallLog, Task
+from nsed_torch.records.execution import Failure
 
 pytest.importorskip("openai")
 

@@ -6,7 +6,8 @@ import time
 import pytest
 from endpoint_server import KEY, ask, echo, engine
 
-from nsed_torch.agents import ContextWindowError, Decoding, EndpointEngine
+from nsed_torch.agents import Decoding, EndpointEngine
+from nsed_torch.agents.requests import ContextWindowError
 
 pytest.importorskip("openai")
 

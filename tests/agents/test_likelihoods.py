@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from nsed_torch.agents import Agent, ContextWindowError, Ensemble, Likelihood, LikelihoodRequest, Message
+from nsed_torch.agents import Agent, Ensemble, Message
 from nsed_torch.agents.chat import Turn
+from nsed_torch.agents.requests import ContextWindowError, Likelihood, LikelihoodRequest
 from nsed_torch.agents.transformers_engine import likelihood, log_likelihoods
 from nsed_torch.records import CallLog
 

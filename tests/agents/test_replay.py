@@ -5,18 +5,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsed_torch.agents import (
-    Agent,
-    Decoding,
-    Ensemble,
-    GenerateRequest,
-    HashedEncoder,
-    LikelihoodRequest,
-    Prompts,
-    RateRequest,
-    unfence,
-)
+from nsed_torch.agents import Agent, Decoding, Ensemble, GenerateRequest, HashedEncoder, Prompts, RateRequest
+from nsed_torch.agents.prompts import unfence
 from nsed_torch.agents.replay import Recording, ReplayEngine
+from nsed_torch.agents.requests import LikelihoodRequest
 from nsed_torch.data import agreement, plurality
 from nsed_torch.deliberation import CritiqueRating, LikelihoodRating, MacroRNN, MacroRNNCell, VerdictRating
 from nsed_torch.nn import ConsensusCell, FixedHalting

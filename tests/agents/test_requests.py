@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsed_torch.agents import Decoding, Engine, Rating, RatingScale, ScriptedEngine, call_seed
-from nsed_torch.agents.requests import Generation
+from nsed_torch.agents import Decoding, Engine, RatingScale, ScriptedEngine
+from nsed_torch.agents.requests import Generation, Rating, call_seed
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsed_torch.agents import (
-    Encoder,
-    HashedEncoder,
-    Likelihood,
-    LikelihoodRequest,
-    Message,
-    RateRequest,
-    Rating,
-    ScriptedEngine,
-)
+from nsed_torch.agents import Encoder, HashedEncoder, Message, RateRequest, ScriptedEngine
+from nsed_torch.agents.requests import Likelihood, LikelihoodRequest, Rating
 
 
 @pytest.fixture

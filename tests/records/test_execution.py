@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsed_torch.records import AgentRecord, Execution, Failure, Level, StepRecord, Task, Transcript, Usage
+from nsed_torch.records import Execution, Task, Transcript, Usage
+from nsed_torch.records.execution import Failure, Level, StepRecord
+from nsed_torch.records.transcript import AgentRecord
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 COUNTS = st.integers(0, 10**6)

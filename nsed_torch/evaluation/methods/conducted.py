@@ -7,7 +7,8 @@ from nsed_torch.agents import Agent
 from nsed_torch.conductor import Conductor, Executor, Pools, parse
 from nsed_torch.conductor.policy import check_recursion
 from nsed_torch.evaluation.methods.panel import Answer, Panel
-from nsed_torch.records import Execution, Level, Task
+from nsed_torch.records import Execution, Task
+from nsed_torch.records.execution import Level
 
 
 @dataclass(frozen=True)

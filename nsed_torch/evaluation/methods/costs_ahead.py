@@ -7,17 +7,8 @@ from typing import Any
 
 import torch
 
-from nsed_torch.agents import (
-    Engine,
-    Ensemble,
-    GenerateRequest,
-    Generation,
-    HashedEncoder,
-    Likelihood,
-    LikelihoodRequest,
-    RateRequest,
-    Rating,
-)
+from nsed_torch.agents import Engine, Ensemble, GenerateRequest, HashedEncoder, RateRequest
+from nsed_torch.agents.requests import Generation, Likelihood, LikelihoodRequest, Rating
 from nsed_torch.conductor import Workflow, WorkflowStep
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
 from nsed_torch.deliberation.costs import MARKUP
