@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nsed_torch.agents.packing import OpenedModel, Slots
+from nsed_torch.agents.packing import PackedModel, Slots
 from nsed_torch.agents.packing.forest import passes, shared_with_last
 from nsed_torch.agents.requests import Decoding
 
@@ -49,7 +49,7 @@ class Draft:
 
 
 def decode(
-    model: OpenedModel, drafts: Sequence[Draft], *, max_rows: int, pass_tokens: int, ended: Callable[[Draft], bool]
+    model: PackedModel, drafts: Sequence[Draft], *, max_rows: int, pass_tokens: int, ended: Callable[[Draft], bool]
 ) -> Iterator[list[Draft]]:
     """Write all answers, those with the largest allowances first, and hand them out as they end.
 

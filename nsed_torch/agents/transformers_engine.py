@@ -85,9 +85,8 @@ class TransformersEngine(nn.Module, Engine):
 
     def identity(self, adapter: str | None) -> dict[str, Any]:
         """The backbone's identity with the adapter's fingerprint, the chat template's and the window."""
-        if adapter is not None and adapter not in self.adapters:
-            known = ", ".join(sorted(self.adapters)) or "none"
-            raise ValueError(f"expected a loaded adapter, got {adapter!r}: add it to the backbone's adapters ({known})")
+        if adapter is not None:
+            self.check_adapter(adapter)
         # One that learns is another adapter after every step: calls made before must not answer for it.
         fingerprint = self.adapters[adapter] if adapter else None
         return {
@@ -96,6 +95,12 @@ class TransformersEngine(nn.Module, Engine):
             "chat_template": self.chat.fingerprint,
             "context_window": self.context_window,
         }
+
+    def check_adapter(self, name: str) -> None:
+        """Refuse the name of an adapter that is not loaded."""
+        if name not in self.adapters:
+            known = ", ".join(sorted(self.adapters)) or "none"
+            raise ValueError(f"expected a loaded adapter, got {name!r}: add it to the backbone's adapters ({known})")
 
     def count_tokens(self, text: str) -> int:
         """Length of a text in this model's tokens."""
@@ -185,7 +190,7 @@ class TransformersEngine(nn.Module, Engine):
     def follow(
         self, sequences: Sequence[Sequence[int]], adapters: Sequence[str | None], starts: Sequence[int]
     ) -> tuple[Float[Tensor, "place token"], list[list[int]]]:
-        """Next-token logits behind every token of sequences, as `OpenedModel.follow`; differentiable."""
+        """Next-token logits behind every token of sequences, as `PackedModel.follow`; differentiable."""
         with self._packed.opened() as model:
             return model.follow(sequences, adapters, starts)
 

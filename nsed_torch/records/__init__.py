@@ -4,9 +4,8 @@ from nsed_torch.records.call_log import CallLog
 from nsed_torch.records.execution import Execution
 from nsed_torch.records.files import read_json, write_files, write_json
 from nsed_torch.records.outcome import Outcome, Verdict, read_outcomes
-from nsed_torch.records.task import Task
 from nsed_torch.records.trace import Trace, TraceWriter, read_traces
-from nsed_torch.records.transcript import ROLES, Proposal, Round, Transcript, Usage
+from nsed_torch.records.transcript import ROLES, Proposal, Round, Task, Transcript, Usage
 
 __all__ = [
     "ROLES",

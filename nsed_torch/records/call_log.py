@@ -4,9 +4,9 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 SCHEMA_VERSION = 1
 """Raised by one when the table changes; stands in the file as SQLite's `user_version`."""
@@ -32,7 +32,7 @@ def call_key(**fields: Any) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-class CallLog:
+class CallLog(AbstractContextManager["CallLog"]):
     """A dictionary of finished calls that outlives the process: one SQLite file in write-ahead mode.
 
     A `put` that returned survives the process's death at any later moment. Several processes of one machine may share
@@ -86,9 +86,6 @@ class CallLog:
     def close(self) -> None:
         """Let go of the file; closing twice is fine."""
         self._db.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()

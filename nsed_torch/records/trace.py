@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -13,12 +13,12 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from nsed_torch.records.checked import Record, json_line
-from nsed_torch.records.files import write_files, write_json
+from nsed_torch.records.files import write_files
 from nsed_torch.records.transcript import Transcript
 
 TRACES = "traces.jsonl"
 EMBEDDINGS = "embeddings.safetensors"
-ABOUT = "collect.json"
+ABOUT = "collect.json"  # what made the traces; written last
 
 
 @dataclass(frozen=True)
@@ -41,19 +41,17 @@ class Trace(Record):
         rounds = self.transcript.rounds
         if not rounds:
             raise ValueError("expected at least one round, got none")
-        proposals = [len(record.proposals) for record in rounds]
-        for name, rows in (("grades", self.grades), ("answers", self.answers)):
-            if [len(row) for row in rows] != proposals:
-                raise ValueError(f"expected {name} of {proposals} proposals a round, got {str(rows)[:60]}")
-        for record, count in zip(rounds, proposals, strict=True):
-            where, voters = f"round {record.index}", len(record.voters)
-            if len(record.classes) not in {0, count}:
-                raise ValueError(f"{where}: expected a class for each of {count} proposals, got {record.classes}")
+        sizes = [len(record.proposals) for record in rounds]
+        proposers = [record.proposers for record in rounds]
+        for name, rows in (("proposers", proposers), ("grades", self.grades), ("answers", self.answers)):
+            if [len(row) for row in rows] != sizes:
+                raise ValueError(f"expected {name} of {sizes} proposals a round, got {str(rows)[:60]}")
+        for record, size in zip(rounds, sizes, strict=True):
             shapes = [[len(row) for row in rows] for rows in (record.ratings, record.vote_mask)]
-            if len(record.proposers) != count or shapes != [[count] * voters] * 2:
+            if shapes != [[size] * len(record.voters)] * 2 or len(record.classes) not in {0, size}:
                 raise ValueError(
-                    f"{where}: expected {voters} voters' ratings and vote_mask of {len(record.proposers)} proposals, "
-                    f"got {count} proposals and rows of {shapes}"
+                    f"round {record.index}: expected {len(record.voters)} voters' ratings and vote_mask of {size} "
+                    f"proposals, and a class for each or none, got rows of {shapes} and {record.classes}"
                 )
 
     def to_line(self) -> str:
@@ -68,7 +66,7 @@ class Trace(Record):
 
 
 class TraceWriter:
-    """Writes a folder of traces so that a killed run can be repeated: `add` by batches, `finish`, `describe`.
+    """Writes a folder of traces so that a killed run can be repeated: `add` by batches, `finish`.
 
     A repeated run adds the same traces again, replayed from the call log. Lines that stand in the file already are left
     alone; from the first that differs, the file is written anew. So it holds at any moment what some run had come to,
@@ -112,10 +110,6 @@ class TraceWriter:
                 tensors[f"{task.id}/proposals"] = embed(texts).float().contiguous()
             write_files({self.folder / EMBEDDINGS: safetensors.torch.save(tensors)})
 
-    def describe(self, about: Mapping[str, Any]) -> None:
-        """Write what made the traces, JSON data."""
-        write_json(self.folder / ABOUT, about)
-
     def _cut(self) -> None:
         """Drop every line behind the last that was added, and first what an earlier run made of the whole."""
         for name in (ABOUT, EMBEDDINGS):
@@ -154,10 +148,6 @@ def read_embeddings(folder: str | Path) -> dict[str, tuple[Float[Tensor, "dim"],
         tensors = safetensors.torch.load(path.read_bytes())
         names = [key.removesuffix("/task") for key in tensors if key.endswith("/task")]
         return {name: (tensors[f"{name}/task"], tensors[f"{name}/proposals"]) for name in names}
-    except FileNotFoundError as error:
-        raise ValueError(
-            f"{path}: there is no such file; run the same nsed collect again, which goes on where it was"
-        ) from error
     except (OSError, SafetensorError, KeyError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path}: not readable as embeddings ({reason}); remove it, then {Trace.REMEDY}") from error

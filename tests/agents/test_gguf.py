@@ -56,14 +56,15 @@ def test_other_and_damaged_files_are_refused_in_one_line(tiny, tmp_path, damage)
     assert not (tmp_path / "model").exists()
 
 
-def test_a_local_folder_with_a_gguf_is_converted_once(tiny, tmp_path):
+def test_a_local_folder_with_a_gguf_is_converted_once(tiny, tmp_path, monkeypatch):
+    monkeypatch.setenv("NSED_CACHE", str(tmp_path))
     said = []
     weights = Weights("tiny", path=str(tiny[0].parent))
-    found = resolve(weights, cache=tmp_path, report=said.append)
+    found = resolve(weights, report=said.append)
     assert said == ["weights tiny: converting tiny.gguf to safetensors, once"]
     assert found.source == "folder"
     assert (found.folder / "model.safetensors").is_file()
-    assert resolve(weights, cache=tmp_path, offline=True, report=said.append) == found
+    assert resolve(weights, offline=True, report=said.append) == found
     assert len(said) == 1
 
 

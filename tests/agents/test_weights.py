@@ -151,10 +151,11 @@ def test_a_folder_of_pickles_is_refused(tmp_path):
         resolve(Weights("tiny", path=str(tmp_path / "m")))
 
 
-def test_a_cache_that_cannot_be_written_is_named(tmp_path, packaged):
+def test_a_cache_that_cannot_be_written_is_named(tmp_path, packaged, monkeypatch):
     (tmp_path / "file").write_text("")
+    monkeypatch.setenv("NSED_CACHE", str(tmp_path / "file"))
     with pytest.raises(ValueError, match=r"^weights 'tiny': cannot write .*file.*: make room, or set NSED_CACHE"):
-        resolve(Weights("tiny", package=packaged), cache=tmp_path / "file")
+        resolve(Weights("tiny", package=packaged))
 
 
 @pytest.mark.parametrize(
