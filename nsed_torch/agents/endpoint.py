@@ -156,36 +156,32 @@ class EndpointEngine(Engine):
 
     def _writing(self, request: GenerateRequest) -> dict[str, Any]:
         drawn = request.decoding
-        extra = {} if drawn.repetition_penalty == 1 else {"repetition_penalty": drawn.repetition_penalty}
-        return {
-            **self._asking(request.messages, request.adapter, request.seed),
-            "max_tokens": self._allowance(request.messages, drawn.max_new_tokens),
-            "temperature": drawn.temperature,
-            "top_p": drawn.top_p,
-            "extra_body": {**self.extra_body, **extra},
-        }
+        drawing = {"temperature": drawn.temperature, "top_p": drawn.top_p}
+        body = self._body(request, request.messages, drawn.max_new_tokens, **drawing)
+        if drawn.repetition_penalty != 1:
+            body["extra_body"]["repetition_penalty"] = drawn.repetition_penalty
+        return body
 
     def _judging(self, request: RateRequest, candidate: str) -> dict[str, Any]:
-        messages = request.about(candidate)
+        # Some servers give log-probabilities of what they draw from: at 1 they are the model's own.
+        drawn = {"temperature": 1.0, "top_p": 1.0, "logprobs": True, "top_logprobs": TOP_LOGPROBS}
+        return self._body(request, request.about(candidate), 1, **drawn)
+
+    def _body(
+        self, request: GenerateRequest | RateRequest, messages: Sequence[Message], wanted: int, **drawn: Any
+    ) -> dict[str, Any]:
+        """What the client is called with."""
+        window = self.context_window
         return {
-            **self._asking(messages, request.adapter, request.seed),
-            "max_tokens": self._allowance(messages, 1),
-            # Some servers give log-probabilities of what they draw from: at 1 they are the model's own.
-            "temperature": 1.0,
-            "top_p": 1.0,
-            "logprobs": True,
-            "top_logprobs": TOP_LOGPROBS,
-            "extra_body": self.extra_body,
+            "model": request.adapter or self.model,
+            "messages": [message._asdict() for message in messages],
+            "seed": request.seed,
+            "max_tokens": wanted
+            if window is None
+            else allowance(self.count_prompt(messages), wanted, window, self.model),
+            "extra_body": dict(self.extra_body),
+            **drawn,
         }
-
-    def _asking(self, messages: Sequence[Message], adapter: str | None, seed: int) -> dict[str, Any]:
-        chat = [message._asdict() for message in messages]
-        return {"model": adapter or self.model, "messages": chat, "seed": seed}
-
-    def _allowance(self, messages: Sequence[Message], wanted: int) -> int:
-        if self.context_window is None:
-            return wanted
-        return allowance(self.count_prompt(messages), wanted, self.context_window, self.model)
 
     def _generation(self, request: GenerateRequest, reply: ChatReply, allowed: int) -> Generation:
         text, reason, asked = reply.text, reply.of_choice("finish_reason"), request.decoding

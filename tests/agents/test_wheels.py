@@ -30,9 +30,6 @@ def archive(file, content):
     return file
 
 
-# --- wheels ---------------------------------------------------------------------------------------------------------
-
-
 def test_a_folder_is_unpacked_as_data_and_nothing_else_is(tmp_path):
     wheel = archive(
         tmp_path / "w.whl",
@@ -126,6 +123,3 @@ def test_pip_that_fails_or_is_missing_is_one_clear_line(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(stand_in))
     with pytest.raises(DownloadError, match=r"^pip download tiny==1: python: No module named pip$"):
         fetch_wheel(Wheel("tiny==1", SUM), tmp_path / "b")
-
-
-# --- GGUF -----------------------------------------------------------------------------------------------------------
