@@ -148,6 +148,10 @@ def read_embeddings(folder: str | Path) -> dict[str, tuple[Float[Tensor, "dim"],
         tensors = safetensors.torch.load(path.read_bytes())
         names = [key.removesuffix("/task") for key in tensors if key.endswith("/task")]
         return {name: (tensors[f"{name}/task"], tensors[f"{name}/proposals"]) for name in names}
+    except FileNotFoundError as error:
+        raise ValueError(
+            f"{path}: there is no such file; run the same nsed collect again, which goes on where it was"
+        ) from error
     except (OSError, SafetensorError, KeyError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path}: not readable as embeddings ({reason}); remove it, then {Trace.REMEDY}") from error

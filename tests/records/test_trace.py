@@ -90,9 +90,7 @@ def test_another_run_replaces_from_the_first_difference_and_drops_what_no_longer
     assert len((tmp_path / TRACES).read_bytes().splitlines()) == 3
     writer.add([other])
     assert list(read_traces(tmp_path)) == [ALL[0], other]
-    with pytest.raises(
-        ValueError, match=r"embeddings\.safetensors: not readable .*No such file.*rerun the nsed collect"
-    ):
+    with pytest.raises(ValueError, match=r"embeddings\.safetensors: there is no such file; run the same nsed collect"):
         read_embeddings(tmp_path)
     assert not (tmp_path / ABOUT).exists()
     writer.finish(embed)

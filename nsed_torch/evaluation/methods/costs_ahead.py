@@ -12,7 +12,6 @@ from nsed_torch.agents.requests import Generation, Likelihood, LikelihoodRequest
 from nsed_torch.conductor import Workflow, WorkflowStep
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
 from nsed_torch.deliberation.costs import MARKUP
-from nsed_torch.deliberation.rating import count
 from nsed_torch.evaluation.methods.panel import Method, Panel
 from nsed_torch.nn import FixedHalting
 from nsed_torch.records import Task, Usage
@@ -94,8 +93,7 @@ class _Longest(Engine):
         return [Likelihood((1.0,) * len(request.texts), self._read(request, request.texts)) for request in requests]
 
     def _read(self, request: GenerateRequest | RateRequest | LikelihoodRequest, texts: Sequence[str] = ()) -> int:
-        read = count(self.engine, request.messages) + sum(map(self.engine.count_tokens, texts))
-        return read + MARKUP * (len(request.messages) + len(texts))
+        return self.count_prompt(request.messages, texts) + MARKUP * (len(request.messages) + len(texts))
 
 
 def _stand_in(ensemble: Ensemble, conducts: str = "") -> Ensemble:
