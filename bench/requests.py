@@ -12,10 +12,10 @@ from nsed_torch.agents import (
     RateRequest,
     RatingScale,
     TransformersEngine,
-    adapter_parameters,
     add_adapter,
-    call_seed,
 )
+from nsed_torch.agents.adapters import adapter_parameters
+from nsed_torch.agents.requests import call_seed
 
 PERSONAS = (
     "You work out the answer step by step.",

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nsed_torch.benchmarks import generated_tasks
-from nsed_torch.records import Task, write_text
+from nsed_torch.records import Task
+from nsed_torch.records.files import write_text
 
 
 def write_candidates(folder: str | Path, tasks: Sequence[Task], *, count: int = 3, seed: int = 0) -> int:

@@ -23,7 +23,8 @@ from scipy.stats import binomtest
 from nsed_torch.conductor import parse
 from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.evaluation.tables import markdown_table, markdown_text, notes, shown_p
-from nsed_torch.records import Execution, Level, read_json, read_outcomes, write_files
+from nsed_torch.records import Execution, read_json, read_outcomes, write_files
+from nsed_torch.records.execution import Level
 from nsed_torch.records.portable import without_home
 
 TEMPLATES = Path(__file__).parent / "templates"

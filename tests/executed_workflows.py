@@ -6,7 +6,8 @@ from scripted_workers import NAMES, TASKS, answers, build, council, flow
 
 from nsed_torch.conductor import Executor
 from nsed_torch.conductor import WorkflowJob as Job
-from nsed_torch.records import Execution, Level, PlanRecord, StepRecord, Task, Usage
+from nsed_torch.records import Execution, Task, Usage
+from nsed_torch.records.execution import Level, PlanRecord, StepRecord
 
 DIAMOND = flow(
     (0, "Solve it with an equation.", ()),

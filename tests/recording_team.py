@@ -1,6 +1,7 @@
 """Three agents on two backbones that remember what they were asked."""
 
-from nsed_torch.agents import Agent, LikelihoodRequest, Message, ScriptedEngine
+from nsed_torch.agents import Agent, Message, ScriptedEngine
+from nsed_torch.agents.requests import LikelihoodRequest
 
 
 class Recording(ScriptedEngine):

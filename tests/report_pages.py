@@ -3,19 +3,8 @@
 import dataclasses
 from html.parser import HTMLParser
 
-from nsed_torch.records import (
-    AgentRecord,
-    Critique,
-    MemorySlot,
-    Outcome,
-    Proposal,
-    Round,
-    Task,
-    Trace,
-    Transcript,
-    Usage,
-    Verdict,
-)
+from nsed_torch.records import Outcome, Proposal, Round, Task, Trace, Transcript, Usage, Verdict
+from nsed_torch.records.transcript import AgentRecord, Critique, MemorySlot
 
 TEAM = ["Ada", "Ben", "Cleo"]
 VOID = {"img", "input", "meta"}

@@ -2,7 +2,8 @@
 
 import random
 
-from nsed_torch.agents import Agent, ContextWindowError, Decoding, Ensemble, HashedEncoder, Prompts, ScriptedEngine
+from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, Prompts, ScriptedEngine
+from nsed_torch.agents.requests import ContextWindowError
 from nsed_torch.conductor.executor import Executor
 from nsed_torch.conductor.workflow import Workflow
 from nsed_torch.conductor.workflow import WorkflowStep as Step

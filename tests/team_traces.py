@@ -4,7 +4,8 @@ import random
 
 from hypothesis import strategies as st
 
-from nsed_torch.records import AgentRecord, Proposal, Round, Task, Trace, Transcript, Usage
+from nsed_torch.records import Proposal, Round, Task, Trace, Transcript, Usage
+from nsed_torch.records.transcript import AgentRecord
 
 AGENTS = "abcdefgh"
 

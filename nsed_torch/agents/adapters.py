@@ -85,14 +85,14 @@ def copy_adapter(engine: TransformersEngine, name: str, path: str) -> None:
 
 def adapter_parameters(engine: TransformersEngine, name: str) -> dict[str, nn.Parameter]:
     """The parameters of one adapter, by their names in the engine."""
-    _known(engine, name)
+    engine.check_adapter(name)
     named = engine.named_parameters()
     return {key: value for key, value in named if "lora_" in key and f".{name}." in key.split("lora_")[1]}
 
 
 def adapter_shape(engine: TransformersEngine, name: str) -> dict[str, Any]:
     """Rank, alpha and targets of an adapter."""
-    _known(engine, name)
+    engine.check_adapter(name)
     config = engine.model.peft_config[name]
     return {"rank": config.r, "alpha": config.lora_alpha, "targets": sorted(config.target_modules)}
 
@@ -104,7 +104,7 @@ def save_adapter(engine: TransformersEngine, name: str, folder: str | Path, *, d
     and is another adapter, with a fingerprint of its own: parameters are rounded once, and come back in float32. Files
     of an older adapter in the folder are replaced.
     """
-    _known(engine, name)
+    engine.check_adapter(name)
     if dtype is not None and dtype not in DTYPES:
         raise ValueError(f"expected an adapter's dtype out of {', '.join(DTYPES)}, got {dtype!r}")
     files = adapter_files(engine, name, None if dtype is None else getattr(torch, dtype))
@@ -157,12 +157,6 @@ def fingerprint(folder: Path) -> str:
 
 def _digest(parts: Iterable[bytes]) -> str:
     return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
-
-
-def _known(engine: TransformersEngine, name: str) -> None:
-    if name not in engine.adapters:
-        known = ", ".join(sorted(engine.adapters)) or "none"
-        raise ValueError(f"expected one of the backbone's adapters ({known}), got {name!r}")
 
 
 def _wrapped(model: Any, name: str, rank: int, alpha: float, targets: Sequence[str], seed: int) -> Any:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from nsed_torch.agents.packing import common_prefix
+from nsed_torch.agents.packing.forest import common_prefix
 from nsed_torch.agents.requests import Message
 
 PLAIN_TEMPLATE = (

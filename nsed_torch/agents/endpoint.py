@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from nsed_torch.agents.replay import CHARACTERS_PER_TOKEN
 from nsed_torch.agents.requests import (
     ContextWindowError,
+    Engine,
     GenerateRequest,
     Generation,
     Likelihood,
@@ -21,9 +21,9 @@ from nsed_torch.agents.requests import (
     RateRequest,
     Rating,
     RatingScale,
-    SchedulingEngine,
+    allowance,
+    shrunk,
 )
-from nsed_torch.agents.transformers_engine import MIN_ANSWER
 
 TOP_LOGPROBS = 20
 """The most log-probabilities of one place that such servers give."""
@@ -58,7 +58,7 @@ class ChatReply(NamedTuple):
         return count if isinstance(count, int) else None
 
 
-class EndpointEngine(SchedulingEngine):
+class EndpointEngine(Engine):
     """One model behind `/v1/chat/completions`: vLLM, llama.cpp's server, any hosted one.
 
     Up to `max_batch` calls are in flight at once, and results are handed out as they come, so none is lost when
@@ -115,17 +115,6 @@ class EndpointEngine(SchedulingEngine):
             "extra_body": self.extra_body,
         }
 
-    def count_tokens(self, text: str) -> int:
-        """Estimated, a token for every four characters begun: for budgets and windows; usage is the server's own."""
-        return math.ceil(len(text) / CHARACTERS_PER_TOKEN)
-
-    def memory_bytes(self) -> int:
-        """Nothing: the weights are elsewhere."""
-        return 0
-
-    def forget(self) -> None:
-        """Nothing: what a server keeps of prompts is its own affair."""
-
     def generations(self, requests: Sequence[GenerateRequest]) -> Iterator[dict[int, Generation]]:
         """Answer all requests and hand the answers out as they come, each under its request's index.
 
@@ -167,60 +156,44 @@ class EndpointEngine(SchedulingEngine):
 
     def _writing(self, request: GenerateRequest) -> dict[str, Any]:
         drawn = request.decoding
-        extra = {} if drawn.repetition_penalty == 1 else {"repetition_penalty": drawn.repetition_penalty}
-        return {
-            **self._asking(request.messages, request.adapter, request.seed),
-            "max_tokens": self._allowance(request.messages, drawn.max_new_tokens),
-            "temperature": drawn.temperature,
-            "top_p": drawn.top_p,
-            "extra_body": {**self.extra_body, **extra},
-        }
+        drawing = {"temperature": drawn.temperature, "top_p": drawn.top_p}
+        body = self._body(request, request.messages, drawn.max_new_tokens, **drawing)
+        if drawn.repetition_penalty != 1:
+            body["extra_body"]["repetition_penalty"] = drawn.repetition_penalty
+        return body
 
     def _judging(self, request: RateRequest, candidate: str) -> dict[str, Any]:
-        messages = request.about(candidate)
+        # Some servers give log-probabilities of what they draw from: at 1 they are the model's own.
+        drawn = {"temperature": 1.0, "top_p": 1.0, "logprobs": True, "top_logprobs": TOP_LOGPROBS}
+        return self._body(request, request.about(candidate), 1, **drawn)
+
+    def _body(
+        self, request: GenerateRequest | RateRequest, messages: Sequence[Message], wanted: int, **drawn: Any
+    ) -> dict[str, Any]:
+        """What the client is called with."""
+        window = self.context_window
         return {
-            **self._asking(messages, request.adapter, request.seed),
-            "max_tokens": self._allowance(messages, 1),
-            # Some servers give log-probabilities of what they draw from: at 1 they are the model's own.
-            "temperature": 1.0,
-            "top_p": 1.0,
-            "logprobs": True,
-            "top_logprobs": TOP_LOGPROBS,
-            "extra_body": self.extra_body,
+            "model": request.adapter or self.model,
+            "messages": [message._asdict() for message in messages],
+            "seed": request.seed,
+            "max_tokens": wanted
+            if window is None
+            else allowance(self.count_prompt(messages), wanted, window, self.model),
+            "extra_body": dict(self.extra_body),
+            **drawn,
         }
 
-    def _asking(self, messages: Sequence[Message], adapter: str | None, seed: int) -> dict[str, Any]:
-        chat = [message._asdict() for message in messages]
-        return {"model": adapter or self.model, "messages": chat, "seed": seed}
-
-    def _allowance(self, messages: Sequence[Message], wanted: int) -> int:
-        if self.context_window is None:
-            return wanted
-        left = self.context_window - self._read(messages)
-        if left < min(wanted, MIN_ANSWER):
-            raise ContextWindowError(
-                f"expected a prompt that fits a window of {self.context_window} tokens with its answer, got one of "
-                f"about {self.context_window - left} for {self.model}: shorten the question, lower memory_tokens or "
-                "raise context_window"
-            )
-        return min(wanted, left)
-
-    def _read(self, messages: Sequence[Message]) -> int:
-        return sum(self.count_tokens(message.content) for message in messages)
-
-    def _generation(self, request: GenerateRequest, reply: ChatReply, allowance: int) -> Generation:
+    def _generation(self, request: GenerateRequest, reply: ChatReply, allowed: int) -> Generation:
         text, reason, asked = reply.text, reply.of_choice("finish_reason"), request.decoding
         read, written = reply.tokens("prompt_tokens"), reply.tokens("completion_tokens")
-        notes = []
-        if allowance < asked.max_new_tokens:
-            notes.append(f"answer allowance shrunk from {asked.max_new_tokens} to {allowance} tokens to fit the window")
+        notes = [*shrunk(asked.max_new_tokens, allowed)]
         if reason not in {"stop", "length"}:
             notes.append(f"the endpoint ended the answer with finish_reason {reason!r}")
         if read is None or written is None:
             notes.append("the endpoint said no usage: tokens are estimated")
         return Generation(
             text=text.strip(),
-            prompt_tokens=self._read(request.messages) if read is None else read,
+            prompt_tokens=self.count_prompt(request.messages) if read is None else read,
             completion_tokens=self.count_tokens(text) if written is None else written,
             finish_reason="length" if reason == "length" else "stop",
             notes=tuple(notes),
@@ -230,7 +203,7 @@ class EndpointEngine(SchedulingEngine):
     def _rating(self, request: RateRequest, replies: Sequence[ChatReply]) -> Rating:
         verdicts = [_verdict(reply.of_choice("logprobs"), request.scale) for reply in replies]
         read = [reply.tokens("prompt_tokens") for reply in replies]
-        estimated = [self._read(request.about(candidate)) for candidate in request.candidates]
+        estimated = [self.count_prompt(request.about(candidate)) for candidate in request.candidates]
         counts = {
             "the endpoint gave no log-probabilities, use rating=critique": sum(v is None for v in verdicts),
             f"no label of the scale is among the {TOP_LOGPROBS} likeliest tokens": verdicts.count((None, 0.0)),

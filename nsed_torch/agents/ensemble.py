@@ -18,9 +18,10 @@ from nsed_torch.agents.requests import (
     LikelihoodRequest,
     RateRequest,
     Rating,
-    SchedulingEngine,
 )
-from nsed_torch.records import ROLES, AgentRecord, CallLog, Usage, call_key
+from nsed_torch.records import ROLES, CallLog, Usage
+from nsed_torch.records.call_log import call_key
+from nsed_torch.records.transcript import AgentRecord
 
 Progress = Callable[[int, int], None]
 """Called with calls done and calls in all."""
@@ -131,13 +132,12 @@ class Ensemble(nn.Module):
     @contextmanager
     def one_run(self) -> Iterator[None]:
         """Let engines reuse what calls of this run computed, and nothing from before it; free it behind."""
-        keeping = [engine for engine in self.engines.values() if isinstance(engine, SchedulingEngine)]
-        for engine in keeping:
+        for engine in self.engines.values():
             engine.forget()
         try:
             yield
         finally:
-            for engine in keeping:
+            for engine in self.engines.values():
                 engine.forget()
 
     def records(self) -> list[AgentRecord]:
@@ -168,7 +168,8 @@ class Ensemble(nn.Module):
         report(len(results), total)
         for name, engine in self.engines.items():
             mine = [key for key, request in missing.items() if self.agent(request.agent).backbone == name]
-            for done in _asked(engine, kind, [missing[key] for key in mine]) if mine else ():
+            ask: Any = {"generate": engine.generations, "rate": engine.ratings, "likelihood": engine.likelihoods}[kind]
+            for done in ask([missing[key] for key in mine]) if mine else ():
                 ended = {mine[i]: value for i, value in done.items()}
                 self.call_log.put({key: dataclasses.asdict(value) for key, value in ended.items()})
                 results.update(ended)
@@ -198,18 +199,6 @@ def check_agents(agents: Sequence[Agent], backbones: Collection[str]) -> None:
         if agent.backbone not in backbones:
             known = ", ".join(sorted(backbones)) or "none"
             raise ValueError(f"agent {agent.name!r}: expected a backbone out of {known}, got {agent.backbone!r}")
-
-
-def _asked(engine: Engine, kind: Kind, requests: Sequence[Any]) -> Iterator[dict[int, Any]]:
-    """Results as they come, under their requests' indices: in batches where the engine does not schedule by itself."""
-    ask: Any
-    if isinstance(engine, SchedulingEngine):
-        ask = {"generate": engine.generations, "rate": engine.ratings, "likelihood": engine.likelihoods}[kind]
-        yield from ask(requests)
-        return
-    ask = {"generate": engine.generate, "rate": engine.rate, "likelihood": engine.measure}[kind]
-    for start in range(0, len(requests), engine.max_batch):
-        yield dict(enumerate(ask(requests[start : start + engine.max_batch]), start))
 
 
 def _loaded(result: type[R], value: Mapping[str, Any]) -> R:

@@ -1,6 +1,5 @@
 """Building engines and encoders from weights on disk."""
 
-import logging
 from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
@@ -10,7 +9,7 @@ import torch
 from nsed_torch.agents.adapters import adapter_folder, fingerprint, load_adapters
 from nsed_torch.agents.encoder import SentenceEncoder
 from nsed_torch.agents.transformers_engine import TransformersEngine
-from nsed_torch.agents.weights import Weights, resolve
+from nsed_torch.agents.weights import Weights, quiet_libraries, resolve
 
 QUANTIZATIONS = ("none", "nf4", "int8")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
@@ -50,7 +49,7 @@ def load_backbone(
 
     from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415 - imported where an engine is built
 
-    _quiet()
+    quiet_libraries()
     tokenizer = AutoTokenizer.from_pretrained(place.folder, trust_remote_code=False)
     model = AutoModelForCausalLM.from_pretrained(
         place.folder,
@@ -90,7 +89,7 @@ def load_encoder(weights: Weights, *, device: str | None = None) -> SentenceEnco
 
     from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - imported where an encoder is built
 
-    _quiet()
+    quiet_libraries()
     model = SentenceTransformer(
         str(place.folder), device=device, trust_remote_code=False, model_kwargs={"use_safetensors": True}
     )
@@ -102,15 +101,6 @@ def native_dtype() -> torch.dtype:
     if torch.accelerator.is_available():
         return torch.bfloat16
     return torch.bfloat16 if torch.ops.mkldnn._is_mkldnn_bf16_supported() else torch.float32
-
-
-def _quiet() -> None:
-    """Keep progress bars and advice of the Hugging Face stack out of the user's terminal."""
-    from transformers.utils import logging as transformers_logging  # noqa: PLC0415
-
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it asks for kernels that are not used here
 
 
 def _keep_order(model: Any) -> None:

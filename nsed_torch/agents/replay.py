@@ -1,14 +1,14 @@
 """Agents that say again what they once said: recorded answers behind the protocol that live models speak."""
 
-import math
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from nsed_torch.agents.prompts import FENCE, Prompts, unfence
 from nsed_torch.agents.requests import (
+    Engine,
     GenerateRequest,
     Generation,
     Likelihood,
@@ -17,9 +17,6 @@ from nsed_torch.agents.requests import (
     RateRequest,
     Rating,
 )
-
-CHARACTERS_PER_TOKEN = 4.0
-"""A rule of thumb for English under byte-pair vocabularies; recordings rarely say how many tokens they took."""
 
 _FENCED = re.compile(r"([^\n]+):\n<text-([0-9a-f]+)>\n(.*?)\n</text-\2>", re.DOTALL)
 """A candidate under its label as the `rate` template shows it; marks inside a text were blotted out, so none can be
@@ -34,7 +31,7 @@ class Recording:
     answer: int  # class of its answer: equal answers, equal numbers. Below 0 where it gave none
 
 
-class ReplayEngine:
+class ReplayEngine(Engine):
     """Speaks for recorded agents: proposes what they wrote, and rates by agreement of answers.
 
     A proposal request is answered with the recorded text, whole, whatever its decoding says, round after round; an
@@ -47,15 +44,15 @@ class ReplayEngine:
     JSON values among them the files' hash, tells these recordings from others in the keys of calls.
     """
 
+    max_batch = 1024
+
     def __init__(
         self,
         questions: Mapping[str, str],
         recordings: Mapping[str, Mapping[str, Recording]],
         *,
         identity: Mapping[str, Any],
-        max_batch: int = 1024,
     ) -> None:
-        self.max_batch = max_batch
         self._recordings = recordings
         self._identity = dict(identity)
         self._ids = {question.strip(): task for task, question in questions.items()}
@@ -80,25 +77,29 @@ class ReplayEngine:
             raise ValueError(f"expected no adapter for recorded agents, got {adapter!r}: remove it")
         return {"name": "replay", **self._identity}
 
-    def count_tokens(self, text: str) -> int:
-        """Estimated from the number of characters."""
-        return math.ceil(len(text) / CHARACTERS_PER_TOKEN)
-
-    def memory_bytes(self) -> int:
-        """Nothing: there are no weights."""
-        return 0
-
     def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
         """The recorded texts; a ValueError for an agent or question without recordings, or for a critique."""
         return [self._generate(request) for request in requests]
 
     def rate(self, requests: Sequence[RateRequest]) -> list[Rating]:
         """Agreement of the candidates' answers with the judge's own; faults as `generate`."""
-        return [self._rate(request) for request in requests]
+        return [
+            Rating(
+                self._agreement(request, _candidates(request), otherwise=-1.0),
+                prompt_tokens=self.count_prompt(request.messages, request.candidates),
+            )
+            for request in requests
+        ]
 
     def measure(self, requests: Sequence[LikelihoodRequest]) -> list[Likelihood]:
         """Whether the judge's own answer is that of each text; faults as `generate`."""
-        return [self._measure(request) for request in requests]
+        return [
+            Likelihood(
+                self._agreement(request, map(_shown, request.texts), otherwise=0.0),
+                self.count_prompt(request.messages, request.texts),
+            )
+            for request in requests
+        ]
 
     def _generate(self, request: GenerateRequest) -> Generation:
         if request.template == self._critique:
@@ -107,23 +108,16 @@ class ReplayEngine:
             )
         _, recording = self._look_up(request)
         text = recording.text if recording and recording.answer >= 0 else ""
-        return Generation(text, self._read(request), self.count_tokens(text))
+        return Generation(text, self.count_prompt(request.messages), self.count_tokens(text))
 
-    def _rate(self, request: RateRequest) -> Rating:
+    def _agreement(
+        self, request: RateRequest | LikelihoodRequest, texts: Iterable[str], otherwise: float
+    ) -> tuple[float | None, ...]:
+        """1 for texts with the judge's own answer, `otherwise` for others; None where either is no answer."""
         task, recorded = self._look_up(request)
-        answers = []
-        listed = _texts(request.messages[-1].content)[-len(request.candidates) :]
-        for place, candidate in enumerate(request.candidates):
-            label, text = next(iter(_texts(candidate) or listed[place:]), ("", ""))
-            answers.append(self._answers[task].get(text, -1) if text and label in candidate else -1)
-        values = tuple(None if same is None else 1.0 if same else -1.0 for same in _agreement(recorded, answers))
-        return Rating(values, prompt_tokens=self._read(request, *request.candidates), notes=_unknown(answers))
-
-    def _measure(self, request: LikelihoodRequest) -> Likelihood:
-        task, recorded = self._look_up(request)
-        answers = [self._answers[task].get(_shown(text), -1) for text in request.texts]
-        values = tuple(None if same is None else float(same) for same in _agreement(recorded, answers))
-        return Likelihood(values, self._read(request, *request.texts), _unknown(answers))
+        own = recorded.answer if recorded else -1
+        answers = [self._answers[task].get(text, -1) if text else -1 for text in texts]
+        return tuple(None if min(own, a) < 0 else 1.0 if a == own else otherwise for a in answers)
 
     def task(self, messages: Sequence[Message]) -> str:
         """The id of the task a prompt is about: the first recorded question in it, the longest that starts there."""
@@ -144,26 +138,13 @@ class ReplayEngine:
             raise ValueError(f"expected an agent out of {known}, got {request.agent!r}: rename it")
         return task, self._recordings[request.agent].get(task)
 
-    def _read(self, request: GenerateRequest | RateRequest | LikelihoodRequest, *texts: str) -> int:
-        return sum(map(self.count_tokens, (*(message.content for message in request.messages), *texts)))
 
-
-def _agreement(recorded: Recording | None, answers: Sequence[int]) -> list[bool | None]:
-    """Whether answers are the recorded one; None where either is no answer."""
-    if recorded is None or recorded.answer < 0:
-        return [None] * len(answers)
-    return [None if answer < 0 else answer == recorded.answer for answer in answers]
-
-
-def _unknown(answers: Sequence[int]) -> tuple[str, ...]:
-    """What to note of candidates that nobody recorded."""
-    unknown = sum(answer < 0 for answer in answers)
-    return (f"{unknown} of {len(answers)} candidates are no recorded answers",) if unknown else ()
-
-
-def _texts(prompt: str) -> list[tuple[str, str]]:
-    """Labels and texts that a prompt shows, in their order; the candidates come last."""
-    return [(label, text) for label, _, text in _FENCED.findall(prompt)]
+def _candidates(request: RateRequest) -> Iterator[str]:
+    """The texts that a judge is asked about, each under the label that its question ends with; "" for no text."""
+    listed = _FENCED.findall(request.messages[-1].content)[-len(request.candidates) :]
+    for place, asked in enumerate(request.candidates):
+        label, _, text = next(iter(_FENCED.findall(asked) or listed[place:]), ("", "", ""))
+        yield text if label in asked else ""
 
 
 def _shown(text: str) -> str:

@@ -1,7 +1,8 @@
 """What is asked of a language model and what comes back: the one protocol that every engine speaks."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
@@ -139,74 +140,101 @@ class Likelihood:
 R = TypeVar("R", Generation, Rating, Likelihood)
 
 
+MIN_ANSWER = 16
+"""Tokens of answer below which a prompt counts as too long, unless less was asked for."""
+
+CHARACTERS_PER_TOKEN = 4.0
+"""A rule of thumb for English under byte-pair vocabularies, where nothing says how many tokens a text is."""
+
+
 class ContextWindowError(ValueError):
     """A prompt leaves no room for an answer in the model's window."""
 
 
+def check_window(needed: int, what: str, window: int, model: str) -> None:
+    """Refuse what needs more tokens than a model's window has."""
+    if needed > window:
+        raise ContextWindowError(
+            f"{what} needs at least {needed} tokens, the window of {model} is {window}: shorten the question, lower "
+            "memory_tokens or raise context_window"
+        )
+
+
+def allowance(prompt_tokens: int, wanted: int, window: int, model: str) -> int:
+    """How many tokens an answer may have behind a prompt; too few are a ContextWindowError."""
+    needed = prompt_tokens + min(wanted, MIN_ANSWER)
+    check_window(needed, f"a prompt of {prompt_tokens} tokens plus an answer", window, model)
+    return min(wanted, window - prompt_tokens)
+
+
+def shrunk(wanted: int, allowed: int) -> tuple[str, ...]:
+    """What to note of an allowance that is less than was wanted."""
+    note = f"answer allowance shrunk from {wanted} to {allowed} tokens to fit the window"
+    return (note,) if allowed < wanted else ()
+
+
 @runtime_checkable
 class Engine(Protocol):
-    """One language model, however it is reached. Engines that own parameters are `nn.Module`s as well."""
+    """One language model, however it is reached. Engines that own parameters are `nn.Module`s as well.
 
-    max_batch: int  # requests it takes at once; callers split longer lists
+    Every request is answered as if it were alone. An engine defines `generate`, `rate` and `measure`, which take up to
+    `max_batch` requests and answer in their order; or, where it schedules any number by itself, `generations`,
+    `ratings` and `likelihoods`, which hand results out as they are done, each under its request's index. The three that
+    it leaves out are made of the others.
+    """
+
+    max_batch: int
 
     def identity(self, adapter: str | None) -> Mapping[str, Any]:
         """Whatever tells this model's outputs from another's; JSON values only. Part of every call's key."""
         ...
 
     def count_tokens(self, text: str) -> int:
-        """Length of a text in this model's tokens."""
-        ...
+        """Length of a text in this model's tokens; estimated, unless the engine knows better."""
+        return math.ceil(len(text) / CHARACTERS_PER_TOKEN)
 
     def memory_bytes(self) -> int:
         """Bytes of weights this engine holds in this process; 0 for a remote one."""
-        ...
-
-    def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
-        """Answer all requests, in order, as if each were alone."""
-        ...
-
-    def rate(self, requests: Sequence[RateRequest]) -> list[Rating]:
-        """Rate all requests' candidates, in order, as if each were alone."""
-        ...
-
-    def measure(self, requests: Sequence[LikelihoodRequest]) -> list[Likelihood]:
-        """Measure how likely all requests' texts are, in order, as if each were alone."""
-        ...
-
-
-@runtime_checkable
-class SchedulingEngine(Engine, Protocol):
-    """An engine that takes any number of requests and hands results out as they are done, each under its index."""
-
-    def generations(self, requests: Sequence[GenerateRequest]) -> Iterator[dict[int, Generation]]:
-        """Answer all requests."""
-        ...
-
-    def ratings(self, requests: Sequence[RateRequest]) -> Iterator[dict[int, Rating]]:
-        """Rate all requests' candidates."""
-        ...
-
-    def likelihoods(self, requests: Sequence[LikelihoodRequest]) -> Iterator[dict[int, Likelihood]]:
-        """Measure how likely all requests' texts are."""
-        ...
+        return 0
 
     def forget(self) -> None:
         """Free what is kept from earlier calls to make later ones faster."""
-        ...
+        return
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
-        """Answer all requests, in order; raises as `generations`."""
+        """Answer all requests, in order."""
         return _in_order(self.generations(requests))
 
     def rate(self, requests: Sequence[RateRequest]) -> list[Rating]:
-        """Rate all requests' candidates, in order; raises as `ratings`."""
+        """Rate all requests' candidates, in order."""
         return _in_order(self.ratings(requests))
 
     def measure(self, requests: Sequence[LikelihoodRequest]) -> list[Likelihood]:
-        """Measure how likely all requests' texts are, in order; raises as `likelihoods`."""
+        """Measure how likely all requests' texts are, in order."""
         return _in_order(self.likelihoods(requests))
+
+    def generations(self, requests: Sequence[GenerateRequest]) -> Iterator[dict[int, Generation]]:
+        """As `generate`, answers as they are done."""
+        return _batches(self.generate, requests, self.max_batch)
+
+    def ratings(self, requests: Sequence[RateRequest]) -> Iterator[dict[int, Rating]]:
+        """As `rate`, ratings as they are done."""
+        return _batches(self.rate, requests, self.max_batch)
+
+    def likelihoods(self, requests: Sequence[LikelihoodRequest]) -> Iterator[dict[int, Likelihood]]:
+        """As `measure`, likelihoods as they are done."""
+        return _batches(self.measure, requests, self.max_batch)
+
+    def count_prompt(self, messages: Sequence[Message], texts: Sequence[str] = ()) -> int:
+        """Length of a chat, and of texts beside it, without what a template puts between them."""
+        return sum(map(self.count_tokens, [*(message.content for message in messages), *texts]))
 
 
 def _in_order(parts: Iterator[Mapping[int, R]]) -> list[R]:
     done = {i: result for part in parts for i, result in part.items()}
     return [done[i] for i in sorted(done)]
+
+
+def _batches(answer: Callable[[Sequence[Any]], list[R]], requests: Sequence[Any], most: int) -> Iterator[dict[int, R]]:
+    for start in range(0, len(requests), most):
+        yield dict(enumerate(answer(requests[start : start + most]), start))

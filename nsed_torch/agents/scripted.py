@@ -3,10 +3,18 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nsed_torch.agents.requests import GenerateRequest, Generation, Likelihood, LikelihoodRequest, RateRequest, Rating
+from nsed_torch.agents.requests import (
+    Engine,
+    GenerateRequest,
+    Generation,
+    Likelihood,
+    LikelihoodRequest,
+    RateRequest,
+    Rating,
+)
 
 
-class ScriptedEngine:
+class ScriptedEngine(Engine):
     """Answers by calling functions; exact for any batch by construction. Words count as tokens.
 
     `write` gives the text for a request, `judge` the rating, in [-1, 1] or None, of one candidate, or of one text whose
@@ -34,10 +42,6 @@ class ScriptedEngine:
         """Number of words."""
         return len(text.split())
 
-    def memory_bytes(self) -> int:
-        """Nothing: there are no weights."""
-        return 0
-
     def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
         """Call `write` on each request; words beyond the answer allowance are cut."""
         results = []
@@ -46,7 +50,7 @@ class ScriptedEngine:
             limit = request.decoding.max_new_tokens
             text = " ".join(words[:limit])
             reason = "length" if len(words) > limit else "stop"
-            results.append(Generation(text, self._read(request), self.count_tokens(text), reason))
+            results.append(Generation(text, self.count_prompt(request.messages), self.count_tokens(text), reason))
         return results
 
     def rate(self, requests: Sequence[RateRequest]) -> list[Rating]:
@@ -54,7 +58,7 @@ class ScriptedEngine:
         results = []
         for request in requests:
             values = tuple(self.judge(request, candidate) for candidate in request.candidates)
-            results.append(Rating(values, prompt_tokens=self._read(request, *request.candidates)))
+            results.append(Rating(values, prompt_tokens=self.count_prompt(request.messages, request.candidates)))
         return results
 
     def measure(self, requests: Sequence[LikelihoodRequest]) -> list[Likelihood]:
@@ -63,8 +67,5 @@ class ScriptedEngine:
         for request in requests:
             ratings = [self.judge(request, text) for text in request.texts]
             values = tuple(None if rating is None else (1 + rating) / 2 for rating in ratings)
-            results.append(Likelihood(values, self._read(request, *request.texts)))
+            results.append(Likelihood(values, self.count_prompt(request.messages, request.texts)))
         return results
-
-    def _read(self, request: GenerateRequest | RateRequest | LikelihoodRequest, *texts: str) -> int:
-        return sum(map(self.count_tokens, (*(message.content for message in request.messages), *texts)))

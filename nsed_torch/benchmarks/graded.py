@@ -9,7 +9,8 @@ from typing import Any
 from nsed_torch.benchmarks.graders import AnswerGrader, Grader
 from nsed_torch.data.equality import Equality
 from nsed_torch.data.recorded import SUFFIXES, read_tasks
-from nsed_torch.records import CallLog, Task, Trace, Transcript, Verdict, call_key
+from nsed_torch.records import CallLog, Task, Trace, Transcript, Verdict
+from nsed_torch.records.call_log import call_key
 
 
 @dataclass(frozen=True)

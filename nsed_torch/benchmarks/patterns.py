@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nsed_torch.agents import Ensemble, Prompts, RateRequest, RatingScale, call_seed
+from nsed_torch.agents import Ensemble, Prompts, RateRequest, RatingScale
+from nsed_torch.agents.requests import call_seed
 from nsed_torch.benchmarks.graded import GradedTasks
 from nsed_torch.benchmarks.graders import Grader, question_id
 from nsed_torch.benchmarks.sources import Hub, Row, read_rows

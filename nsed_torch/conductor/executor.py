@@ -11,7 +11,8 @@ from nsed_torch.agents import Ensemble, Prompts
 from nsed_torch.conductor.workers import Agents, Council, WorkerQuestion, WorkerReply, Workers, guarded, worth_saying
 from nsed_torch.conductor.workflow import Workflow, check
 from nsed_torch.deliberation import MacroRNN, longest_end
-from nsed_torch.records import Execution, Failure, Level, PlanRecord, StepRecord, Task, Usage
+from nsed_torch.records import Execution, Task, Usage
+from nsed_torch.records.execution import Failure, Level, PlanRecord, StepRecord
 
 SHRINK = 4  # divides what visible responses are cut to as long as a prompt does not fit its window
 

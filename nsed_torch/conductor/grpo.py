@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from nsed_torch.agents import TransformersEngine
-from nsed_torch.agents.readings import CHUNK
+from nsed_torch.agents.transformers_engine import CHUNK
 
 
 @dataclass(frozen=True, kw_only=True)

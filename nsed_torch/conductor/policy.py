@@ -6,13 +6,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from nsed_torch.agents import Agent, Engine, Ensemble, GenerateRequest, Generation, call_seed
+from nsed_torch.agents import Agent, Engine, Ensemble, GenerateRequest
+from nsed_torch.agents.requests import Generation, call_seed
 from nsed_torch.conductor.executor import Executor, WorkflowJob
 from nsed_torch.conductor.parsing import repair
 from nsed_torch.conductor.pools import Pools
 from nsed_torch.conductor.workflow import Workflow, WorkflowError, WorkflowStep
 from nsed_torch.deliberation import MacroRNNCell, Team, full_team, longest_end
-from nsed_torch.records import ROLES, Execution, PlanRecord, Round, Task, Usage
+from nsed_torch.records import ROLES, Execution, Round, Task, Usage
+from nsed_torch.records.execution import PlanRecord
 
 MAX_RECURSION = 3  # further workflows at most, each of which sees what the one before it came to
 # Where no step can be read from a first text, model 0 of the pool answers the bare question.

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nsed_torch.agents import call_seed
+from nsed_torch.agents.requests import call_seed
 from nsed_torch.records import Task
 
 KINDS = ("fixed", "permuted", "random")

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from nsed_torch.agents import Agent, Decoding, GenerateRequest, Generation, Message, TransformersEngine, call_seed
+from nsed_torch.agents import Agent, Decoding, GenerateRequest, Message, TransformersEngine
 from nsed_torch.agents.chat import Chat, merge_system
 from nsed_torch.agents.decode_loop import Draft
+from nsed_torch.agents.requests import Generation, call_seed
 from nsed_torch.conductor.grpo import GRPO, log_probabilities, trl_arguments
 from nsed_torch.conductor.policy import Conductor
 from nsed_torch.conductor.reward import Rewards, Rollout, Scored, near_duplicates, tally

@@ -3,7 +3,8 @@
 import random
 from collections.abc import Mapping, Sequence
 
-from nsed_torch.agents import Message, call_seed
+from nsed_torch.agents import Message
+from nsed_torch.agents.requests import call_seed
 from nsed_torch.conductor.policy import Conductor
 from nsed_torch.conductor.workflow import Workflow, WorkflowStep
 from nsed_torch.records import Task

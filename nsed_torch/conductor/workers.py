@@ -7,19 +7,13 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from nsed_torch.agents import (
-    Agent,
-    ContextWindowError,
-    Ensemble,
-    GenerateRequest,
-    Generation,
-    Prompts,
-    call_seed,
-    unfence,
-)
+from nsed_torch.agents import Agent, Ensemble, GenerateRequest, Prompts
+from nsed_torch.agents.prompts import unfence
+from nsed_torch.agents.requests import ContextWindowError, Generation, call_seed
 from nsed_torch.deliberation import MacroRNN
 from nsed_torch.nn import InfeasibleBudgetError
-from nsed_torch.records import Failure, Task, Transcript, Usage
+from nsed_torch.records import Task, Transcript, Usage
+from nsed_torch.records.execution import Failure
 
 FAILURES: dict[type[Exception], Failure] = {
     ContextWindowError: Failure.WINDOW,

@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from nsed_torch.agents import Encoder, unfence
+from nsed_torch.agents import Encoder
+from nsed_torch.agents.prompts import unfence
 from nsed_torch.data.equality import Equality, agreement, shared_labels
 from nsed_torch.data.recorded import RecordedAnswers
 

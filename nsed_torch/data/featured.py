@@ -19,8 +19,7 @@ from nsed_torch.agents.features import Embed, feature_names, letters_of, meaning
 from nsed_torch.agents.weights import cache_folder
 from nsed_torch.data.episodes import Episodes
 from nsed_torch.data.recorded import RecordedAnswers
-from nsed_torch.records import Trace
-from nsed_torch.records.files import write_bytes
+from nsed_torch.records import Trace, write_files
 
 
 class CachedEncoder:
@@ -104,5 +103,5 @@ def _kept(cache: Path | None, name: str, key: bytes, shape: tuple[int, ...], com
     except (OSError, SafetensorError, KeyError):
         pass
     values = compute()
-    write_bytes(path, safetensors.torch.save({"features": values.contiguous()}))
+    write_files({path: safetensors.torch.save({"features": values.contiguous()})})
     return values

@@ -16,7 +16,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nsed_torch.agents import Agent, Decoding, Ensemble
-from nsed_torch.agents.replay import CHARACTERS_PER_TOKEN, Recording, ReplayEngine
+from nsed_torch.agents.replay import Recording, ReplayEngine
+from nsed_torch.agents.requests import CHARACTERS_PER_TOKEN
 from nsed_torch.data.equality import Equality
 from nsed_torch.records import CallLog, Task
 from nsed_torch.records.files import read_json

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from nsed_torch.data.episodes import Episodes, joined, padded
 from nsed_torch.data.equality import Equality
-from nsed_torch.records import Trace, read_embeddings, read_traces
+from nsed_torch.records import Trace, read_traces
+from nsed_torch.records.trace import read_embeddings
 
 
 def load_traces(folder: str | Path, *, equality: Equality | None = None) -> Episodes:

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nsed_torch.deliberation.macro_rnn_cell import MacroRNNCell
-from nsed_torch.deliberation.rating import JudgeQuestion, count
+from nsed_torch.deliberation.rating import JudgeQuestion
 from nsed_torch.records import Task, Usage
 
 RESOURCES = ("money", "tokens", "memory")
@@ -62,7 +62,7 @@ def round_costs(task: Task, cell: MacroRNNCell, proposers: int) -> Float[Tensor,
             task.question, memory=memory, critiques=["…"] * critics, persona=agent.persona, seed=0
         )
         criticism = cell.rating.written_tokens * critics
-        tokens = count(engine, prompt) + cell.memory_tokens + criticism + 2 * MARKUP
+        tokens = engine.count_prompt(prompt) + cell.memory_tokens + criticism + 2 * MARKUP
         longest_name = max((a.name for a in authors), key=engine.count_tokens)
         names = None if cell.anonymous else (longest_name,) * proposers
         question = JudgeQuestion(agent, task.question, answers, seed=0, names=names)

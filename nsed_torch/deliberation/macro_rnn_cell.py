@@ -8,8 +8,11 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from nsed_torch.agents import Agent, Encoder, Ensemble, GenerateRequest, Progress, Prompts, call_seed, unfence
+from nsed_torch.agents import Agent, Encoder, Ensemble, GenerateRequest, Prompts
+from nsed_torch.agents.ensemble import Progress
 from nsed_torch.agents.features import groups_of, letters_of, proposal_features
+from nsed_torch.agents.prompts import unfence
+from nsed_torch.agents.requests import call_seed
 from nsed_torch.deliberation.answer_classes import AnswerClasses
 from nsed_torch.deliberation.rating import JudgeQuestion, JudgeReply, RatingMode, VerdictRating, judging_order
 from nsed_torch.deliberation.round_record import Hearing, round_record
@@ -17,7 +20,8 @@ from nsed_torch.deliberation.state import DeliberationState, SlotText, shown_tex
 from nsed_torch.deliberation.team import Standing, Team
 from nsed_torch.functional import vote_mask
 from nsed_torch.nn import ConformalSets, ConsensusCell, ConsensusOutput, MemoryState
-from nsed_torch.records import AnswerSet, Proposal, Round, Task, Transcript, Usage
+from nsed_torch.records import Proposal, Round, Task, Transcript, Usage
+from nsed_torch.records.transcript import AnswerSet
 
 
 class Observer:

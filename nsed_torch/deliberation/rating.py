@@ -12,17 +12,14 @@ from nsed_torch.agents import (
     Engine,
     Ensemble,
     GenerateRequest,
-    Generation,
-    Likelihood,
-    LikelihoodRequest,
     Message,
-    Progress,
     Prompts,
     RateRequest,
-    Rating,
     RatingScale,
-    parse_score,
 )
+from nsed_torch.agents.ensemble import Progress
+from nsed_torch.agents.prompts import parse_score
+from nsed_torch.agents.requests import Generation, Likelihood, LikelihoodRequest, Rating
 from nsed_torch.records import Usage
 
 
@@ -90,7 +87,7 @@ class VerdictRating:
     def most_tokens(self, prompts: Prompts, engine: Engine, question: JudgeQuestion) -> tuple[int, int]:
         """The prefix once, every candidate's suffix, nothing written."""
         (request,) = self.requests(prompts, [question])
-        return count(engine, request.messages) + sum(map(engine.count_tokens, request.candidates)), 0
+        return engine.count_prompt(request.messages, request.candidates), 0
 
 
 @dataclass(frozen=True)
@@ -131,7 +128,7 @@ class CritiqueRating:
     def most_tokens(self, prompts: Prompts, engine: Engine, question: JudgeQuestion) -> tuple[int, int]:
         """Every candidate's whole prompt, and its allowance."""
         (request,) = _requests("critique", prompts, [question], self.listed)
-        read = sum(count(engine, request.about(candidate)) for candidate in request.candidates)
+        read = sum(engine.count_prompt(request.about(candidate)) for candidate in request.candidates)
         return read, self.written_tokens * len(request.candidates)
 
     def _reply(self, question: JudgeQuestion, written: Sequence[Generation]) -> JudgeReply:
@@ -195,7 +192,7 @@ class LikelihoodRating:
 
     def most_tokens(self, prompts: Prompts, engine: Engine, question: JudgeQuestion) -> tuple[int, int]:
         """The chat once, every candidate, nothing written."""
-        return count(engine, _first_answer(prompts, question)) + sum(map(engine.count_tokens, question.candidates)), 0
+        return engine.count_prompt(_first_answer(prompts, question), question.candidates), 0
 
     def _rating(self, likelihood: float | None) -> float | None:
         return None if likelihood is None else 2 * likelihood ** (1 / self.temperature) - 1
@@ -227,11 +224,6 @@ def judging_order(
     if shuffled:
         random.Random(seed).shuffle(order)  # noqa: S311 - fairness, not secrecy
     return order
-
-
-def count(engine: Engine, messages: Sequence[Message]) -> int:
-    """Tokens of the messages' contents."""
-    return sum(engine.count_tokens(message.content) for message in messages)
 
 
 def _requests(

@@ -10,7 +10,8 @@ from torch import Tensor
 from nsed_torch.deliberation.rating import JudgeReply
 from nsed_torch.deliberation.state import SlotText
 from nsed_torch.nn import ConsensusOutput, MemoryState
-from nsed_torch.records import Critique, MemorySlot, Proposal, Round, Usage
+from nsed_torch.records import Proposal, Round, Usage
+from nsed_torch.records.transcript import Critique, MemorySlot
 
 DIGITS = 9
 """Decimal digits kept, of ratings before they are voted on: far coarser than float64's noise across batch sizes, far

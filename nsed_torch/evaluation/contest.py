@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from nsed_torch.agents import ContextWindowError
+from nsed_torch.agents.requests import ContextWindowError
 from nsed_torch.benchmarks import GradedTasks
 from nsed_torch.deliberation import MacroRNN, Observer
 from nsed_torch.evaluation.methods import Single

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from nsed_torch.conductor import Topology, Workflow, parse
 from nsed_torch.evaluation.statistics import Estimate, mean_score
-from nsed_torch.records import Execution, Level, Outcome
+from nsed_torch.records import Execution, Outcome
+from nsed_torch.records.execution import Level
 
 PREVIOUS = -1
 """Stands among steps for the answer that a further workflow starts from."""

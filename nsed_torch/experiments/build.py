@@ -8,8 +8,9 @@ import torch
 from omegaconf import DictConfig
 from torch import nn
 
-from nsed_torch.agents import Agent, Decoding, Encoder, Ensemble, ResolvedWeights, resolve
+from nsed_torch.agents import Agent, Decoding, Encoder, Ensemble, resolve
 from nsed_torch.agents.ensemble import check_agents
+from nsed_torch.agents.weights import ResolvedWeights
 from nsed_torch.benchmarks import GradedTasks, GradersAnswers
 from nsed_torch.config import instantiate
 from nsed_torch.deliberation import Broker, MacroRNN, MacroRNNCell, SimilarTexts
@@ -138,7 +139,7 @@ def fetch_weights(
     """Have the weights of every backbone, and of the encoder if there is one, on this machine, where they have any.
 
     Raises:
-        WeightsNotFoundError: if a model is nowhere to be had; says what was tried.
+        ValueError: if a model is nowhere to be had; says what was tried.
     """
     parts = {name: cfg.ensemble.engines[name] for name in _backbones(cfg.ensemble, also)}
     parts |= {"encoder": cfg.encoder} if "encoder" in cfg else {}

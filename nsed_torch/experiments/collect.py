@@ -16,7 +16,8 @@ from nsed_torch.deliberation import MacroRNN, Observer
 from nsed_torch.evaluation.collection import Summary, summarize
 from nsed_torch.experiments.build import build_rnn, call_log, pool_answers
 from nsed_torch.experiments.view import summary_table, view
-from nsed_torch.records import TraceWriter, read_traces
+from nsed_torch.records import TraceWriter, read_traces, write_json
+from nsed_torch.records.trace import ABOUT
 from nsed_torch.records.withholding import withheld_trace
 
 
@@ -73,5 +74,5 @@ def collect(
         "counts": dataclasses.asdict(summary),
         **({"withheld": True} if graded.withheld else {}),
     }
-    writer.describe(about)
+    write_json(writer.folder / ABOUT, about)
     return summary

@@ -26,7 +26,8 @@ from nsed_torch.experiments.build import build_rnn, call_log, pool_answers
 from nsed_torch.experiments.evaluated import is_complete, write_run
 from nsed_torch.experiments.processes import this_shard
 from nsed_torch.experiments.view import question_table, view
-from nsed_torch.records import TraceWriter, Usage, write_text
+from nsed_torch.records import TraceWriter, Usage
+from nsed_torch.records.files import write_text
 from nsed_torch.records.withholding import withheld_trace
 
 BUDGETS = ("equal_tokens", "own")

@@ -14,7 +14,8 @@ from nsed_torch.evaluation.provenance import provenance
 from nsed_torch.evaluation.run_folder import OUTCOMES, RESULTS
 from nsed_torch.evaluation.statistics import plain
 from nsed_torch.evaluation.tables import csv, latex, markdown
-from nsed_torch.records import Verdict, read_json, to_json, write_files
+from nsed_torch.records import Verdict, read_json, write_files
+from nsed_torch.records.files import to_json
 from nsed_torch.records.withholding import withheld_outcome
 
 SCHEMA_VERSION = 2

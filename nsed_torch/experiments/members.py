@@ -18,7 +18,8 @@ from nsed_torch.evaluation.run_folder import OUTCOMES
 from nsed_torch.evaluation.statistics import plain
 from nsed_torch.nn import ConsensusCell
 from nsed_torch.nn.strangers import with_strangers
-from nsed_torch.records import read_outcomes, to_json, write_files
+from nsed_torch.records import read_outcomes, write_files
+from nsed_torch.records.files import to_json
 
 SCHEMA_VERSION = 1
 """Of members.json; raised by one when a field changes its meaning or goes away."""

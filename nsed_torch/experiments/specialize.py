@@ -21,7 +21,8 @@ from nsed_torch.data import place, split
 from nsed_torch.deliberation import VerdictRating
 from nsed_torch.evaluation.statistics import clopper_pearson
 from nsed_torch.evaluation.tables import terminal_table
-from nsed_torch.records import read_json, write_json, write_text
+from nsed_torch.records import read_json, write_json
+from nsed_torch.records.files import write_text
 from nsed_torch.training.adapter_card import adapter_card
 from nsed_torch.training.fine_tuning import LEARNER, FineTuning, fine_tune, start_adapter
 from nsed_torch.training.lessons import AnswerLesson, Lesson, Scores, VerdictLesson

@@ -14,7 +14,8 @@ from nsed_torch.evaluation.comparison import Comparison, scored
 from nsed_torch.evaluation.run_folder import OUTCOMES, RESULTS
 from nsed_torch.evaluation.statistics import plain, shown
 from nsed_torch.evaluation.tables import csv, markdown, markdown_table, show, terminal_table
-from nsed_torch.records import Outcome, read_json, read_outcomes, to_json, write_files
+from nsed_torch.records import Outcome, read_json, read_outcomes, write_files
+from nsed_torch.records.files import to_json
 
 METRICS = "metrics.json"
 

@@ -26,7 +26,8 @@ from nsed_torch.evaluation.plots import plot_learning
 from nsed_torch.evaluation.tables import terminal_table
 from nsed_torch.experiments.build import build_agents, build_ensemble, call_log, fetch_weights
 from nsed_torch.experiments.processes import this_shard
-from nsed_torch.records import CallLog, write_json, write_text
+from nsed_torch.records import CallLog, write_json
+from nsed_torch.records.files import write_text
 from nsed_torch.training.adapter_card import adapter_card
 from nsed_torch.training.fine_tuning import LEARNER, Example, fine_tune, last_checkpoint, restore, start_adapter
 from nsed_torch.training.logs import FileLog

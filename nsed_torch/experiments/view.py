@@ -16,7 +16,8 @@ from nsed_torch.conductor import WorkflowJob, WorkflowObserver
 from nsed_torch.deliberation import Observer
 from nsed_torch.evaluation.collection import Summary
 from nsed_torch.evaluation.workflows import reading, sources
-from nsed_torch.records import Execution, Round, StepRecord, Task, Trace, Transcript, Usage
+from nsed_torch.records import Execution, Round, Task, Trace, Transcript, Usage
+from nsed_torch.records.execution import StepRecord
 
 PREVIEW = 72
 """Characters of a text shown in one line."""

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from nsed_torch.nn.pretrained import CONFORMAL, located, read_module, write_module
-from nsed_torch.records import to_json
+from nsed_torch.records.files import to_json
 
 
 class AnswerSets(NamedTuple):

@@ -4,16 +4,15 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 SCHEMA_VERSION = 1
 """Raised by one when the table changes; stands in the file as SQLite's `user_version`."""
 
 _APPLICATION_ID = 0x4E534544  # "NSED": tells our files from other SQLite files
 _PATIENCE = 60.0  # seconds to wait for another process's write
-_CHUNK = 500  # keys a statement; SQLite allows 999 variables in its oldest builds
 
 
 class CallLogError(ValueError):
@@ -33,7 +32,7 @@ def call_key(**fields: Any) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-class CallLog:
+class CallLog(AbstractContextManager["CallLog"]):
     """A dictionary of finished calls that outlives the process: one SQLite file in write-ahead mode.
 
     A `put` that returned survives the process's death at any later moment. Several processes of one machine may share
@@ -66,13 +65,9 @@ class CallLog:
     def get(self, keys: Iterable[str]) -> dict[str, Any]:
         """The values of those keys that are in the log, in the order of `keys`."""
         wanted = list(dict.fromkeys(keys))
-        found: dict[str, Any] = {}
+        chosen = "SELECT key, value FROM calls WHERE key IN (SELECT value FROM json_each(?))"
         with self._one_line_errors():
-            for start in range(0, len(wanted), _CHUNK):
-                chunk = wanted[start : start + _CHUNK]
-                marks = ",".join("?" * len(chunk))
-                rows = self._db.execute(f"SELECT key, value FROM calls WHERE key IN ({marks})", chunk)  # noqa: S608 - only question marks
-                found.update((key, json.loads(value)) for key, value in rows)
+            found = {key: json.loads(value) for key, value in self._db.execute(chosen, [json.dumps(wanted)])}
         return {key: found[key] for key in wanted if key in found}
 
     def put(self, items: Mapping[str, Any]) -> None:
@@ -91,9 +86,6 @@ class CallLog:
     def close(self) -> None:
         """Let go of the file; closing twice is fine."""
         self._db.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import types
 import typing
+from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -28,7 +29,7 @@ class Record:
 
     def to_line(self) -> str:
         """As JSON in one line."""
-        return as_line(dataclasses.asdict(self))  # type: ignore[call-overload]
+        return json_line(dataclasses.asdict(self))  # type: ignore[call-overload]
 
     def save(self, path: Path) -> None:
         """Write as JSON, whole or not at all."""
@@ -45,6 +46,16 @@ class Record:
         return cls.from_data(parse_json(line, where, cls.REMEDY), where)
 
     @classmethod
+    def read_lines(cls, path: Path) -> Iterator[Self]:
+        """Read a file of such lines, one after the other; a file that cannot be opened is a ValueError as well."""
+        try:
+            with path.open("rb") as file:
+                for number, line in enumerate(file, start=1):
+                    yield cls.from_line(line, f"{path}:{number}")
+        except OSError as error:
+            raise ValueError(f"{path}: cannot be read ({error.strerror}); {cls.REMEDY}") from error
+
+    @classmethod
     def from_data(cls, data: Any, where: str) -> Self:
         """Rebuild a record from JSON data."""
         try:
@@ -54,7 +65,7 @@ class Record:
         return record
 
 
-def as_line(data: Any) -> str:
+def json_line(data: Any) -> str:
     """JSON data in one line."""
     return json.dumps(data, ensure_ascii=False, allow_nan=False) + "\n"
 

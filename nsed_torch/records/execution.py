@@ -5,8 +5,7 @@ from enum import StrEnum
 from typing import Any
 
 from nsed_torch.records.checked import Record
-from nsed_torch.records.task import Task
-from nsed_torch.records.transcript import AgentRecord, Transcript, Usage
+from nsed_torch.records.transcript import AgentRecord, Task, Transcript, Usage
 
 
 class Failure(StrEnum):

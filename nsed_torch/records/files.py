@@ -11,12 +11,7 @@ from typing import Any
 
 def write_text(path: Path, text: str) -> None:
     """Write a UTF-8 file as `write_files` does; line breaks stay as they are. Lone surrogates are a ValueError."""
-    write_bytes(path, text.encode())
-
-
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write one file as `write_files` does."""
-    write_files({path: data})
+    write_files({path: text.encode()})
 
 
 def write_files(files: Mapping[Path, bytes]) -> None:

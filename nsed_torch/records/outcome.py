@@ -53,8 +53,4 @@ class Outcome(Record):
 
 def read_outcomes(path: Path) -> list[Outcome]:
     """Read a file of outcomes, a line each; what cannot be read is a ValueError with file and line."""
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror}); expected a folder of nsed evaluate") from error
-    return [Outcome.from_line(line, f"{path}:{number}") for number, line in enumerate(lines, start=1)]
+    return list(Outcome.read_lines(path))

@@ -2,35 +2,36 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import safetensors.torch
 from jaxtyping import Float
 from safetensors import SafetensorError
 from torch import Tensor
 
-from nsed_torch.records.checked import as_line, rebuild
-from nsed_torch.records.files import parse_json, write_bytes, write_json
+from nsed_torch.records.checked import Record, json_line
+from nsed_torch.records.files import write_files
 from nsed_torch.records.transcript import Transcript
 
 TRACES = "traces.jsonl"
 EMBEDDINGS = "embeddings.safetensors"
-ABOUT = "collect.json"
-
-_REMEDY = "rerun the nsed collect that wrote it, which asks no model again"
+ABOUT = "collect.json"  # what made the traces; written last
 
 
 @dataclass(frozen=True)
-class Trace:
+class Trace(Record):
     """A transcript with its grades.
 
     Raises:
         ValueError: unless there is a round, one proposer, grade and answer for every proposal, and one rating for every
             voter and proposal.
     """
+
+    WHAT = "a trace"
+    REMEDY = "rerun the nsed collect that wrote it, which asks no model again"
 
     transcript: Transcript
     grades: list[list[bool]]  # round by proposal: whether it is right
@@ -40,47 +41,32 @@ class Trace:
         rounds = self.transcript.rounds
         if not rounds:
             raise ValueError("expected at least one round, got none")
-        proposals = [len(record.proposals) for record in rounds]
-        for name, rows in (("grades", self.grades), ("answers", self.answers)):
-            if [len(row) for row in rows] != proposals:
-                raise ValueError(f"expected {name} of {proposals} proposals a round, got {str(rows)[:60]}")
-        for record, count in zip(rounds, proposals, strict=True):
-            where, voters = f"round {record.index}", len(record.voters)
-            if len(record.classes) not in {0, count}:
-                raise ValueError(f"{where}: expected a class for each of {count} proposals, got {record.classes}")
+        sizes = [len(record.proposals) for record in rounds]
+        proposers = [record.proposers for record in rounds]
+        for name, rows in (("proposers", proposers), ("grades", self.grades), ("answers", self.answers)):
+            if [len(row) for row in rows] != sizes:
+                raise ValueError(f"expected {name} of {sizes} proposals a round, got {str(rows)[:60]}")
+        for record, size in zip(rounds, sizes, strict=True):
             shapes = [[len(row) for row in rows] for rows in (record.ratings, record.vote_mask)]
-            if len(record.proposers) != count or shapes != [[count] * voters] * 2:
+            if shapes != [[size] * len(record.voters)] * 2 or len(record.classes) not in {0, size}:
                 raise ValueError(
-                    f"{where}: expected {voters} voters' ratings and vote_mask of {len(record.proposers)} proposals, "
-                    f"got {count} proposals and rows of {shapes}"
+                    f"round {record.index}: expected {len(record.voters)} voters' ratings and vote_mask of {size} "
+                    f"proposals, and a class for each or none, got rows of {shapes} and {record.classes}"
                 )
 
     def to_line(self) -> str:
         """The transcript's JSON with `grades` and `answers` beside its fields, in one line."""
-        return as_line(dataclasses.asdict(self.transcript) | {"grades": self.grades, "answers": self.answers})
+        data = dataclasses.asdict(self)
+        return json_line(data.pop("transcript") | data)
 
     @classmethod
-    def from_line(cls, line: bytes, where: str) -> "Trace":
-        """Read what `to_line` wrote; anything else is a ValueError in one line with `where`."""
-        data = parse_json(line, where, _REMEDY)
-        transcript = Transcript.from_data(data, where)
-        try:
-            graded: _Grades = rebuild(_Grades, data)
-            return cls(transcript, graded.grades, graded.answers)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{where}: not a trace ({error}); {_REMEDY}") from error
-
-
-@dataclass(frozen=True)
-class _Grades:
-    """What a trace's line has beside the transcript's fields."""
-
-    grades: list[list[bool]]
-    answers: list[list[str | None]]
+    def from_data(cls, data: Any, where: str) -> Self:
+        """Read what `to_line` wrote."""
+        return super().from_data(data | {"transcript": data} if isinstance(data, dict) else data, where)
 
 
 class TraceWriter:
-    """Writes a folder of traces so that a killed run can be repeated: `add` by batches, `finish`, `describe`.
+    """Writes a folder of traces so that a killed run can be repeated: `add` by batches, `finish`.
 
     A repeated run adds the same traces again, replayed from the call log. Lines that stand in the file already are left
     alone; from the first that differs, the file is written anew. So it holds at any moment what some run had come to,
@@ -122,11 +108,7 @@ class TraceWriter:
                 texts = [proposal.text for record in trace.transcript.rounds for proposal in record.proposals]
                 tensors[f"{task.id}/task"] = embed([task.question])[0].float().contiguous()
                 tensors[f"{task.id}/proposals"] = embed(texts).float().contiguous()
-            write_bytes(self.folder / EMBEDDINGS, safetensors.torch.save(tensors))
-
-    def describe(self, about: Mapping[str, Any]) -> None:
-        """Write what made the traces, JSON data."""
-        write_json(self.folder / ABOUT, about)
+            write_files({self.folder / EMBEDDINGS: safetensors.torch.save(tensors)})
 
     def _cut(self) -> None:
         """Drop every line behind the last that was added, and first what an earlier run made of the whole."""
@@ -143,18 +125,13 @@ def read_traces(folder: str | Path) -> Iterator[Trace]:
     """
     path = Path(folder).expanduser() / TRACES
     seen: set[str] = set()
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                trace = Trace.from_line(line, f"{path}:{number}")
-                if (name := trace.transcript.task.id) in seen:
-                    raise ValueError(f"{path}:{number}: expected every task once, got {name!r} again; {_REMEDY}")
-                seen.add(name)
-                yield trace
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror}); expected a folder of nsed collect") from error
+    for number, trace in enumerate(Trace.read_lines(path), start=1):
+        if (name := trace.transcript.task.id) in seen:
+            raise ValueError(f"{path}:{number}: expected every task once, got {name!r} again; {Trace.REMEDY}")
+        seen.add(name)
+        yield trace
     if not seen:
-        raise ValueError(f"{path}: expected traces, got an empty file; {_REMEDY}")
+        raise ValueError(f"{path}: expected traces, got an empty file; {Trace.REMEDY}")
 
 
 def read_embeddings(folder: str | Path) -> dict[str, tuple[Float[Tensor, "dim"], Float[Tensor, "proposal dim"]]]:
@@ -177,4 +154,4 @@ def read_embeddings(folder: str | Path) -> dict[str, tuple[Float[Tensor, "dim"],
         ) from error
     except (OSError, SafetensorError, KeyError) as error:
         reason = " ".join(str(error).split())
-        raise ValueError(f"{path}: not readable as embeddings ({reason}); remove it, then {_REMEDY}") from error
+        raise ValueError(f"{path}: not readable as embeddings ({reason}); remove it, then {Trace.REMEDY}") from error

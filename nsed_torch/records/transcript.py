@@ -1,4 +1,4 @@
-"""Everything of one deliberation, as plain data that survives the process: a transcript.
+"""A task and everything of one deliberation on it, as plain data that survives the process: a transcript.
 
 It holds the same values whenever the same seed runs again, except for fields named `seconds`,
 which take no part in comparisons.
@@ -9,10 +9,29 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from nsed_torch.records.checked import Record
-from nsed_torch.records.task import Task
 
 ROLES = ("proposer", "judge")
 """What an agent may be in a round."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A question with an id and, in a benchmark, a target.
+
+    Raises:
+        ValueError: if the question or the id is blank.
+    """
+
+    question: str  # the text put to every agent
+    id: str = "task"  # names the task in seeds, logs and files; unique within a run
+    target: str | None = None  # the reference answer, which agents never see
+    category: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.question.strip():
+            raise ValueError("expected a question, got an empty text: pass question='...'")
+        if not self.id.strip():
+            raise ValueError("expected a task id, got an empty text")
 
 
 @dataclass(frozen=True)

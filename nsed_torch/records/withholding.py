@@ -8,9 +8,8 @@ which a killed run goes on, is no part of this: it keeps what models wrote.
 from dataclasses import replace
 
 from nsed_torch.records.outcome import Outcome
-from nsed_torch.records.task import Task
 from nsed_torch.records.trace import Trace
-from nsed_torch.records.transcript import Round
+from nsed_torch.records.transcript import Round, Task
 
 WITHHELD = "(withheld at the authors' request)"
 """Stands where a text was; an empty text stays empty."""

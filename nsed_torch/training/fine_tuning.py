@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from nsed_torch.agents import Message, TransformersEngine, add_adapter, copy_adapter
-from nsed_torch.agents.adapters import WEIGHTS
-from nsed_torch.agents.packing import Root, plant
+from nsed_torch.agents import Message, TransformersEngine, add_adapter
+from nsed_torch.agents.adapters import WEIGHTS, copy_adapter
+from nsed_torch.agents.packing.forest import Root, plant
 from nsed_torch.training.logs import FileLog
 
 LEARNER = "learner"  # what an adapter is called while it learns; a saved one has no name

@@ -11,7 +11,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from nsed_torch.agents import Ensemble, Prompts, TransformersEngine, adapter_parameters, add_adapter, call_seed
+from nsed_torch.agents import Ensemble, Prompts, TransformersEngine, add_adapter
+from nsed_torch.agents.adapters import adapter_parameters
+from nsed_torch.agents.requests import call_seed
 from nsed_torch.data import Equality, RecordedAnswers
 from nsed_torch.deliberation import JudgeQuestion, VerdictRating
 from nsed_torch.nn import ConsensusCell, RoundInput

@@ -5,16 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nsed_torch.agents import (
-    Agent,
-    Decoding,
-    GenerateRequest,
-    Message,
-    Prompts,
-    RateRequest,
-    TransformersEngine,
-    call_seed,
-)
+from nsed_torch.agents import Agent, Decoding, GenerateRequest, Message, Prompts, RateRequest, TransformersEngine
+from nsed_torch.agents.requests import call_seed
 from nsed_torch.benchmarks import Candidate, GradedTasks
 from nsed_torch.deliberation import JudgeQuestion, VerdictRating
 from nsed_torch.records import Task, Verdict

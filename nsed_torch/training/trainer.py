@@ -16,7 +16,7 @@ from torch import Tensor
 from nsed_torch.data import Episodes, joined
 from nsed_torch.data.rounds import elect, prepare, unroll
 from nsed_torch.nn import ConsensusCell, gradient_probe
-from nsed_torch.records.files import write_bytes
+from nsed_torch.records import write_files
 from nsed_torch.training.logs import Log
 from nsed_torch.training.losses import consensus_loss, distance_from_start, reads
 
@@ -215,7 +215,7 @@ class CellTrainer:
         progress = {name: getattr(self, name) for name in _PROGRESS}
         buffer = io.BytesIO()
         torch.save({"parts": parts, "drawn": self._generator.get_state(), "run": self._run(), **progress}, buffer)
-        write_bytes(path, buffer.getvalue())
+        write_files({path: buffer.getvalue()})
 
     def _load(self, path: Path) -> None:
         try:

@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
-from nsed_torch.agents import adapter_parameters, add_adapter, copy_adapter, save_adapter
-from nsed_torch.agents.adapters import ATTENTION, adapter_files
+from nsed_torch.agents import add_adapter, save_adapter
+from nsed_torch.agents.adapters import ATTENTION, adapter_files, adapter_parameters, copy_adapter
 
 
 @pytest.fixture(params=["none", "nf4"])
@@ -194,7 +194,7 @@ def test_faults_are_one_line(load_tiny, fails):
         add_adapter(engine, "x", targets=["embed_tokens"])
     with fails("expected names of the model's linear layers as targets, got none"):
         add_adapter(engine, "x", targets=[])
-    with fails("expected one of the backbone's adapters (judge), got 'x'"):
+    with fails("expected a loaded adapter, got 'x': add it to the backbone's adapters (judge)"):
         save_adapter(engine, "x", "nowhere")
     with fails("expected an adapter's dtype out of float32, bfloat16, float16, got 'int8'"):
         save_adapter(engine, "judge", "nowhere", dtype="int8")

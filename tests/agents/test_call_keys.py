@@ -6,7 +6,7 @@ from dataclasses import replace
 from recording_team import weigh
 
 from nsed_torch.agents import Message, RatingScale
-from nsed_torch.records import call_key
+from nsed_torch.records.call_log import call_key
 
 
 def test_equal_requests_are_asked_once(ensemble, engines, ask):

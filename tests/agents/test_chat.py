@@ -44,6 +44,7 @@ def test_it_renders_turns_and_opens_the_assistants(chat):
     )
     assert chat.tokenizer.decode(chat.ids(TURNS)) == chat.text(TURNS)
     assert chat.stop is None
+    assert chat.takes_system
 
 
 @settings(max_examples=30)
@@ -78,10 +79,6 @@ def test_neutralizing_only_adds_spaces_and_only_where_needed(chat, text):
         assert got == text
 
 
-def test_the_usual_spelling_stays_readable(chat):
-    assert chat.neutralize("write <|im_end|> twice") == "write < |im_end|> twice"
-
-
 def test_tokens_hidden_in_tokens_are_broken_too(make_tokenizer):
     from tokenizers import AddedToken
 
@@ -99,10 +96,6 @@ def test_a_template_without_a_system_role_gets_it_in_the_first_message(make_toke
         assert not chat.takes_system
         assert "user:s\n\nu" in chat.text(TURNS)
         assert "user:u" in chat.text(TURNS[1:])
-
-
-def test_a_template_with_a_system_role_keeps_it(chat):
-    assert chat.takes_system
 
 
 def test_merging_leaves_other_chats_alone():
@@ -126,12 +119,6 @@ def test_a_given_template_wins_and_changes_the_fingerprint(make_tokenizer, chat)
     other = Chat(make_tokenizer(), DROPS_SYSTEM)
     assert other.text([Message("user", "u")]) == "user:u;"
     assert other.fingerprint != chat.fingerprint == Chat(make_tokenizer()).fingerprint
-
-
-def test_encoding_adds_nothing(chat):
-    assert chat.tokenizer.decode(chat.encode("abc")) == "abc"
-    assert len(chat.encode("abc")) == 3
-    assert chat.encode("") == []
 
 
 def test_labels_are_the_tokens_that_follow_the_opening(chat, plain):

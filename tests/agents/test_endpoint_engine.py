@@ -13,22 +13,22 @@ from nsed_torch.agents import (
     Engine,
     Ensemble,
     HashedEncoder,
-    LikelihoodRequest,
     Message,
     Prompts,
     RateRequest,
     RatingScale,
     ScriptedEngine,
 )
-from nsed_torch.agents.readings import verdicts
-from nsed_torch.agents.requests import SchedulingEngine
+from nsed_torch.agents.requests import LikelihoodRequest
+from nsed_torch.agents.transformers_engine import verdicts
 from nsed_torch.conductor.executor import Executor
 from nsed_torch.conductor.executor import WorkflowJob as Job
 from nsed_torch.conductor.workflow import Workflow
 from nsed_torch.conductor.workflow import WorkflowStep as Step
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell, VerdictRating
 from nsed_torch.nn import ConsensusCell, FixedHalting
-from nsed_torch.records import CallLog, Failure, Task
+from nsed_torch.records import CallLog, Task
+from nsed_torch.records.execution import Failure
 
 pytest.importorskip("openai")
 
@@ -149,7 +149,6 @@ def test_identity_tells_models_apart_and_no_secrets(server, monkeypatch):
     assert KEY not in repr(vars(own))
     assert (own.memory_bytes(), own.count_tokens(""), own.count_tokens("12345")) == (0, 0, 2)
     assert isinstance(own, Engine)
-    assert isinstance(own, SchedulingEngine)
 
 
 def test_without_a_name_no_key_of_the_environment_is_sent(server, monkeypatch):

@@ -6,7 +6,8 @@ import time
 import pytest
 from endpoint_server import KEY, ask, echo, engine
 
-from nsed_torch.agents import ContextWindowError, Decoding, EndpointEngine
+from nsed_torch.agents import Decoding, EndpointEngine
+from nsed_torch.agents.requests import ContextWindowError
 
 pytest.importorskip("openai")
 
@@ -79,7 +80,9 @@ def test_too_long_by_our_own_estimate(server):
     (written,) = own.generate([ask("x" * 40, decoding=Decoding(max_new_tokens=100))])
     assert server.bodies[0]["max_tokens"] == 40 - 2 - 10
     assert written.notes == ("answer allowance shrunk from 100 to 28 tokens to fit the window",)
-    with pytest.raises(ContextWindowError, match="a window of 40 tokens with its answer, got one of about 27"):
+    with pytest.raises(
+        ContextWindowError, match="of 27 tokens plus an answer needs at least 43 tokens, the window of m is 40"
+    ):
         own.generate([ask("fits"), ask("x" * 100)])
     assert len(server.bodies) == 1
 

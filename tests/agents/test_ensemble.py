@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recording_team import AGENTS, Recording, weigh
 
-from nsed_torch.agents import Agent, Decoding, Ensemble, Generation, Likelihood, Rating
+from nsed_torch.agents import Agent, Decoding, Ensemble
+from nsed_torch.agents.requests import Generation, Likelihood, Rating
 from nsed_torch.records import CallLog, Usage
 
 

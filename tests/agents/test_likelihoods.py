@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from nsed_torch.agents import Agent, ContextWindowError, Ensemble, Likelihood, LikelihoodRequest, Message
+from nsed_torch.agents import Agent, Ensemble, Message
 from nsed_torch.agents.chat import Turn
-from nsed_torch.agents.readings import likelihood, log_likelihoods
+from nsed_torch.agents.requests import ContextWindowError, Likelihood, LikelihoodRequest
+from nsed_torch.agents.transformers_engine import likelihood, log_likelihoods
 from nsed_torch.records import CallLog
 
 ADAPTERS = (None, "poet", "critic")
@@ -158,7 +159,10 @@ def test_gradients_reach_the_judges_adapter_alone_and_are_those_of_plain_passes(
     engine = load_tiny(adapters=adapter_folders)
     trained = {n: p.requires_grad_(True) for n, p in engine.named_parameters() if "lora" in n}
     batch = [request("good", "good or bad", "good", adapter="poet"), request("x"), request("y", adapter="critic")]
-    logs = engine.log_likelihoods(batch)
+    turns = [(turn, asked.adapter) for asked in batch for turn in engine.chat.turns(asked.messages, asked.texts)]
+    said, adapters = zip(*turns, strict=True)
+    logits, rows = engine.follow([turn.ids for turn in said], adapters, [turn.start - 1 for turn in said])
+    logs = log_likelihoods(logits, rows, said, engine.stop_ids)
     assert_close(logs.exp().tolist(), [v for found in engine.measure(batch) for v in found.values], rtol=1e-4, atol=0)
 
     def slopes(logs):
@@ -179,9 +183,8 @@ def test_an_answer_beyond_the_window_is_one_line_with_the_numbers(load_tiny):
     (fits,) = engine.measure([request("x" * room)])
     assert 0 < fits.values[0] < 1
     line = "an answer as agent 'a' would have given it needs at least 65 tokens, the window of tiny is 64: "
-    for ask_for in (engine.measure, engine.log_likelihoods):
-        with pytest.raises(ContextWindowError, match=f"^{line}"):
-            ask_for([request("x"), request("short", "x" * (room + 1))])
+    with pytest.raises(ContextWindowError, match=f"^{line}"):
+        engine.measure([request("x"), request("short", "x" * (room + 1))])
 
 
 def test_a_model_that_overflows_gives_no_likelihood_and_an_impossible_text_has_none_left():

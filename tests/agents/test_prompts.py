@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from jinja2 import Environment, meta
 from jinja2.exceptions import SecurityError, TemplateNotFound, TemplateSyntaxError, UndefinedError
 
-from nsed_torch.agents import Prompts, parse_score
-from nsed_torch.agents.prompts import fence, label, nonce, unfence
+from nsed_torch.agents import Prompts
+from nsed_torch.agents.prompts import fence, label, nonce, parse_score, unfence
 
 MARKS = re.compile(r"<\s*/?\s*text\s*-\s*[0-9a-f]+\s*>", re.IGNORECASE)
 PROMPTS = Prompts()

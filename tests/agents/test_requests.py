@@ -1,11 +1,9 @@
-import dataclasses
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsed_torch.agents import Decoding, Engine, Rating, RatingScale, ScriptedEngine, call_seed
-from nsed_torch.agents.requests import Generation
+from nsed_torch.agents import Decoding, Engine, RatingScale
+from nsed_torch.agents.requests import Generation, Rating, call_seed
 
 
 @pytest.mark.parametrize(
@@ -22,10 +20,6 @@ from nsed_torch.agents.requests import Generation
 def test_decoding_names_what_is_out_of_range(name, value, text, fails):
     with fails(text):
         Decoding(**{name: value})
-
-
-def test_decoding_takes_the_ends_of_its_ranges():
-    assert Decoding(1, 0.0, 1.0, 1e-3) == Decoding(1, 0, 1, 1e-3)
 
 
 def test_the_default_scale_is_symmetric_and_even():
@@ -62,14 +56,33 @@ def test_the_clock_takes_no_part_in_comparisons():
     assert Rating((0.5,)) != Rating((None,))
 
 
-def test_engines_are_told_by_what_they_offer():
-    assert isinstance(ScriptedEngine(lambda r: "", lambda r, c: 0.0), Engine)
-    assert not isinstance(Decoding(), Engine)
+class Streaming(Engine):
+    """Hands its answers out one by one, the last one first."""
+
+    max_batch = 2
+
+    def generations(self, requests):
+        yield from ({i: Generation(requests[i], 1, 1)} for i in reversed(range(len(requests))))
 
 
-def test_requests_cannot_be_changed():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        Decoding().top_p = 0.5
+class Batching(Engine):
+    """Answers a batch at once."""
+
+    max_batch = 2
+
+    def generate(self, requests):
+        assert len(requests) <= 2
+        return [Generation(request, 1, 1) for request in requests]
+
+
+@pytest.mark.parametrize("kind", [Streaming, Batching])
+def test_an_engine_that_batches_also_streams_and_the_other_way_round(kind):
+    engine = kind()
+    assert [answer.text for answer in engine.generate(["a", "b"])] == ["a", "b"]
+    streamed = [{i: answer.text for i, answer in part.items()} for part in engine.generations(["a", "b", "c"])]
+    assert streamed == ([{2: "c"}, {1: "b"}, {0: "a"}] if kind is Streaming else [{0: "a", 1: "b"}, {2: "c"}])
+    assert list(engine.generations([])) == engine.generate([]) == []
+    assert (engine.memory_bytes(), engine.count_tokens("12345")) == (0, 2)
 
 
 parts = st.lists(st.integers(0, 2**63) | st.text("abc01", max_size=3), min_size=1, max_size=5)
@@ -85,10 +98,6 @@ def test_a_seed_fits_torch_and_repeats(names):
 def test_other_names_give_other_seeds(first, second):
     if [str(part) for part in first] != [str(part) for part in second]:
         assert call_seed(*first) != call_seed(*second)
-
-
-def test_order_and_borders_of_the_parts_count():
-    assert len({call_seed(0, "t", 1, "a"), call_seed(0, "t", "a", 1), call_seed(0, "t1", "a"), call_seed("0t1a")}) == 4
 
 
 def test_the_value_is_fixed_for_good():

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from nsed_torch.agents import Decoding
-from nsed_torch.agents.decode_loop import Draft, draw
-from nsed_torch.agents.sampling import NUCLEUS_GUESS, penalize, sample
+from nsed_torch.agents.decode_loop import NUCLEUS_GUESS, Draft, draw, penalize, sample
 
 DRAWS = 20_000
 

@@ -3,16 +3,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsed_torch.agents import (
-    Encoder,
-    HashedEncoder,
-    Likelihood,
-    LikelihoodRequest,
-    Message,
-    RateRequest,
-    Rating,
-    ScriptedEngine,
-)
+from nsed_torch.agents import Encoder, HashedEncoder, Message, RateRequest, ScriptedEngine
+from nsed_torch.agents.requests import Likelihood, LikelihoodRequest, Rating
 
 
 @pytest.fixture
@@ -50,7 +42,6 @@ def test_a_likelihood_is_the_rating_between_0_and_1(engine):
 
 def test_its_identity_holds_name_and_adapter(engine):
     assert engine.identity("poet") == {"name": "scripted", "adapter": "poet"}
-    assert engine.memory_bytes() == 0
 
 
 texts = st.text("ab é\n", max_size=20)

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from nsed_torch.agents import ContextWindowError, Decoding, Engine, GenerateRequest, Message, RateRequest, RatingScale
-from nsed_torch.agents.decode_loop import Draft, draw
-from nsed_torch.agents.sampling import penalize
+from nsed_torch.agents import Decoding, Engine, GenerateRequest, Message, RateRequest, RatingScale
+from nsed_torch.agents.decode_loop import Draft, draw, penalize
+from nsed_torch.agents.requests import ContextWindowError
 
 ADAPTERS = (None, "poet", "critic")
 texts = st.text("abc 1?\n", max_size=40)

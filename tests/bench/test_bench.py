@@ -11,7 +11,8 @@ from bench import core, llama, memory, phases, requests, teams, timing
 from bench.plain import PlainEngine, decode_bare, write_together
 from bench.requests import PREFIX, give_adapters, propose_requests, questions, rate_requests, unstoppable
 from bench.timing import Measurement, compare
-from nsed_torch.agents import Decoding, PackagedWeights, RatingScale, Weights, Wheel, load_backbone
+from nsed_torch.agents import Decoding, RatingScale, Weights, load_backbone
+from nsed_torch.agents.weights import PackagedWeights, Wheel
 from nsed_torch.records import Task, read_json
 
 GREEDY = Decoding(max_new_tokens=4, temperature=0)

@@ -21,22 +21,15 @@ from scripted_workers import (
 )
 from tiny_models import save_tiny, tiny_tokenizer
 
-from nsed_torch.agents import (
-    Agent,
-    ContextWindowError,
-    Decoding,
-    Ensemble,
-    GenerateRequest,
-    Weights,
-    call_seed,
-    load_backbone,
-    unfence,
-)
+from nsed_torch.agents import Agent, Decoding, Ensemble, GenerateRequest, Weights, load_backbone
+from nsed_torch.agents.prompts import unfence
+from nsed_torch.agents.requests import ContextWindowError, call_seed
 from nsed_torch.conductor.executor import Executor
 from nsed_torch.conductor.executor import WorkflowJob as Job
 from nsed_torch.conductor.workflow import Workflow, WorkflowError
 from nsed_torch.deliberation import longest_end
-from nsed_torch.records import CallLog, Execution, Failure, Task, Usage
+from nsed_torch.records import CallLog, Execution, Task, Usage
+from nsed_torch.records.execution import Failure
 
 SUBTASKS = ["Count the apples.", "Check the reply.", "Answer the question.", *(task.question for task in TASKS)]
 

@@ -12,7 +12,8 @@ from scripted_workers import NAMES, PROMPTS, Recorder, answers, build, drawn, wi
 from nsed_torch.agents import Agent
 from nsed_torch.conductor import Conductor, Pools, Reason, parse
 from nsed_torch.conductor import WorkflowJob as Job
-from nsed_torch.records import CallLog, Execution, Failure, Usage
+from nsed_torch.records import CallLog, Execution, Usage
+from nsed_torch.records.execution import Failure
 
 LONG = text(*[(k % 3, f"Step {k}.", "all") for k in range(5)])
 

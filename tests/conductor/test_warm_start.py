@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scripted_conductor import TASKS, TWO, conductor
 from scripted_workers import NAMES
 
-from nsed_torch.agents import call_seed
+from nsed_torch.agents.requests import call_seed
 from nsed_torch.conductor import Pools, Topology, check, parse
 from nsed_torch.conductor.reward import near_duplicates
 from nsed_torch.conductor.warm_start import random_workflow, workflow_lessons

@@ -126,7 +126,7 @@ UNSAFE = [
     "torch.optim.optimizer.cast",
     "nsed_torch.records.files.os.system",
     "nsed_torch.records.files.write_text",
-    "nsed_torch.records.write_text",
+    "nsed_torch.records.write_json",
     "nsed_torch.config.instantiate.hydra.utils.instantiate",
     "nsed_torch.agents.requests.Any",
     "nsed_torch.agents.requests.dataclass",

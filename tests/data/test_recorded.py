@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from nsed_torch.agents import HashedEncoder, unfence
+from nsed_torch.agents import HashedEncoder
+from nsed_torch.agents.prompts import unfence
 from nsed_torch.data import Equality, RecordedAnswers, load_recorded, plurality, read_tasks
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
 from nsed_torch.nn import ConsensusCell, FixedHalting

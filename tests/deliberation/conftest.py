@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, LikelihoodRequest, ScriptedEngine
+from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, ScriptedEngine
+from nsed_torch.agents.requests import LikelihoodRequest
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
 from nsed_torch.experiments.build import consensus_cell
 from nsed_torch.nn import FixedHalting

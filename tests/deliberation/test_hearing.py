@@ -2,7 +2,8 @@
 
 from nsed_torch.deliberation import JudgeReply
 from nsed_torch.deliberation.round_record import Hearing
-from nsed_torch.records import Critique, Usage
+from nsed_torch.records import Usage
+from nsed_torch.records.transcript import Critique
 
 REPLIES = [
     ([2, 1], JudgeReply((0.5, None), ("on cat", ""), Usage(1, 10, 2), ("ant: had a cold",))),

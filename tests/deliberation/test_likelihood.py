@@ -7,7 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nsed_torch.agents import Agent, Ensemble, Likelihood, Prompts
+from nsed_torch.agents import Agent, Ensemble, Prompts
+from nsed_torch.agents.requests import Likelihood
 from nsed_torch.deliberation import JudgeQuestion, LikelihoodRating
 from nsed_torch.records import CallLog, Task
 

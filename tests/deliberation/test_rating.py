@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsed_torch.agents import Decoding, Prompts, Rating, RatingScale
+from nsed_torch.agents import Decoding, Prompts, RatingScale
+from nsed_torch.agents.requests import Rating
 from nsed_torch.deliberation import CritiqueRating, JudgeQuestion, LikelihoodRating, VerdictRating
 from nsed_torch.records import Task
 

@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from nsed_torch.agents import Agent, ContextWindowError, Ensemble, HashedEncoder, ScriptedEngine
+from nsed_torch.agents import Agent, Ensemble, HashedEncoder, ScriptedEngine
+from nsed_torch.agents.requests import ContextWindowError
 from nsed_torch.benchmarks import AnswerGrader, GradedTasks
 from nsed_torch.data import Equality
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell

@@ -21,7 +21,8 @@ from nsed_torch.evaluation.workflows import (
     drawings,
     reading,
 )
-from nsed_torch.records import Level, StepRecord, Task, Verdict
+from nsed_torch.records import Task, Verdict
+from nsed_torch.records.execution import Level, StepRecord
 
 
 def drawn(workflow, *, previous=False):

@@ -10,17 +10,8 @@ from omegaconf import OmegaConf
 from safetensors.torch import load_file
 from torch.testing import assert_close
 
-from nsed_torch.agents import (
-    Agent,
-    Decoding,
-    Ensemble,
-    Prompts,
-    ScriptedEngine,
-    Weights,
-    adapter_parameters,
-    add_adapter,
-    load_backbone,
-)
+from nsed_torch.agents import Agent, Decoding, Ensemble, Prompts, ScriptedEngine, Weights, add_adapter, load_backbone
+from nsed_torch.agents.adapters import adapter_parameters
 from nsed_torch.conductor import Conductor, Executor, Pools
 from nsed_torch.conductor.grpo import log_probabilities
 from nsed_torch.conductor.reinforcement import Rollouts, questions, train

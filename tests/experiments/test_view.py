@@ -10,7 +10,8 @@ from team_traces import trace, turn
 
 from nsed_torch.conductor import WorkflowJob, parse
 from nsed_torch.experiments.view import PREVIEW, preview, question_table, view, visible, workflow_view
-from nsed_torch.records import MemorySlot, Proposal, Round, Task, Transcript, Usage
+from nsed_torch.records import Proposal, Round, Task, Transcript, Usage
+from nsed_torch.records.transcript import MemorySlot
 
 MARKUP = "[bold]x[/bold] [/] :key: \\[y] \x1b[31mred"
 SHOWN = MARKUP.replace("\x1b", "\ufffd")

@@ -4,59 +4,9 @@ import dataclasses
 import json
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from nsed_torch.records import AgentRecord, Execution, Failure, Level, StepRecord, Task, Transcript, Usage
-
-NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
-COUNTS = st.integers(0, 10**6)
-WORDS = st.text(max_size=8)
-USAGES = st.builds(Usage, COUNTS, COUNTS, COUNTS, NUMBERS, NUMBERS)
-TRANSCRIPTS = st.builds(
-    Transcript,
-    task=st.builds(Task, st.just("Why?"), st.just("a/1")),
-    agents=st.just([]),
-    rounds=st.just([]),
-    answer=WORDS,
-    stop_reason=WORDS,
-    usage=USAGES,
-    seed=COUNTS,
-)
-
-
-def few(items, least=0):
-    return st.lists(items, min_size=least, max_size=2)
-
-
-def steps(response, failure):
-    return st.builds(
-        StepRecord,
-        worker=WORDS,
-        subtask=WORDS,
-        visible=few(COUNTS),
-        message_tokens=few(COUNTS),
-        response=response,
-        failure=failure,
-        attempts=COUNTS,
-        notes=few(WORDS),
-        usage=USAGES,
-        transcript=st.none() | TRANSCRIPTS,
-    )
-
-
-STEPS = steps(st.text(min_size=1, max_size=8), st.none()) | steps(st.just(""), st.sampled_from(Failure))
-LEVELS = st.tuples(
-    st.builds(Level, few(WORDS), WORDS, few(STEPS, 1)), few(st.builds(Level, few(WORDS), WORDS, few(STEPS)))
-)
-EXECUTIONS = st.builds(
-    Execution,
-    task=st.builds(Task, st.just("Why?"), st.just("a"), st.none() | WORDS),
-    agents=few(st.builds(AgentRecord, WORDS, WORDS, WORDS, st.just({}), st.just({"temperature": 0.7}))),
-    levels=LEVELS.map(lambda levels: [levels[0], *levels[1]]),
-    seed=st.integers(),
-    settings=st.dictionaries(WORDS, COUNTS, max_size=2),
-)
+from nsed_torch.records import Execution, Task, Transcript, Usage
+from nsed_torch.records.execution import Failure, Level, PlanRecord, StepRecord
 
 
 def step(response="17", failure=None, **rest):
@@ -68,15 +18,15 @@ def example(*levels):
     return Execution(Task("Why?"), [], [Level(["ant"], "model_id = [0, 0]", first), *levels], 0)
 
 
-@settings(max_examples=30)
-@given(EXECUTIONS)
-def test_saved_is_loaded(tmp_path_factory, execution):
-    path = tmp_path_factory.mktemp("run") / "execution.json"
-    execution.save(path)
-    assert Execution.load(path) == execution
-    line = execution.to_line()
-    assert line.count("\n") == 1
-    assert Execution.from_line(line, "e.jsonl:1") == execution
+def test_saved_is_loaded(tmp_path):
+    inside = Transcript(Task("Why?"), [], [], "17", "rounds", Usage(), seed=0)
+    plan = PlanRecord("as written", ["mended"], fallback=True, usage=Usage(1, 5, 5, 0.5, 1.0))
+    steps = [step("", Failure.WINDOW, notes=["too long"]), step("18", transcript=inside, attempts=2)]
+    execution = example(Level(["ant", "team"], "model_id = [0, 1]", steps, plan))
+    execution.save(tmp_path / "execution.json")
+    assert Execution.load(tmp_path / "execution.json") == execution
+    (tmp_path / "e.jsonl").write_text(execution.to_line() + example().to_line(), encoding="utf-8")
+    assert list(Execution.read_lines(tmp_path / "e.jsonl")) == [execution, example()]
 
 
 def test_the_last_step_of_the_last_level_with_steps_answers():

@@ -7,19 +7,9 @@ import re
 import pytest
 import torch
 
-from nsed_torch.records import (
-    AgentRecord,
-    Proposal,
-    Round,
-    Task,
-    Trace,
-    TraceWriter,
-    Transcript,
-    Usage,
-    read_embeddings,
-    read_traces,
-)
-from nsed_torch.records.trace import ABOUT, EMBEDDINGS, TRACES
+from nsed_torch.records import Proposal, Round, Task, Trace, TraceWriter, Transcript, Usage, read_traces, write_json
+from nsed_torch.records.trace import ABOUT, EMBEDDINGS, TRACES, read_embeddings
+from nsed_torch.records.transcript import AgentRecord
 
 
 def trace(name, text="17 Ω\n\u2028"):
@@ -56,7 +46,7 @@ def collect(folder, batches):
     for batch in batches:
         writer.add(batch)
     writer.finish(embed)
-    writer.describe({"seed": 0})
+    write_json(folder / ABOUT, {"seed": 0})
     return {name: (folder / name).read_bytes() for name in (TRACES, EMBEDDINGS, ABOUT)}
 
 
@@ -121,8 +111,8 @@ def broken_line(change):
 
 FAULTS = {
     "not valid JSON": '{"schema_version": 2,',
-    "not a transcript (expected dict, got '[]')": "[]",
-    "not a transcript (rounds: expected list, got 'x')": broken_line(lambda d: d.update(rounds="x")),
+    "not a trace (expected dict, got '[]')": "[]",
+    "not a trace (transcript: rounds: expected list, got 'x')": broken_line(lambda d: d.update(rounds="x")),
     "expected at least one round": broken_line(lambda d: d.update(rounds=[])),
     "expected grades of [2] proposals a round, got [[True]]": broken_line(lambda d: d.update(grades=[[True]])),
     "grades: expected bool, got '1'": broken_line(lambda d: d.update(grades=[[1, 0]])),

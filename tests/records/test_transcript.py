@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsed_torch.records.task import Task
 from nsed_torch.records.transcript import (
     AgentRecord,
     Critique,
     MemorySlot,
     Proposal,
     Round,
+    Task,
     Transcript,
     Usage,
 )

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.testing import assert_close
 
-from nsed_torch.agents import Decoding, GenerateRequest, Message, adapter_parameters, add_adapter
+from nsed_torch.agents import Decoding, GenerateRequest, Message, add_adapter
+from nsed_torch.agents.adapters import adapter_parameters
 from nsed_torch.training.fine_tuning import Example, FineTuning, Packing, fine_tune, last_checkpoint
 from nsed_torch.training.logs import FileLog
 

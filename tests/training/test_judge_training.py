@@ -10,15 +10,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from nsed_torch.agents import (
-    Agent,
-    Ensemble,
-    RateRequest,
-    ScriptedEngine,
-    adapter_parameters,
-    add_adapter,
-    save_adapter,
-)
+from nsed_torch.agents import Agent, Ensemble, RateRequest, ScriptedEngine, add_adapter, save_adapter
+from nsed_torch.agents.adapters import adapter_parameters
 from nsed_torch.functional import quadratic_vote
 from nsed_torch.nn import ConsensusCell
 from nsed_torch.training.judge_training import JudgeTrainer, contested, give_adapters, surprise, verdict_loss

@@ -98,7 +98,7 @@ def test_scores_of_answers_are_by_stratum(toy):
     assert {name: len(values) for name, values in scores.items()} == {"even": 2, "odd": 1}
 
     def oracle(requests):
-        from nsed_torch.agents import Generation
+        from nsed_torch.agents.requests import Generation
 
         numbers = [int(r.messages[-1].content.split()[4]) for r in requests]
         return [Generation(f"{2 * n if n != 4 else 0}", 1, 1) for n in numbers]
@@ -108,7 +108,7 @@ def test_scores_of_answers_are_by_stratum(toy):
 
 
 def test_scores_of_verdicts_count_signs_and_pairs(toy):
-    from nsed_torch.agents import Rating
+    from nsed_torch.agents.requests import Rating
 
     engine = toy.engine()
     one, two = tasks(1, 2)

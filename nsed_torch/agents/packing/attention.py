@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -27,14 +27,6 @@ class Shape(NamedTuple):
     softcap: float | None = None
 
 
-class Plan(Protocol):
-    """Who sees whom in one pass."""
-
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, shape: Shape) -> Tensor:
-        """Attention of one layer over `1 head token dim` tensors."""
-        ...
-
-
 def packed_attention(
     module: nn.Module,
     query: Float[Tensor, "1 head token dim"],
@@ -45,7 +37,7 @@ def packed_attention(
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
-    nsed_plan: Plan | None = None,
+    nsed_plan: "Plan | None" = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """The attention that transformers calls while a `PackedModel` is open; outputs are `batch token head dim`."""
@@ -53,7 +45,7 @@ def packed_attention(
     causal = kwargs.get("is_causal")
     if not (getattr(module, "is_causal", True) if causal is None else causal):
         asked.append("what comes later")
-    # Anything but the one entry that `OpenedModel` passes is a mask of the layer's own.
+    # Anything but the one entry that `PackedModel` passes is a mask of the layer's own.
     if attention_mask is None or attention_mask.numel() > 1:
         asked.append("another mask")
     if asked or nsed_plan is None:
@@ -201,6 +193,10 @@ class Probe:
         """Attention of one layer."""
         self.layers.append(layer)
         return attention(query, key, value, None, shape)
+
+
+Plan = ForestPlan | StepPlan | Probe
+"""Who sees whom in one pass: `attend` is the attention of one layer over `1 head token dim` tensors."""
 
 
 def visible(positions: Int[Tensor, " token"], width: int, window: int | None) -> Bool[Tensor, "token column"]:

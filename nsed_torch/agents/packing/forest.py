@@ -69,7 +69,12 @@ def plant(sequences: Sequence[Sequence[int]], roots: Sequence[Root]) -> Forest:
         # In sorted order the outermost two share exactly what all share.
         stop = common_prefix(first, sequences[members[-1]], depth)
         if stop > depth:
-            node = _grow(forest, first[depth:stop], depth, roots[members[0]], ancestors)
+            start, root = len(forest.tokens), roots[members[0]]
+            node = Node(start, start + stop - depth, depth, root, ancestors)
+            forest.nodes.append(node)
+            forest.tokens.extend(first[depth:stop])
+            forest.positions.extend(range(depth, stop))
+            forest.adapters.extend([root.adapter] * (stop - depth))
             ancestors = (*ancestors, node)
             node.ending = [i for i in members if len(sequences[i]) == stop]
             for i in node.ending:
@@ -83,16 +88,6 @@ def common_prefix(first: Sequence[int], second: Sequence[int], known: int = 0) -
     """Length of the longest common prefix of two sequences that are known to share some tokens."""
     shortest = min(len(first), len(second))
     return next((i for i in range(known, shortest) if first[i] != second[i]), shortest)
-
-
-def _grow(forest: Forest, tokens: Sequence[int], depth: int, root: Root, ancestors: tuple[Node, ...]) -> Node:
-    start = len(forest.tokens)
-    node = Node(start, start + len(tokens), depth, root, ancestors)
-    forest.nodes.append(node)
-    forest.tokens.extend(tokens)
-    forest.positions.extend(range(depth, depth + len(tokens)))
-    forest.adapters.extend([root.adapter] * len(tokens))
-    return node
 
 
 def passes(lengths: Sequence[int], most: int, shared: Sequence[int] | None = None) -> list[range]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import torch
 from jaxtyping import Float, Int
@@ -26,14 +26,13 @@ class PackedModel:
     """
 
     def __init__(self, model: Any, prefix_tokens: int) -> None:
+        self.model = model
+        self.base: Any = model.get_base_model() if hasattr(model, "get_base_model") else model
         self.prefixes = PrefixCache(prefix_tokens)
         self._weights: tuple[tuple[int, int], ...] = ()
-        self._opened: OpenedModel | None = None
         self._users = 0
         self._closing = ExitStack()
-        self.model = model
-        base = self._base
-        name = type(base).__name__
+        base, name = self.base, type(self.base).__name__
         kinds = set(getattr(base.config.get_text_config(), "layer_types", None) or ())
         kinds -= {"full_attention", "sliding_attention"}
         if kinds or base._is_stateful:
@@ -41,58 +40,42 @@ class PackedModel:
         if not (base._supports_attention_backend and base._can_set_attn_implementation()):
             raise unreadable(name, "an attention of its own")
         _register()
-        with torch.no_grad(), self.opened() as opened:
-            layers = opened.attending()
-        if layers != list(range(base.config.get_text_config().num_hidden_layers)):
-            raise unreadable(name, f"other layers beside its attention in {layers}")
-
-    @property
-    def _base(self) -> Any:
-        """The model without peft's wrapper."""
-        return self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
+        probe = Probe()
+        with torch.no_grad(), self.opened():
+            self._forward(probe, [0], [0], [None], [0])
+        if probe.layers != list(range(base.config.get_text_config().num_hidden_layers)):
+            raise unreadable(name, f"other layers beside its attention in {probe.layers}")
 
     @contextmanager
-    def opened(self) -> Iterator["OpenedModel"]:
+    def opened(self) -> Iterator[Self]:
         """Ready to compute: adapters mixed, thin products the fast way round, prefixes of other weights gone.
 
-        May be opened again while it is open, and closes when the last user is done. Until then the wrapped model must
-        not be called otherwise; then it is as it was before.
+        May be opened again while it is open, and closes when the last user is done. Only in between may it be asked
+        for logits, and the wrapped model not be called otherwise; then that is as it was before.
         """
-        opened = self._opened or self._open()
+        if not self._users:
+            self._open()
         self._users += 1
         try:
-            yield opened
+            yield self
         finally:
             self._users -= 1
             if not self._users:
-                self._opened = None
                 self._closing.close()
 
-    def _open(self) -> "OpenedModel":
+    def _open(self) -> None:
         weights = tuple((p.data_ptr(), p._version) for p in self.model.parameters())
         if weights != self._weights:
             self.prefixes.clear()
             self._weights = weights
-        base = self._base
         with ExitStack() as parts:
-            lora = parts.enter_context(MixedLora(self.model).applied())
+            self._lora = parts.enter_context(MixedLora(self.model).applied())
             parts.enter_context(thin_products(self.model))
-            parts.callback(base.set_attn_implementation, base.config._attn_implementation)
-            base.set_attn_implementation(NAME)
+            parts.callback(self.base.set_attn_implementation, self.base.config._attn_implementation)
+            self.base.set_attn_implementation(NAME)
+            # transformers passes a mask of four axes on as it is; the plan says who sees whom.
+            self._mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.base.device)
             self._closing = parts.pop_all()
-        self._opened = OpenedModel(base, lora, self.prefixes)
-        return self._opened
-
-
-class OpenedModel:
-    """What computes while a `PackedModel` is open."""
-
-    def __init__(self, base: Any, lora: MixedLora, prefixes: PrefixCache) -> None:
-        self.base = base
-        self.lora = lora
-        self.prefixes = prefixes
-        # transformers passes a mask of four axes on as it is; the plan says who sees whom.
-        self._mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=base.device)
 
     def read(
         self,
@@ -141,12 +124,6 @@ class OpenedModel:
         with computing([head] if half else [], partial(exact_product, tokens)):
             yield
 
-    def attending(self) -> list[int]:
-        """The layers that one token's way through the model leads through the plan."""
-        probe = Probe()
-        self._forward(probe, [0], [0], [None], [0])
-        return probe.layers
-
     def _roots(self, sequences: Sequence[Sequence[int]], adapters: Sequence[str | None]) -> list[Root]:
         learning = torch.is_grad_enabled()
         return [Root(a) for a in adapters] if learning else self.prefixes.match(sequences, adapters)
@@ -170,7 +147,7 @@ class OpenedModel:
         adapters: Sequence[str | None],
         ends: Sequence[int],
     ) -> Float[Tensor, "end token"]:
-        self.lora.select(adapters, ends)
+        self._lora.select(adapters, ends)
         output = self.base(
             input_ids=self._row(tokens),
             position_ids=self._row(positions),

@@ -8,7 +8,8 @@ from nsed_torch.conductor import Conductor, Executor, Pools
 from nsed_torch.conductor.policy import check_recursion
 from nsed_torch.evaluation.methods.panel import Answer, Panel
 from nsed_torch.evaluation.workflows import workflow_of
-from nsed_torch.records import Execution, Level, Task
+from nsed_torch.records import Execution, Task
+from nsed_torch.records.execution import Level
 
 
 @dataclass(frozen=True)

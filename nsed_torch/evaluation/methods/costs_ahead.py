@@ -7,21 +7,11 @@ from typing import Any
 
 import torch
 
-from nsed_torch.agents import (
-    Engine,
-    Ensemble,
-    GenerateRequest,
-    Generation,
-    HashedEncoder,
-    Likelihood,
-    LikelihoodRequest,
-    RateRequest,
-    Rating,
-)
+from nsed_torch.agents import Engine, Ensemble, GenerateRequest, HashedEncoder, RateRequest
+from nsed_torch.agents.requests import Generation, Likelihood, LikelihoodRequest, Rating
 from nsed_torch.conductor import Workflow, WorkflowStep
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
 from nsed_torch.deliberation.costs import MARKUP
-from nsed_torch.deliberation.rating import count
 from nsed_torch.evaluation.methods.panel import Method, Panel
 from nsed_torch.nn import FixedHalting
 from nsed_torch.records import Task, Usage
@@ -67,7 +57,7 @@ def expected_deliberation(rnn: MacroRNN, tasks: Sequence[Task]) -> Usage:
     return Usage.sum(transcript.usage for transcript in deliberation.transcripts)
 
 
-class _Longest:
+class _Longest(Engine):
     """An engine that fills every allowance with words, each text another, and finds all candidates right."""
 
     max_batch = 1024
@@ -83,9 +73,6 @@ class _Longest:
 
     def count_tokens(self, text: str) -> int:
         return self.engine.count_tokens(text)
-
-    def memory_bytes(self) -> int:
-        return 0
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
         results = []
@@ -106,8 +93,7 @@ class _Longest:
         return [Likelihood((1.0,) * len(request.texts), self._read(request, request.texts)) for request in requests]
 
     def _read(self, request: GenerateRequest | RateRequest | LikelihoodRequest, texts: Sequence[str] = ()) -> int:
-        read = count(self.engine, request.messages) + sum(map(self.engine.count_tokens, texts))
-        return read + MARKUP * (len(request.messages) + len(texts))
+        return self.count_prompt(request.messages, texts) + MARKUP * (len(request.messages) + len(texts))
 
 
 def _stand_in(ensemble: Ensemble, conducts: str = "") -> Ensemble:

@@ -7,7 +7,6 @@ from statistics import fmean
 
 from nsed_torch.agents import Agent
 from nsed_torch.deliberation.costs import MARKUP
-from nsed_torch.deliberation.rating import count
 from nsed_torch.evaluation.methods.panel import Answer, Attempt, Panel
 from nsed_torch.records import Task, Usage
 
@@ -130,7 +129,7 @@ def reading_tokens(panel: Panel, trail: Trail, kind: str, agent: Agent, texts: S
     """
     messages = panel.prompts.ask(kind, trail.task.question, texts=texts, persona=agent.persona, seed=0)
     written = fmean(draft.usage.completion_tokens for draft in trail.drafts if draft.agent == agent)
-    return count(panel.ensemble.engine(agent), messages) + MARKUP * len(messages) + math.ceil(written)
+    return panel.ensemble.engine(agent).count_prompt(messages) + MARKUP * len(messages) + math.ceil(written)
 
 
 def answers(drafts: Sequence[Attempt]) -> list[str]:

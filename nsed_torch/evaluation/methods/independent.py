@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nsed_torch.agents import Agent, call_seed
+from nsed_torch.agents import Agent
+from nsed_torch.agents.requests import call_seed
 from nsed_torch.benchmarks import Grader
 from nsed_torch.deliberation import JudgeQuestion, JudgeReply
 from nsed_torch.deliberation.costs import MARKUP

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsed_torch.agents.packing import common_prefix, grouped, passes, shared_with_last
-from nsed_torch.agents.packing.forest import Root, plant
+from nsed_torch.agents.packing.forest import Root, common_prefix, grouped, passes, plant, shared_with_last
 
 tokens = st.lists(st.integers(0, 2), min_size=1, max_size=7)
 roots = st.sampled_from([Root(), Root("a"), Root("a", (4,)), Root("a", (4, 9)), Root("b", (1, 2, 0))])

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from nsed_torch.agents import Agent, Decoding, Ensemble, GenerateRequest, LikelihoodRequest, Prompts, ScriptedEngine
+from nsed_torch.agents import Agent, Decoding, Ensemble, GenerateRequest, Prompts, ScriptedEngine
+from nsed_torch.agents.requests import LikelihoodRequest
 from nsed_torch.benchmarks import AnswerGrader
 from nsed_torch.data import Equality
 from nsed_torch.deliberation import VerdictRating
