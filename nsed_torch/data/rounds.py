@@ -12,8 +12,9 @@ from torch import Tensor
 
 from nsed_torch.data.episodes import Episodes
 from nsed_torch.data.equality import plurality
-from nsed_torch.nn import ConsensusCell, ConsensusOutput, Election, Heard, RoundInput
-from nsed_torch.nn.election import Prepared
+from nsed_torch.nn import ConsensusCell, ConsensusOutput, RoundInput
+from nsed_torch.nn.election import Election, Prepared
+from nsed_torch.nn.learned_broker import Heard
 
 CHUNK = 1 << 14
 """Sub-teams that vote at once."""

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsed_torch.agents import HashedEncoder
-from nsed_torch.data import Equality, RecordedAnswers, agreement, joined, plurality, recorded_episodes
+from nsed_torch.data import Equality, RecordedAnswers, joined, recorded_episodes
+from nsed_torch.data.equality import agreement, plurality
 from nsed_torch.data.rounds import unroll
 from nsed_torch.nn import ConsensusCell
 from nsed_torch.records import Task

@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from nsed_torch.agents import HashedEncoder, unfence
-from nsed_torch.data import Equality, RecordedAnswers, load_recorded, plurality, read_tasks
+from nsed_torch.data import Equality, RecordedAnswers, load_recorded
+from nsed_torch.data.equality import plurality
+from nsed_torch.data.recorded import read_tasks
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
 from nsed_torch.nn import ConsensusCell, FixedHalting
 

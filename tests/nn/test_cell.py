@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
-from nsed_torch.nn import ConsensusCell, MemoryState, OpenGate, TokenVote
+from nsed_torch.nn import ConsensusCell, MemoryState
+from nsed_torch.nn.gate import OpenGate
+from nsed_torch.nn.votes import TokenVote
 
 REAL = torch.float64
 

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
-from nsed_torch.functional import POOLINGS
-from nsed_torch.nn import ConsensusCell, RoundInput, TokenVote
+from nsed_torch.functional.tally import POOLINGS
+from nsed_torch.nn import ConsensusCell, RoundInput
+from nsed_torch.nn.votes import TokenVote
 
 REAL = torch.float64
 POOLED = st.sampled_from(POOLINGS)

@@ -5,8 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsed_torch.nn import Calibration, ConsensusCell, VectorGate, gradient_probe
+from nsed_torch.nn import Calibration, ConsensusCell, VectorGate
 from nsed_torch.nn.gate import gate_named
+from nsed_torch.nn.probe import gradient_probe
 
 REAL = torch.float64
 GATES = ("learned", "leaky", "vector", "none")
