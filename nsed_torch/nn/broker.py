@@ -137,24 +137,26 @@ class _Knapsack:
 
     def check(self) -> None:
         """Refuse what is no problem, in one line."""
-        count, fault = len(self.opening), ""
-        if self.backbone.min() < 0 or self.backbone.max() >= count:
-            fault = f"expected backbones 0 to {count - 1}, got {self.backbone.tolist()}"
+        if fault := next(self._faults(), ""):
+            raise ValueError(f"broker: {fault}")
+
+    def _faults(self) -> Iterator[str]:
+        if self.backbone.min() < 0 or self.backbone.max() >= len(self.opening):
+            yield f"expected backbones 0 to {len(self.opening) - 1}, got {self.backbone.tolist()}"
         if not np.isfinite(self.utilities).all():
-            fault = "expected finite utilities, got nan or inf: mark such agents unavailable"
+            yield "expected finite utilities, got nan or inf: mark such agents unavailable"
         for name, values in (("costs", self.costs), ("opening charges", self.opening)):
             if not (np.isfinite(values) & (values >= 0)).all():
-                fault = f"expected finite {name} of at least 0, got one that is not: mark it unavailable"
+                yield f"expected finite {name} of at least 0, got one that is not: mark it unavailable"
         for name, budget in zip(self.resources, self.budgets, strict=True):
             if not budget >= 0:
-                fault = f"expected a budget of at least 0 for {name}, got {budget}"
-        for role, (least, most) in enumerate(zip(self.minimum, self.maximum, strict=True)):
+                yield f"expected a budget of at least 0 for {name}, got {budget}"
+        numbers = zip(self.minimum, self.maximum, self.available.sum(0), strict=True)
+        for role, (least, most, have) in enumerate(numbers):
             if not 0 <= least <= most:
-                fault = f"role {role}: expected 0 <= minimum <= maximum, got {least:g} and {most:g}"
-            elif (have := self.available[:, role].sum()) < least:
-                fault = f"role {role}: expected {least:g} available agents, got {have}: lower its minimum"
-        if fault:
-            raise ValueError(f"broker: {fault}")
+                yield f"role {role}: expected 0 <= minimum <= maximum, got {least:g} and {most:g}"
+            if have < least:
+                yield f"role {role}: expected {least:g} available agents, got {have}: lower its minimum"
 
     def best(self) -> Choice | None:
         """The team of most utility, made unique by the preferences; None if no team fits."""
@@ -178,33 +180,20 @@ class _Knapsack:
         return row._replace(limit=self._total(row, team) + row.near)
 
     def explain(self) -> str:
-        """Which budgets are too small, and the least that would do."""
-        everything = range(len(self.resources))
-        alone = {}
-        for r in everything:
-            team = self._solve(self.spend[r], [self._kept(other) for other in everything if other != r])
-            if team is not None and math.isfinite(self.budgets[r]):
-                alone[r] = self._total(self.spend[r], team)
-        least = (alone or self._least_together()).items()
-        needs = [f"{self.resources[r]} of at least {_text(amount)} (got {self.budgets[r]:g})" for r, amount in least]
+        """Which budgets are too small, and the least that would do: of each resource, given those before it."""
+        rows: list[_Row] = []
+        needs = []
+        for r, row in enumerate(self.spend):
+            if (team := self._solve(row, rows)) is None:
+                raise RuntimeError("broker: HiGHS found no team although no budget limits it")
+            amount, kept = self._total(row, team), self._kept(r)
+            if amount > kept.limit:
+                needs.append(f"{self.resources[r]} of at least {_text(amount)} (got {self.budgets[r]:g})")
+            rows.append(row._replace(limit=max(amount, kept.limit)))
         return (
-            f"no team fits the budgets: expected {(' or ' if alone else ' and ').join(needs)}; "
+            f"no team fits the budgets: expected {' and '.join(needs)}; "
             "raise the budget, lower a role's minimum or add cheaper agents"
         )
-
-    def _least_together(self) -> dict[int, float]:
-        """Where no single budget is to blame: each one's least amount, given those before it."""
-        rows: list[_Row] = []
-        least = {}
-        for r, row in enumerate(self.spend):
-            team = self._solve(row, rows)
-            if team is None:
-                raise RuntimeError("broker: HiGHS found no team although no budget limits it")
-            amount = self._total(row, team)
-            if amount > self._kept(r).limit:
-                least[r] = amount
-            rows.append(row._replace(limit=max(amount, self._kept(r).limit)))
-        return least
 
     def _kept(self, r: int) -> _Row:
         return self.spend[r]._replace(limit=self.budgets[r] * self.slack)

@@ -17,7 +17,7 @@ REPORTED_BETA = 0.0020161228028375026
 """The efficiency-fatigue law through the paper's reported 54% alone and 84% at a peak at round 6 (ours)."""
 
 
-def _check(**settings: tuple[bool, str, float]) -> None:
+def _check(**settings: tuple[bool, str, int | float]) -> None:
     for name, (valid, expected, value) in settings.items():
         if not valid:
             raise ValueError(f"halting {name}: expected {expected}, got {value}")

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from nsed_torch.nn.bounded_memory import BoundedMemory
 from nsed_torch.nn.gate import GATES, LeakyGate, gate_named
-from nsed_torch.nn.model_card import model_card
 from nsed_torch.nn.reading import Reading
 from nsed_torch.nn.trust import Calibration, Trust
 from nsed_torch.nn.votes import VOTES
@@ -38,9 +37,9 @@ Part = TypeVar("Part", bound=nn.Module)
 class Pretrained(nn.Module):
     """What a `ConsensusCell` does with folders."""
 
-    dim: int
+    vote: nn.Module
+    gate: nn.Module
     agents: int
-    slots: int
     agent_names: tuple[str, ...] | None
 
     def save_pretrained(self, folder: str | Path, *, agent_names: Sequence[str] | None = None, card: str = "") -> None:
@@ -70,7 +69,7 @@ class Pretrained(nn.Module):
             "sha256": hashlib.sha256(weights).hexdigest(),
         }
         start = dict(_fresh(type(self), settings, tensors).named_parameters())
-        text = model_card(self, config, start, self.fingerprint()) + (f"\n{card.strip()}\n" if card.strip() else "")
+        text = _card(self, config, start) + (f"\n{card.strip()}\n" if card.strip() else "")
         root = Path(folder).expanduser()
         contents = {WEIGHTS: weights, CARD: text.encode(), CONFIG: f"{to_json(config)}\n".encode()}
         write_files({root / name: content for name, content in contents.items()})
@@ -152,6 +151,32 @@ def read_module(
         reason = " ".join(str(error).split())
         raise ValueError(f"{path}: not {what} ({reason}): {remedy}") from error
     return module
+
+
+def _card(cell: Pretrained, config: Mapping[str, Any], start: Mapping[str, Tensor]) -> str:
+    """The model card: what the cell is by its config, how far it went from a fresh one's parameters, how to load it."""
+
+    def row(name: str, value: Tensor) -> str:
+        change = (value.detach().cpu() - start[name].detach()).double()
+        moved = f"{change.norm():.4g} | {change.abs().max():.4g}" if value.numel() else "nothing in it |"
+        return f"| `{name}` | {list(value.shape)} | {'starts at random |' if name == 'trust.left' else moved} |"
+
+    features, rank = config["trust"]["features"], config["trust"]["rank"]
+    reading, names = config["reading"], config["agent_names"]
+    # JSON in an indented block: no name can break out of it.
+    known = f"The agents, in the order of their rows:\n\n    {json.dumps(names, ensure_ascii=False)}"
+    parts = {
+        "vote": cell.vote,
+        "trust": "parameters of each agent" if features is None else f"rank {rank}, from {features} features",
+        "calibration": "of each judge" if config["calibration"] else "none",
+        "reading": "none"
+        if reading is None
+        else f"{len(reading['features'])} features of proposals, {len(reading['categories'])} categories of tasks",
+        "names": known if names else "The agents have no names; row i of a parameter is agent i.",
+    }
+    template = (Path(__file__).parent / "model_card.md").read_text(encoding="utf-8")
+    rows = "\n".join(row(*named) for named in cell.named_parameters())
+    return template.format_map({**config, **parts, "gate": cell.gate, "fingerprint": cell.fingerprint(), "rows": rows})
 
 
 def _tensors(cell: nn.Module) -> dict[str, Tensor]:

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from nsed_torch.nn.cell import ConsensusCell
 from nsed_torch.nn.reading import Reading
@@ -22,9 +22,6 @@ def with_strangers(cell: ConsensusCell, count: int) -> ConsensusCell:
     Returns:
         A copy; while no stranger votes, it decides what the cell decides.
     """
-    if type(cell.trust) is not Trust or type(cell.calibration) not in (Calibration, type(None)):
-        got = f"{type(cell.trust).__qualname__} and {type(cell.calibration).__qualname__}"
-        raise ValueError(f"strangers: expected Trust and Calibration of nsed_torch.nn, got {got}: use those")
     larger = copy.deepcopy(cell)
     if count == 0:
         return larger
@@ -33,24 +30,25 @@ def with_strangers(cell: ConsensusCell, count: int) -> ConsensusCell:
     if trust.features is None:
         _lengthen(trust, Trust(count, cell.dim))
     else:
-        trust.features = torch.cat([trust.features, trust.features.mean(0, keepdim=True).expand(count, -1)])
+        trust.features = _with_means(trust.features, count)
     if larger.calibration is not None:
         _lengthen(larger.calibration, Calibration(count))
     if larger.reading is not None:
-        _lengthen(
-            larger.reading, Reading(count, larger.reading.features, larger.reading.categories), {"score", "common"}
-        )
-        for name in ("mean", "deviation"):
-            # Whoever is a stranger has the habits of those known, on average.
-            known: torch.Tensor = getattr(larger.reading, name)
-            setattr(larger.reading, name, torch.cat([known, known.mean(0, keepdim=True).expand(count, -1)]))
+        reading = larger.reading
+        _lengthen(reading, Reading(count, reading.features, reading.categories), {"score", "common"})
+        # Whoever is a stranger has the habits of those known, on average.
+        reading.mean, reading.deviation = (_with_means(x, count) for x in (reading.mean, reading.deviation))
     return larger
+
+
+def _with_means(known: Tensor, count: int) -> Tensor:
+    """Rows for strangers, each the mean of those known."""
+    return torch.cat([known, known.mean(0, keepdim=True).expand(count, -1)])
 
 
 def _lengthen(part: nn.Module, fresh: nn.Module, without: Collection[str] = ()) -> None:
     """Append the fresh part's rows, one per agent, to all parameters but those named."""
     for name, rows in fresh.named_parameters():
-        if name in without:
-            continue
-        known: torch.Tensor = getattr(part, name)
-        setattr(part, name, nn.Parameter(torch.cat([known.detach(), rows.detach().to(known)])))
+        if name not in without:
+            known: Tensor = getattr(part, name)
+            setattr(part, name, nn.Parameter(torch.cat([known.detach(), rows.detach().to(known)])))
