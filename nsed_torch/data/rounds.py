@@ -30,6 +30,7 @@ def unroll(cell: ConsensusCell, episodes: Episodes, ratings: Tensor | None = Non
         episodes.ratings if ratings is None else ratings,
         episodes.vote_mask,
         episodes.task,
+        None,
         category=_category(cell, episodes),
         round_mask=episodes.round_mask,
         **_read(episodes),

@@ -1,4 +1,4 @@
-"""Consensus cells on disk: safetensors, JSON and a model card; written whole, read strictly, nothing executed."""
+"""Consensus cells on disk, or rebuilt for other agents: written whole, read strictly, nothing executed."""
 
 import hashlib
 import importlib.metadata
@@ -27,6 +27,7 @@ CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 CONFORMAL = "conformal.safetensors"  # of `ConformalSets` that were calibrated on the cell's consensus
 _ABOUT_FILE = ("schema_version", "nsed_torch", "sha256", "agent_names")  # the rest of config.json describes the cell
 _FEATURES = "trust.features"
+_HABITS = ("reading.mean", "reading.deviation")
 _HUB_TIMEOUT = 5.0  # seconds
 
 
@@ -107,6 +108,26 @@ class Pretrained(nn.Module):
     def fingerprint(self) -> str:
         """Twelve hex digits for this very cell: of its parts as printed, and of every parameter and buffer."""
         return hashlib.sha256(f"{self}\n".encode() + save(_tensors(self))).hexdigest()[:12]
+
+
+def with_strangers(cell: Cell, count: int) -> Cell:
+    """The same cell for a larger pool: its own agents keep their indices, strangers stand behind them.
+
+    What belongs to a stranger is what a fresh cell gives every agent, so a ballot weighs as an untrained one does:
+    bias and weight of trust 0, ratings as given. Features and habits of a stranger are the mean of those known. Ours.
+
+    Returns:
+        A copy; while no stranger votes, it decides what the cell decides.
+
+    Raises:
+        ValueError: as `save_pretrained`.
+    """
+    settings, tensors = _settings(cell), _tensors(cell)
+    start = _tensors(_fresh(type(cell), settings, tensors))
+    for name in _of_agents(tensors):
+        like = tensors[name].mean(0) if name in {_FEATURES, *_HABITS} else start[name][0]
+        tensors[name] = torch.cat([tensors[name], like.expand(count, *like.shape)])
+    return _restored(type(cell), {**settings, "agents": cell.agents + count}, tensors)
 
 
 def located(folder: str | Path, revision: str | None = None) -> Path:
@@ -304,8 +325,13 @@ def _rows(path: Path, names: Sequence[str] | None, agents: Sequence[str]) -> lis
 
 
 def _picked(tensors: Mapping[str, Tensor], rows: list[int]) -> dict[str, Tensor]:
-    """The tensors of a smaller team; with features, trust's parameters belong to no agent."""
-    own = {_FEATURES} if _FEATURES in tensors else {"trust.bias", "trust.weight"}
-    own |= {"calibration.scale", "calibration.shift"}
-    own |= {"reading.mean", "reading.deviation", "reading.trust", "reading.category"}
+    """The tensors of a smaller team."""
+    own = _of_agents(tensors)
     return {name: value[rows] if name in own else value for name, value in tensors.items()}
+
+
+def _of_agents(tensors: Mapping[str, Tensor]) -> set[str]:
+    """Names of tensors with a row an agent; with features, trust's parameters belong to no agent."""
+    trust = {_FEATURES} if _FEATURES in tensors else {"trust.bias", "trust.weight"}
+    reading = {"reading.trust", "reading.category", *_HABITS}
+    return tensors.keys() & {*trust, *reading, "calibration.scale", "calibration.shift"}

@@ -3,7 +3,6 @@
 The formula of each, its gradient and its source stand with its function in `nsed_torch.functional`.
 """
 
-from collections.abc import Callable
 from typing import ClassVar
 
 import torch
@@ -16,7 +15,7 @@ from nsed_torch.functional.vote import Ballots, Mask, Ratings
 class _Plain(nn.Module):
     """A vote without settings."""
 
-    vote: ClassVar[Callable[[Ratings, Mask], Ballots]]
+    vote: "ClassVar[staticmethod[[Tensor, Tensor], Tensor]]"
 
     def forward(self, ratings: Ratings, mask: Mask) -> Ballots:
         """Ballots."""

@@ -1,20 +1,11 @@
 import math
 
 import torch
+from drawn_tensors import REAL, randn, tensor
 from torch.autograd import gradcheck
 
 from nsed_torch import functional as F
 from nsed_torch.functional.law import lambert_w0, marginal_utility
-
-REAL = torch.float64
-
-
-def randn(*shape, seed=0):
-    return torch.randn(shape, dtype=REAL, generator=torch.Generator().manual_seed(seed), requires_grad=True)
-
-
-def tensor(*values, grad=False):
-    return torch.tensor(*values, dtype=REAL, requires_grad=grad)
 
 
 def test_lambert_w0_against_scipy():

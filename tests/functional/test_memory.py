@@ -2,32 +2,12 @@ import math
 
 import pytest
 import torch
+from drawn_tensors import REAL, masks, randn, tensor
 from torch.autograd import gradcheck
 
 from nsed_torch import functional as F
 from nsed_torch.functional.memory import split_gate
 from nsed_torch.functional.tally import cosine
-
-REAL = torch.float64
-
-
-def randn(*shape, seed=0):
-    return torch.randn(shape, dtype=REAL, generator=torch.Generator().manual_seed(seed), requires_grad=True)
-
-
-def full(*shape):
-    return torch.ones(*shape, dtype=torch.bool)
-
-
-def tensor(*values, grad=False):
-    return torch.tensor(*values, dtype=REAL, requires_grad=grad)
-
-
-def masks(*shape):
-    """Everything, and half of it with one row empty."""
-    partial = torch.rand(*shape, generator=torch.Generator().manual_seed(3)) < 0.5
-    partial[:, 0] = False
-    return [full(*shape), partial]
 
 
 def test_update_memory_orders_keeps_and_names_sources():

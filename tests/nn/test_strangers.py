@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nsed_torch.nn import ConsensusCell
-from nsed_torch.nn.strangers import with_strangers
+from nsed_torch.nn.pretrained import with_strangers
 from nsed_torch.nn.trust import Calibration, Trust
 
 
