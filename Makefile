@@ -37,7 +37,7 @@ attack: $(VENV)/.dev ## all of the attack suite: kills, full disks, hostile prog
 	@$(BIN)/python -m pytest tests/attacks -m "attack or not attack" -n auto --dist worksteal
 
 mutants: $(VENV)/.dev ## take every defence away in turn; each time a named test must fail
-	@$(BIN)/python tests/mutants/run.py
+	@$(BIN)/python tests/mutants/mutate.py
 
 lint: $(VENV)/.dev ## check format, style and types
 	@echo "lint: format, style and types, about a minute"

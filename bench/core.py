@@ -8,7 +8,8 @@ from functools import partial
 import torch
 
 from bench.timing import Measurement, compare
-from nsed_torch.data import Episodes, agreement, split
+from nsed_torch.data import Episodes, split
+from nsed_torch.data.equality import agreement
 from nsed_torch.nn import ConsensusCell
 from nsed_torch.training.losses import consensus_loss
 from nsed_torch.training.rules import RULES

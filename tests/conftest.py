@@ -7,7 +7,6 @@ Environment, read once here:
     CI: any value makes Hypothesis draw the same examples each time.
 """
 
-import math
 import os
 
 import pytest
@@ -70,12 +69,10 @@ def guesses():
             tasks=tuple(Task(f"question {i}?", f"q{i}", "yes") for i in range(tasks)),
             agents=("ant", "bee", "cat", "dog"),
             answers=rows,
-            outputs=rows,
+            outputs=tuple(tuple(f"{answer:<8}" for answer in row) for row in rows),
             correct=torch.tensor([[a == "yes" for a in row] for row in rows]),
             answered=torch.ones(tasks, 4, dtype=torch.bool),
-            characters=torch.full((tasks, 4), 8),
             parameters=torch.ones(4, dtype=torch.float64),
-            price=torch.full((4,), math.nan, dtype=torch.float64),
             digest="",
         )
         return recorded_episodes(recorded, HashedEncoder(8), rounds=rounds)

@@ -2,7 +2,8 @@
 
 import torch
 
-from nsed_torch.data import Episodes, agreement
+from nsed_torch.data import Episodes
+from nsed_torch.data.equality import agreement
 from nsed_torch.data.rounds import Rounds
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from nsed_torch.agents import Encoder
 from nsed_torch.agents import features as extraction
-from nsed_torch.agents.features import Embed, feature_names, letters_of, meaningful, proposal_features
+from nsed_torch.agents.features import feature_names, letters_of, meaningful, proposal_features
 from nsed_torch.agents.weights import cache_folder
 from nsed_torch.data.episodes import Episodes
 from nsed_torch.data.recorded import RecordedAnswers
@@ -25,8 +25,8 @@ from nsed_torch.records import Trace, write_files
 class CachedEncoder:
     """An encoder whose vectors are kept on disk, one file for all texts of a call."""
 
-    def __init__(self, encoder: Encoder, cache: Path | None = None) -> None:
-        self.encoder, self.cache, self.dim = encoder, cache, encoder.dim
+    def __init__(self, encoder: Encoder) -> None:
+        self.encoder, self.dim = encoder, encoder.dim
 
     def identity(self) -> Mapping[str, Any]:
         """The encoder's."""
@@ -35,20 +35,15 @@ class CachedEncoder:
     def embed(self, texts: Sequence[str]) -> Float[Tensor, "text dim"]:
         """One unit vector per text, on the CPU in float32."""
         key = repr((sorted(self.identity().items()), list(texts))).encode()
-        return _kept(self.cache, "embeddings", key, (len(texts), self.dim), lambda: self.encoder.embed(texts))
+        return _kept("embeddings", key, (len(texts), self.dim), lambda: self.encoder.embed(texts))
 
 
 def featured(
-    episodes: Episodes,
-    recorded: RecordedAnswers,
-    groups: Sequence[str],
-    encoder: Encoder | None = None,
-    cache: Path | None = None,
+    episodes: Episodes, recorded: RecordedAnswers, groups: Sequence[str], encoder: Encoder | None = None
 ) -> Episodes:
-    """The same episodes with features of what was proposed, for `nn.Reading`.
+    """The same episodes with features of what was proposed, for `nn.Reading`; they were made of these answers.
 
-    They were made of these recorded answers. Groups are out of `agents.features.GROUPS`; the encoder is for "meaning".
-    The cache is the library's own if None.
+    Groups are out of `agents.features.GROUPS`; the encoder is for "meaning".
     """
     names = feature_names(groups)
     source = Path(extraction.__file__).read_bytes()
@@ -57,12 +52,11 @@ def featured(
     shape = (len(recorded), len(recorded.agents), len(names))
 
     def computed() -> Tensor:
-        embed = _lookup(groups, [task.question for task in recorded.tasks], encoder)
-        parts = zip(recorded.tasks, recorded.outputs, recorded.answers, strict=True)
-        rows = [proposal_features(t.question, texts, letters_of(given), groups, embed) for t, texts, given in parts]
-        return torch.tensor(rows).reshape(shape)
+        questions = [task.question for task in recorded.tasks]
+        parts = list(zip(questions, recorded.outputs, recorded.answers, strict=True))
+        return torch.tensor(list(_rows(parts, groups, encoder))).reshape(shape)
 
-    table = _kept(cache, "proposals", repr(read).encode() + source, shape, computed)
+    table = _kept("proposals", repr(read).encode() + source, shape, computed)
     spread = table[:, None].expand(-1, episodes.round_mask.shape[1], -1, -1)
     return dataclasses.replace(episodes, features=spread, feature_names=names)
 
@@ -72,30 +66,37 @@ def featured_traces(
 ) -> Episodes:
     """The same for episodes that `load_traces` made of these traces."""
     names = feature_names(groups)
-    embed = _lookup(groups, [trace.transcript.task.question for trace in traces], encoder)
     table = torch.full((*episodes.authors.shape, len(names)), math.nan)
+    places, parts = [], []
     for b, trace in enumerate(traces):
-        question = trace.transcript.task.question
         for r, record in enumerate(trace.transcript.rounds):
+            places.append((b, r))
             texts = [proposal.text for proposal in record.proposals]
-            rows = proposal_features(question, texts, letters_of(trace.answers[r]), groups, embed)
-            table[b, r, : len(rows)] = torch.tensor(rows)
+            parts.append((trace.transcript.task.question, texts, trace.answers[r]))
+    for (b, r), rows in zip(places, _rows(parts, groups, encoder), strict=True):
+        table[b, r, : len(rows)] = torch.tensor(rows)
     return dataclasses.replace(episodes, features=table.to(episodes.task.dtype), feature_names=names)
 
 
-def _lookup(groups: Sequence[str], questions: Sequence[str], encoder: Encoder | None) -> Embed | None:
-    """Vectors of all that the group "meaning" embeds, made in one call; None without such a group or an encoder."""
-    if encoder is None or "meaning" not in groups:
-        return None
-    texts = list(dict.fromkeys(text for question in questions for text in meaningful(question)))
-    vectors = dict(zip(texts, encoder.embed(texts), strict=True))
-    return lambda wanted: torch.stack([vectors[text] for text in wanted])
+def _rows(
+    parts: Sequence[tuple[str, Sequence[str], Sequence[str | None]]], groups: Sequence[str], encoder: Encoder | None
+) -> Iterator[list[list[float]]]:
+    """Features of what was said to a question, part by part; what the group "meaning" embeds is made in one call."""
+    vectors: dict[str, Tensor] = {}
+    if encoder is not None and "meaning" in groups:
+        texts = list(dict.fromkeys(text for question, _, _ in parts for text in meaningful(question)))
+        vectors = dict(zip(texts, encoder.embed(texts), strict=True))
+
+    def looked_up(wanted: Sequence[str]) -> Tensor:
+        return torch.stack([vectors[text] for text in wanted])
+
+    for question, said, answers in parts:
+        yield proposal_features(question, said, letters_of(answers), groups, None if encoder is None else looked_up)
 
 
-def _kept(cache: Path | None, name: str, key: bytes, shape: tuple[int, ...], compute: Callable[[], Tensor]) -> Tensor:
+def _kept(name: str, key: bytes, shape: tuple[int, ...], compute: Callable[[], Tensor]) -> Tensor:
     """What the cache holds under a hash of all that it depends on; computed where it is missing or damaged."""
-    folder = (cache_folder() if cache is None else cache) / "features"
-    path = folder / f"{name}-{hashlib.sha256(key).hexdigest()[:32]}.safetensors"
+    path = cache_folder() / "features" / f"{name}-{hashlib.sha256(key).hexdigest()[:32]}.safetensors"
     try:
         values = safetensors.torch.load(path.read_bytes())["features"]
         if values.shape == shape:

@@ -6,20 +6,19 @@ import hashlib
 import json
 import math
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from nsed_torch.agents import Agent, Decoding, Ensemble
 from nsed_torch.agents.replay import Recording, ReplayEngine
 from nsed_torch.agents.requests import CHARACTERS_PER_TOKEN
 from nsed_torch.data.equality import Equality
-from nsed_torch.records import CallLog, Task
+from nsed_torch.records import Task
 from nsed_torch.records.files import read_json
 
 SUFFIXES = (".jsonl", ".jsonl.gz")
@@ -39,9 +38,7 @@ class RecordedAnswers:
     outputs: tuple[tuple[str, ...], ...]  # the full texts; "" where there is no line
     correct: Bool[Tensor, "batch agent"]
     answered: Bool[Tensor, "batch agent"]
-    characters: Int[Tensor, "batch agent"]  # of the outputs
     parameters: Float[Tensor, "agent"]  # in billions; NaN where not published
-    price: Float[Tensor, "agent"]  # in US$ per million tokens written; NaN where not given
     digest: str  # of everything that was read, whether compressed or not
 
     def __len__(self) -> int:
@@ -50,7 +47,7 @@ class RecordedAnswers:
     @property
     def tokens(self) -> Float[Tensor, "batch agent"]:
         """Estimated length of the outputs in tokens: characters over 4."""
-        return self.characters / CHARACTERS_PER_TOKEN
+        return torch.tensor([[len(text) for text in row] for row in self.outputs]) / CHARACTERS_PER_TOKEN
 
     @property
     def cost(self) -> Float[Tensor, "batch agent"]:
@@ -67,8 +64,9 @@ class RecordedAnswers:
             agents=tuple(self.agents[j] for j in columns),
             answers=tuple(tuple(self.answers[i][j] for j in columns) for i in rows),
             outputs=tuple(tuple(self.outputs[i][j] for j in columns) for i in rows),
-            **{name: getattr(self, name)[rows][:, columns] for name in ("correct", "answered", "characters")},
-            **{name: getattr(self, name)[columns] for name in ("parameters", "price")},
+            correct=self.correct[rows][:, columns],
+            answered=self.answered[rows][:, columns],
+            parameters=self.parameters[columns],
         )
 
     def engine(self, equality: Equality | None = None) -> ReplayEngine:
@@ -82,21 +80,6 @@ class RecordedAnswers:
         identity = {"digest": self.digest, "agents": list(self.agents), "equality": rule.identity()}
         return ReplayEngine({task.id: task.question for task in self.tasks}, recordings, identity=identity)
 
-    def ensemble(self, equality: Equality | None = None, *, call_log: CallLog | None = None) -> Ensemble:
-        """The recorded agents as an ensemble, which deliberates like a live one.
-
-        Each agent's answer allowance is its longest output, so that budgets bound what it may cost; an agent
-        without a price costs nothing.
-        """
-        engine = self.engine(equality)
-        longest = self.tokens.amax(0).ceil().long().clamp(min=1).tolist()
-        prices = self.price.nan_to_num(0.0).tolist()
-        agents = [
-            Agent(name, "recorded", decoding=Decoding(max_new_tokens=tokens), completion_price=price)
-            for name, tokens, price in zip(self.agents, longest, prices, strict=True)
-        ]
-        return Ensemble({"recorded": engine}, agents, call_log=call_log)
-
 
 def recorded_engine(data_dir: str) -> ReplayEngine:
     """The engine of all agents of a folder, for the group `ensemble`."""
@@ -109,7 +92,7 @@ def load_recorded(
     """Read a folder of recorded answers, line by line.
 
     `questions.jsonl[.gz]` holds {id, question, gold} and, where one is known, {category}; `answers/<agent>.jsonl[.gz]`
-    {id, output, answer, correct}; `agents.json`, if there is one, {agent: {parameters_b, price}}, both optional.
+    {id, output, answer, correct}; `agents.json`, if there is one, {agent: {parameters_b}}, in billions or null.
     Answers to questions that are not listed are left out.
 
     Args:
@@ -121,8 +104,8 @@ def load_recorded(
         ValueError: in one line with the file, and the line where there is one.
     """
     root = Path(folder).expanduser()
-    facts = _facts(root / "agents.json")
-    files = _chosen(root, agents, max_parameters_b, facts)
+    sizes = _sizes(root / "agents.json")
+    files = _chosen(root, agents, max_parameters_b, sizes)
     digest = hashlib.sha256()
     tasks = read_tasks(_one_of(root, "questions"), digest)
     index = {task.id: i for i, task in enumerate(tasks)}
@@ -138,9 +121,7 @@ def load_recorded(
         outputs=tuple(tuple(line.output for line in row) for row in rows),
         correct=torch.tensor([[line.correct for line in row] for row in rows]),
         answered=torch.tensor([[line.answer is not None for line in row] for row in rows]),
-        characters=torch.tensor([[len(line.output) for line in row] for row in rows]),
-        parameters=torch.tensor([facts(name, "parameters_b") for name in files], dtype=torch.float64),
-        price=torch.tensor([facts(name, "price") for name in files], dtype=torch.float64),
+        parameters=torch.tensor([sizes.get(name, math.nan) for name in files], dtype=torch.float64),
         digest=digest.hexdigest(),
     )
 
@@ -170,26 +151,20 @@ class _Answer(NamedTuple):
     correct: bool = False
 
 
-def _facts(path: Path) -> Callable[[str, str], float]:
-    """What `agents.json` says of an agent, by its name and a key; NaN where it says nothing."""
+def _sizes(path: Path) -> dict[str, float]:
+    """Agent -> its billions of parameters, where `agents.json` says how many."""
     known = read_json(path) if path.is_file() else {}
     if not isinstance(known, dict) or not all(isinstance(facts, dict) for facts in known.values()):
-        raise ValueError(f"{path}: expected {{agent: {{parameters_b, price}}}}, got {str(known)[:60]}")
-    for name, facts in known.items():
-        for key in ("parameters_b", "price"):
-            value = facts.get(key)
-            if isinstance(value, bool) or not isinstance(value, int | float | None) or (value or 0) < 0:
-                raise ValueError(f"{path}: {name}.{key}: expected a number of at least 0 or null, got {value!r}")
-
-    def fact(name: str, key: str) -> float:
-        value = known.get(name, {}).get(key)
-        return math.nan if value is None else float(value)
-
-    return fact
+        raise ValueError(f"{path}: expected {{agent: {{parameters_b}}}}, got {str(known)[:60]}")
+    sizes = {name: facts.get("parameters_b") for name, facts in known.items()}
+    for name, value in sizes.items():
+        if isinstance(value, bool) or not isinstance(value, int | float | None) or (value or 0) < 0:
+            raise ValueError(f"{path}: {name}.parameters_b: expected a number of at least 0 or null, got {value!r}")
+    return {name: float(value) for name, value in sizes.items() if value is not None}
 
 
 def _chosen(
-    root: Path, agents: Sequence[str] | None, limit: float | None, facts: Callable[[str, str], float]
+    root: Path, agents: Sequence[str] | None, limit: float | None, sizes: Mapping[str, float]
 ) -> dict[str, Path]:
     """Agent -> its file, for those wanted."""
     folder = root / "answers"
@@ -207,7 +182,7 @@ def _chosen(
         raise ValueError(f"{folder}: expected agents out of {', '.join(found)}, got {', '.join(unknown)}")
     if len(set(names)) < len(names):
         raise ValueError(f"expected every agent once, got {', '.join(names)}")
-    kept = [n for n in names if limit is None or facts(n, "parameters_b") <= limit]
+    kept = [n for n in names if limit is None or sizes.get(n, math.inf) <= limit]
     if not kept:
         raise ValueError(
             f"{root / 'agents.json'}: expected agents of at most max_parameters_b={limit} billion parameters, "
@@ -238,10 +213,8 @@ def _read_answers(path: Path, index: Mapping[str, int], digest: Any) -> list[_An
             raise ValueError(f"{where}: {error}") from error
         if line["id"] in index:
             known = True
-            answered = answer is not None and bool(answer.strip())
-            column[index[line["id"]]] = _Answer(
-                output, answer if answered else None, answered and bool(line["correct"])
-            )
+            given = answer if answer and answer.strip() else None
+            column[index[line["id"]]] = _Answer(output, given, given is not None and bool(line["correct"]))
     if not known:
         raise ValueError(f"{path}: expected answers to some of the {len(index)} questions, got none; check the ids")
     return column

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from nsed_torch.data.episodes import Episodes
 from nsed_torch.data.equality import plurality
-from nsed_torch.nn import ConsensusCell, ConsensusOutput, Election, Heard, RoundInput
-from nsed_torch.nn.election import Prepared
+from nsed_torch.nn import ConsensusCell, ConsensusOutput, RoundInput
+from nsed_torch.nn.election import Election, Prepared
+from nsed_torch.nn.learned_broker import Heard
 
 CHUNK = 1 << 14
 """Sub-teams that vote at once."""
@@ -29,14 +30,10 @@ def unroll(cell: ConsensusCell, episodes: Episodes, ratings: Tensor | None = Non
         episodes.ratings if ratings is None else ratings,
         episodes.vote_mask,
         episodes.task,
-        voters=episodes.voters.clamp(min=0),
-        authors=episodes.authors,
-        classes=episodes.classes,
-        features=episodes.features,
+        None,
         category=_category(cell, episodes),
-        proposal_mask=episodes.proposal_mask,
-        voter_mask=episodes.voter_mask,
         round_mask=episodes.round_mask,
+        **_read(episodes),
     )
     return output
 
@@ -55,17 +52,17 @@ def prepare(cell: ConsensusCell, episodes: Episodes) -> Prepared:
 
 
 def _first_round(cell: ConsensusCell, episodes: Episodes, ratings: Tensor | None = None) -> RoundInput:
-    return RoundInput(
-        (episodes.ratings if ratings is None else ratings)[:, 0],
-        episodes.vote_mask[:, 0],
-        voters=episodes.voters[:, 0].clamp(min=0),
-        authors=episodes.authors[:, 0],
-        classes=episodes.classes[:, 0],
-        features=None if episodes.features is None else episodes.features[:, 0],
-        category=_category(cell, episodes),
-        proposal_mask=episodes.proposal_mask[:, 0],
-        voter_mask=episodes.voter_mask[:, 0],
-    )
+    read = {name: None if value is None else value[:, 0] for name, value in _read(episodes).items()}
+    ratings = episodes.ratings if ratings is None else ratings
+    return RoundInput(ratings[:, 0], episodes.vote_mask[:, 0], category=_category(cell, episodes), **read)
+
+
+def _read(episodes: Episodes) -> dict[str, Tensor | None]:
+    """What a cell reads of every round beside embeddings and ratings."""
+    return {
+        "voters": episodes.voters.clamp(min=0),
+        **{name: getattr(episodes, name) for name in ("authors", "classes", "features", "proposal_mask", "voter_mask")},
+    }
 
 
 @torch.no_grad()

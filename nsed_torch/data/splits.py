@@ -22,9 +22,7 @@ def place(name: str, seed: int = 0) -> float:
     return int.from_bytes(hashlib.sha256(f"{seed}\x1f{name}".encode()).digest()[:6], "big") / 2**48
 
 
-def split(
-    ids: Sequence[str], fractions: Sequence[float] = (0.6, 0.2, 0.2), *, seed: int = 0, turn: float = 0.0
-) -> Split:
+def split(ids: Sequence[str], fractions: Sequence[float] = (0.6, 0.2, 0.2), *, turn: float = 0.0) -> Split:
     """Divide tasks by a hash of their id.
 
     `u(id)`, its `place` plus the turn, modulo 1, is uniform on [0, 1); train takes `u` below the first fraction,
@@ -40,13 +38,11 @@ def split(
     bounds = (fractions[0], fractions[0] + fractions[1])
     parts: tuple[list[int], list[int], list[int]] = ([], [], [])
     for index, name in enumerate(ids):
-        u = (place(name, seed) + turn) % 1
+        u = (place(name) + turn) % 1
         parts[sum(u >= bound for bound in bounds)].append(index)
     for part, fraction, field in zip(parts, fractions, Split._fields, strict=True):
         if fraction > 0 and not part:
-            raise ValueError(
-                f"expected tasks for every part, got none of {len(ids)} for {field}: change seed or fractions"
-            )
+            raise ValueError(f"expected tasks for every part, got none of {len(ids)} for {field}: change fractions")
     return Split(*(torch.tensor(part, dtype=torch.long) for part in parts))
 
 

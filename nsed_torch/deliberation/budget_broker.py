@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from nsed_torch.deliberation.costs import RESOURCES, Budget, round_costs
 from nsed_torch.deliberation.macro_rnn_cell import MacroRNNCell
 from nsed_torch.deliberation.team import Team
-from nsed_torch.nn import Heard, InfeasibleBudgetError, KnapsackBroker, LearnedBroker, Telemetry
+from nsed_torch.nn import InfeasibleBudgetError, KnapsackBroker, LearnedBroker, Telemetry
+from nsed_torch.nn.learned_broker import Heard
 from nsed_torch.records import ROLES, Round, Task, Usage
 
 Bench = Mapping[str, int]
@@ -204,7 +205,7 @@ class BudgetBroker(nn.Module):
 
         def solve(available: Tensor) -> Tensor:
             if costs is None:  # nothing binds: no knapsack is needed to find the largest
-                best = worth.masked_fill(~available[0], -torch.inf).argmax(0)
+                best = worth.masked_fill(~available, -torch.inf).argmax(0)
                 return torch.eye(len(agents), dtype=torch.bool)[:, best]
             return self._solve(worth, costs, rounds, (1,), [1], available, standing)
 
@@ -231,7 +232,7 @@ class BudgetBroker(nn.Module):
         rounds: Sequence[Round],
         minimum: Sequence[int],
         maximum: Sequence[int],
-        available: Bool[Tensor, "1 agent role"],
+        available: Bool[Tensor, "agent role"],
         standing: Sequence[int] = (),
     ) -> Float[Tensor, "agent role"]:
         """The knapsack's team under what is left; backbones of those who stand are open already."""
@@ -244,16 +245,16 @@ class BudgetBroker(nn.Module):
         opening = torch.stack([torch.zeros_like(weights)] * 2 + [torch.where(opened, 0, weights)], dim=1)
         left = self.budget.left(Usage.sum(record.usage for record in rounds))
         chosen: Tensor = self.knapsack(
-            worth[None].to(costs),
-            costs[None],
-            (left - held).clamp(min=0)[None],
+            worth.to(costs),
+            costs,
+            (left - held).clamp(min=0),
             minimum=torch.tensor(minimum),
             maximum=torch.tensor(maximum),
             opening=opening.to(costs),
             backbone=backbone,
             available=available,
         )
-        return chosen[0]
+        return chosen
 
 
 def _benched(telemetry: Telemetry) -> Bench:
@@ -263,7 +264,7 @@ def _benched(telemetry: Telemetry) -> Bench:
 
 
 def _seated(
-    solve: Callable[[Bool[Tensor, "1 agent role"]], Tensor],
+    solve: Callable[[Bool[Tensor, "agent role"]], Tensor],
     sits_out: Bench,
     agents: Sequence[str],
     may: Bool[Tensor, "agent role"],
@@ -276,12 +277,12 @@ def _seated(
     """
 
     def without(benched: Sequence[str]) -> Tensor:
-        return (torch.tensor([name not in benched for name in agents])[:, None] & may)[None]
+        return torch.tensor([name not in benched for name in agents])[:, None] & may
 
     benched = list(sits_out)
     for back in range(len(benched)):
         available = without(benched[back:])
-        if (available.sum(1) >= torch.tensor(minimum)).all():
+        if (available.sum(0) >= torch.tensor(minimum)).all():
             with suppress(InfeasibleBudgetError):
                 return solve(available)
     return solve(without([]))

@@ -4,7 +4,8 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from nsed_torch.data import Episodes, plurality
+from nsed_torch.data import Episodes
+from nsed_torch.data.equality import plurality
 
 
 def oracle(episodes: Episodes) -> Bool[Tensor, "batch"]:

@@ -193,7 +193,7 @@ def consensus_cell(
 
     Beside a language model that costs nothing, and it keeps results from depending on the batch. Retention is
     multiplied by `leak`, in (0, 1), each round before training changes it. A vote or gate is a name out of `nn.VOTES`
-    or `nn.GATES`, or one of other settings; with `calibration` every judge has a learned reading of the rating scale.
+    or `nn.gate.GATES`, or one of other settings; with `calibration` every judge learns to read the rating scale.
 
     Raises:
         ValueError: for a vote or gate that does not exist, and as the parts.

@@ -17,7 +17,7 @@ from nsed_torch.evaluation.provenance import provenance
 from nsed_torch.evaluation.run_folder import OUTCOMES
 from nsed_torch.evaluation.statistics import plain
 from nsed_torch.nn import ConsensusCell
-from nsed_torch.nn.strangers import with_strangers
+from nsed_torch.nn.pretrained import with_strangers
 from nsed_torch.records import read_outcomes, write_files
 from nsed_torch.records.files import to_json
 

@@ -17,7 +17,8 @@ from nsed_torch.agents import TransformersEngine, save_adapter
 from nsed_torch.agents.adapters import adapter_shape
 from nsed_torch.benchmarks import GradedTasks, file_tasks, mixed_tasks, read_candidates
 from nsed_torch.config import instantiate, verb
-from nsed_torch.data import place, split
+from nsed_torch.data import split
+from nsed_torch.data.splits import place
 from nsed_torch.deliberation import VerdictRating
 from nsed_torch.evaluation.statistics import clopper_pearson
 from nsed_torch.evaluation.tables import terminal_table

@@ -11,7 +11,8 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from nsed_torch.config import verb
-from nsed_torch.data import divisions, load_recorded
+from nsed_torch.data import load_recorded
+from nsed_torch.data.splits import divisions
 from nsed_torch.evaluation.comparison import Comparison, scored
 from nsed_torch.evaluation.set_coverage import coverage_plot, coverage_summary, coverage_tables
 from nsed_torch.evaluation.tables import markdown, show

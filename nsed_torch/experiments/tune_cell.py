@@ -12,8 +12,9 @@ from omegaconf import DictConfig
 from torch import Tensor
 
 from nsed_torch.config import instantiate, plain_config
-from nsed_torch.data import Episodes, Split, joined, split
+from nsed_torch.data import Episodes, joined, split
 from nsed_torch.data.rounds import winners_correct
+from nsed_torch.data.splits import Split
 from nsed_torch.evaluation.baselines import best_single, oracle, plurality_correct
 from nsed_torch.experiments.build import consensus_cell
 from nsed_torch.nn import ConformalSets, ConsensusCell, Reading

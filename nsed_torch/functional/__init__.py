@@ -2,27 +2,13 @@
 
 Every function is batched over tasks, differentiable where it returns floats, and compiles as one graph.
 Entries whose mask is False never reach arithmetic, so NaN may stand there. Docstrings end with the formula's
-source: the paper (arXiv 2601.16863), its authors' open SDK, or our own reading or derivation.
+source: the paper (arXiv 2601.16863), its authors' open SDK, or our own reading or derivation. Steps of these
+formulas stand in the modules: `law`, `memory`, `tally`, `vote`.
 """
 
-from nsed_torch.functional._floats import Coefficient
-from nsed_torch.functional.law import evidence, lambert_w0, marginal_utility, optimal_round, utility
-from nsed_torch.functional.memory import forget_gate, hidden_state, split_gate, update_memory, vector_gate
-from nsed_torch.functional.tally import (
-    POOLINGS,
-    Consensus,
-    all_negative,
-    answer_support,
-    author_weight,
-    consensus,
-    controversy,
-    conviction,
-    cosine,
-    decisiveness,
-    same_answer,
-    support,
-    trust,
-)
+from nsed_torch.functional.law import evidence, optimal_round, utility
+from nsed_torch.functional.memory import forget_gate, hidden_state, update_memory, vector_gate
+from nsed_torch.functional.tally import all_negative, consensus, controversy, conviction, decisiveness, support, trust
 from nsed_torch.functional.vote import (
     approval_vote,
     borda_vote,
@@ -37,33 +23,23 @@ from nsed_torch.functional.vote import (
 )
 
 __all__ = [
-    "POOLINGS",
-    "Coefficient",
-    "Consensus",
     "all_negative",
-    "answer_support",
     "approval_vote",
-    "author_weight",
     "borda_vote",
     "calibrate",
     "consensus",
     "controversy",
     "conviction",
-    "cosine",
     "decisiveness",
     "entmax_vote",
     "evidence",
     "forget_gate",
     "hidden_state",
     "l2_vote",
-    "lambert_w0",
     "linear_vote",
-    "marginal_utility",
     "optimal_round",
     "plurality_vote",
     "quadratic_vote",
-    "same_answer",
-    "split_gate",
     "support",
     "token_vote",
     "trust",

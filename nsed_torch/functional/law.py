@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nsed_torch.functional._floats import Coefficient
+from nsed_torch.functional.floats import Coefficient
 
 
 def utility(t: Float[Tensor, "..."], p_g: Coefficient, k: Coefficient, beta: Coefficient) -> Float[Tensor, "..."]:

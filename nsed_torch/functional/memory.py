@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from nsed_torch.functional._floats import tolerance
+from nsed_torch.functional.floats import tolerance
 
 
 def forget_gate(

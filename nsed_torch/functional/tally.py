@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from nsed_torch.functional._floats import Coefficient, first_largest, masked_softmax, tolerance, unit
+from nsed_torch.functional.floats import Coefficient, first_largest, masked_softmax, tolerance, unit
 
 POOLINGS = ("mean", "sum", "logsumexp")
 """How the supports of proposals that say the same become the support of their answer."""

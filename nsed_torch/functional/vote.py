@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from nsed_torch.functional._floats import (
+from nsed_torch.functional.floats import (
     Coefficient,
     first_largest,
     masked_softmax,
@@ -17,6 +17,10 @@ from nsed_torch.functional._floats import (
     tolerance,
     unit,
 )
+
+Ratings = Float[Tensor, "batch voter proposal"]
+Mask = Bool[Tensor, "batch voter proposal"]
+Ballots = Float[Tensor, "batch voter proposal"]
 
 
 def vote_mask(
@@ -34,9 +38,7 @@ def vote_mask(
     return (others | own) & answered[:, None, :]
 
 
-def linear_vote(
-    ratings: Float[Tensor, "batch voter proposal"], mask: Bool[Tensor, "batch voter proposal"]
-) -> Float[Tensor, "batch voter proposal"]:
+def linear_vote(ratings: Ratings, mask: Mask) -> Ballots:
     """Linear vote `f = r / sum_j |r|`: one unit of credit, handed out in proportion.
 
     The slope of |r| at 0 is the subgradient 0. A ballot whose absolute sum is below machine epsilon passes no
@@ -52,9 +54,7 @@ def linear_vote(
     return ratings / torch.where(total > 0, total, 1)
 
 
-def quadratic_vote(
-    ratings: Float[Tensor, "batch voter proposal"], mask: Bool[Tensor, "batch voter proposal"]
-) -> Float[Tensor, "batch voter proposal"]:
+def quadratic_vote(ratings: Ratings, mask: Mask) -> Ballots:
     """Signed quadratic vote `q = sign(f) sqrt|f|`, `f = r / sum_j |r|`: the votes one unit of credit buys.
 
     At a rating of zero, where the root has no slope, the subgradient 0 is used; a ballot whose absolute sum
@@ -66,9 +66,7 @@ def quadratic_vote(
     return share.sign() * root(share.abs())
 
 
-def token_vote(
-    tokens: Float[Tensor, "batch voter proposal"], mask: Bool[Tensor, "batch voter proposal"]
-) -> Float[Tensor, "batch voter proposal"]:
+def token_vote(tokens: Ratings, mask: Mask) -> Ballots:
     """Older, unsigned quadratic vote `q = sqrt(tokens) / 10`; a voter has 100 tokens to spend.
 
     Tokens are 0..100 each, negative ones count as 0; they are rescaled to a sum of 100 only where they exceed it. The
@@ -80,9 +78,7 @@ def token_vote(
     return root(torch.where(total > 100, tokens * 100 / total.clamp(min=100), tokens)) / 10
 
 
-def l2_vote(
-    ratings: Float[Tensor, "batch voter proposal"], mask: Bool[Tensor, "batch voter proposal"]
-) -> Float[Tensor, "batch voter proposal"]:
+def l2_vote(ratings: Ratings, mask: Mask) -> Ballots:
     """Ratings at unit length, `r / ||r||_2`: the quadratic vote's norm without its root. Our ablation.
 
     A ballot whose norm is below the square root of the smallest normal number (float32: 1e-19) counts as empty: zeros,
@@ -91,11 +87,7 @@ def l2_vote(
     return unit(torch.where(mask, ratings, 0))
 
 
-def plurality_vote(
-    ratings: Float[Tensor, "batch voter proposal"],
-    mask: Bool[Tensor, "batch voter proposal"],
-    temperature: Coefficient = 0.25,
-) -> Float[Tensor, "batch voter proposal"]:
+def plurality_vote(ratings: Ratings, mask: Mask, temperature: Coefficient = 0.25) -> Ballots:
     """One whole vote for the best-rated proposal, the lowest index among ties as in `consensus`. Our ablation.
 
     A voter that rates all alike and none above zero prefers nothing and casts no vote: else whoever stands first
@@ -114,9 +106,7 @@ def plurality_vote(
     return straight_through(choice.to(ratings.dtype), masked_softmax(ratings / temperature, mask))
 
 
-def borda_vote(
-    ratings: Float[Tensor, "batch voter proposal"], mask: Bool[Tensor, "batch voter proposal"]
-) -> Float[Tensor, "batch voter proposal"]:
+def borda_vote(ratings: Ratings, mask: Mask) -> Ballots:
     """Rank scores `b_j = sum_k sign(r_j - r_k) / (m - 1)` over a voter's m counted ratings. Our ablation.
 
     Borda's points shifted to mean zero and scaled to [-1, 1], so that the proposal a voter may not rate, its own,
@@ -141,11 +131,8 @@ def borda_vote(
 
 
 def approval_vote(
-    ratings: Float[Tensor, "batch voter proposal"],
-    mask: Bool[Tensor, "batch voter proposal"],
-    threshold: Coefficient = 0.0,
-    temperature: Coefficient = 0.25,
-) -> Float[Tensor, "batch voter proposal"]:
+    ratings: Ratings, mask: Mask, threshold: Coefficient = 0.0, temperature: Coefficient = 0.25
+) -> Ballots:
     """A whole vote for every proposal rated above the threshold t; one equal to it does not approve. Our ablation.
 
     Returns:
@@ -157,12 +144,7 @@ def approval_vote(
     return straight_through(approved, torch.where(mask, torch.sigmoid(margin / temperature), 0))
 
 
-def entmax_vote(
-    ratings: Float[Tensor, "batch voter proposal"],
-    mask: Bool[Tensor, "batch voter proposal"],
-    alpha: Coefficient = 1.5,
-    temperature: Coefficient = 0.25,
-) -> Float[Tensor, "batch voter proposal"]:
+def entmax_vote(ratings: Ratings, mask: Mask, alpha: Coefficient = 1.5, temperature: Coefficient = 0.25) -> Ballots:
     """Sparse, unsigned vote: `argmax_q  q . r / temperature + sum_j (q_j - q_j^alpha) / (alpha (alpha - 1))`.
 
     The maximum is over q >= 0 with sum 1; the second term is Tsallis' entropy. Its solution is
@@ -192,11 +174,11 @@ def entmax_vote(
 
 
 def calibrate(
-    ratings: Float[Tensor, "batch voter proposal"],
-    mask: Bool[Tensor, "batch voter proposal"],
+    ratings: Ratings,
+    mask: Mask,
     scale: Float[Tensor, "batch voter"],
     shift: Float[Tensor, "batch voter"],
-) -> Float[Tensor, "batch voter proposal"]:
+) -> Ratings:
     """Ratings read through their judge's habits, `tanh(a atanh(r) + b)`. Ours.
 
     Args:

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from nsed_torch import functional
+from nsed_torch.functional.memory import split_gate
 
 
 class MemoryState(NamedTuple):
@@ -35,13 +36,10 @@ class MemoryState(NamedTuple):
     def faded(
         self, gate: Float[Tensor, "batch slot"] | Float[Tensor, "batch slot dim"]
     ) -> tuple["MemoryState", Float[Tensor, "batch slot"]]:
-        """The slots as a gate leaves their embeddings, and the factor left for their retention.
-
-        A gate on whole slots changes no embedding; one on every dimension is split by `functional.split_gate`.
-        """
+        """The slots as a gate, on whole slots or on every dimension, leaves them, and the factor on their retention."""
         if gate.ndim == 2:
             return self, gate
-        factor, embeddings = functional.split_gate(gate, self.embeddings)
+        factor, embeddings = split_gate(gate, self.embeddings)
         return self._replace(embeddings=embeddings), factor
 
     def hidden(self) -> Float[Tensor, "batch dim"]:
@@ -50,7 +48,7 @@ class MemoryState(NamedTuple):
 
 
 class BoundedMemory(nn.Module):
-    """Forget, let the proposals in, keep as many slots as before: `functional.update_memory`. Ours."""
+    """Forget, let the proposals in, keep as many slots as before: `functional.update_memory`."""
 
     def forward(
         self,
@@ -67,19 +65,11 @@ class BoundedMemory(nn.Module):
         Proposals enter with a retention and a support each; `gate` is the factor on the retention of the old slots.
         """
         kept, source = functional.update_memory(state.retention, state.mask, gate, retention, proposal_mask)
-        mask = source >= 0
-        index = source.clamp(min=0)
+        mask, index = source >= 0, source.clamp(min=0)
         support, age = (
             torch.where(mask, torch.cat([old, new], 1).gather(1, index), 0)
             for old, new in ((state.support, support), (state.age + 1, torch.zeros_like(support)))
         )
         pool = torch.cat([state.embeddings, embeddings], 1)
         chosen = pool.gather(1, index[:, :, None].expand(-1, -1, pool.shape[-1]))
-        state = MemoryState(
-            embeddings=torch.where(mask[:, :, None], chosen, 0),
-            retention=kept,
-            support=support,
-            age=age,
-            mask=mask,
-        )
-        return state, source
+        return MemoryState(torch.where(mask[:, :, None], chosen, 0), kept, support, age, mask), source

@@ -41,11 +41,11 @@ class KnapsackBroker(nn.Module):
     Examples:
         >>> import torch
         >>> broker = KnapsackBroker(["tokens"])
-        >>> utilities = torch.tensor([[[3.0, 1.0], [2.0, 2.0], [1.0, 0.5]]])  # of three agents as proposer and as judge
-        >>> costs = torch.tensor([[[[5.0], [1.0]], [[2.0], [1.0]], [[2.0], [1.0]]]])
+        >>> utilities = torch.tensor([[3.0, 1.0], [2.0, 2.0], [1.0, 0.5]])  # of three agents as proposer and as judge
+        >>> costs = torch.tensor([[[5.0], [1.0]], [[2.0], [1.0]], [[2.0], [1.0]]])
         >>> one = torch.tensor([1, 1])
-        >>> broker(utilities, costs, torch.tensor([[4.0]]), minimum=one, maximum=2 * one).int().tolist()
-        [[[0, 1], [1, 1], [0, 0]]]
+        >>> broker(utilities, costs, torch.tensor([4.0]), minimum=one, maximum=2 * one).int().tolist()
+        [[0, 1], [1, 1], [0, 0]]
     """
 
     def __init__(self, resources: Sequence[str]) -> None:
@@ -57,17 +57,17 @@ class KnapsackBroker(nn.Module):
     @torch.no_grad()
     def forward(
         self,
-        utilities: Float[Tensor, "batch agent role"],
-        costs: Float[Tensor, "batch agent role resource"],
-        budgets: Float[Tensor, "batch resource"],
+        utilities: Float[Tensor, "agent role"],
+        costs: Float[Tensor, "agent role resource"],
+        budgets: Float[Tensor, "resource"],
         *,
         minimum: Int[Tensor, "role"],
         maximum: Int[Tensor, "role"],
         opening: Float[Tensor, "backbone resource"] | None = None,
         backbone: Int[Tensor, "agent"] | None = None,
-        available: Bool[Tensor, "batch agent"] | Bool[Tensor, "batch agent role"] | None = None,
-    ) -> Bool[Tensor, "batch agent role"]:
-        """Who takes which role, for all tasks.
+        available: Bool[Tensor, "agent role"] | None = None,
+    ) -> Bool[Tensor, "agent role"]:
+        """Who takes which role.
 
         Args:
             utilities: what each agent is worth in each role, any sign.
@@ -77,77 +77,31 @@ class KnapsackBroker(nn.Module):
             maximum: agents a role takes.
             opening: charge for each backbone that is used at all, at least 0; none if None.
             backbone: which one each agent uses; needed with opening.
-            available: False for agents that cannot take part, or for the roles they cannot take; all can if None.
+            available: False for roles that an agent cannot take; all can if None.
 
         Raises:
-            InfeasibleBudgetError: if no team fits a task's budgets.
+            InfeasibleBudgetError: if no team fits the budgets.
             ValueError: if an argument is out of range, or a role needs more agents than are available.
         """
         if (opening is None) != (backbone is None):
             raise ValueError("broker: expected opening and backbone together, got one of them")
         if opening is None or backbone is None:
-            opening = costs.new_zeros(1, len(self.resources))
-            backbone = torch.zeros(utilities.shape[1], dtype=torch.long)
+            opening, backbone = costs.new_zeros(1, costs.shape[-1]), torch.zeros(len(utilities), dtype=torch.long)
         if (got := costs.shape[-1]) != (count := len(self.resources)):
             raise ValueError(f"broker: expected costs of {count} resources ({', '.join(self.resources)}), got {got}")
-        if available is None:
-            available = torch.ones_like(utilities, dtype=torch.bool)
-        if available.dim() < utilities.dim():
-            available = available[:, :, None].expand(utilities.shape)
+        can = torch.ones_like(utilities, dtype=torch.bool) if available is None else available
         slack = 1 + 4 * torch.finfo(budgets.dtype).eps
-        device = utilities.device
-        utilities, costs, budgets, opening = (x.detach().cpu().double() for x in (utilities, costs, budgets, opening))
-        backbone, available = backbone.cpu(), available.cpu()
-        utilities, costs = torch.where(available, utilities, 0), torch.where(available[..., None], costs, 0)
-        self._check_numbers(utilities, costs, budgets, opening, backbone)
-        _check_roles(minimum, maximum, available)
-        team = torch.zeros_like(available)
-        shared = [x.numpy() for x in (minimum.cpu().double(), maximum.cpu().double(), opening, backbone)]
-        for task, parts in enumerate(zip(utilities, costs, budgets, available, strict=True)):
-            problem = _Knapsack(self.resources, slack, *(x.numpy() for x in parts), *shared)
-            if (best := problem.best()) is None:
-                raise InfeasibleBudgetError(f"broker: {_where(task, len(team))}{problem.explain()}")
-            team[task] = torch.from_numpy(best)
-        return team.to(device)
-
-    def _check_numbers(
-        self, utilities: Tensor, costs: Tensor, budgets: Tensor, opening: Tensor, backbone: Tensor
-    ) -> None:
-        if backbone.min() < 0 or backbone.max() >= len(opening):
-            raise ValueError(f"broker: expected backbones 0 to {len(opening) - 1}, got {backbone.tolist()}")
-        _refuse(~utilities.isfinite(), "expected finite utilities, got nan or inf: mark such agents unavailable")
-        for name, values in (("costs", costs), ("opening charges", opening.expand(len(costs), *opening.shape))):
-            fault = f"expected finite {name} of at least 0, got one that is not: mark it unavailable"
-            _refuse(~(values.isfinite() & (values >= 0)), fault)
-        for name, budget in zip(self.resources, budgets.unbind(1), strict=True):
-            wrong = ~(budget >= 0)
-            shown = ", ".join(map(str, budget[wrong][:1].tolist()))
-            _refuse(wrong, f"expected a budget of at least 0 for {name}, got {shown}")
+        utilities, costs = torch.where(can, utilities, 0), torch.where(can[..., None], costs, 0)
+        numbers = [x.detach().cpu().double().numpy() for x in (utilities, costs, budgets, minimum, maximum, opening)]
+        problem = _Knapsack(self.resources, slack, *numbers, backbone.cpu().numpy(), can.cpu().numpy())
+        problem.check()
+        if (team := problem.best()) is None:
+            raise InfeasibleBudgetError(f"broker: {problem.explain()}")
+        return torch.from_numpy(team).to(utilities.device)
 
     def extra_repr(self) -> str:
         """What `print` shows."""
         return f"resources={list(self.resources)}"
-
-
-def _check_roles(minimum: Tensor, maximum: Tensor, available: Tensor) -> None:
-    have = available.sum(1)
-    for role, (least, most) in enumerate(zip(minimum.tolist(), maximum.tolist(), strict=True)):
-        if not 0 <= least <= most:
-            raise ValueError(f"broker: role {role}: expected 0 <= minimum <= maximum, got {least} and {most}")
-        few = have[:, role] < least
-        shown = ", ".join(map(str, have[few, role][:1].tolist()))
-        _refuse(few, f"role {role}: expected {least} available agents, got {shown}: lower its minimum")
-
-
-def _refuse(wrong: Tensor, fault: str) -> None:
-    """Name the first task that has an entry wrong."""
-    if wrong.any():
-        task = int(wrong.reshape(len(wrong), -1).any(1).nonzero()[0, 0])
-        raise ValueError(f"broker: {_where(task, len(wrong))}{fault}")
-
-
-def _where(task: int, tasks: int) -> str:
-    return f"task {task}: " if tasks > 1 else ""
 
 
 class _Row(NamedTuple):
@@ -165,21 +119,44 @@ class _Row(NamedTuple):
 
 @dataclass
 class _Knapsack:
-    """One task's problem, in NumPy."""
+    """The problem in NumPy."""
 
     resources: Sequence[str]
     slack: float  # budgets are kept up to this factor, the rounding of the dtype they came in
     utilities: Array
     costs: Array
     budgets: Array
-    available: Choice
     minimum: Array
     maximum: Array
     opening: Array
     backbone: NDArray[np.int_]
+    available: Choice
 
     def __post_init__(self) -> None:
         self.spend = [_Row(self.costs[:, :, r], self.opening[:, r]) for r in range(len(self.resources))]
+
+    def check(self) -> None:
+        """Refuse what is no problem, in one line."""
+        if fault := next(self._faults(), ""):
+            raise ValueError(f"broker: {fault}")
+
+    def _faults(self) -> Iterator[str]:
+        if self.backbone.min() < 0 or self.backbone.max() >= len(self.opening):
+            yield f"expected backbones 0 to {len(self.opening) - 1}, got {self.backbone.tolist()}"
+        if not np.isfinite(self.utilities).all():
+            yield "expected finite utilities, got nan or inf: mark such agents unavailable"
+        for name, values in (("costs", self.costs), ("opening charges", self.opening)):
+            if not (np.isfinite(values) & (values >= 0)).all():
+                yield f"expected finite {name} of at least 0, got one that is not: mark it unavailable"
+        for name, budget in zip(self.resources, self.budgets, strict=True):
+            if not budget >= 0:
+                yield f"expected a budget of at least 0 for {name}, got {budget}"
+        numbers = zip(self.minimum, self.maximum, self.available.sum(0), strict=True)
+        for role, (least, most, have) in enumerate(numbers):
+            if not 0 <= least <= most:
+                yield f"role {role}: expected 0 <= minimum <= maximum, got {least:g} and {most:g}"
+            if have < least:
+                yield f"role {role}: expected {least:g} available agents, got {have}: lower its minimum"
 
     def best(self) -> Choice | None:
         """The team of most utility, made unique by the preferences; None if no team fits."""
@@ -203,33 +180,20 @@ class _Knapsack:
         return row._replace(limit=self._total(row, team) + row.near)
 
     def explain(self) -> str:
-        """Which budgets are too small, and the least that would do."""
-        everything = range(len(self.resources))
-        alone = {}
-        for r in everything:
-            team = self._solve(self.spend[r], [self._kept(other) for other in everything if other != r])
-            if team is not None and math.isfinite(self.budgets[r]):
-                alone[r] = self._total(self.spend[r], team)
-        least = (alone or self._least_together()).items()
-        needs = [f"{self.resources[r]} of at least {_text(amount)} (got {self.budgets[r]:g})" for r, amount in least]
+        """Which budgets are too small, and the least that would do: of each resource, given those before it."""
+        rows: list[_Row] = []
+        needs = []
+        for r, row in enumerate(self.spend):
+            if (team := self._solve(row, rows)) is None:
+                raise RuntimeError("broker: HiGHS found no team although no budget limits it")
+            amount, kept = self._total(row, team), self._kept(r)
+            if amount > kept.limit:
+                needs.append(f"{self.resources[r]} of at least {_text(amount)} (got {self.budgets[r]:g})")
+            rows.append(row._replace(limit=max(amount, kept.limit)))
         return (
-            f"no team fits the budgets: expected {(' or ' if alone else ' and ').join(needs)}; "
+            f"no team fits the budgets: expected {' and '.join(needs)}; "
             "raise the budget, lower a role's minimum or add cheaper agents"
         )
-
-    def _least_together(self) -> dict[int, float]:
-        """Where no single budget is to blame: each one's least amount, given those before it."""
-        rows: list[_Row] = []
-        least = {}
-        for r, row in enumerate(self.spend):
-            team = self._solve(row, rows)
-            if team is None:
-                raise RuntimeError("broker: HiGHS found no team although no budget limits it")
-            amount = self._total(row, team)
-            if amount > self._kept(r).limit:
-                least[r] = amount
-            rows.append(row._replace(limit=max(amount, self._kept(r).limit)))
-        return least
 
     def _kept(self, r: int) -> _Row:
         return self.spend[r]._replace(limit=self.budgets[r] * self.slack)

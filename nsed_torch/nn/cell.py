@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from nsed_torch import functional
+from nsed_torch.functional.tally import POOLINGS, author_weight
 from nsed_torch.nn.bounded_memory import BoundedMemory, MemoryState
 from nsed_torch.nn.election import ConsensusOutput, Election, Prepared, RoundInput
 from nsed_torch.nn.gate import ForgetGate
@@ -77,7 +78,7 @@ class ConsensusCell(Pretrained):
             raise ValueError(f"expected dim, agents and slots of at least 1, got {dim}, {agents} and {slots}")
         if not 0 < beta < math.inf:
             raise ValueError(f"expected a finite beta above 0, got {beta}")
-        if pooling not in functional.POOLINGS:
+        if pooling not in POOLINGS:
             raise ValueError(f"expected pooling to be mean, sum or logsumexp, got {pooling!r}")
         self.dim, self.agents, self.slots, self.pooling = dim, agents, slots, pooling
         self.agent_names = None
@@ -179,7 +180,7 @@ class ConsensusCell(Pretrained):
             support = support + self.reading.support_shift(said)
         if inputs.authors is not None:
             known = torch.where(voter_mask, voters, -1)
-            support = support + self.backing * functional.author_weight(tau, known, inputs.authors)
+            support = support + self.backing * author_weight(tau, known, inputs.authors)
         support = torch.where(proposal_mask, support, 0)
         decided = functional.consensus(support, proposal_mask, self.beta, inputs.classes, self.pooling)
         return Election(

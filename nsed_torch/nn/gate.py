@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nsed_torch import functional
+from nsed_torch.functional.tally import cosine
 from nsed_torch.nn.bounded_memory import MemoryState
 
 Embedding = Float[Tensor, "batch dim"]
@@ -101,9 +102,8 @@ def gate_named(name: str, dim: int, leak: float = 0.8, dtype: torch.dtype | None
 
 def _features(state: MemoryState, consensus: Tensor, task: Tensor) -> Tensor:
     """[batch slot 4]: what a gate that learns reads of every slot."""
-    toward_consensus = functional.cosine(state.embeddings, consensus[:, None, :])
-    toward_task = functional.cosine(state.embeddings, task[:, None, :])
-    return torch.stack([toward_consensus, toward_task, state.support, state.age], dim=-1)
+    toward = [cosine(state.embeddings, other[:, None, :]) for other in (consensus, task)]
+    return torch.stack([*toward, state.support, state.age], dim=-1)
 
 
 def _logit(leak: float) -> float:

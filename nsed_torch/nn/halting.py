@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from nsed_torch import functional
+from nsed_torch.functional.law import marginal_utility
 
 REPORTED_K = 0.27675120246197865
 REPORTED_BETA = 0.0020161228028375026
@@ -23,7 +24,17 @@ def _check(**settings: tuple[bool, str, int | float]) -> None:
 
 
 class _Halting(nn.Module):
-    rounds: int
+    """A cap on rounds and, where the rule follows the efficiency-fatigue law, that law's numbers as buffers."""
+
+    p_g: Tensor
+    k: Tensor
+    beta: Tensor
+
+    def __init__(self, rounds: int, **law: float) -> None:
+        super().__init__()
+        self.rounds = rounds
+        for name, value in law.items():
+            self.register_buffer(name, torch.tensor(float(value)))
 
     def forward(self, convictions: Float[Tensor, "batch round"]) -> Bool[Tensor, "batch"]:
         """Whether each task stops."""
@@ -41,9 +52,8 @@ class FixedHalting(_Halting):
     """
 
     def __init__(self, rounds: int = 3) -> None:
-        super().__init__()
         _check(rounds=(rounds >= 1, "at least 1", rounds))
-        self.rounds = rounds
+        super().__init__(rounds)
 
     def reasons(self, convictions: Float[Tensor, "batch round"]) -> list[str]:
         """Why each task stops."""
@@ -54,26 +64,12 @@ class FixedHalting(_Halting):
         return f"rounds={self.rounds}"
 
 
-class _LawHalting(_Halting):
-    """Holds the numbers of the efficiency-fatigue law as buffers."""
-
-    p_g: Tensor
-    k: Tensor
-    beta: Tensor
-
-    def __init__(self, rounds: int, p_g: float, k: float, beta: float) -> None:
-        super().__init__()
-        self.rounds = rounds
-        for name, value in (("p_g", p_g), ("k", k), ("beta", beta)):
-            self.register_buffer(name, torch.tensor(float(value)))
-
-
-class EvidenceHalting(_LawHalting):
+class EvidenceHalting(_Halting):
     """Stop once enough evidence has come in: `E(r) >= effort B` at some `r >= min_rounds`, or at the cap.
 
     E is `functional.evidence`; `B = sum_{r=1}^{rounds} max(U'(r), 0)` is what full conviction in every useful
     round would bring. Rule, effort and min_rounds are published in the authors' SDK; B, and reading the law's
-    k and beta off the paper's reported curve, are ours. The law's numbers are buffers.
+    k and beta off the paper's reported curve, are ours.
 
     Args:
         rounds: the cap.
@@ -104,7 +100,7 @@ class EvidenceHalting(_LawHalting):
             k=(k > 0, "a value above 0 (else deliberation gains nothing: use FixedHalting)", k),
             beta=(beta >= 0, "at least 0", beta),
         )
-        super().__init__(rounds, p_g, k, beta)
+        super().__init__(rounds, p_g=p_g, k=k, beta=beta)
         self.min_rounds, self.effort = min_rounds, effort
         if self._bound(torch.ones(1)).item() <= 0:
             raise ValueError(f"halting law: expected a gain in round 1, got none with k={k}, beta={beta}: lower beta")
@@ -119,24 +115,18 @@ class EvidenceHalting(_LawHalting):
     def _bound(self, like: Tensor) -> Tensor:
         """B, summed round by round as the evidence is, so that full conviction reaches it exactly."""
         rounds = torch.arange(1, self.rounds + 1, dtype=like.dtype, device=like.device)
-        return functional.marginal_utility(rounds, self.p_g, self.k, self.beta).clamp(min=0).cumsum(-1)[-1]
+        return marginal_utility(rounds, self.p_g, self.k, self.beta).clamp(min=0).cumsum(-1)[-1]
 
     def extra_repr(self) -> str:
         """What `print` shows."""
         return f"rounds={self.rounds}, min_rounds={self.min_rounds}, effort={self.effort}"
 
 
-class FatigueHalting(_LawHalting):
+class FatigueHalting(_Halting):
     """Stop at the whole round where the efficiency-fatigue law peaks, the first of equal ones, or at the cap.
 
-    The law is published by the paper; stopping at its peak, and reading k and beta off the paper's reported
-    curve, are ours; `halting=fitted` takes them from a run. The law's numbers are buffers. Convictions are not read.
-
-    Args:
-        rounds: the cap.
-        p_g: accuracy before deliberation, in [0, 1].
-        k: gain per round; at or below 0 one round is held.
-        beta: fatigue per round squared, at least 0.
+    Stopping at the peak is ours; `halting=fitted` takes p_g, k and beta from a run. Convictions are not read.
+    Arguments as of `EvidenceHalting`, but p_g may be 1 and k any number: at or below 0 one round is held.
 
     Raises:
         ValueError: if a value lies outside its range.
@@ -151,7 +141,7 @@ class FatigueHalting(_LawHalting):
             k=(math.isfinite(k), "a finite value", k),
             beta=(0 <= beta < math.inf, "a finite value of at least 0", beta),
         )
-        super().__init__(rounds, p_g, k, beta)
+        super().__init__(rounds, p_g=p_g, k=k, beta=beta)
 
     @property
     def peak(self) -> int:

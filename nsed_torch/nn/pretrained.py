@@ -1,4 +1,4 @@
-"""Consensus cells on disk: safetensors, JSON and a model card; written whole, read strictly, nothing executed."""
+"""Consensus cells on disk, or rebuilt for other agents: written whole, read strictly, nothing executed."""
 
 import hashlib
 import importlib.metadata
@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from nsed_torch.nn.bounded_memory import BoundedMemory
 from nsed_torch.nn.gate import GATES, LeakyGate, gate_named
-from nsed_torch.nn.model_card import model_card
 from nsed_torch.nn.reading import Reading
 from nsed_torch.nn.trust import Calibration, Trust
 from nsed_torch.nn.votes import VOTES
@@ -28,6 +27,7 @@ CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 CONFORMAL = "conformal.safetensors"  # of `ConformalSets` that were calibrated on the cell's consensus
 _ABOUT_FILE = ("schema_version", "nsed_torch", "sha256", "agent_names")  # the rest of config.json describes the cell
 _FEATURES = "trust.features"
+_HABITS = ("reading.mean", "reading.deviation")
 _HUB_TIMEOUT = 5.0  # seconds
 
 
@@ -38,9 +38,9 @@ Part = TypeVar("Part", bound=nn.Module)
 class Pretrained(nn.Module):
     """What a `ConsensusCell` does with folders."""
 
-    dim: int
+    vote: nn.Module
+    gate: nn.Module
     agents: int
-    slots: int
     agent_names: tuple[str, ...] | None
 
     def save_pretrained(self, folder: str | Path, *, agent_names: Sequence[str] | None = None, card: str = "") -> None:
@@ -70,7 +70,7 @@ class Pretrained(nn.Module):
             "sha256": hashlib.sha256(weights).hexdigest(),
         }
         start = dict(_fresh(type(self), settings, tensors).named_parameters())
-        text = model_card(self, config, start, self.fingerprint()) + (f"\n{card.strip()}\n" if card.strip() else "")
+        text = _card(self, config, start) + (f"\n{card.strip()}\n" if card.strip() else "")
         root = Path(folder).expanduser()
         contents = {WEIGHTS: weights, CARD: text.encode(), CONFIG: f"{to_json(config)}\n".encode()}
         write_files({root / name: content for name, content in contents.items()})
@@ -108,6 +108,26 @@ class Pretrained(nn.Module):
     def fingerprint(self) -> str:
         """Twelve hex digits for this very cell: of its parts as printed, and of every parameter and buffer."""
         return hashlib.sha256(f"{self}\n".encode() + save(_tensors(self))).hexdigest()[:12]
+
+
+def with_strangers(cell: Cell, count: int) -> Cell:
+    """The same cell for a larger pool: its own agents keep their indices, strangers stand behind them.
+
+    What belongs to a stranger is what a fresh cell gives every agent, so a ballot weighs as an untrained one does:
+    bias and weight of trust 0, ratings as given. Features and habits of a stranger are the mean of those known. Ours.
+
+    Returns:
+        A copy; while no stranger votes, it decides what the cell decides.
+
+    Raises:
+        ValueError: as `save_pretrained`.
+    """
+    settings, tensors = _settings(cell), _tensors(cell)
+    start = _tensors(_fresh(type(cell), settings, tensors))
+    for name in _of_agents(tensors):
+        like = tensors[name].mean(0) if name in {_FEATURES, *_HABITS} else start[name][0]
+        tensors[name] = torch.cat([tensors[name], like.expand(count, *like.shape)])
+    return _restored(type(cell), {**settings, "agents": cell.agents + count}, tensors)
 
 
 def located(folder: str | Path, revision: str | None = None) -> Path:
@@ -152,6 +172,32 @@ def read_module(
         reason = " ".join(str(error).split())
         raise ValueError(f"{path}: not {what} ({reason}): {remedy}") from error
     return module
+
+
+def _card(cell: Pretrained, config: Mapping[str, Any], start: Mapping[str, Tensor]) -> str:
+    """The model card: what the cell is by its config, how far it went from a fresh one's parameters, how to load it."""
+
+    def row(name: str, value: Tensor) -> str:
+        change = (value.detach().cpu() - start[name].detach()).double()
+        moved = f"{change.norm():.4g} | {change.abs().max():.4g}" if value.numel() else "nothing in it |"
+        return f"| `{name}` | {list(value.shape)} | {'starts at random |' if name == 'trust.left' else moved} |"
+
+    features, rank = config["trust"]["features"], config["trust"]["rank"]
+    reading, names = config["reading"], config["agent_names"]
+    # JSON in an indented block: no name can break out of it.
+    known = f"The agents, in the order of their rows:\n\n    {json.dumps(names, ensure_ascii=False)}"
+    parts = {
+        "vote": cell.vote,
+        "trust": "parameters of each agent" if features is None else f"rank {rank}, from {features} features",
+        "calibration": "of each judge" if config["calibration"] else "none",
+        "reading": "none"
+        if reading is None
+        else f"{len(reading['features'])} features of proposals, {len(reading['categories'])} categories of tasks",
+        "names": known if names else "The agents have no names; row i of a parameter is agent i.",
+    }
+    template = (Path(__file__).parent / "model_card.md").read_text(encoding="utf-8")
+    rows = "\n".join(row(*named) for named in cell.named_parameters())
+    return template.format_map({**config, **parts, "gate": cell.gate, "fingerprint": cell.fingerprint(), "rows": rows})
 
 
 def _tensors(cell: nn.Module) -> dict[str, Tensor]:
@@ -279,8 +325,13 @@ def _rows(path: Path, names: Sequence[str] | None, agents: Sequence[str]) -> lis
 
 
 def _picked(tensors: Mapping[str, Tensor], rows: list[int]) -> dict[str, Tensor]:
-    """The tensors of a smaller team; with features, trust's parameters belong to no agent."""
-    own = {_FEATURES} if _FEATURES in tensors else {"trust.bias", "trust.weight"}
-    own |= {"calibration.scale", "calibration.shift"}
-    own |= {"reading.mean", "reading.deviation", "reading.trust", "reading.category"}
+    """The tensors of a smaller team."""
+    own = _of_agents(tensors)
     return {name: value[rows] if name in own else value for name, value in tensors.items()}
+
+
+def _of_agents(tensors: Mapping[str, Tensor]) -> set[str]:
+    """Names of tensors with a row an agent; with features, trust's parameters belong to no agent."""
+    trust = {_FEATURES} if _FEATURES in tensors else {"trust.bias", "trust.weight"}
+    reading = {"reading.trust", "reading.category", *_HABITS}
+    return tensors.keys() & {*trust, *reading, "calibration.scale", "calibration.shift"}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor, nn
 
 from nsed_torch.records import read_json, write_json
@@ -15,6 +15,12 @@ from nsed_torch.records.checked import rebuild
 
 FEATURES = ("accuracy", "latency", "failures")
 """Share of right answers; log(1 + seconds); share of failed calls."""
+
+DECAY = 0.95
+"""Weight of an observation relative to the next."""
+
+PAUSE, LONGEST = 300.0, 1800.0
+"""Seconds on the bench: after a first failure, and at most."""
 
 VERSION = 1
 
@@ -38,10 +44,10 @@ class _Entry:
 
 
 class Telemetry(nn.Module):
-    """Exponentially weighted means of what is seen of each agent, and a bench for those that fail.
+    """What is known about agents from what they did: means of `FEATURES`, and a bench for those that fail.
 
-    A mean over observations o_1 ... o_n weighs o_t by decay^(n - t), so the first few count alike. An agent whose
-    call fails sits out for `pause 2^(strikes - 1)` seconds, at most `longest`; one success clears its strikes. That
+    A mean over observations o_1 ... o_n weighs o_t by `DECAY^(n - t)`, so the first few count alike. An agent whose
+    call fails sits out for `PAUSE 2^(strikes - 1)` seconds, at most `LONGEST`; one success clears its strikes. That
     rule and its 5 and 30 minutes are published in the authors' SDK. Ours: calls that fail while their agent sits out
     were under way already and add no strike. An agent that declines is not reported at all.
 
@@ -49,14 +55,11 @@ class Telemetry(nn.Module):
 
     Args:
         agents: their names.
-        decay: weight of an observation relative to the next, in (0, 1].
-        pause: seconds on the bench after a first failure.
-        longest: most seconds on the bench.
         clock: seconds of wall time, the same after a restart.
 
     Raises:
-        ValueError: if there are no agents, two of one name, or a number is out of range; of methods, if there is no
-            such agent.
+        ValueError: if there are no agents or two of one name; of methods, if there is no such agent or a number is
+            out of range.
     """
 
     mean: Tensor
@@ -64,24 +67,11 @@ class Telemetry(nn.Module):
     strikes: Tensor
     benched_until: Tensor
 
-    def __init__(
-        self,
-        agents: Sequence[str],
-        *,
-        decay: float = 0.95,
-        pause: float = 300.0,
-        longest: float = 1800.0,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, agents: Sequence[str], *, clock: Callable[[], float] = time.time) -> None:
         super().__init__()
         if not agents or len(set(agents)) != len(agents):
             raise ValueError(f"telemetry agents: expected one or more different names, got {list(agents)}")
-        if not 0 < decay <= 1:
-            raise ValueError(f"telemetry decay: expected a value in (0, 1], got {decay}")
-        if not 0 < pause <= longest < math.inf:
-            raise ValueError(f"telemetry: expected 0 < pause <= longest, got {pause} and {longest} seconds")
         self.agents = tuple(agents)
-        self.decay, self.pause, self.longest = decay, pause, longest
         self._clock = clock
         for name in ("mean", "mass"):
             self.register_buffer(name, torch.zeros(len(agents), len(FEATURES), dtype=torch.float64))
@@ -113,11 +103,7 @@ class Telemetry(nn.Module):
         self.strikes[index] += 1
         # The longest pause is reached long before a power of two overflows.
         doublings = min(int(self.strikes[index]) - 1, 60)
-        self.benched_until[index] = math.ceil(now + min(self.pause * 2**doublings, self.longest))
-
-    def features(self) -> Float[Tensor, "agent feature"]:
-        """The means, in the order of `FEATURES`; 0 where nothing has been seen."""
-        return self.mean.clone()
+        self.benched_until[index] = math.ceil(now + min(PAUSE * 2**doublings, LONGEST))
 
     def available(self) -> Bool[Tensor, "agent"]:
         """Who may be asked now: everybody but those on the bench."""
@@ -147,7 +133,7 @@ class Telemetry(nn.Module):
 
     def _observe(self, index: int, feature: str, value: float) -> None:
         column = FEATURES.index(feature)
-        self.mass[index, column] = self.decay * self.mass[index, column] + 1
+        self.mass[index, column] = DECAY * self.mass[index, column] + 1
         self.mean[index, column] += (value - self.mean[index, column]) / self.mass[index, column]
 
     def _index(self, agent: str) -> int:
@@ -157,4 +143,4 @@ class Telemetry(nn.Module):
 
     def extra_repr(self) -> str:
         """What `print` shows."""
-        return f"agents={list(self.agents)}, decay={self.decay}, pause={self.pause}, longest={self.longest}"
+        return f"agents={list(self.agents)}, decay={DECAY}, pause={PAUSE}, longest={LONGEST}"

@@ -22,7 +22,7 @@ class Trust(nn.Module):
             and R as zeros, so that w starts as zero and still learns.
 
     Raises:
-        ValueError: if a size is below 1, or there is not one row of finite features an agent.
+        ValueError: if the rank is below 1, or there is not one row of finite features an agent.
     """
 
     features: Tensor | None
@@ -36,8 +36,6 @@ class Trust(nn.Module):
         rank: int = 8,
     ) -> None:
         super().__init__()
-        if agents < 1 or dim < 1:
-            raise ValueError(f"expected agents and dim of at least 1, got agents={agents} and dim={dim}")
         self.register_buffer("features", features, persistent=False)
         if features is None:
             self.bias = nn.Parameter(torch.zeros(agents))
@@ -71,16 +69,10 @@ class Trust(nn.Module):
 
 
 class Calibration(nn.Module):
-    """Each judge's reading of the rating scale, `tanh(a atanh(r) + b)`, the identity at the start. Ours.
-
-    Raises:
-        ValueError: for a pool of no agents.
-    """
+    """Each judge's reading of the rating scale, `functional.calibrate`, the identity at the start."""
 
     def __init__(self, agents: int) -> None:
         super().__init__()
-        if agents < 1:
-            raise ValueError(f"expected agents of at least 1, got {agents}")
         self.scale = nn.Parameter(torch.ones(agents))
         self.shift = nn.Parameter(torch.zeros(agents))
 
@@ -90,6 +82,6 @@ class Calibration(nn.Module):
         mask: Bool[Tensor, "batch voter proposal"],
         voters: Int[Tensor, "batch voter"],
     ) -> Float[Tensor, "batch voter proposal"]:
-        """Calibrated ratings, see `functional.calibrate`; 0 where masked. Voters are indices into the pool."""
+        """Calibrated ratings; 0 where masked. Voters are indices into the pool."""
         voters = torch.where(mask.any(-1), voters, 0)
         return functional.calibrate(ratings, mask, self.scale[voters], self.shift[voters])

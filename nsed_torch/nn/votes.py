@@ -1,29 +1,55 @@
-"""Vote activations: modules `(ratings, mask) -> ballots` of ratings in [-1, 1]; zeros where masked."""
+"""Vote activations: modules `(ratings, mask) -> ballots` of ratings in [-1, 1]; zeros where masked.
+
+The formula of each, its gradient and its source stand with its function in `nsed_torch.functional`.
+"""
+
+from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from nsed_torch import functional
-
-Ratings = Float[Tensor, "batch voter proposal"]
-Ballots = Float[Tensor, "batch voter proposal"]
-Mask = Bool[Tensor, "batch voter proposal"]
+from nsed_torch.functional.vote import Ballots, Mask, Ratings
 
 
-class QuadraticVote(nn.Module):
-    """Signed quadratic vote, see `functional.quadratic_vote`. Published in the authors' SDK."""
+class _Plain(nn.Module):
+    """A vote without settings."""
+
+    vote: "ClassVar[staticmethod[[Tensor, Tensor], Tensor]]"
 
     def forward(self, ratings: Ratings, mask: Mask) -> Ballots:
         """Ballots."""
-        return functional.quadratic_vote(ratings, mask)
+        return self.vote(ratings, mask)
+
+
+class QuadraticVote(_Plain):
+    """The published vote, `functional.quadratic_vote`."""
+
+    vote = staticmethod(functional.quadratic_vote)
+
+
+class LinearVote(_Plain):
+    """Credit in proportion to the ratings, `functional.linear_vote`."""
+
+    vote = staticmethod(functional.linear_vote)
+
+
+class L2Vote(_Plain):
+    """Ratings at unit length, `functional.l2_vote`."""
+
+    vote = staticmethod(functional.l2_vote)
+
+
+class BordaVote(_Plain):
+    """Rank scores, `functional.borda_vote`."""
+
+    vote = staticmethod(functional.borda_vote)
 
 
 class TokenVote(nn.Module):
-    """Older unsigned vote, see `functional.token_vote`.
+    """The older unsigned vote, `functional.token_vote`.
 
-    Ratings become tokens by `50 (r + 1)`, so that -1 buys none and 1 asks for all hundred. The vote is
-    published in the authors' SDK; this map from signed ratings is ours.
+    Ratings become tokens by `50 (r + 1)`, so that -1 buys none and 1 asks for all hundred; this map is ours.
     """
 
     def forward(self, ratings: Ratings, mask: Mask) -> Ballots:
@@ -31,32 +57,12 @@ class TokenVote(nn.Module):
         return functional.token_vote(50 * (ratings + 1), mask)
 
 
-class LinearVote(nn.Module):
-    """Credit in proportion to the ratings, see `functional.linear_vote`. Our ablation."""
-
-    def forward(self, ratings: Ratings, mask: Mask) -> Ballots:
-        """Ballots."""
-        return functional.linear_vote(ratings, mask)
-
-
-class L2Vote(nn.Module):
-    """Ratings at unit length, see `functional.l2_vote`. Our ablation."""
-
-    def forward(self, ratings: Ratings, mask: Mask) -> Ballots:
-        """Ballots."""
-        return functional.l2_vote(ratings, mask)
-
-
-class BordaVote(nn.Module):
-    """Rank scores, see `functional.borda_vote`. Our ablation."""
-
-    def forward(self, ratings: Ratings, mask: Mask) -> Ballots:
-        """Ballots."""
-        return functional.borda_vote(ratings, mask)
-
-
 class _Tempered(nn.Module):
-    """A vote whose temperature is that of its backward pass, or says how sparse it is."""
+    """A vote whose temperature is that of its backward pass, or says how sparse it is.
+
+    Raises:
+        ValueError: if that is not above 0.
+    """
 
     def __init__(self, temperature: float = 0.25) -> None:
         super().__init__()
@@ -71,11 +77,7 @@ class _Tempered(nn.Module):
 
 
 class PluralityVote(_Tempered):
-    """One vote for the best-rated proposal, see `functional.plurality_vote`. Our ablation.
-
-    Raises:
-        ValueError: if the temperature of the backward pass is not above 0.
-    """
+    """One vote for the best-rated proposal, `functional.plurality_vote`."""
 
     def forward(self, ratings: Ratings, mask: Mask) -> Ballots:
         """Ballots."""
@@ -83,11 +85,7 @@ class PluralityVote(_Tempered):
 
 
 class ApprovalVote(_Tempered):
-    """A vote for every proposal rated above a learnable threshold, see `functional.approval_vote`. Our ablation.
-
-    Raises:
-        ValueError: if the temperature of the backward pass is not above 0.
-    """
+    """A vote for every proposal rated above a learnable threshold, `functional.approval_vote`."""
 
     def __init__(self, threshold: float = 0.0, temperature: float = 0.25) -> None:
         super().__init__(temperature)
@@ -99,7 +97,7 @@ class ApprovalVote(_Tempered):
 
 
 class EntmaxVote(_Tempered):
-    """Sparse, unsigned vote with a learnable alpha, see `functional.entmax_vote`. Our ablation.
+    """Sparse, unsigned vote with a learnable alpha, `functional.entmax_vote`.
 
     The parameter is `logit(alpha - 1)`, which keeps alpha in (1, 2]; 2 itself is reached to float rounding, where
     its gradient fades.

@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from nsed_torch.data import place
 from nsed_torch.data.rounds import Rounds, all_teams
+from nsed_torch.data.splits import place
 from nsed_torch.nn import ConsensusCell, LearnedBroker
 from nsed_torch.nn.learned_broker import with_confidence
 from nsed_torch.training.losses import consensus_loss

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from nsed_torch.functional import Coefficient
+from nsed_torch.functional.floats import Coefficient
 
 
 def consensus_loss(

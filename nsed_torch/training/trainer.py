@@ -15,7 +15,8 @@ from torch import Tensor
 
 from nsed_torch.data import Episodes, joined
 from nsed_torch.data.rounds import elect, prepare, unroll
-from nsed_torch.nn import ConsensusCell, gradient_probe
+from nsed_torch.nn import ConsensusCell
+from nsed_torch.nn.probe import gradient_probe
 from nsed_torch.records import write_files
 from nsed_torch.training.logs import Log
 from nsed_torch.training.losses import consensus_loss, distance_from_start, reads

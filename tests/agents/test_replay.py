@@ -9,7 +9,7 @@ from nsed_torch.agents import Agent, Decoding, Ensemble, GenerateRequest, Hashed
 from nsed_torch.agents.prompts import unfence
 from nsed_torch.agents.replay import Recording, ReplayEngine
 from nsed_torch.agents.requests import LikelihoodRequest
-from nsed_torch.data import agreement, plurality
+from nsed_torch.data.equality import agreement, plurality
 from nsed_torch.deliberation import CritiqueRating, LikelihoodRating, MacroRNN, MacroRNNCell, VerdictRating
 from nsed_torch.nn import ConsensusCell, FixedHalting
 from nsed_torch.records import Task

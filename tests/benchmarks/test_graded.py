@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from nsed_torch.benchmarks import file_tasks, generated_tasks, recorded_tasks
-from nsed_torch.data import read_tasks
+from nsed_torch.data.recorded import read_tasks
 from nsed_torch.records import Proposal, Round, Task, Transcript, Usage, Verdict
 
 QUESTIONS = [{"id": i, "question": f"How much is {i} + {i}?", "gold": 2 * i} for i in range(3)]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsed_torch.data import canonical
+from nsed_torch.data.canonical import canonical
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsed_torch.agents import HashedEncoder
-from nsed_torch.data import Equality, RecordedAnswers, agreement, joined, plurality, recorded_episodes
+from nsed_torch.data import Equality, RecordedAnswers, joined, recorded_episodes
+from nsed_torch.data.equality import agreement, plurality
 from nsed_torch.data.rounds import unroll
 from nsed_torch.nn import ConsensusCell
 from nsed_torch.records import Task
@@ -26,12 +27,10 @@ def recorded(rows, golds=None, parameters=None):
         tasks=tuple(Task(f"question {i}?", f"q{i}", gold) for i, gold in enumerate(golds)),
         agents=tuple(f"agent{j}" for j in range(agents)),
         answers=answers,
-        outputs=tuple(tuple(a or "" for a in row) for row in answers),
+        outputs=tuple(tuple(f"{a or '':<{8 * (agents - j)}}" for j, a in enumerate(row)) for row in answers),
         correct=torch.tensor([[a == g for a in row] for row, g in zip(answers, golds, strict=True)]),
         answered=torch.tensor([[a is not None for a in row] for row in answers]),
-        characters=torch.tensor([[8 * (agents - j) for j in range(agents)]] * len(rows)),
         parameters=torch.tensor(parameters or [math.nan] * agents, dtype=torch.float64),
-        price=torch.full((agents,), math.nan, dtype=torch.float64),
         digest="",
     )
 

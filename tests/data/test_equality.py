@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsed_torch import functional
-from nsed_torch.data import Equality, agreement, plurality
+from nsed_torch.data import Equality
+from nsed_torch.data.equality import agreement, plurality
 
 PLAIN = Equality(math_verify=False)
 needs_math_verify = pytest.mark.skipif(

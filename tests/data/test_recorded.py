@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from recorded_team import ensemble_of
 
 from nsed_torch.agents import HashedEncoder
 from nsed_torch.agents.prompts import unfence
-from nsed_torch.data import Equality, RecordedAnswers, load_recorded, plurality, read_tasks
+from nsed_torch.data import Equality, RecordedAnswers, load_recorded
+from nsed_torch.data.equality import plurality
+from nsed_torch.data.recorded import read_tasks
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
 from nsed_torch.nn import ConsensusCell, FixedHalting
 
@@ -32,7 +35,7 @@ ANSWERS = {
     "bee": [line(3, "6.0", True), line(1, "$2", True), line(0, "1", False), line(2, None, False, "no idea")],
     "cat": [line(0, "0.0", True), line(1, "3", False), line(2, "  ", False), line(3, 6, True)],
 }
-FACTS = {"ant": {"parameters_b": 2.0, "price": 0.5}, "bee": {"parameters_b": 8}, "cat": {"parameters_b": None}}
+FACTS = {"ant": {"parameters_b": 2.0}, "bee": {"parameters_b": 8}, "cat": {"parameters_b": None}}
 
 
 def write(path: Path, records, packed=False):
@@ -71,11 +74,8 @@ def test_arrays_are_aligned_and_what_is_missing_is_masked(folder):
         [False, True, True],
     ]
     assert recorded.outputs[2:] == (("it is 4", "no idea", "it is   "), ("", "it is 6.0", "it is 6"))
-    assert recorded.characters.tolist() == [[len(text) for text in row] for row in recorded.outputs]
     assert recorded.parameters[:2].tolist() == [2.0, 8.0]
     assert recorded.parameters[2:].isnan().all()
-    assert recorded.price[0].item() == 0.5
-    assert recorded.price[1:].isnan().all()
     # 7 characters of a 2-billion model, estimated at 4 a token.
     assert recorded.cost[0, 0].item() == 2.0 * 7 / 4
     assert recorded.cost[3].tolist()[:2] == [0.0, 8.0 * 9 / 4]
@@ -115,7 +115,7 @@ def test_a_selection_equals_reading_that_much(folder):
     assert part.agents == chosen.agents
     assert part.answers == (chosen.answers[2], chosen.answers[0])
     assert part.outputs == (chosen.outputs[2], chosen.outputs[0])
-    for name in ("correct", "answered", "characters"):
+    for name in ("correct", "answered", "tokens"):
         assert torch.equal(getattr(part, name), getattr(chosen, name)[[2, 0]])
     torch.testing.assert_close(part.parameters, chosen.parameters, equal_nan=True)
 
@@ -173,10 +173,10 @@ def test_a_broken_line_is_named(folder, text, message):
         ),
         (lambda f: (f / "answers" / "new.jsonl.gz").write_text("no gzip"), "new.jsonl.gz: cannot be read"),
         (lambda f: (f / "answers" / "new.jsonl.gz").write_bytes(gzip.compress(b"{}" * 99)[:-9]), "cannot be read"),
-        (lambda f: (f / "agents.json").write_text("[]"), "agents.json: expected {agent: {parameters_b, price}}"),
+        (lambda f: (f / "agents.json").write_text("[]"), "agents.json: expected {agent: {parameters_b}}"),
         (
-            lambda f: (f / "agents.json").write_text('{"ant": {"price": "1"}}'),
-            "ant.price: expected a number of at least 0",
+            lambda f: (f / "agents.json").write_text('{"ant": {"parameters_b": "1"}}'),
+            "ant.parameters_b: expected a number of at least 0",
         ),
         (lambda f: (f / "agents.json").write_text("{"), "agents.json: not valid JSON"),
     ],
@@ -202,9 +202,8 @@ def test_choices_that_cannot_be_met_are_refused(folder, tmp_path_factory):
 
 def test_recorded_agents_deliberate_like_live_ones(folder):
     recorded = load_recorded(folder)
-    ensemble = recorded.ensemble(Equality(math_verify=False))
+    ensemble = ensemble_of(recorded, Equality(math_verify=False))
     assert [agent.decoding.max_new_tokens for agent in ensemble.agents] == [2, 3, 3]
-    assert [agent.completion_price for agent in ensemble.agents] == [0.5, 0.0, 0.0]
     rnn = MacroRNN(MacroRNNCell(ensemble, HashedEncoder(16), ConsensusCell(16, 3).double()), halting=FixedHalting(2))
     transcripts = rnn(recorded.tasks).transcripts
     assert [t.answer for t in transcripts] == ["it is 0", "it is 2", "it is 4", "it is 6.0"]
@@ -242,7 +241,9 @@ def test_real_recordings_deliberate_to_their_plurality(name):
         range(40, 46)
     )
     rule = Equality(math_verify=False)
-    cell = MacroRNNCell(recorded.ensemble(rule), HashedEncoder(16), ConsensusCell(16, len(recorded.agents)).double())
+    cell = MacroRNNCell(
+        ensemble_of(recorded, rule), HashedEncoder(16), ConsensusCell(16, len(recorded.agents)).double()
+    )
     winner = plurality(rule.classes(recorded.answers))
     for i, transcript in enumerate(MacroRNN(cell, halting=FixedHalting(1))(recorded.tasks).transcripts):
         assert transcript.rounds[0].winner == winner[i]

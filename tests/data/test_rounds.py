@@ -105,10 +105,10 @@ def test_it_seats_whom_the_knapsack_seats_where_no_budget_binds(seed):
     rounds = Rounds.of(planted(1, 3))
     utilities = torch.randn(1, 3, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     team = KnapsackBroker(["tokens"])(
-        utilities, rounds.seat_cost[..., None], torch.tensor([[torch.inf]]),
+        utilities[0], rounds.seat_cost[0, ..., None], torch.tensor([torch.inf]),
         minimum=torch.tensor(FEWEST), maximum=torch.tensor([3, 3]),
     )  # fmt: skip
-    assert torch.equal(rounds.seated(utilities), team)
+    assert torch.equal(rounds.seated(utilities)[0], team)
 
 
 def test_every_round_can_be_voted_on(guesses):

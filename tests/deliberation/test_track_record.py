@@ -13,6 +13,7 @@ from nsed_torch.agents import HashedEncoder
 from nsed_torch.deliberation import Budget, BudgetBroker
 from nsed_torch.deliberation.costs import round_costs
 from nsed_torch.nn import InfeasibleBudgetError, LearnedBroker, Telemetry
+from nsed_torch.nn.telemetry import DECAY
 from nsed_torch.records import Task
 
 TASKS = [Task(f"What is {i} times {i + 2}?", id=f"task {i}") for i in range(3)]
@@ -32,8 +33,8 @@ def clock():
     return Clock()
 
 
-def telemetry_of(scripted, clock, agents=4, **options):
-    return Telemetry(scripted.NAMES[:agents], clock=clock, **options)
+def telemetry_of(scripted, clock, agents=4):
+    return Telemetry(scripted.NAMES[:agents], clock=clock)
 
 
 def silent(*names):
@@ -89,7 +90,7 @@ def test_an_agent_without_answers_sits_out_longer_and_comes_back(scripted, clock
 
 def test_seconds_and_failures_of_all_proposals_are_counted_in_the_order_of_the_tasks(scripted, clock):
     zebulon, *_ = scripted.NAMES
-    telemetry, again = (telemetry_of(scripted, clock, decay=0.5) for _ in range(2))
+    telemetry, again = (telemetry_of(scripted, clock) for _ in range(2))
 
     def write(request):
         return "" if request.agent == zebulon and "times 3" in request.messages[-1].content else f"#{request.seed}"
@@ -101,12 +102,13 @@ def test_seconds_and_failures_of_all_proposals_are_counted_in_the_order_of_the_t
                 again.success(proposal.agent, proposal.usage.seconds)
             else:
                 again.failure(proposal.agent)
-    assert torch.equal(telemetry.features(), again.features())
-    accuracy, latency, failures = telemetry.features().T.tolist()
+    assert torch.equal(telemetry.mean, again.mean)
+    accuracy, latency, failures = telemetry.mean.T.tolist()
     assert accuracy == [0] * 4  # nobody knows who was right
     assert all(seconds > 0 for seconds in latency[:3])
     assert latency[3] == 0  # it judged, but proposed nothing
-    assert failures == [pytest.approx(2 / 7), 0, 0, 0]  # the second of three, at weights 1/4, 1/2, 1
+    share = DECAY / (1 + DECAY + DECAY**2)  # the second of three
+    assert failures == [pytest.approx(share), 0, 0, 0]
     assert telemetry.available().all()  # it answered after it had failed
 
 

@@ -5,7 +5,8 @@ from omegaconf import OmegaConf
 from nsed_torch.agents import Agent
 from nsed_torch.config import conf_dir, instantiate
 from nsed_torch.experiments.build import consensus_cell, saved_cell
-from nsed_torch.nn import GATES, VOTES, ApprovalVote, ConsensusCell, QuadraticVote
+from nsed_torch.nn import VOTES, ApprovalVote, ConsensusCell, QuadraticVote
+from nsed_torch.nn.gate import GATES
 
 
 def published():

@@ -2,30 +2,12 @@ import math
 
 import pytest
 import torch
+from drawn_tensors import REAL, masks, randn, tensor
 from torch.autograd import gradcheck
 
 from nsed_torch import functional as F
-
-REAL = torch.float64
-
-
-def randn(*shape, seed=0):
-    return torch.randn(shape, dtype=REAL, generator=torch.Generator().manual_seed(seed), requires_grad=True)
-
-
-def full(*shape):
-    return torch.ones(*shape, dtype=torch.bool)
-
-
-def tensor(*values, grad=False):
-    return torch.tensor(*values, dtype=REAL, requires_grad=grad)
-
-
-def masks(*shape):
-    """Everything, and half of it with one row empty."""
-    partial = torch.rand(*shape, generator=torch.Generator().manual_seed(3)) < 0.5
-    partial[:, 0] = False
-    return [full(*shape), partial]
+from nsed_torch.functional.memory import split_gate
+from nsed_torch.functional.tally import cosine
 
 
 def test_update_memory_orders_keeps_and_names_sources():
@@ -43,7 +25,7 @@ def test_update_memory_orders_keeps_and_names_sources():
 
 def test_gradcheck_memory_and_gate():
     assert gradcheck(F.forget_gate, (randn(2, 3, 4), randn(4, seed=1), randn()))
-    assert gradcheck(F.cosine, (randn(2, 1, 3), randn(2, 4, 3, seed=1)))
+    assert gradcheck(cosine, (randn(2, 1, 3), randn(2, 4, 3, seed=1)))
     old, new = masks(2, 3)[1], masks(2, 4)[0]
     retention, entering = randn(2, 3).exp().detach(), randn(2, 4, seed=1).softmax(-1).detach()
     gate = randn(2, 3, seed=2).sigmoid().detach()
@@ -66,14 +48,14 @@ def test_vector_gate_by_hand():
 
 def test_split_gate_fades_retention_times_embedding_by_the_gate():
     gate, m = randn(2, 3, 5).sigmoid(), randn(2, 3, 5, seed=1)
-    factor, embeddings = F.split_gate(gate, m)
+    factor, embeddings = split_gate(gate, m)
     torch.testing.assert_close(factor, gate.mean(-1), atol=1e-15, rtol=0)
     torch.testing.assert_close(factor[..., None] * embeddings, gate * m, atol=1e-15, rtol=0)
     even = torch.full((1, 2, 7), 0.8, dtype=REAL)
-    factor, same = F.split_gate(even, m[:1, :2, :1].expand(1, 2, 7))
+    factor, same = split_gate(even, m[:1, :2, :1].expand(1, 2, 7))
     assert torch.equal(factor, even[..., 0])
     assert torch.equal(same, m[:1, :2, :1].expand(1, 2, 7))
-    factor, same = F.split_gate(torch.zeros(2, 3, 5, dtype=REAL), m)
+    factor, same = split_gate(torch.zeros(2, 3, 5, dtype=REAL), m)
     assert not factor.any()
     assert torch.equal(same, m)
 
@@ -84,6 +66,6 @@ def test_gradcheck_vector_gate():
 
     def run(m, c, x, phi, u, v, b):
         gate = F.vector_gate(m, c, x, phi, weight=u, mixing=v, bias=b)
-        return F.split_gate(gate, m)
+        return split_gate(gate, m)
 
     assert gradcheck(run, (*inputs, *weights))

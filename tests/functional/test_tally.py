@@ -2,35 +2,14 @@ import math
 
 import pytest
 import torch
+from drawn_tensors import REAL, SHAPES, full, masks, randn, tensor
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
 from nsed_torch import functional as F
+from nsed_torch.functional.tally import POOLINGS, answer_support, author_weight, cosine, same_answer
 from nsed_torch.training.losses import consensus_loss
-
-REAL = torch.float64
-
-SHAPES = [(2, 3, 4), (1, 1, 3), (1, 3, 1)]
-
-
-def randn(*shape, seed=0):
-    return torch.randn(shape, dtype=REAL, generator=torch.Generator().manual_seed(seed), requires_grad=True)
-
-
-def full(*shape):
-    return torch.ones(*shape, dtype=torch.bool)
-
-
-def tensor(*values, grad=False):
-    return torch.tensor(*values, dtype=REAL, requires_grad=grad)
-
-
-def masks(*shape):
-    """Everything, and half of it with one row empty."""
-    partial = torch.rand(*shape, generator=torch.Generator().manual_seed(3)) < 0.5
-    partial[:, 0] = False
-    return [full(*shape), partial]
 
 
 def test_trust_is_one_at_start_and_each_voters_own():
@@ -46,7 +25,7 @@ def test_trust_is_one_at_start_and_each_voters_own():
 
 def test_cosine_of_zero_vectors_is_zero_with_finite_gradients():
     a, b = tensor([[0.0, 0.0], [1.0, 1.0]], grad=True), tensor([[1.0, 0.0], [0.0, 0.0]], grad=True)
-    c = F.cosine(a, b)
+    c = cosine(a, b)
     c.sum().backward()
     assert c.tolist() == [0, 0]
     assert a.grad.isfinite().all()
@@ -105,7 +84,7 @@ def test_a_class_of_minus_one_is_no_class():
 
 def test_unknown_pooling():
     with pytest.raises(ValueError, match="expected pooling to be mean, sum or logsumexp, got 'median'"):
-        F.answer_support(randn(1, 2), full(1, 2, 2), 1.0, "median")
+        answer_support(randn(1, 2), full(1, 2, 2), 1.0, "median")
 
 
 @st.composite
@@ -119,7 +98,7 @@ def elections(draw):
     return tensor([[s / 8 for s in support]]), torch.tensor([classes]), torch.tensor([mask])
 
 
-@given(elections(), st.sampled_from(F.POOLINGS), st.sampled_from([0.3, 1.0, 2.5]))
+@given(elections(), st.sampled_from(POOLINGS), st.sampled_from([0.3, 1.0, 2.5]))
 def test_what_training_minimises_ranks_answers_as_the_decision_does(election, pooling, beta):
     support, classes, mask = election
     found = F.consensus(support, mask, beta, classes, pooling)
@@ -133,7 +112,7 @@ def test_what_training_minimises_ranks_answers_as_the_decision_does(election, po
     assert losses[found.winner.item()] == pytest.approx(min(losses.values()), abs=1e-9)
 
 
-@given(elections(), st.sampled_from(F.POOLINGS))
+@given(elections(), st.sampled_from(POOLINGS))
 def test_masking_a_proposal_is_deleting_it(election, pooling):
     support, classes, mask = election
     kept = mask[0].nonzero()[:, 0]
@@ -145,16 +124,16 @@ def test_masking_a_proposal_is_deleting_it(election, pooling):
     assert whole.winner.item() == kept[part.winner.item()].item()
 
 
-@given(elections(), st.sampled_from(F.POOLINGS), st.randoms(use_true_random=False))
+@given(elections(), st.sampled_from(POOLINGS), st.randoms(use_true_random=False))
 def test_the_order_of_proposals_changes_nothing_but_ties(election, pooling, random):
     support, classes, mask = election
     order = random.sample(range(support.shape[1]), support.shape[1])
     here = F.consensus(support, mask, 1.0, classes, pooling)
     there = F.consensus(support[:, order], mask[:, order], 1.0, classes[:, order], pooling)
-    same = F.same_answer(mask, classes)
-    pooled = F.answer_support(support, same, 1.0, pooling)
+    same = same_answer(mask, classes)
+    pooled = answer_support(support, same, 1.0, pooling)
     torch.testing.assert_close(
-        F.answer_support(support[:, order], F.same_answer(mask[:, order], classes[:, order]), 1.0, pooling),
+        answer_support(support[:, order], same_answer(mask[:, order], classes[:, order]), 1.0, pooling),
         pooled[:, order],
     )
     best = pooled[0].masked_fill(~mask[0], -torch.inf)
@@ -193,9 +172,9 @@ def test_gradcheck_support_consensus_conviction(shape):
             (randn(*shape), randn(b, v, seed=1), tensor(0.3, grad=True), randn(b, p, 5), randn(b, 5, seed=1)),
         )
         voters, authors = torch.arange(v).expand(b, -1), torch.arange(p).flip(0).expand(b, -1)
-        assert gradcheck(lambda t, i=voters, a=authors: F.author_weight(t, i, a), randn(b, v))
+        assert gradcheck(lambda t, i=voters, a=authors: author_weight(t, i, a), randn(b, v))
         counts = mask.any(1)
-        for pooling in F.POOLINGS:
+        for pooling in POOLINGS:
             for classes in (None, torch.arange(p).expand(b, -1) // 2):
                 assert gradcheck(
                     lambda s, beta, m=counts, c=classes, how=pooling: F.consensus(s, m, beta, c, how)[:2],

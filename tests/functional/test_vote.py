@@ -2,34 +2,12 @@ import math
 
 import pytest
 import torch
+from drawn_tensors import REAL, SHAPES, full, masks, randn, tensor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
 from nsed_torch import functional as F
-
-REAL = torch.float64
-
-SHAPES = [(2, 3, 4), (1, 1, 3), (1, 3, 1)]
-
-
-def randn(*shape, seed=0):
-    return torch.randn(shape, dtype=REAL, generator=torch.Generator().manual_seed(seed), requires_grad=True)
-
-
-def full(*shape):
-    return torch.ones(*shape, dtype=torch.bool)
-
-
-def tensor(*values, grad=False):
-    return torch.tensor(*values, dtype=REAL, requires_grad=grad)
-
-
-def masks(*shape):
-    """Everything, and half of it with one row empty."""
-    partial = torch.rand(*shape, generator=torch.Generator().manual_seed(3)) < 0.5
-    partial[:, 0] = False
-    return [full(*shape), partial]
 
 
 def test_vote_mask_hides_own_and_unanswered():

@@ -4,33 +4,15 @@ import sys
 
 import pytest
 import torch
+from drawn_tensors import REAL, a_round, trained
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
-from nsed_torch.nn import ConsensusCell, MemoryState, OpenGate, TokenVote
-
-REAL = torch.float64
-
-
-def a_round(batch, voters, proposals, dim, seed):
-    g = torch.Generator().manual_seed(seed)
-    embeddings = torch.randn(batch, proposals, dim, generator=g, dtype=REAL)
-    ratings = torch.rand(batch, voters, proposals, generator=g, dtype=REAL) * 2 - 1
-    ratings = ratings * (torch.rand(ratings.shape, generator=g) < 0.8)
-    mask = torch.rand(batch, voters, proposals, generator=g) < 0.8
-    task = torch.randn(batch, dim, generator=g, dtype=REAL)
-    return embeddings, ratings, mask, task
-
-
-def trained(dim, agents, seed=0, **parts):
-    """A cell whose every parameter has left its starting point."""
-    cell = ConsensusCell(dim, agents, **parts).double()
-    g = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for p in cell.parameters():
-            p.add_(torch.randn(p.shape, generator=g, dtype=REAL) * 0.5)
-    return cell
+from nsed_torch.functional.tally import POOLINGS
+from nsed_torch.nn import ConsensusCell, MemoryState
+from nsed_torch.nn.gate import OpenGate
+from nsed_torch.nn.votes import TokenVote
 
 
 class Oracle:
@@ -87,42 +69,48 @@ def test_fresh_cell_is_the_published_protocol(agents, slots, seed, dtype):
                 assert state.age[b][state.mask[b]].tolist() == [s[3] for s in oracle.memory]
 
 
-@settings(max_examples=30, deadline=None)
-@given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 2**31), st.booleans())
-def test_masking_equals_deleting(voters, proposals, seed, old_vote):
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(1, 4), st.integers(1, 5), st.integers(0, 2**31), st.sampled_from(POOLINGS), st.booleans(), st.booleans()
+)
+def test_masking_equals_deleting(voters, proposals, seed, pooling, old_vote, pooled):
+    """Whatever stands where nothing counts: NaN, no agent, a class that others have as well."""
     v, p = voters + 2, proposals + 2
-    cell = trained(3, 9, seed, slots=3, vote=TokenVote() if old_vote else None)
+    cell = trained(3, 9, seed, slots=3, vote=TokenVote() if old_vote else None, pooling=pooling)
     g = torch.Generator().manual_seed(seed)
     keep_v, keep_p = (torch.randperm(n, generator=g)[:m].sort().values for n, m in ((v, voters), (p, proposals)))
     voter_mask, proposal_mask = torch.zeros(2, v, dtype=torch.bool), torch.zeros(2, p, dtype=torch.bool)
     voter_mask[:, keep_v], proposal_mask[:, keep_p] = True, True
+    masks = {"voter_mask": voter_mask, "proposal_mask": proposal_mask}
     state = short = None
     for r in range(3):
         e, ratings, mask, task = a_round(2, v, p, 3, seed + r)
         pool = torch.randperm(9, generator=g)[:v].expand(2, -1).clone()
         wrote = torch.randint(-1, 9, (2, p), generator=g)
-        small = cell(
+        classes = torch.randint(-1, 2, (2, p), generator=g) if pooled else None
+        deleted, short = cell(
             e[:, keep_p], ratings[:, keep_v][:, :, keep_p], mask[:, keep_v][:, :, keep_p], task, short,
-            voters=pool[:, keep_v], authors=wrote[:, keep_p],
+            voters=pool[:, keep_v], authors=wrote[:, keep_p], classes=classes[:, keep_p] if pooled else None,
         )  # fmt: skip
         e = torch.where(proposal_mask[:, :, None], e, math.nan)
         ratings = torch.where(voter_mask[:, :, None] & proposal_mask[:, None, :], ratings, math.nan)
         pool[~voter_mask] = -1
-        masks = {"voter_mask": voter_mask, "proposal_mask": proposal_mask}
-        big = cell(e, ratings, mask, task, state, voters=pool, authors=wrote, **masks)
+        masked, state = cell(e, ratings, mask, task, state, voters=pool, authors=wrote, classes=classes, **masks)
         close = {"atol": 1e-12, "rtol": 0}
-        torch.testing.assert_close(big[0].ballots[:, keep_v][:, :, keep_p], small[0].ballots, **close)
-        torch.testing.assert_close(big[0].trust[:, keep_v], small[0].trust, **close)
-        for name in ("support", "consensus", "controversy"):
-            torch.testing.assert_close(getattr(big[0], name)[:, keep_p], getattr(small[0], name), **close)
+        torch.testing.assert_close(masked.ballots[:, keep_v][:, :, keep_p], deleted.ballots, **close)
+        torch.testing.assert_close(masked.trust[:, keep_v], deleted.trust, **close)
+        for name in ("support", "answer_support", "consensus", "controversy"):
+            torch.testing.assert_close(getattr(masked, name)[:, keep_p], getattr(deleted, name), **close)
         for name in ("conviction", "decisiveness", "all_negative", "gate"):
-            torch.testing.assert_close(getattr(big[0], name), getattr(small[0], name), **close)
-        assert torch.equal(big[0].winner, keep_p[small[0].winner])
-        renamed = torch.cat([torch.arange(3), keep_p + 3, torch.tensor([-1])])[small[0].source]
-        assert torch.equal(big[0].source, renamed)
-        for mine, other in zip(big[1], small[1], strict=True):
+            torch.testing.assert_close(getattr(masked, name), getattr(deleted, name), **close)
+        assert not masked.answer_support[~proposal_mask].any()
+        assert torch.equal(masked.shown_by[:, keep_p], keep_p[deleted.shown_by])
+        assert (masked.shown_by[~proposal_mask] == -1).all()
+        assert torch.equal(masked.winner, keep_p[deleted.winner])
+        renamed = torch.cat([torch.arange(3), keep_p + 3, torch.tensor([-1])])[deleted.source]
+        assert torch.equal(masked.source, renamed)
+        for mine, other in zip(state, short, strict=True):
             torch.testing.assert_close(mine, other, **close)
-        state, short = big[1], small[1]
 
 
 @pytest.mark.parametrize(("voters", "proposals"), [(3, 4), (1, 3), (3, 1)])

@@ -4,35 +4,21 @@ import math
 
 import pytest
 import torch
+from drawn_tensors import REAL, trained
+from drawn_tensors import a_round as drawn_round
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
-from nsed_torch.functional import POOLINGS
-from nsed_torch.nn import ConsensusCell, RoundInput, TokenVote
+from nsed_torch.functional.tally import POOLINGS
+from nsed_torch.nn import ConsensusCell, RoundInput
 
-REAL = torch.float64
 POOLED = st.sampled_from(POOLINGS)
 
 
 def a_round(batch, voters, proposals, dim, seed):
     g = torch.Generator().manual_seed(seed)
-    embeddings = torch.randn(batch, proposals, dim, generator=g, dtype=REAL)
-    ratings = torch.rand(batch, voters, proposals, generator=g, dtype=REAL) * 2 - 1
-    mask = torch.rand(batch, voters, proposals, generator=g) < 0.8
-    task = torch.randn(batch, dim, generator=g, dtype=REAL)
-    classes = torch.randint(-1, 2, (batch, proposals), generator=g)
-    return embeddings, ratings, mask, task, classes
-
-
-def trained(dim, agents, seed=0, **parts):
-    """A cell whose every parameter has left its starting point."""
-    cell = ConsensusCell(dim, agents, **parts).double()
-    g = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for p in cell.parameters():
-            p.add_(torch.randn(p.shape, generator=g, dtype=REAL) * 0.5)
-    return cell
+    return *drawn_round(batch, voters, proposals, dim, seed), torch.randint(-1, 2, (batch, proposals), generator=g)
 
 
 def close(mine, other):
@@ -129,47 +115,13 @@ def test_the_numbers_of_classes_mean_nothing(seed, pooling):
         assert torch.equal(one, same)
 
 
-@settings(max_examples=30, deadline=None)
-@given(st.integers(1, 4), st.integers(1, 5), st.integers(0, 2**31), POOLED, st.booleans())
-def test_masking_equals_deleting(voters, proposals, seed, pooling, old_vote):
-    """Whatever stands where nothing counts: a class that others have as well."""
-    v, p = voters + 2, proposals + 2
-    cell = trained(3, 9, seed, slots=3, vote=TokenVote() if old_vote else None, pooling=pooling)
-    g = torch.Generator().manual_seed(seed)
-    keep_v, keep_p = (torch.randperm(n, generator=g)[:m].sort().values for n, m in ((v, voters), (p, proposals)))
-    voter_mask, proposal_mask = torch.zeros(2, v, dtype=torch.bool), torch.zeros(2, p, dtype=torch.bool)
-    voter_mask[:, keep_v], proposal_mask[:, keep_p] = True, True
-    state = short = None
-    for r in range(3):
-        e, ratings, mask, task, classes = a_round(2, v, p, 3, seed + r)
-        wrote = torch.randint(-1, 9, (2, p), generator=g)
-        deleted, short = cell(
-            e[:, keep_p], ratings[:, keep_v][..., keep_p], mask[:, keep_v][..., keep_p], task, short,
-            voters=keep_v.expand(2, -1), authors=wrote[:, keep_p], classes=classes[:, keep_p],
-        )  # fmt: skip
-        masked, state = cell(
-            e.masked_fill(~proposal_mask[..., None], math.nan), ratings, mask, task, state,
-            authors=wrote, classes=classes, proposal_mask=proposal_mask, voter_mask=voter_mask,
-        )  # fmt: skip
-        for name in ("support", "answer_support", "consensus"):
-            close(getattr(masked, name)[:, keep_p], getattr(deleted, name))
-            assert not getattr(masked, name)[~proposal_mask].any()
-        assert torch.equal(masked.shown_by[:, keep_p], keep_p[deleted.shown_by])
-        assert (masked.shown_by[~proposal_mask] == -1).all()
-        assert torch.equal(masked.winner, keep_p[deleted.winner])
-        for name in ("all_negative", "conviction", "decisiveness", "gate"):
-            close(getattr(masked, name), getattr(deleted, name))
-        for mine, other in zip(state, short, strict=True):
-            close(mine, other)
-
-
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_gradcheck_through_two_rounds(pooling):
     cell = trained(2, 3, slots=3, pooling=pooling)
     first, second = (a_round(2, 3, 5, 2, seed) for seed in (1, 2))
     counts = torch.tensor([[True] * 5, [True, True, False, True, True]])
     names = [name for name, _ in cell.named_parameters()]
-    ratings = [r[1] + 0.1 * r[1].sign() for r in (first, second)]
+    ratings = [r[1] + 0.1 * r[1].sign() + (r[1] == 0) * 0.3 for r in (first, second)]
 
     def run(e, ratings0, ratings1, task, *parameters):
         def call(classes, *args):

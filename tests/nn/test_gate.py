@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from nsed_torch.nn import ForgetGate, LeakyGate, MemoryState, OpenGate, VectorGate
-from nsed_torch.nn.gate import gate_named
+from nsed_torch.nn import ForgetGate, MemoryState, VectorGate
+from nsed_torch.nn.gate import LeakyGate, OpenGate, gate_named
 
 STATE = MemoryState(
     embeddings=torch.tensor([[[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]]),

@@ -7,7 +7,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from nsed_torch.nn import Heard, LearnedBroker
+from nsed_torch.nn import LearnedBroker
+from nsed_torch.nn.learned_broker import Heard
 
 ENCODER = {"name": "hashed", "dim": 4}
 

@@ -2,7 +2,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsed_torch.nn import BoundedMemory, MemoryState
+from nsed_torch.nn import MemoryState
+from nsed_torch.nn.bounded_memory import BoundedMemory
 
 
 def test_empty_state_has_no_direction():

@@ -3,8 +3,8 @@ import torch
 from torch.autograd import gradcheck
 
 from nsed_torch.nn import ConsensusCell, Reading, RoundInput
+from nsed_torch.nn.pretrained import with_strangers
 from nsed_torch.nn.reading import of_voters
-from nsed_torch.nn.strangers import with_strangers
 
 REAL = torch.float64
 NAN = float("nan")

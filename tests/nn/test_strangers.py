@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nsed_torch.nn import ConsensusCell
-from nsed_torch.nn.strangers import with_strangers
+from nsed_torch.nn.pretrained import with_strangers
 from nsed_torch.nn.trust import Calibration, Trust
 
 
@@ -63,10 +63,3 @@ def test_gradients_reach_the_copy_and_not_the_cell(count):
     vote(larger, torch.arange(3 + count)[None, -2:].expand(2, -1)).support.sum().backward()
     assert larger.trust.bias.grad.abs().sum() > 0
     assert all(parameter.grad is None for parameter in known.parameters())
-
-
-def test_what_cannot_grow_is_refused_in_one_line():
-    foreign = cell()
-    foreign.calibration = torch.nn.Identity()
-    with pytest.raises(ValueError, match=r"^strangers: expected Trust and Calibration .*, got .* and Identity"):
-        with_strangers(foreign, 1)

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsed_torch.nn.telemetry import Telemetry
+from nsed_torch.nn.telemetry import DECAY, Telemetry
 
 NAMES = ["ann", "bob"]
 
@@ -25,27 +25,27 @@ def clock():
 
 
 @settings(max_examples=30)
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.floats(0.1, 1))
-def test_means_are_exponentially_weighted(values, decay):
-    telemetry = Telemetry(NAMES, decay=decay)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
+def test_means_are_exponentially_weighted(values):
+    telemetry = Telemetry(NAMES)
     for value in values:
         telemetry.success("bob", 2.0, correct=value)
-    weights = [decay ** (len(values) - 1 - t) for t in range(len(values))]
+    weights = [DECAY ** (len(values) - 1 - t) for t in range(len(values))]
     expected = math.fsum(w * v for w, v in zip(weights, values, strict=True)) / math.fsum(weights)
-    accuracy, latency, failures = telemetry.features()[1].tolist()
+    accuracy, latency, failures = telemetry.mean[1].tolist()
     assert accuracy == pytest.approx(expected, abs=1e-12)
     assert latency == pytest.approx(math.log(3))
     assert failures == 0
-    assert not telemetry.features()[0].any()
+    assert not telemetry.mean[0].any()
 
 
 def test_unknown_correctness_and_failures_are_counted_apart(clock):
-    telemetry = Telemetry(NAMES, decay=1.0, clock=clock)
+    telemetry = Telemetry(NAMES, clock=clock)
     telemetry.success("ann", 0.0, correct=True)
     telemetry.success("ann", 0.0)
     telemetry.failure("ann")
     telemetry.success("ann", 0.0, correct=False)
-    assert telemetry.features()[0].tolist() == pytest.approx([0.5, 0.0, 0.25])
+    assert telemetry.mean[0].tolist() == pytest.approx([0.95 / 1.95, 0.0, 0.95 / (1 + 0.95 + 0.95**2 + 0.95**3)])
 
 
 def test_failing_agents_sit_out_longer_and_come_back(clock):
@@ -78,7 +78,7 @@ def test_calls_under_way_add_no_strike(clock):
     assert telemetry.strikes[0] == 1
     clock.now += 300
     assert telemetry.available().all()
-    assert telemetry.features()[0, 2] == 1
+    assert telemetry.mean[0, 2] == 1
 
 
 def test_many_strikes_do_not_overflow(clock):
@@ -121,8 +121,8 @@ def test_files_know_agents_by_name(clock, tmp_path):
     new = Telemetry(["cid", "bob"], clock=clock)
     new.load(tmp_path / "t.json")
     assert new.available().tolist() == [True, False]
-    assert torch.equal(new.features()[1], busy(clock).features()[1])
-    assert not new.features()[0].any()
+    assert torch.equal(new.mean[1], busy(clock).mean[1])
+    assert not new.mean[0].any()
 
 
 def test_a_cast_keeps_the_bench(clock):
@@ -159,10 +159,6 @@ def test_broken_files_change_nothing(clock, tmp_path, change, message):
 def test_bad_arguments():
     with pytest.raises(ValueError, match="different names, got"):
         Telemetry(["a", "a"])
-    with pytest.raises(ValueError, match="decay: expected a value in"):
-        Telemetry(NAMES, decay=0.0)
-    with pytest.raises(ValueError, match="0 < pause <= longest"):
-        Telemetry(NAMES, pause=9.0, longest=1.0)
     telemetry = Telemetry(NAMES)
     with pytest.raises(ValueError, match="one of the agents ann, bob, got 'zoe'"):
         telemetry.failure("zoe")

@@ -24,14 +24,10 @@ def test_each_voter_uses_its_own_row_of_the_pool():
 
 
 def test_sizes():
-    with pytest.raises(ValueError, match="at least 1, got agents=0 and dim=3"):
-        Trust(0, 3)
     with pytest.raises(ValueError, match=r"finite features of \(agents, features\), 5 rows, got shape \(4, 2\)"):
         Trust(5, 3, features=torch.ones(4, 2))
     with pytest.raises(ValueError, match="rank: expected at least 1, got 0"):
         Trust(5, 3, features=torch.ones(5, 2), rank=0)
-    with pytest.raises(ValueError, match="agents of at least 1, got 0"):
-        Calibration(0)
 
 
 def test_features_start_equal_and_learn():

@@ -2,13 +2,15 @@ import math
 
 import pytest
 import torch
+from drawn_tensors import REAL
+from drawn_tensors import trained as drawn_cell
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsed_torch.nn import Calibration, ConsensusCell, VectorGate, gradient_probe
+from nsed_torch.nn import Calibration, ConsensusCell, VectorGate
 from nsed_torch.nn.gate import gate_named
+from nsed_torch.nn.probe import gradient_probe
 
-REAL = torch.float64
 GATES = ("learned", "leaky", "vector", "none")
 
 
@@ -21,12 +23,7 @@ def a_recording(batch, rounds, agents, dim, seed):
 
 
 def trained(dim, agents, gate="learned", seed=0, **parts):
-    cell = ConsensusCell(dim, agents, slots=3, gate=gate_named(gate, dim), **parts).double()
-    g = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for p in cell.parameters():
-            p.add_(torch.randn(p.shape, generator=g, dtype=REAL) * 0.5)
-    return cell
+    return drawn_cell(dim, agents, seed, slots=3, gate=gate_named(gate, dim), **parts)
 
 
 @pytest.mark.parametrize("gate", GATES)

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from nsed_torch import functional
-from nsed_torch.nn import VOTES, ApprovalVote, ConsensusCell, EntmaxVote, PluralityVote, QuadraticVote, TokenVote
+from nsed_torch.nn import VOTES, ApprovalVote, ConsensusCell, EntmaxVote, PluralityVote, QuadraticVote
+from nsed_torch.nn.votes import TokenVote
 
 RATINGS = torch.tensor([[[0.25, -0.75, math.nan]]])
 MASK = torch.tensor([[[True, True, False]]])

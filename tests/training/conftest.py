@@ -64,9 +64,7 @@ def toy(model_folder, tmp_path):
             outputs=texts,
             correct=right,
             answered=torch.ones_like(right),
-            characters=torch.full_like(right, 4, dtype=torch.long),
             parameters=torch.ones(count),
-            price=torch.ones(count),
             digest="toy",
         )
 

@@ -4,6 +4,7 @@ import random
 
 import pytest
 import torch
+from recorded_team import ensemble_of
 
 from nsed_torch.agents import HashedEncoder
 from nsed_torch.benchmarks import AnswerGrader, GradersAnswers, grade
@@ -37,9 +38,7 @@ def planted(tasks: int = 60, seed: int = 0) -> RecordedAnswers:
         outputs=tuple(outputs),
         correct=torch.tensor([[answer == "1" for answer in row] for row in rows]),
         answered=torch.tensor([[answer is not None for answer in row] for row in rows]),
-        characters=torch.tensor([[len(text) for text in row] for row in outputs]),
         parameters=torch.ones(4, dtype=torch.float64),
-        price=torch.ones(4, dtype=torch.float64),
         digest="planted",
     )
 
@@ -65,7 +64,7 @@ def live(
     """The recorded agents, in some order, as a team that deliberates."""
     team = recorded.select(range(len(recorded)), order)
     encoder = HashedEncoder(16)
-    ensemble = team.ensemble(**options)
+    ensemble = ensemble_of(team, **options)
     wide = widened(cell, 16)
     rows = torch.tensor(order)
     with torch.no_grad():
@@ -162,7 +161,7 @@ def test_it_goes_on_from_the_call_log(recorded, cell, tmp_path) -> None:
 def test_a_team_may_be_some_of_the_brokers_agents_and_nobody_else(recorded, cell) -> None:
     broker, everybody = drawn(2), live(recorded, cell, None)
     few = recorded.select(range(len(recorded)), [3, 1])
-    macro = MacroRNNCell(few.ensemble(), HashedEncoder(16), ConsensusCell(16, 2).double())
+    macro = MacroRNNCell(ensemble_of(few), HashedEncoder(16), ConsensusCell(16, 2).double())
     for transcript in MacroRNN(macro, halting=FixedHalting(9), broker=BudgetBroker(learned=broker))(
         few.tasks[:9]
     ).transcripts:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from planted_rounds import planted
 
 from nsed_torch.data.rounds import Rounds
-from nsed_torch.nn import ConsensusCell, Heard
+from nsed_torch.nn import ConsensusCell
+from nsed_torch.nn.learned_broker import Heard
 from nsed_torch.training.broker_fit import OUT, SeatingFit, fit_log_odds, left_out
 
 RIDGES = (1.0,)
