@@ -1,6 +1,5 @@
 """`nsed specialize`: train a LoRA specialist on a family of verifiable tasks, or a judge on graded answers."""
 
-import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -50,7 +49,7 @@ def main(cfg: DictConfig) -> None:
     report(f"learning from {len(examples)} examples, {settings.steps} steps of {settings.batch}")
     log = FileLog(folder / "log.jsonl")
     fine_tune(engine, examples, folder / "checkpoints", settings=settings, log=log)
-    steps = [json.loads(line) for line in log.path.read_text(encoding="utf-8").splitlines()]
+    steps = log.read()
     save_adapter(engine, LEARNER, folder / "adapter", dtype=lora.dtype)
     report("testing the adapter")
     after = learned.scores(engine, LEARNER)

@@ -1,6 +1,5 @@
 """`nsed train-conductor`: a Conductor learns by reinforcement what workflows answer questions."""
 
-import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -78,7 +77,7 @@ def main(cfg: DictConfig) -> None:
     if not first:
         return
     save_adapter(engine, LEARNER, folder / "adapter", dtype=cfg.adapter.dtype)
-    lines = [json.loads(line) for line in steps.path.read_text(encoding="utf-8").splitlines()]
+    lines = steps.read()
     command = ["nsed", "train-conductor", *map(shlex.quote, HydraConfig.get().overrides.task)]
     metrics = {
         "command": command,

@@ -20,7 +20,7 @@ from nsed_torch.nn import ConformalSets, ConsensusCell, Reading
 from nsed_torch.nn.pretrained import CONFORMAL
 from nsed_torch.records import read_json, write_json
 from nsed_torch.training.answer_sets import fit_sets, set_rows
-from nsed_torch.training.logs import FileLog, Log, TensorBoardLog
+from nsed_torch.training.logs import FileLog, to_tensorboard
 from nsed_torch.training.rules import RULES, accuracy, available, decide
 from nsed_torch.training.trainer import Refit, fit_cell
 
@@ -64,7 +64,7 @@ def tune_seed(
         **_by_rules(cfg.rules, learned, test, report),
         "consensus_untrained": winners_correct(cell, test),
     }
-    fit, sets = _fit(cfg, cell, train, validation, seed, folder)
+    fit, sets = _fit(cfg, cell, train, validation, folder)
     scores["consensus_tuned"] = winners_correct(cell, test)
     result = {
         "seed": seed,
@@ -95,7 +95,7 @@ def refit(cfg: DictConfig, episodes: Episodes, folder: Path, card: str, report: 
     validation = cfg.fractions[1]
     train, chosen, _ = _in_order(episodes, split(episodes.ids, (1 - validation, validation, 0.0)))
     cell = fresh_cell(cfg, train)
-    fit, _ = _fit(cfg, cell, train, chosen, 0, folder, card=card)
+    fit, _ = _fit(cfg, cell, train, chosen, folder, card=card)
     report(f"cell: {len(train)} + {len(chosen)} tasks, {fit}")
 
 
@@ -124,7 +124,7 @@ def _by_rules(
 
 
 def _fit(
-    cfg: DictConfig, cell: ConsensusCell, train: Episodes, validation: Episodes, seed: int, folder: Path, card: str = ""
+    cfg: DictConfig, cell: ConsensusCell, train: Episodes, validation: Episodes, folder: Path, card: str = ""
 ) -> tuple[Refit, ConformalSets | None]:
     """Train a cell, and its sets if they have a coverage; both into `folder/cell`."""
     fit = fit_cell(
@@ -132,15 +132,15 @@ def _fit(
         train,
         validation,
         optimizer=instantiate(cfg.optimizer),
-        scheduler=instantiate(cfg.scheduler),
         schedule=instantiate(cfg.training),
-        seed=seed,
         folder=folder,
-        logs=partial(_logs, cfg),
         resume=cfg.resume,
         # What calibrates sets is nothing that the cell may learn from.
         refit=cfg.coverage is None,
     )
+    if cfg.logger.tensorboard:
+        for path in (*folder.glob("log.jsonl"), *folder.glob("firmness_*/log.jsonl")):
+            to_tensorboard(FileLog(path))
     cell.save_pretrained(folder / "cell", agent_names=train.agents, card=card)
     if cfg.coverage is None:
         # An earlier run's sets would be read as this cell's.
@@ -171,8 +171,3 @@ def fresh_cell(cfg: DictConfig, episodes: Episodes) -> ConsensusCell:
         reading=reading,
     )
     return cell.to(episodes.task.dtype)
-
-
-def _logs(cfg: DictConfig, folder: Path) -> list[Log]:
-    logs: list[Log] = [FileLog(folder / "log.jsonl")]
-    return [*logs, TensorBoardLog(folder / "tensorboard")] if cfg.logger.tensorboard else logs

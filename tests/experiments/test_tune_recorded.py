@@ -98,7 +98,6 @@ def test_a_team_is_held_against_others(nsed, data):
         (["coverage=1.5"], "coverage: expected a share in (0, 1), got 1.5"),
         (["pooling=median"], "expected pooling to be mean, sum or logsumexp, got 'median'"),
         (["against=[yak]"], "expected agents out of ant, bee, cat, got yak"),
-        (["training.batch_size=10"], "training batch_size: expected null with LBFGS, got 10: use optimizer=adam"),
     ],
 )
 def test_faults_are_one_line(nsed, data, overrides, words):
