@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -34,8 +33,8 @@ def tune_seed(
     seed: int,
     parts: Split,
     folder: Path,
-    report: partial[None],
-    others: Mapping[str, Mapping[str, float]] | None = None,
+    report: Callable[[str], None],
+    others: Mapping[str, Mapping[str, float]],
 ) -> dict[str, Any]:
     """Train on one division of the tasks and compare on its test part.
 
@@ -75,7 +74,7 @@ def tune_seed(
         **({} if sets is None else {"sets": set_rows(sets, cell, test)}),
         "scores": {
             **{k: dict(zip(test.ids, v.float().tolist(), strict=True)) for k, v in scores.items()},
-            **{k: {task: v[task] for task in test.ids} for k, v in (others or {}).items()},
+            **{k: {task: v[task] for task in test.ids} for k, v in others.items()},
         },
     }
     write_json(folder / "result.json", result)
@@ -83,7 +82,7 @@ def tune_seed(
     return result
 
 
-def refit(cfg: DictConfig, episodes: Episodes, folder: Path, card: str, report: partial[None]) -> None:
+def refit(cfg: DictConfig, episodes: Episodes, folder: Path, card: str, report: Callable[[str], None]) -> None:
     """The cell for use, `folder/cell`: it learns from the test tasks too, now that each has been tested.
 
     With `refit=false` it is the first division's, whose test tasks it has not seen. The card is what the divisions

@@ -11,7 +11,6 @@ from nsed_torch.deliberation import MacroRNN, MacroRNNCell
 from nsed_torch.evaluation.contest import Contest, Shard
 from nsed_torch.evaluation.insight import insight
 from nsed_torch.evaluation.methods import Answer, Plurality
-from nsed_torch.experiments.evaluate import expected_costs
 from nsed_torch.nn import ConsensusCell, FixedHalting
 from nsed_torch.records import ROLES, CallLog, Task, Usage, Verdict
 
@@ -87,8 +86,6 @@ def test_who_only_judges_is_no_single_and_leads_nobody():
         assert {(*r.proposers, *r.voters) for r in trace.transcript.rounds} == {("ada", "ben", "cleo")}
     told = insight(result.traces)
     assert (set(told["p_g"]["agents"]), set(told["p_v"]["judges"])) == ({"ada", "ben"}, {"cleo"})
-    costs = expected_costs(run.rnn, run.graded, {}, ["deliberation", "single"], equal_tokens=True)
-    assert (costs["deliberation"].calls, costs["single"].calls) == (6 * 2 * (2 + 1), 6 * 2)
 
 
 def test_methods_get_the_tokens_that_deliberation_took_or_their_own_size():

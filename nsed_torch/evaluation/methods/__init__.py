@@ -1,7 +1,6 @@
 """Ways to an answer that deliberation is compared with, through the same engines and the same token accounting."""
 
 from nsed_torch.evaluation.methods.conducted import Conducted, RandomRouting
-from nsed_torch.evaluation.methods.costs_ahead import expected_deliberation, expected_usage
 from nsed_torch.evaluation.methods.independent import BestOf, Plurality, SelfConsistency, Single
 from nsed_torch.evaluation.methods.interactive import Debate, MixtureOfAgents, SelfCorrection, SelfMoA
 from nsed_torch.evaluation.methods.leads import best_single, cross_fitted_leads
@@ -23,6 +22,4 @@ __all__ = [
     "Single",
     "best_single",
     "cross_fitted_leads",
-    "expected_deliberation",
-    "expected_usage",
 ]
