@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float
 from omegaconf import DictConfig
-from rich.console import Console
 from torch import Tensor
 
 from nsed_torch.data import Episodes, RecordedAnswers, Split, divisions, split
@@ -85,7 +84,7 @@ def main(cfg: DictConfig, run: Run) -> Path:
     write_json(folder / "cost.json", {"agents": list(episodes.agents), **facts, **cost_json(curves, budgets, full)})
     title = f"{curves[0].right.shape[1]} questions, {len(episodes.agents)} agents, {len(splits)} splits"
     plot_curves(curves, folder / "cost.png", full=full, title=title, unit=unit)
-    Console(width=120).print(*cost_tables(curves, budgets, full))
+    run.console.print(*cost_tables(curves, budgets, full))
     run.report(f"plot: {folder / 'cost.png'}; live, {live}")
     return folder / "cost.json"
 

@@ -4,7 +4,6 @@ from pathlib import Path
 from time import perf_counter
 
 from omegaconf import DictConfig
-from rich.console import Console
 
 from nsed_torch.config import plain_config
 from nsed_torch.data import load_traces
@@ -21,9 +20,6 @@ from nsed_torch.records import read_outcomes, to_json, write_files
 
 SCHEMA_VERSION = 1
 """Of members.json; raised by one when a field changes its meaning or goes away."""
-
-WIDTH = 130
-"""Characters of a line in a file or a pipe."""
 
 
 @verb("members")
@@ -64,9 +60,7 @@ def main(cfg: DictConfig, run: Run) -> Path:
         plot_study(study, run.folder / "plots")
     except ValueError as error:  # matplotlib is an extra
         run.report(f"no plots: {error}")
-    shown = run.console if run.console.is_terminal else Console(highlight=False, width=WIDTH)
-    for sheet in tables:
-        shown.print(sheet.terminal())
+    run.console.print(*(sheet.terminal() for sheet in tables))
     return run.folder / "members.json"
 
 

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 from omegaconf import DictConfig
-from rich.console import Console
+from rich.console import RenderableType
 from torch import Tensor
 
 from nsed_torch.agents import Ensemble, save_adapter
@@ -31,8 +31,8 @@ def main(cfg: DictConfig, run: Run) -> Path:
     rating, lora = instantiate(cfg.rating), cfg.lora
     if not isinstance(rating, VerdictRating):
         raise ValueError(f"expected a verdict that is read off logits, got {type(rating).__name__}: set rating=verdict")
-    table = load_recorded(cfg.data_dir)
-    parts = held_out(table, lora.validation_tasks, lora.test_tasks)
+    answers = load_recorded(cfg.data_dir)
+    parts = held_out(answers, lora.validation_tasks, lora.test_tasks)
     run.report("loading models")
     ensemble = give_adapters(
         build_ensemble(cfg.ensemble), rank=lora.rank, alpha=lora.alpha, targets=list(lora.targets), seed=lora.seed
@@ -61,15 +61,15 @@ def main(cfg: DictConfig, run: Run) -> Path:
     rows = summary(before, after, [agent.name for agent in ensemble.judges])
     metrics = {
         "tasks": {name: len(part) for name, part in parts.items()},
-        "data": table.digest,
-        "candidates": len(table.agents),
+        "data": answers.digest,
+        "candidates": len(answers.agents),
         "judges": {j.name: dict(ensemble.engine(j).identity(j.rating_adapter)) for j in ensemble.judges},
         "kept_step": kept,
         "seconds": round(time.perf_counter() - start, 1),
         "test": plain(rows),
     }
     write_json(out / "metrics.json", metrics)
-    show(rows, Console(width=100))
+    run.console.print(table(rows))
     return out / "metrics.json"
 
 
@@ -106,9 +106,9 @@ def summary(before: JudgeScores, after: JudgeScores, judges: list[str]) -> Summa
     }
 
 
-def show(rows: Summary, console: Console) -> None:
-    """The table on standard output."""
+def table(rows: Summary) -> RenderableType:
+    """Every accuracy before and after."""
     n = next(iter(rows.values()))["before"].n
     lines = [[name, shown(r["before"]), shown(r["after"]), shown(r["difference"], "+")] for name, r in rows.items()]
     title = f"judges on {n} held-out tasks, 95% intervals"
-    console.print(terminal_table([["accuracy", "before", "after", "difference"], *lines], title=title))
+    return terminal_table([["accuracy", "before", "after", "difference"], *lines], title=title)

@@ -13,6 +13,15 @@ from rich.console import Console
 from nsed_torch.config.paths import conf_dir
 from nsed_torch.config.settings import check_settings
 
+WIDTH = 130
+"""Characters of a line in a file or a pipe."""
+
+
+def console() -> Console:
+    """Standard output, where numbers keep the colour of their text."""
+    terminal = Console(highlight=False)
+    return terminal if terminal.is_terminal else Console(highlight=False, width=WIDTH)
+
 
 class Run(NamedTuple):
     """Where a verb writes, and where it says what it does."""
@@ -37,7 +46,7 @@ def verb(config_name: str) -> Callable[[Callable[[DictConfig, Run], object]], An
         @functools.wraps(job)
         def checked(cfg: DictConfig) -> None:
             check_settings(cfg, config_name)
-            result = job(cfg, Run(Path(HydraConfig.get().runtime.output_dir), Console(highlight=False)))
+            result = job(cfg, Run(Path(HydraConfig.get().runtime.output_dir), console()))
             if result is not None:
                 # Not through the console, which would expand tabs and turn :key: into a picture.
                 print(result)  # noqa: T201 - the result

@@ -1,6 +1,7 @@
 """`nsed deliberate` from end to end, on a tiny model with random weights."""
 
 import io
+import re
 import sys
 from dataclasses import replace
 
@@ -130,7 +131,7 @@ def test_an_agent_that_only_judges(nsed):
     for record in transcript["rounds"]:
         assert record["proposers"] == ["skeptic", "explainer"]
         assert record["voters"] == ["solver", "skeptic", "explainer"]
-    assert "solver rates skeptic=" in out
+    assert re.search(r"solver\W+[-+]\d", out)
     assert [agent["roles"] for agent in transcript["agents"]] == [["judge"], *[["proposer", "judge"]] * 2]
     assert nsed.ok("report", "run=run")
 

@@ -11,7 +11,7 @@ from nsed_torch.config import instantiate
 from nsed_torch.data import load_recorded
 from nsed_torch.evaluation.statistics import Estimate
 from nsed_torch.experiments.build import build_ensemble
-from nsed_torch.experiments.train_judges import held_out, show, summary
+from nsed_torch.experiments.train_judges import held_out, summary, table
 from nsed_torch.records import Task, read_json
 from nsed_torch.training.judge_training import JudgeScores, JudgeTrainer
 from studies.needle import write_candidates
@@ -74,7 +74,7 @@ def test_differences_are_paired_by_task():
     assert rows["signs, b"]["difference"].mean == 0
     assert rows["consensus"]["after"] == Estimate(2, 1.0, 1.0, 1.0, "Student")
     console = Console(record=True, width=120)
-    show(rows, console)
+    console.print(table(rows))
     assert "+0.250 [+0.250, +0.250]" in console.export_text()
 
 
