@@ -12,14 +12,14 @@ from nsed_torch.config import instantiate
 from nsed_torch.deliberation import MacroRNN, Observer
 from nsed_torch.evaluation.collection import Summary, summarize
 from nsed_torch.experiments.build import build_rnn, call_log, pool_answers
-from nsed_torch.experiments.verb import Run, verb
+from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.experiments.view import summary_table, view
 from nsed_torch.records import TraceWriter, read_traces
 from nsed_torch.records.withholding import withheld_trace
 
 
 @verb("collect")
-def main(cfg: DictConfig, run: Run) -> Path:
+def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Compose, build, deliberate task by task, write the folder of traces, print what it comes to."""
     graded: GradedTasks = instantiate(cfg.tasks).limited(cfg.limit)
     if cfg.batch_tasks < 1:

@@ -11,7 +11,7 @@ from nsed_torch.conductor.policy import check_recursion
 from nsed_torch.config import instantiate
 from nsed_torch.evaluation.pages import EXECUTION
 from nsed_torch.experiments.build import build_ensemble, build_rnn, call_log, fetch_weights
-from nsed_torch.experiments.verb import Run, verb
+from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.experiments.view import WorkflowView, visible, workflow_view
 from nsed_torch.records import CallLog, Task
 
@@ -20,7 +20,7 @@ COUNCIL = "all models together: they answer, rate each other's answers and vote"
 
 
 @verb("conduct")
-def main(cfg: DictConfig, run: Run) -> str:
+def main(cfg: DictConfig, run: VerbRun) -> str:
     """Compose, build, conduct, write `conduct.json`, print the answer."""
     task = Task(cfg.question)
     check_recursion(cfg.recursion)

@@ -4,13 +4,13 @@ import torch
 from omegaconf import DictConfig
 
 from nsed_torch.experiments.build import build_rnn, call_log
-from nsed_torch.experiments.verb import Run, verb
+from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.experiments.view import undecided, view, visible
 from nsed_torch.records import Task
 
 
 @verb("deliberate")
-def main(cfg: DictConfig, run: Run) -> str:
+def main(cfg: DictConfig, run: VerbRun) -> str:
     """Compose, build, deliberate, write `transcript.json`, print the answer."""
     task = Task(cfg.question)
     with call_log(cfg, run.folder) as log:

@@ -20,7 +20,7 @@ from nsed_torch.evaluation.tables import show
 from nsed_torch.experiments.build import build_rnn, call_log, pool_answers
 from nsed_torch.experiments.evaluated import is_complete, write_run
 from nsed_torch.experiments.processes import this_shard
-from nsed_torch.experiments.verb import Run, verb
+from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.experiments.view import question_table, view
 from nsed_torch.records import TraceWriter, write_text
 from nsed_torch.records.withholding import withheld_trace
@@ -29,7 +29,7 @@ BUDGETS = ("equal_tokens", "own")
 
 
 @verb("evaluate")
-def main(cfg: DictConfig, run: Run) -> Path | None:
+def main(cfg: DictConfig, run: VerbRun) -> Path | None:
     """Compose, build, put all methods to all tasks, write the folder, print the table."""
     folder, console = run.folder, run.console
     settings, name = plain_config(cfg), config_hash(cfg)

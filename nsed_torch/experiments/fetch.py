@@ -5,11 +5,11 @@ import time
 from omegaconf import DictConfig
 
 from nsed_torch.experiments.build import fetch_weights
-from nsed_torch.experiments.verb import Run, verb
+from nsed_torch.experiments.verb import VerbRun, verb
 
 
 @verb("fetch")
-def main(cfg: DictConfig, run: Run) -> str:
+def main(cfg: DictConfig, run: VerbRun) -> str:
     """Resolve the weights of every backbone and of the encoder, and say where each lies."""
     start = time.perf_counter()
     found = fetch_weights(cfg, offline=cfg.offline, report=run.report)

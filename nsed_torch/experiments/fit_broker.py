@@ -17,7 +17,7 @@ from nsed_torch.evaluation.cost_curves import Curve, cost_json, cost_tables, ora
 from nsed_torch.evaluation.plots import plot_curves
 from nsed_torch.evaluation.statistics import Estimate, student
 from nsed_torch.experiments.recordings import answers_of, folders_of, hold_traces, traces_of
-from nsed_torch.experiments.verb import Run, verb
+from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.nn import ConsensusCell, Heard, LearnedBroker
 from nsed_torch.records import read_json, read_traces, write_json
 from nsed_torch.training.broker_fit import SeatingFit, fit_asking, fit_on_partial_teams, replay, widened
@@ -44,7 +44,7 @@ Learn = Callable[[Split, int | None], Division]
 
 
 @verb("fit_broker")
-def main(cfg: DictConfig, run: Run) -> Path:
+def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Compose, load, learn and test on every division, then learn from all tasks; write numbers, plot and brokers."""
     folder = run.folder
     check(cfg)

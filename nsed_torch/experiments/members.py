@@ -13,7 +13,7 @@ from nsed_torch.evaluation.members.sub_teams import polled, rules
 from nsed_torch.evaluation.provenance import provenance
 from nsed_torch.evaluation.run_folder import OUTCOMES
 from nsed_torch.evaluation.statistics import plain
-from nsed_torch.experiments.verb import Run, verb
+from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.nn import ConsensusCell
 from nsed_torch.nn.strangers import with_strangers
 from nsed_torch.records import read_outcomes, to_json, write_files
@@ -23,7 +23,7 @@ SCHEMA_VERSION = 1
 
 
 @verb("members")
-def main(cfg: DictConfig, run: Run) -> Path:
+def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Load, vote again, write `members.json`, tables and plots, print the tables."""
     if not cfg.data_dir:
         raise ValueError("expected traces, got no folder: pass data_dir=<folder of nsed collect or nsed evaluate>")

@@ -5,11 +5,11 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from nsed_torch.evaluation.pages import write_report
-from nsed_torch.experiments.verb import Run, verb
+from nsed_torch.experiments.verb import VerbRun, verb
 
 
 @verb("report")
-def main(cfg: DictConfig, run: Run) -> Path:
+def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Write `report.html` into the run folder."""
     if not cfg.run:
         files = "a transcript.json, a conduct.json or a traces.jsonl"

@@ -18,7 +18,7 @@ from nsed_torch.data import place, split
 from nsed_torch.deliberation import VerdictRating
 from nsed_torch.evaluation.statistics import clopper_pearson
 from nsed_torch.evaluation.tables import terminal_table
-from nsed_torch.experiments.verb import Run, verb
+from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.records import read_json, write_json, write_text
 from nsed_torch.training.adapter_card import adapter_card
 from nsed_torch.training.fine_tuning import LEARNER, FineTuning, fine_tune, start_adapter
@@ -27,7 +27,7 @@ from nsed_torch.training.logs import FileLog
 
 
 @verb("specialize")
-def main(cfg: DictConfig, run: Run) -> Path:
+def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Compose, load, train, test before and after, write the adapter and its card.
 
     Writes `adapter/`, `metrics.json`, `log.jsonl` (a line per step) and `checkpoints/`. The same command goes on from
@@ -124,7 +124,7 @@ def table(metrics: Mapping[str, Any]) -> RenderableType:
     return terminal_table(rows, title=f"{metrics['name']}: held-out answers, 95% intervals")
 
 
-def _before(learned: Lesson, engine: TransformersEngine, run: Run) -> Scores:
+def _before(learned: Lesson, engine: TransformersEngine, run: VerbRun) -> Scores:
     """Scores of the bare backbone, measured once however often the run is repeated."""
     path, identity = run.folder / "before.json", {"data": learned.identity(), "backbone": dict(engine.identity(None))}
     if path.is_file() and (kept := read_json(path))["of"] == identity:

@@ -23,7 +23,7 @@ from nsed_torch.evaluation.plots import plot_learning
 from nsed_torch.evaluation.tables import terminal_table
 from nsed_torch.experiments.build import build_ensemble, call_log, fetch_weights
 from nsed_torch.experiments.processes import this_shard
-from nsed_torch.experiments.verb import Run, verb
+from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.records import CallLog, write_json, write_text
 from nsed_torch.training.adapter_card import adapter_card
 from nsed_torch.training.fine_tuning import LEARNER, Example, fine_tune, last_checkpoint, restore, start_adapter
@@ -34,7 +34,7 @@ SHOWN = ("reward", "right", "parsed", "no_signal", "steps", "near_duplicates", "
 
 
 @verb("train_conductor")
-def main(cfg: DictConfig, run: Run) -> Path | None:
+def main(cfg: DictConfig, run: VerbRun) -> Path | None:
     """Compose, load, begin, train, write the adapter.
 
     Writes `adapter/`, `log.jsonl` (a line per step), `rollouts.jsonl` (the texts of a step a line), `metrics.json`,

@@ -7,14 +7,14 @@ from omegaconf import DictConfig
 from rich.console import RenderableType
 from torch import Tensor
 
-from nsed_torch.agents import Ensemble, save_adapter
+from nsed_torch.agents import save_adapter
 from nsed_torch.config import instantiate
 from nsed_torch.data import RecordedAnswers, load_recorded, split
 from nsed_torch.deliberation import VerdictRating
 from nsed_torch.evaluation.statistics import Estimate, plain, shown, student
 from nsed_torch.evaluation.tables import terminal_table
 from nsed_torch.experiments.build import build_ensemble
-from nsed_torch.experiments.verb import Run, verb
+from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.records import write_json
 from nsed_torch.training.judge_training import JudgeScores, JudgeTrainer, contested, give_adapters
 from nsed_torch.training.logs import FileLog
@@ -23,7 +23,7 @@ Summary = dict[str, dict[str, Estimate]]
 
 
 @verb("train_judges")
-def main(cfg: DictConfig, run: Run) -> Path:
+def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Compose, train, measure on held-out tasks before and after; write `metrics.json`, `judges.jsonl`, `adapters/`."""
     if not cfg.data_dir:
         raise ValueError("expected recorded answers, got no folder: pass data_dir=DIR")
@@ -56,7 +56,8 @@ def main(cfg: DictConfig, run: Run) -> Path:
         log=log.write,
         report=run.report,
     )
-    save_adapters(ensemble, out / "adapters")
+    for judge in ensemble.judges:
+        save_adapter(ensemble.engine(judge), judge.rating_adapter, out / "adapters" / judge.name)  # type: ignore[arg-type]
     after = trainer.evaluate(parts["test"], batch=lora.batch)
     rows = summary(before, after, [agent.name for agent in ensemble.judges])
     metrics = {
@@ -84,12 +85,6 @@ def held_out(table: RecordedAnswers, validation: int | None, test: int | None) -
         "validation": table.select(parts.validation[:validation]),
         "test": table.select(parts.test[:test]),
     }
-
-
-def save_adapters(ensemble: Ensemble, folder: Path) -> None:
-    """One folder a judge."""
-    for judge in ensemble.judges:
-        save_adapter(ensemble.engine(judge), judge.rating_adapter, folder / judge.name)  # type: ignore[arg-type]
 
 
 def summary(before: JudgeScores, after: JudgeScores, judges: list[str]) -> Summary:

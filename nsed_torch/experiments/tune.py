@@ -13,12 +13,12 @@ from nsed_torch.evaluation.set_coverage import coverage_plot, coverage_summary, 
 from nsed_torch.evaluation.tables import markdown, show
 from nsed_torch.experiments.recordings import RecordedTasks, answers_of, folders_of, hold_traces, traces_of
 from nsed_torch.experiments.tune_cell import refit, tune_seed
-from nsed_torch.experiments.verb import Run, verb
+from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.records import write_json
 
 
 @verb("tune")
-def main(cfg: DictConfig, run: Run) -> Path:
+def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Compose, load, train a cell a seed, compare on the tasks held out, write `metrics.json` and the cells."""
     folders = folders_of(cfg)
     if cfg.seeds < 1:
@@ -30,7 +30,7 @@ def main(cfg: DictConfig, run: Run) -> Path:
     return tune(cfg, recording, run, _others(cfg, folders[0], recording) if cfg.against else {})
 
 
-def tune(cfg: DictConfig, recording: RecordedTasks, run: Run, others: dict[str, dict[str, float]]) -> Path:
+def tune(cfg: DictConfig, recording: RecordedTasks, run: VerbRun, others: dict[str, dict[str, float]]) -> Path:
     """A cell for each division, then the cell for use, `metrics.json` and the tables.
 
     Others are scores by name and task, of what else is shown beside it.

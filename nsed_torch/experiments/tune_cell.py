@@ -20,7 +20,8 @@ from nsed_torch.nn.pretrained import CONFORMAL
 from nsed_torch.records import read_json, write_json
 from nsed_torch.training.answer_sets import fit_sets, set_rows
 from nsed_torch.training.logs import FileLog, to_tensorboard
-from nsed_torch.training.rules import RULES, accuracy, available, decide
+from nsed_torch.training.rules import RULES, decide
+from nsed_torch.training.rules.weighted_votes import accuracy
 from nsed_torch.training.trainer import Refit, fit_cell
 
 OWN = ("output_dir", "resume", "seeds", "refit")
@@ -109,15 +110,16 @@ def _by_rules(
     names: Sequence[str], train: Episodes, test: Episodes, report: Callable[[str], None]
 ) -> dict[str, Bool[Tensor, "batch"]]:
     """Whether the answers are right that the rules of the field choose, by name; ties as everywhere."""
-    there = available(train)
-    wanted = list(there) if list(names) == ["all"] else list(names)
+    wanted = list(RULES) if list(names) == ["all"] else list(names)
     if unknown := [name for name in wanted if name not in RULES]:
         raise ValueError(f"rules: expected names out of {', '.join(RULES)}, or all, got {', '.join(unknown)}")
+    # Two are shown in any case, and one needs categories.
+    left_out = {"best_single", "plurality"} | (set() if train.categories else {"best_by_category"})
     chosen = {}
     for name in wanted:
-        if name in there and name not in {"best_single", "plurality"}:
+        if name not in left_out:
             began = perf_counter()
-            chosen[name] = decide(there[name](train, test), test, accuracy(train))
+            chosen[name] = decide(RULES[name](train, test), test, accuracy(train))
             report(f"{name}: {perf_counter() - began:.1f} s")
     return chosen
 

@@ -23,7 +23,7 @@ def console() -> Console:
     return terminal if terminal.is_terminal else Console(highlight=False, width=WIDTH)
 
 
-class Run(NamedTuple):
+class VerbRun(NamedTuple):
     """Where a verb writes, and where it says what it does."""
 
     folder: Path
@@ -39,14 +39,14 @@ class Run(NamedTuple):
         return list(HydraConfig.get().overrides.task)
 
 
-def verb(config_name: str) -> Callable[[Callable[[DictConfig, Run], object]], Any]:
+def verb(config_name: str) -> Callable[[Callable[[DictConfig, VerbRun], object]], Any]:
     """A verb's `main`: Hydra composes `conf/<config_name>.yaml`, and what the job returns, if anything, is printed."""
 
-    def wrap(job: Callable[[DictConfig, Run], object]) -> Any:
+    def wrap(job: Callable[[DictConfig, VerbRun], object]) -> Any:
         @functools.wraps(job)
         def checked(cfg: DictConfig) -> None:
             check_settings(cfg, config_name)
-            result = job(cfg, Run(Path(HydraConfig.get().runtime.output_dir), console()))
+            result = job(cfg, VerbRun(Path(HydraConfig.get().runtime.output_dir), console()))
             if result is not None:
                 # Not through the console, which would expand tabs and turn :key: into a picture.
                 print(result)  # noqa: T201 - the result

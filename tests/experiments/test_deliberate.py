@@ -1,8 +1,6 @@
 """`nsed deliberate` from end to end, on a tiny model with random weights."""
 
-import io
 import re
-import sys
 from dataclasses import replace
 
 import pytest
@@ -60,22 +58,6 @@ def test_the_seed_decides(nsed):
     ]
     texts = [[proposal["text"] for proposal in run["rounds"][0]["proposals"]] for run in runs]
     assert texts[0] == texts[1] != texts[2]
-
-
-TEXTS = ['commas, "quotes", it\'s x=3, {a: [1]} and ${b}', "two\nlines", "[bold]x[/bold] [/] :key: \\[y]"]
-
-
-@pytest.mark.parametrize("question", TEXTS)
-def test_a_question_is_any_text(nsed, question):
-    assert nsed.deliberate(f"question={question}", "rounds=1")[1]["task"]["question"] == question
-
-
-@pytest.mark.parametrize("argument", ["question=@q.txt", "-"])
-def test_a_question_from_a_file_or_standard_input(nsed, monkeypatch, argument):
-    text = "\n".join(TEXTS)
-    (nsed.folder / "q.txt").write_text(text + "\n")
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode() + b"\n")))
-    assert nsed.deliberate(argument, "rounds=1")[1]["task"]["question"] == text
 
 
 def test_options_reach_the_network(nsed):
@@ -142,7 +124,6 @@ SOLVER = "ensemble.agents.solver"
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["question="], "expected a question, got an empty text"),
         ([], "expected a question, got an empty text"),
         (
             [QUESTION, "ensemble=nobody"],
