@@ -18,7 +18,7 @@ WIDTH = 130
 
 
 def console() -> Console:
-    """Standard output, where numbers keep the colour of their text."""
+    """Standard output; what is no terminal has room for tables."""
     terminal = Console(highlight=False)
     return terminal if terminal.is_terminal else Console(highlight=False, width=WIDTH)
 
