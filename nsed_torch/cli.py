@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(verb: str, arguments: Sequence[str]) -> int:
-    from nsed_torch.config import with_question  # noqa: PLC0415 - Hydra is slow to import
+    from nsed_torch.config.overrides import with_question  # noqa: PLC0415 - Hydra is slow to import
 
     options, values = _split(arguments)
     _check_options(options)
@@ -161,7 +161,7 @@ def _explain_setting(error: Exception, verb: str) -> str | None:
     """Hydra's complaint about an unknown setting or option, with what is known; None for other complaints."""
     text = str(error)
     if unknown := re.match(r"Could not override '([^']*)'\.", text):
-        from nsed_torch.config import setting_names  # noqa: PLC0415 - Hydra is slow to import
+        from nsed_torch.config.overrides import setting_names  # noqa: PLC0415 - Hydra is slow to import
 
         # The cause knows keys within a value.
         key = max(unknown[1], getattr(error.__cause__, "full_key", None) or "", key=len)

@@ -11,6 +11,7 @@ from hydra.core.override_parser.types import Quote, QuotedString
 from omegaconf import OmegaConf
 
 from nsed_torch.config.paths import conf_dir
+from nsed_torch.config.settings import root_config
 
 _QUESTION = re.compile(r"\+{0,2}question=(.*)", re.DOTALL)
 _ASSIGNMENT = re.compile(r"(\+{1,2}|~)?([A-Za-z_$][\w$-]*)([./][\w$-]+)*(@[\w$.-]*)?=.*", re.DOTALL)
@@ -70,7 +71,7 @@ def with_question(values: Sequence[str], config_name: str) -> list[str]:
 
 
 def setting_names(config_name: str) -> list[str]:
-    """Every setting of a root config as a dotted name, and every config group."""
+    """Every setting of a root config as a dotted name, and every config group that it chooses from."""
 
     def walk(node: Any, prefix: str) -> Iterator[str]:
         for key, value in node.items() if isinstance(node, dict) else ():
@@ -79,7 +80,8 @@ def setting_names(config_name: str) -> list[str]:
 
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         config = OmegaConf.to_container(compose(config_name))
-    return [*walk(config, ""), *(folder.name for folder in conf_dir().iterdir() if folder.is_dir()), "hydra"]
+    groups = {group for group in root_config(config_name)[1] if not group.startswith("override ")}
+    return [*walk(config, ""), *sorted(groups), "hydra"]
 
 
 def _is_override(value: str, config_name: str) -> bool:

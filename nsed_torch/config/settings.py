@@ -1,16 +1,13 @@
 """The settings of a verb: where they come from, what they may hold, and a short name for all of them."""
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
-import hydra
 from omegaconf import DictConfig, OmegaConf
 
 from nsed_torch.config.paths import conf_dir
 from nsed_torch.records.portable import config_sha256
 
-PLACES = ("hydra", "output_dir", "dry_run", "calls", "show")  # where or whether a run writes, not what it computes
+PLACES = ("hydra", "output_dir", "calls", "show")  # where or whether a run writes, not what it computes
 # What settings may hold whose default does not tell.
 NAMED: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("agents", "ids"), (list,)),
@@ -23,18 +20,11 @@ NAMED: dict[str, tuple[type, ...]] = {
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", list: "a list", dict: "keys"}
 
 
-def verb(config_name: str) -> Callable[[Callable[[DictConfig], None]], Any]:
-    """A verb's `main`: Hydra composes `conf/<config_name>.yaml`, whose settings are checked before anything runs."""
-
-    def wrap(job: Callable[[DictConfig], None]) -> Any:
-        @functools.wraps(job)
-        def checked(cfg: DictConfig) -> None:
-            check_settings(cfg, config_name)
-            job(cfg)
-
-        return hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=config_name)(checked)
-
-    return wrap
+def root_config(config_name: str) -> tuple[DictConfig, set[str]]:
+    """A root file's own settings, and the config groups that it chooses from."""
+    root: Any = OmegaConf.load(conf_dir() / f"{config_name}.yaml")
+    defaults = [entry for entry in root.pop("defaults", []) if isinstance(entry, DictConfig)]
+    return root, {str(group) for entry in defaults for group in entry}
 
 
 def check_settings(cfg: DictConfig, config_name: str) -> None:
@@ -46,8 +36,7 @@ def check_settings(cfg: DictConfig, config_name: str) -> None:
     Raises:
         ValueError: for a setting that the file does not have, or one of another type.
     """
-    root: Any = OmegaConf.load(conf_dir() / f"{config_name}.yaml")
-    groups = {str(group) for entry in root.pop("defaults", []) if isinstance(entry, DictConfig) for group in entry}
+    root, groups = root_config(config_name)
     for key in cfg:
         if key not in root and key not in groups:
             raise ValueError(f"unknown setting {str(key)!r}; remove it")

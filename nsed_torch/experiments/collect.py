@@ -2,19 +2,17 @@
 
 import dataclasses
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import torch
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
-from rich.console import Console
 
 from nsed_torch.benchmarks import GradedTasks
-from nsed_torch.config import instantiate, verb
+from nsed_torch.config import instantiate
 from nsed_torch.deliberation import MacroRNN, Observer
 from nsed_torch.evaluation.collection import Summary, summarize
 from nsed_torch.experiments.build import build_rnn, call_log, pool_answers
+from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.experiments.view import summary_table, view
 from nsed_torch.records import TraceWriter, read_traces, write_json
 from nsed_torch.records.trace import ABOUT
@@ -22,21 +20,18 @@ from nsed_torch.records.withholding import withheld_trace
 
 
 @verb("collect")
-def main(cfg: DictConfig) -> None:
+def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Compose, build, deliberate task by task, write the folder of traces, print what it comes to."""
-    folder = Path(HydraConfig.get().runtime.output_dir)
     graded: GradedTasks = instantiate(cfg.tasks).limited(cfg.limit)
     if cfg.batch_tasks < 1:
         raise ValueError(f"expected batch_tasks of at least 1, got {cfg.batch_tasks}")
-    console = Console(highlight=False)
-    report = partial(console.print, style="dim", markup=False, emoji=False, soft_wrap=True)
-    with call_log(cfg, folder) as log:
-        rnn = build_rnn(cfg, log, report)
+    with call_log(cfg, run.folder) as log:
+        rnn = build_rnn(cfg, log, run.report)
         pool_answers(rnn, graded, cfg)
-        with view(console, rounds=False) as watch:
-            summary = collect(rnn, graded, folder, batch_tasks=cfg.batch_tasks, report=report, observer=watch)
-    console.print(summary_table(summary))
-    print(folder)  # noqa: T201 - the result
+        with view(run.console, rounds=False) as watch:
+            summary = collect(rnn, graded, run.folder, batch_tasks=cfg.batch_tasks, report=run.report, observer=watch)
+    run.console.print(summary_table(summary))
+    return run.folder
 
 
 def collect(

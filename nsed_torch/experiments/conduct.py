@@ -1,20 +1,17 @@
 """`nsed conduct`: have a workflow written for one question, run it, and see every step."""
 
 from collections.abc import Callable
-from functools import partial
-from pathlib import Path
 
 import torch
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console
 
 from nsed_torch.agents import Agent
 from nsed_torch.conductor import Conductor, Executor, Pools
 from nsed_torch.conductor.policy import check_recursion
-from nsed_torch.config import instantiate, verb
+from nsed_torch.config import instantiate
 from nsed_torch.evaluation.pages import EXECUTION
 from nsed_torch.experiments.build import build_ensemble, build_rnn, call_log, fetch_weights
+from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.experiments.view import WorkflowView, visible, workflow_view
 from nsed_torch.records import CallLog, Task
 
@@ -23,20 +20,16 @@ COUNCIL = "all models together: they answer, rate each other's answers and vote"
 
 
 @verb("conduct")
-def main(cfg: DictConfig) -> None:
+def main(cfg: DictConfig, run: VerbRun) -> str:
     """Compose, build, conduct, write `conduct.json`, print the answer."""
-    folder = Path(HydraConfig.get().runtime.output_dir)
     task = Task(cfg.question)
     check_recursion(cfg.recursion)
-    console = Console(highlight=False)
-    report = partial(console.print, style="dim", markup=False, emoji=False, soft_wrap=True)
-    with call_log(cfg, folder) as log, workflow_view(console) as watch, torch.no_grad():
-        conductor = build_conductor(cfg, log, report, watch)
+    with call_log(cfg, run.folder) as log, workflow_view(run.console) as watch, torch.no_grad():
+        conductor = build_conductor(cfg, log, run.report, watch)
         (execution,) = conductor.answer([task], recursion=cfg.recursion)
-    execution.save(folder / EXECUTION)
-    report(f"execution: {folder / EXECUTION}")
-    # Not through the console, which would expand tabs and turn :key: into a picture.
-    print(f"\n{visible(execution.answer or f'(no answer: {execution.failure})')}")  # noqa: T201 - the result
+    execution.save(run.folder / EXECUTION)
+    run.report(f"execution: {run.folder / EXECUTION}")
+    return f"\n{visible(execution.answer or f'(no answer: {execution.failure})')}"
 
 
 def build_conductor(cfg: DictConfig, log: CallLog, report: Callable[[str], None], watch: WorkflowView) -> Conductor:

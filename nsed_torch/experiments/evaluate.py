@@ -3,18 +3,15 @@
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
-from rich.console import Console
-from rich.table import Table
 
 from nsed_torch.benchmarks import AskingGrader, GradedTasks, ProgramGrader
-from nsed_torch.config import config_hash, instantiate, plain_config, verb
+from nsed_torch.config import config_hash, instantiate, plain_config
 from nsed_torch.deliberation import MacroRNN
 from nsed_torch.evaluation.contest import BEST_SINGLE, DELIBERATION, SINGLE, Contest, Contested
 from nsed_torch.evaluation.methods import Conducted, RandomRouting, Single
@@ -25,6 +22,7 @@ from nsed_torch.evaluation.tables import show
 from nsed_torch.experiments.build import build_rnn, call_log, pool_answers
 from nsed_torch.experiments.evaluated import is_complete, write_run
 from nsed_torch.experiments.processes import this_shard
+from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.experiments.view import question_table, view
 from nsed_torch.records import TraceWriter, Usage
 from nsed_torch.records.files import write_text
@@ -34,28 +32,22 @@ BUDGETS = ("equal_tokens", "own")
 
 
 @verb("evaluate")
-def main(cfg: DictConfig) -> None:
+def main(cfg: DictConfig, run: VerbRun) -> Path | None:
     """Compose, build, put all methods to all tasks, write the folder, print the table."""
-    folder = Path(HydraConfig.get().runtime.output_dir)
-    console = Console(highlight=False)
+    folder, console = run.folder, run.console
     settings, name = plain_config(cfg), config_hash(cfg)
     if HydraConfig.get().mode == RunMode.MULTIRUN and is_complete(folder, name):
-        console.print(f"{folder}: complete already", style="dim", markup=False, soft_wrap=True)
-        return
+        run.report(f"{folder}: complete already")
+        return None
     methods = chosen_methods(cfg)
     graded: GradedTasks = instantiate(cfg.benchmark).chosen(cfg.ids).limited(cfg.limit).repeated(cfg.epochs)
     if isinstance(graded.grader, ProgramGrader) and graded.grader.why:
         console.print(f"programs are not run: {graded.grader.why}", style="bold", markup=False, soft_wrap=True)
     shard = this_shard(cfg.ensemble)
-    loud = partial(console.print, style="dim", markup=False, emoji=False, soft_wrap=True)
-    report: Callable[[str], None] = loud if shard.rank == 0 else lambda text: None
+    report: Callable[[str], None] = run.report if shard.rank == 0 else lambda text: None
     with call_log(cfg, folder) as log:
         conducted = [method for method in methods.values() if isinstance(method, Conducted)]
         rnn = build_rnn(cfg, log, report, also=[method.conductor for method in conducted])
-        if cfg.dry_run:
-            costs = expected_costs(rnn, graded, methods, list(cfg.methods), equal_tokens=cfg.budget == "equal_tokens")
-            console.print(cost_table(costs, len(graded.tasks)))
-            return
         graded = bound(graded, rnn)
         pool_answers(rnn, graded, cfg)
         with view(console, rounds=False) as watch:
@@ -72,11 +64,12 @@ def main(cfg: DictConfig) -> None:
                 report=report,
                 observer=watch if shard.rank == 0 else None,
             )
-    if shard.rank == 0:
-        for trace in contested.traces[: 0 if graded.withheld else cfg.show]:
-            console.print(question_table(trace), soft_wrap=True)
-        show(console, write_run(folder, contested, graded, settings, report=report))
-        print(folder)  # noqa: T201 - the result
+    if shard.rank:
+        return None
+    for trace in contested.traces[: 0 if graded.withheld else cfg.show]:
+        console.print(question_table(trace), soft_wrap=True)
+    show(console, write_run(folder, contested, graded, settings, report=report))
+    return folder
 
 
 def evaluate(
@@ -111,41 +104,6 @@ def bound(graded: GradedTasks, rnn: MacroRNN) -> GradedTasks:
     cell = rnn.cell
     grader = graded.grader.asking(cell.ensemble, cell.prompts, cell.seed)
     return replace(graded, grader=grader, identity={**graded.identity, **grader.identity()})
-
-
-def expected_costs(
-    rnn: MacroRNN, graded: GradedTasks, methods: Mapping[str, Method], names: Sequence[str], *, equal_tokens: bool
-) -> dict[str, Usage]:
-    """What each named method costs at most, before any model is called.
-
-    With `equal_tokens` methods get what deliberation takes; otherwise their own size counts.
-    """
-    cell, tasks = rnn.cell, graded.tasks
-    panel = Panel(cell.ensemble, cell.prompts, cell.rating, graded.grader, cell.seed)
-    deliberation = expected_deliberation(rnn, tasks) if DELIBERATION in names else Usage()
-
-    def cost(name: str) -> Usage:
-        if name == SINGLE:
-            return Usage.sum(expected_usage(Single(agent.name), panel, tasks) for agent in cell.ensemble.proposers)
-        if name == BEST_SINGLE:
-            return Usage()  # chosen among what single agents answered
-        one_size = name in methods and isinstance(methods[name], Conducted | RandomRouting)
-        if name == DELIBERATION or (equal_tokens and not one_size):
-            return deliberation
-        return expected_usage(methods[name], panel, tasks)
-
-    return {name: cost(name) for name in names}
-
-
-def cost_table(costs: Mapping[str, Usage], tasks: int) -> Table:
-    """Expected costs, a line per method and their sum."""
-    table = Table(title=f"{tasks} tasks: at most", title_justify="left")
-    for column in ("method", "calls", "tokens", "tokens a task", "US$"):
-        table.add_column(column, justify="left" if column == "method" else "right")
-    for name, usage in {**costs, "all": Usage.sum(costs.values())}.items():
-        tokens = f"{usage.tokens:,}", f"{usage.tokens / tasks:,.0f}"
-        table.add_row(name, f"{usage.calls:,}", *tokens, f"{usage.price:,.2f}", end_section=name == list(costs)[-1])
-    return table
 
 
 def chosen_methods(cfg: DictConfig) -> dict[str, Method]:

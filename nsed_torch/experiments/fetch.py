@@ -3,18 +3,16 @@
 import time
 
 from omegaconf import DictConfig
-from rich.console import Console
 
-from nsed_torch.config import verb
 from nsed_torch.experiments.build import fetch_weights
+from nsed_torch.experiments.verb import VerbRun, verb
 
 
 @verb("fetch")
-def main(cfg: DictConfig) -> None:
+def main(cfg: DictConfig, run: VerbRun) -> str:
     """Resolve the weights of every backbone and of the encoder, and say where each lies."""
-    console = Console(highlight=False, soft_wrap=True)
     start = time.perf_counter()
-    found = fetch_weights(cfg, offline=cfg.offline, report=lambda text: console.print(text, markup=False))
+    found = fetch_weights(cfg, offline=cfg.offline, report=run.report)
     for name, weights in found.items():
-        console.print(f"{name}: {weights.folder} (from {weights.source}, {weights.revision})", markup=False)
-    console.print(f"{len(found)} models are here, {time.perf_counter() - start:.0f} s")
+        run.report(f"{name}: {weights.folder} (from {weights.source}, {weights.revision})")
+    return f"{len(found)} models are here, {time.perf_counter() - start:.0f} s"

@@ -7,13 +7,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from hydra.core.hydra_config import HydraConfig
 from jaxtyping import Float
 from omegaconf import DictConfig
-from rich.console import Console
 from torch import Tensor
 
-from nsed_torch.config import verb
 from nsed_torch.data import Episodes, RecordedAnswers, split
 from nsed_torch.data.rounds import Rounds, all_teams
 from nsed_torch.data.splits import Split, divisions
@@ -23,6 +20,7 @@ from nsed_torch.evaluation.statistics import Estimate, student
 from nsed_torch.experiments.recordings import answers_of, folders_of, hold_traces, traces_of
 from nsed_torch.nn import ConsensusCell, LearnedBroker
 from nsed_torch.nn.learned_broker import Heard
+from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.records import read_json, read_traces, write_json
 from nsed_torch.training.broker_fit import SeatingFit, fit_asking, fit_on_partial_teams, replay, widened
 from nsed_torch.training.broker_rivals import best_asked, best_seated, random_asked, random_seated, shortlist
@@ -48,10 +46,9 @@ Learn = Callable[[Split, int | None], Division]
 
 
 @verb("fit_broker")
-def main(cfg: DictConfig) -> None:
+def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Compose, load, learn and test on every division, then learn from all tasks; write numbers, plot and brokers."""
-    folder = Path(HydraConfig.get().runtime.output_dir)
-    report = partial(Console(highlight=False).print, style="dim", markup=False, emoji=False, soft_wrap=True)
+    folder = run.folder
     check(cfg)
     folders = folders_of(cfg)
     if hold_traces(folders, agents=cfg.agents, max_parameters_b=cfg.max_parameters_b):
@@ -63,9 +60,7 @@ def main(cfg: DictConfig) -> None:
         unit = "tokens"
         live = f"broker=learned broker.learned={folder / 'broker'}/SHARE.safetensors"
     else:
-        if len(folders) > 1:
-            raise ValueError(f"expected one folder of recorded answers, got {len(folders)}: pass them one by one")
-        episodes, answers = answers_of(cfg, folders[0])
+        episodes, answers = answers_of(cfg, folders)
         rounds, facts = priced(episodes, answers), {}
         splits = divisions(episodes.ids, cfg.fractions, cfg.seeds)
         learn = partial(asking, cfg, rounds, episodes.dim)
@@ -74,13 +69,13 @@ def main(cfg: DictConfig) -> None:
             f"with the agents of the saved cell: broker=learned broker.learned={folder / 'broker'}/SHARE.safetensors "
             f"cell={folder / 'broker'}/cell rounds={cfg.pool}"
         )
-    report(f"{len(episodes)} tasks, {len(episodes.agents)} agents")
+    run.report(f"{len(episodes)} tasks, {len(episodes.agents)} agents")
     budgets, divided = sorted(cfg.budgets), []
     for seed, part in enumerate(splits):
         division = learn(part, seed)
         divided.append((part, division))
         ridges = " and ".join(f"{ridge:g}" for ridge in division.ridges)
-        report(f"broker, seed {seed}: ridge {ridges} chosen by {len(part.train) + len(part.validation)} tasks")
+        run.report(f"broker, seed {seed}: ridge {ridges} chosen by {len(part.train) + len(part.validation)} tasks")
     kept = divided[0][1]
     if cfg.refit:
         kept = learn(split(episodes.ids, (1 - cfg.fractions[1], cfg.fractions[1], 0.0)), None)
@@ -91,9 +86,9 @@ def main(cfg: DictConfig) -> None:
     write_json(folder / "cost.json", {"agents": list(episodes.agents), **facts, **cost_json(curves, budgets, full)})
     title = f"{curves[0].right.shape[1]} questions, {len(episodes.agents)} agents, {len(splits)} splits"
     plot_curves(curves, folder / "cost.png", full=full, title=title, unit=unit)
-    Console(width=120).print(*cost_tables(curves, budgets, full))
-    report(f"plot: {folder / 'cost.png'}; live, {live}")
-    print(folder / "cost.json")  # noqa: T201 - the result
+    run.console.print(*cost_tables(curves, budgets, full))
+    run.report(f"plot: {folder / 'cost.png'}; live, {live}")
+    return folder / "cost.json"
 
 
 def check(cfg: DictConfig) -> None:

@@ -1,14 +1,11 @@
 """`nsed members`: what size, weak members and simulated faulty ones do to a vote that was recorded."""
 
-from functools import partial
 from pathlib import Path
 from time import perf_counter
 
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
-from rich.console import Console
 
-from nsed_torch.config import plain_config, verb
+from nsed_torch.config import plain_config
 from nsed_torch.data import load_traces
 from nsed_torch.evaluation.members.faulty_members import most_faulty
 from nsed_torch.evaluation.members.member_tables import MemberStudy, plot_faulty, sheets
@@ -16,6 +13,7 @@ from nsed_torch.evaluation.members.sub_teams import polled, rules
 from nsed_torch.evaluation.provenance import provenance
 from nsed_torch.evaluation.run_folder import OUTCOMES
 from nsed_torch.evaluation.statistics import plain
+from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.nn import ConsensusCell
 from nsed_torch.nn.pretrained import with_strangers
 from nsed_torch.records import read_outcomes, write_files
@@ -24,16 +22,10 @@ from nsed_torch.records.files import to_json
 SCHEMA_VERSION = 1
 """Of members.json; raised by one when a field changes its meaning or goes away."""
 
-WIDTH = 130
-"""Characters of a line in a file or a pipe."""
-
 
 @verb("members")
-def main(cfg: DictConfig) -> None:
+def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Load, vote again, write `members.json`, tables and plots, print the tables."""
-    folder = Path(HydraConfig.get().runtime.output_dir)
-    console = Console(highlight=False)
-    report = partial(console.print, style="dim", markup=False, emoji=False, soft_wrap=True)
     if not cfg.data_dir:
         raise ValueError("expected traces, got no folder: pass data_dir=<folder of nsed collect or nsed evaluate>")
     data, began = Path(cfg.data_dir).expanduser(), perf_counter()
@@ -41,7 +33,7 @@ def main(cfg: DictConfig) -> None:
     extra = most_faulty(len(rounds.agents))
     cell = ConsensusCell.from_pretrained(cfg.cell, agents=rounds.agents) if cfg.cell else None
     tuned = None if cell is None else with_strangers(cell, extra)
-    report(f"{len(rounds)} tasks, {len(rounds.agents)} agents, round {cfg.round}")
+    run.report(f"{len(rounds)} tasks, {len(rounds.agents)} agents, round {cfg.round}")
     study = MemberStudy.of(
         rounds,
         rules(rounds.task.shape[1], len(rounds.agents) + extra, list(cfg.votes), tuned),
@@ -61,18 +53,16 @@ def main(cfg: DictConfig) -> None:
     tables = sheets(study)
     write_files(
         {
-            **{folder / "tables" / f"{sheet.name}.md": sheet.markdown().encode() for sheet in tables},
-            folder / "members.json": (to_json({**facts, **plain(study), "provenance": made}) + "\n").encode(),
+            **{run.folder / "tables" / f"{sheet.name}.md": sheet.markdown().encode() for sheet in tables},
+            run.folder / "members.json": (to_json({**facts, **plain(study), "provenance": made}) + "\n").encode(),
         }
     )
     try:
-        plot_faulty(study, folder / "plots" / "faulty.png")
+        plot_faulty(study, run.folder / "plots" / "faulty.png")
     except ValueError as error:  # matplotlib is an extra
-        report(f"no plots: {error}")
-    shown = console if console.is_terminal else Console(highlight=False, width=WIDTH)
-    for sheet in tables:
-        shown.print(sheet.terminal())
-    print(folder / "members.json")  # noqa: T201 - the result
+        run.report(f"no plots: {error}")
+    run.console.print(*(sheet.terminal() for sheet in tables))
+    return run.folder / "members.json"
 
 
 def strata(folder: Path) -> dict[str, str] | None:

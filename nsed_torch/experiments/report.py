@@ -4,14 +4,14 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from nsed_torch.config import verb
 from nsed_torch.evaluation.pages import write_report
+from nsed_torch.experiments.verb import VerbRun, verb
 
 
 @verb("report")
-def main(cfg: DictConfig) -> None:
-    """Write `report.html` into the run folder and print its path."""
+def main(cfg: DictConfig, run: VerbRun) -> Path:
+    """Write `report.html` into the run folder."""
     if not cfg.run:
         files = "a transcript.json, a conduct.json or a traces.jsonl"
         raise ValueError(f"expected a run folder, got none: pass run=<folder with {files}>")
-    print(write_report(Path(cfg.run)))  # noqa: T201 - the result
+    return write_report(Path(cfg.run))

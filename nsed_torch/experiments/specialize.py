@@ -1,27 +1,25 @@
 """`nsed specialize`: train a LoRA specialist on a family of verifiable tasks, or a judge on graded answers."""
 
-import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 
 from nsed_torch.agents import TransformersEngine, save_adapter
 from nsed_torch.agents.adapters import adapter_shape
 from nsed_torch.benchmarks import GradedTasks, file_tasks, mixed_tasks, read_candidates
-from nsed_torch.config import instantiate, verb
+from nsed_torch.config import instantiate
 from nsed_torch.data import split
 from nsed_torch.data.splits import place
 from nsed_torch.deliberation import VerdictRating
 from nsed_torch.evaluation.statistics import clopper_pearson
 from nsed_torch.evaluation.tables import terminal_table
+from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.records import read_json, write_json
 from nsed_torch.records.files import write_text
 from nsed_torch.training.adapter_card import adapter_card
@@ -31,30 +29,29 @@ from nsed_torch.training.logs import FileLog
 
 
 @verb("specialize")
-def main(cfg: DictConfig) -> None:
+def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Compose, load, train, test before and after, write the adapter and its card.
 
     Writes `adapter/`, `metrics.json`, `log.jsonl` (a line per step) and `checkpoints/`. The same command goes on from
     the last checkpoint.
     """
-    folder, console = Path(HydraConfig.get().runtime.output_dir), Console(highlight=False)
-    report = partial(console.print, style="dim", markup=False, emoji=False, soft_wrap=True)
+    folder = run.folder
     settings: FineTuning = instantiate(cfg.training)
     learned = lesson(cfg, settings)
     examples = learned.examples()
-    report("loading models")
+    run.report("loading models")
     engine = instantiate(cfg.backbone)
     if not isinstance(engine, TransformersEngine):
         raise ValueError(f"expected a backbone in this process, got {type(engine).__name__}: choose another backbone")
-    before = _before(learned, engine, folder, report)
+    before = _before(learned, engine, run)
     lora = cfg.adapter
     start_adapter(engine, **{key: lora[key] for key in ("start", "rank", "alpha", "targets", "seed")})
-    report(f"learning from {len(examples)} examples, {settings.steps} steps of {settings.batch}")
+    run.report(f"learning from {len(examples)} examples, {settings.steps} steps of {settings.batch}")
     log = FileLog(folder / "log.jsonl")
     fine_tune(engine, examples, folder / "checkpoints", settings=settings, log=log)
-    steps = [json.loads(line) for line in log.path.read_text(encoding="utf-8").splitlines()]
+    steps = log.read()
     save_adapter(engine, LEARNER, folder / "adapter", dtype=lora.dtype)
-    report("testing the adapter")
+    run.report("testing the adapter")
     after = learned.scores(engine, LEARNER)
     metrics = {
         "name": cfg.name,
@@ -72,10 +69,10 @@ def main(cfg: DictConfig) -> None:
         },
     }
     write_json(folder / "metrics.json", metrics)
-    command = ["nsed", "specialize", *map(shlex.quote, HydraConfig.get().overrides.task)]
+    command = ["nsed", "specialize", *map(shlex.quote, run.overrides)]
     write_text(folder / "adapter" / "README.md", adapter_card("specialist", metrics, command=command))
-    console.print(table(metrics))
-    print(folder / "adapter")  # noqa: T201 - the result
+    run.console.print(table(metrics))
+    return folder / "adapter"
 
 
 def lesson(cfg: DictConfig, settings: FineTuning) -> Lesson:
@@ -129,13 +126,13 @@ def table(metrics: Mapping[str, Any]) -> RenderableType:
     return terminal_table(rows, title=f"{metrics['name']}: held-out answers, 95% intervals")
 
 
-def _before(learned: Lesson, engine: TransformersEngine, folder: Path, report: Callable[[str], None]) -> Scores:
+def _before(learned: Lesson, engine: TransformersEngine, run: VerbRun) -> Scores:
     """Scores of the bare backbone, measured once however often the run is repeated."""
-    path, identity = folder / "before.json", {"data": learned.identity(), "backbone": dict(engine.identity(None))}
+    path, identity = run.folder / "before.json", {"data": learned.identity(), "backbone": dict(engine.identity(None))}
     if path.is_file() and (kept := read_json(path))["of"] == identity:
         scores: Scores = kept["scores"]
         return scores
-    report("testing the bare backbone")
+    run.report("testing the bare backbone")
     scores = learned.scores(engine, None)
     write_json(path, {"of": identity, "scores": {name: list(values) for name, values in scores.items()}})
     return scores

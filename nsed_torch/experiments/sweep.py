@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console
 
 from nsed_torch.evaluation.comparison import Comparison, scored
 from nsed_torch.evaluation.run_folder import OUTCOMES, RESULTS
 from nsed_torch.evaluation.statistics import plain, shown
 from nsed_torch.evaluation.tables import csv, markdown, markdown_table, show, terminal_table
+from nsed_torch.experiments.verb import console
 from nsed_torch.records import Outcome, read_json, read_outcomes, write_files
 from nsed_torch.records.files import to_json
 
@@ -51,11 +51,11 @@ class SweepTable(Callback):
         rows = [["settings", f"its {runs[0].comparison.reference} minus {self._against}"]]
         pairs = {run.settings: run.comparison.paired.get(self._against) for run in runs}
         rows += [[settings, shown(pair.difference, "+")] for settings, pair in pairs.items() if pair]
-        text, console = markdown(comparison), Console(highlight=False)
-        show(console, comparison)
+        text = markdown(comparison)
+        show(console(), comparison)
         if len(rows) > 1:
             text += "\n" + markdown_table(rows) + "\n"
-            console.print(terminal_table(rows))
+            console().print(terminal_table(rows))
         data = {**comparison.to_json(), "against": {settings: plain(pair) for settings, pair in pairs.items() if pair}}
         write_files(
             {

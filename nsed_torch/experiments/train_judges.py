@@ -1,23 +1,20 @@
 """`nsed train-judges`: judges learn from recorded answers, and it is measured whether that helped."""
 
 import time
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
-from rich.console import Console
+from rich.console import RenderableType
 from torch import Tensor
 
-from nsed_torch.agents import Ensemble, save_adapter
-from nsed_torch.config import instantiate, verb
+from nsed_torch.agents import save_adapter
+from nsed_torch.config import instantiate
 from nsed_torch.data import RecordedAnswers, load_recorded, split
 from nsed_torch.deliberation import VerdictRating
 from nsed_torch.evaluation.statistics import Estimate, plain, shown, student
 from nsed_torch.evaluation.tables import terminal_table
 from nsed_torch.experiments.build import build_ensemble
+from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.records import write_json
 from nsed_torch.training.judge_training import JudgeScores, JudgeTrainer, contested, give_adapters
 from nsed_torch.training.logs import FileLog
@@ -26,31 +23,17 @@ Summary = dict[str, dict[str, Estimate]]
 
 
 @verb("train_judges")
-def main(cfg: DictConfig) -> None:
-    """Compose, train, write `metrics.json`, `judges.jsonl` and `adapters/`."""
+def main(cfg: DictConfig, run: VerbRun) -> Path:
+    """Compose, train, measure on held-out tasks before and after; write `metrics.json`, `judges.jsonl`, `adapters/`."""
     if not cfg.data_dir:
         raise ValueError("expected recorded answers, got no folder: pass data_dir=DIR")
-    folder = Path(HydraConfig.get().runtime.output_dir)
-    report = partial(Console(highlight=False).print, style="dim", markup=False, emoji=False, soft_wrap=True)
-    train_judges(cfg, folder, report)
-    print(folder / "metrics.json")  # noqa: T201 - the result
-
-
-def train_judges(
-    cfg: DictConfig, folder: Path | None = None, report: Callable[[str], None] = lambda text: None
-) -> dict[str, Any]:
-    """Train the adapters of an ensemble's agents as judges; measure on held-out tasks before and after.
-
-    Returns:
-        What `metrics.json` holds.
-    """
-    out, start = Path(cfg.output_dir) if folder is None else folder, time.perf_counter()
+    out, start = run.folder, time.perf_counter()
     rating, lora = instantiate(cfg.rating), cfg.lora
     if not isinstance(rating, VerdictRating):
         raise ValueError(f"expected a verdict that is read off logits, got {type(rating).__name__}: set rating=verdict")
-    table = load_recorded(cfg.data_dir)
-    parts = held_out(table, lora.validation_tasks, lora.test_tasks)
-    report("loading models")
+    answers = load_recorded(cfg.data_dir)
+    parts = held_out(answers, lora.validation_tasks, lora.test_tasks)
+    run.report("loading models")
     ensemble = give_adapters(
         build_ensemble(cfg.ensemble), rank=lora.rank, alpha=lora.alpha, targets=list(lora.targets), seed=lora.seed
     )
@@ -61,7 +44,7 @@ def train_judges(
         verdict_weight=lora.verdict_weight,
         seed=lora.seed,
     )
-    report(f"judging {len(parts['test'])} held-out tasks")
+    run.report(f"judging {len(parts['test'])} held-out tasks")
     before = trainer.evaluate(parts["test"], batch=lora.batch)
     log = FileLog(out / "judges.jsonl")
     log.resume(0)
@@ -71,23 +54,24 @@ def train_judges(
         optimizer=instantiate(lora.optimizer),
         **{key: lora[key] for key in ("steps", "batch", "every", "patience", "max_norm")},
         log=log.write,
-        report=report,
+        report=run.report,
     )
-    save_adapters(ensemble, out / "adapters")
+    for judge in ensemble.judges:
+        save_adapter(ensemble.engine(judge), judge.rating_adapter, out / "adapters" / judge.name)  # type: ignore[arg-type]
     after = trainer.evaluate(parts["test"], batch=lora.batch)
     rows = summary(before, after, [agent.name for agent in ensemble.judges])
     metrics = {
         "tasks": {name: len(part) for name, part in parts.items()},
-        "data": table.digest,
-        "candidates": len(table.agents),
+        "data": answers.digest,
+        "candidates": len(answers.agents),
         "judges": {j.name: dict(ensemble.engine(j).identity(j.rating_adapter)) for j in ensemble.judges},
         "kept_step": kept,
         "seconds": round(time.perf_counter() - start, 1),
         "test": plain(rows),
     }
     write_json(out / "metrics.json", metrics)
-    show(rows, Console(width=100))
-    return metrics
+    run.console.print(table(rows))
+    return out / "metrics.json"
 
 
 def held_out(table: RecordedAnswers, validation: int | None, test: int | None) -> dict[str, RecordedAnswers]:
@@ -101,12 +85,6 @@ def held_out(table: RecordedAnswers, validation: int | None, test: int | None) -
         "validation": table.select(parts.validation[:validation]),
         "test": table.select(parts.test[:test]),
     }
-
-
-def save_adapters(ensemble: Ensemble, folder: Path) -> None:
-    """One folder a judge."""
-    for judge in ensemble.judges:
-        save_adapter(ensemble.engine(judge), judge.rating_adapter, folder / judge.name)  # type: ignore[arg-type]
 
 
 def summary(before: JudgeScores, after: JudgeScores, judges: list[str]) -> Summary:
@@ -123,9 +101,9 @@ def summary(before: JudgeScores, after: JudgeScores, judges: list[str]) -> Summa
     }
 
 
-def show(rows: Summary, console: Console) -> None:
-    """The table on standard output."""
+def table(rows: Summary) -> RenderableType:
+    """Every accuracy before and after."""
     n = next(iter(rows.values()))["before"].n
     lines = [[name, shown(r["before"]), shown(r["after"]), shown(r["difference"], "+")] for name, r in rows.items()]
     title = f"judges on {n} held-out tasks, 95% intervals"
-    console.print(terminal_table([["accuracy", "before", "after", "difference"], *lines], title=title))
+    return terminal_table([["accuracy", "before", "after", "difference"], *lines], title=title)

@@ -1,16 +1,12 @@
 """`nsed tune`: fit a consensus cell to recorded answers or traces, and say with intervals whether it helped."""
 
 import importlib.util
-from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
-from rich.console import Console
 
-from nsed_torch.config import verb
 from nsed_torch.data import load_recorded
 from nsed_torch.data.splits import divisions
 from nsed_torch.evaluation.comparison import Comparison, scored
@@ -18,57 +14,38 @@ from nsed_torch.evaluation.set_coverage import coverage_plot, coverage_summary, 
 from nsed_torch.evaluation.tables import markdown, show
 from nsed_torch.experiments.recordings import RecordedTasks, answers_of, folders_of, hold_traces, traces_of
 from nsed_torch.experiments.tune_cell import refit, tune_seed
+from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.records import write_json
 
 
 @verb("tune")
-def main(cfg: DictConfig) -> None:
+def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Compose, load, train a cell a seed, compare on the tasks held out, write `metrics.json` and the cells."""
-    folder = Path(HydraConfig.get().runtime.output_dir)
-    console = Console(highlight=False)
-    report = partial(console.print, style="dim", markup=False, emoji=False, soft_wrap=True)
     folders = folders_of(cfg)
     if cfg.seeds < 1:
         raise ValueError(f"expected seeds of at least 1, got {cfg.seeds}")
     waves = None if cfg.rounds == 1 else cfg.rounds
     if hold_traces(folders, agents=cfg.agents, max_parameters_b=cfg.max_parameters_b, rounds=waves):
-        tune(cfg, traces_of(cfg, folders, cfg.reading), folder, console, report)
-        return
-    # Recorded answers of other pools to other tasks: a comparison each.
-    names = [Path(path).expanduser().resolve().name for path in folders]
-    if len(set(names)) < len(names):
-        raise ValueError(f"expected folders of different names, got {', '.join(names)}: pass them one by one")
-    for path, name in zip(folders, names, strict=True):
-        several = len(folders) > 1
-        if several:
-            report(f"{name}:")
-        recording = answers_of(cfg, path, rounds=cfg.rounds, reading=cfg.reading)
-        others = _others(cfg, path, recording) if cfg.against else {}
-        tune(cfg, recording, folder / name if several else folder, console, report, others)
+        return tune(cfg, traces_of(cfg, folders, cfg.reading), run, {})
+    recording = answers_of(cfg, folders, rounds=cfg.rounds, reading=cfg.reading)
+    return tune(cfg, recording, run, _others(cfg, folders[0], recording) if cfg.against else {})
 
 
-def tune(
-    cfg: DictConfig,
-    recording: RecordedTasks,
-    folder: Path,
-    console: Console,
-    report: partial[None],
-    others: dict[str, dict[str, float]] | None = None,
-) -> None:
-    """One comparison: a cell for each division, then the cell for use, `metrics.json` and the tables.
+def tune(cfg: DictConfig, recording: RecordedTasks, run: VerbRun, others: dict[str, dict[str, float]]) -> Path:
+    """A cell for each division, then the cell for use, `metrics.json` and the tables.
 
     Others are scores by name and task, of what else is shown beside it.
     """
-    began, (episodes, answers) = perf_counter(), recording
+    began, (episodes, answers), folder = perf_counter(), recording, run.folder
     splits = divisions(episodes.ids, cfg.fractions, cfg.seeds)
-    report(f"{len(episodes)} tasks, {len(episodes.agents)} agents, {episodes.round_mask.shape[1]} rounds")
+    run.report(f"{len(episodes)} tasks, {len(episodes.agents)} agents, {episodes.round_mask.shape[1]} rounds")
     results = [
-        tune_seed(cfg, episodes, seed, parts, folder / f"seed_{seed}", report, others)
+        tune_seed(cfg, episodes, seed, parts, folder / f"seed_{seed}", run.report, others)
         for seed, parts in enumerate(splits)
     ]
     outcomes = scored([result["scores"] for result in results])
     comparison = Comparison.of(outcomes, reference="consensus_tuned", by_student=True)
-    refit(cfg, episodes, folder, f"## Measured on held-out tasks\n\n{markdown(comparison)}", report)
+    refit(cfg, episodes, folder, f"## Measured on held-out tasks\n\n{markdown(comparison)}", run.report)
     extra: dict[str, Any] = {}
     if answers is not None and answers.parameters.isfinite().all():
         extra["parameter_tokens"] = answers.cost.sum(1).mean().item()
@@ -76,18 +53,18 @@ def tune(
         extra["sets"] = coverage_summary({k: v for result in results for k, v in result["sets"].items()}, cfg.coverage)
     facts = {
         "seeds": [{key: value for key, value in result.items() if key not in {"scores", "sets"}} for result in results],
-        "overrides": list(HydraConfig.get().overrides.task),
+        "overrides": run.overrides,
         "agents": list(episodes.agents),
         "tasks": len(episodes),
         "seconds": round(perf_counter() - began, 1),
     }
     write_json(folder / "metrics.json", {**comparison.to_json(), **facts, **extra})
-    show(console, comparison)
+    show(run.console, comparison)
     if cfg.coverage is not None:
-        console.print(*coverage_tables(extra["sets"]))
+        run.console.print(*coverage_tables(extra["sets"]))
         if importlib.util.find_spec("matplotlib"):  # an extra
             coverage_plot(extra["sets"], folder / "coverage.png")
-    print(folder / "metrics.json")  # noqa: T201 - the result
+    return folder / "metrics.json"
 
 
 def _others(cfg: DictConfig, folder: str, recording: RecordedTasks) -> dict[str, dict[str, float]]:

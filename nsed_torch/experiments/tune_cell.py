@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -21,8 +20,9 @@ from nsed_torch.nn import ConformalSets, ConsensusCell, Reading
 from nsed_torch.nn.pretrained import CONFORMAL
 from nsed_torch.records import read_json, write_json
 from nsed_torch.training.answer_sets import fit_sets, set_rows
-from nsed_torch.training.logs import FileLog, Log, TensorBoardLog
-from nsed_torch.training.rules import RULES, accuracy, available, decide
+from nsed_torch.training.logs import FileLog, to_tensorboard
+from nsed_torch.training.rules import RULES, decide
+from nsed_torch.training.rules.weighted_votes import accuracy
 from nsed_torch.training.trainer import Refit, fit_cell
 
 OWN = ("output_dir", "resume", "seeds", "refit")
@@ -35,8 +35,8 @@ def tune_seed(
     seed: int,
     parts: Split,
     folder: Path,
-    report: partial[None],
-    others: Mapping[str, Mapping[str, float]] | None = None,
+    report: Callable[[str], None],
+    others: Mapping[str, Mapping[str, float]],
 ) -> dict[str, Any]:
     """Train on one division of the tasks and compare on its test part.
 
@@ -65,7 +65,7 @@ def tune_seed(
         **_by_rules(cfg.rules, learned, test, report),
         "consensus_untrained": winners_correct(cell, test),
     }
-    fit, sets = _fit(cfg, cell, train, validation, seed, folder)
+    fit, sets = _fit(cfg, cell, train, validation, folder)
     scores["consensus_tuned"] = winners_correct(cell, test)
     result = {
         "seed": seed,
@@ -76,7 +76,7 @@ def tune_seed(
         **({} if sets is None else {"sets": set_rows(sets, cell, test)}),
         "scores": {
             **{k: dict(zip(test.ids, v.float().tolist(), strict=True)) for k, v in scores.items()},
-            **{k: {task: v[task] for task in test.ids} for k, v in (others or {}).items()},
+            **{k: {task: v[task] for task in test.ids} for k, v in others.items()},
         },
     }
     write_json(folder / "result.json", result)
@@ -84,7 +84,7 @@ def tune_seed(
     return result
 
 
-def refit(cfg: DictConfig, episodes: Episodes, folder: Path, card: str, report: partial[None]) -> None:
+def refit(cfg: DictConfig, episodes: Episodes, folder: Path, card: str, report: Callable[[str], None]) -> None:
     """The cell for use, `folder/cell`: it learns from the test tasks too, now that each has been tested.
 
     With `refit=false` it is the first division's, whose test tasks it has not seen. The card is what the divisions
@@ -96,7 +96,7 @@ def refit(cfg: DictConfig, episodes: Episodes, folder: Path, card: str, report: 
     validation = cfg.fractions[1]
     train, chosen, _ = _in_order(episodes, split(episodes.ids, (1 - validation, validation, 0.0)))
     cell = fresh_cell(cfg, train)
-    fit, _ = _fit(cfg, cell, train, chosen, 0, folder, card=card)
+    fit, _ = _fit(cfg, cell, train, chosen, folder, card=card)
     report(f"cell: {len(train)} + {len(chosen)} tasks, {fit}")
 
 
@@ -111,21 +111,22 @@ def _by_rules(
     names: Sequence[str], train: Episodes, test: Episodes, report: Callable[[str], None]
 ) -> dict[str, Bool[Tensor, "batch"]]:
     """Whether the answers are right that the rules of the field choose, by name; ties as everywhere."""
-    there = available(train)
-    wanted = list(there) if list(names) == ["all"] else list(names)
+    wanted = list(RULES) if list(names) == ["all"] else list(names)
     if unknown := [name for name in wanted if name not in RULES]:
         raise ValueError(f"rules: expected names out of {', '.join(RULES)}, or all, got {', '.join(unknown)}")
+    # Two are shown in any case, and one needs categories.
+    left_out = {"best_single", "plurality"} | (set() if train.categories else {"best_by_category"})
     chosen = {}
     for name in wanted:
-        if name in there and name not in {"best_single", "plurality"}:
+        if name not in left_out:
             began = perf_counter()
-            chosen[name] = decide(there[name](train, test), test, accuracy(train))
+            chosen[name] = decide(RULES[name](train, test), test, accuracy(train))
             report(f"{name}: {perf_counter() - began:.1f} s")
     return chosen
 
 
 def _fit(
-    cfg: DictConfig, cell: ConsensusCell, train: Episodes, validation: Episodes, seed: int, folder: Path, card: str = ""
+    cfg: DictConfig, cell: ConsensusCell, train: Episodes, validation: Episodes, folder: Path, card: str = ""
 ) -> tuple[Refit, ConformalSets | None]:
     """Train a cell, and its sets if they have a coverage; both into `folder/cell`."""
     fit = fit_cell(
@@ -133,15 +134,15 @@ def _fit(
         train,
         validation,
         optimizer=instantiate(cfg.optimizer),
-        scheduler=instantiate(cfg.scheduler),
         schedule=instantiate(cfg.training),
-        seed=seed,
         folder=folder,
-        logs=partial(_logs, cfg),
         resume=cfg.resume,
         # What calibrates sets is nothing that the cell may learn from.
         refit=cfg.coverage is None,
     )
+    if cfg.logger.tensorboard:
+        for path in (*folder.glob("log.jsonl"), *folder.glob("firmness_*/log.jsonl")):
+            to_tensorboard(FileLog(path))
     cell.save_pretrained(folder / "cell", agent_names=train.agents, card=card)
     if cfg.coverage is None:
         # An earlier run's sets would be read as this cell's.
@@ -172,8 +173,3 @@ def fresh_cell(cfg: DictConfig, episodes: Episodes) -> ConsensusCell:
         reading=reading,
     )
     return cell.to(episodes.task.dtype)
-
-
-def _logs(cfg: DictConfig, folder: Path) -> list[Log]:
-    logs: list[Log] = [FileLog(folder / "log.jsonl")]
-    return [*logs, TensorBoardLog(folder / "tensorboard")] if cfg.logger.tensorboard else logs

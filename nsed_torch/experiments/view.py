@@ -1,16 +1,15 @@
-"""What one sees while a team deliberates or workflows run: tables and trees on a terminal, plain lines elsewhere."""
+"""What one sees while a team deliberates or workflows run: rounds in tables, workflows in lines, progress in a bar."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
-from rich.tree import Tree
 
 from nsed_torch.conductor import WorkflowJob, WorkflowObserver
 from nsed_torch.deliberation import Observer
@@ -28,8 +27,7 @@ CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(cod
 MARKS = {True: ("✓", "green"), False: ("✗", "red")}
 
 
-@dataclass(frozen=True)
-class Screen:
+class Screen(NamedTuple):
     """A console: on a terminal with a progress bar, which is there while it is one."""
 
     console: Console
@@ -40,13 +38,10 @@ class Screen:
         if self.bar:
             self.bar.update(self.bar.task_ids[0], description=phase, completed=done, total=total)
         elif done == total:
-            self.show((), [f"{phase}: {total} of {total} calls"])
+            self.tell([f"{phase}: {total} of {total} calls"])
 
-    def show(self, drawn: Iterable[RenderableType], lines: Iterable[str]) -> None:
-        """What is drawn on a terminal, and the lines for logs, pipes and screen readers."""
-        if self.bar:
-            self.console.print(Group(*drawn))
-            return
+    def tell(self, lines: Iterable[str]) -> None:
+        """Print lines as they are, for terminals, logs and pipes alike."""
         for line in lines:
             self.console.print(visible(line), markup=False, emoji=False, soft_wrap=True)
 
@@ -93,14 +88,14 @@ class RoundView(PhaseView):
 
     def on_round(self, task: Task, record: Round) -> None:
         """Show the round."""
-        self.screen.show(_round_drawn(record), (f"round {record.index}: {line}" for line in _round_lines(record)))
+        self.screen.console.print(*_round_parts(record), sep="\n")
 
     def on_end(self, transcript: Transcript) -> None:
         """Say why it stopped and what it cost."""
         usage, rounds = transcript.usage, len(transcript.rounds)
         written = f" ({usage.completion_tokens:,} written)"
         line = f"stopped by {transcript.stop_reason} after {rounds} rounds: {_cost(usage, written)}"
-        self.screen.show([Text(line, style="bold")], [line])
+        self.screen.tell([line])
 
 
 class WorkflowView(WorkflowObserver):
@@ -115,46 +110,30 @@ class WorkflowView(WorkflowObserver):
 
     def on_workflow(self, job: WorkflowJob) -> None:
         """Show what the Conductor wrote, what was made of it, and the workflow itself."""
-        drawn = [Text.assemble((f"Workflow {job.level}", "bold"), f": {_outline(job)}")]
-        models = "models " + ", ".join(f"{i} {worker}" for i, worker in enumerate(job.pool))
-        drawn.append(Text(visible(models.replace("models", "models:", 1)), style="dim"))
-        lines = [models]
+        lines = ["models " + ", ".join(f"{i} {worker}" for i, worker in enumerate(job.pool))]
         if plan := job.plan:
-            drawn.append(Text.assemble(("written: ", "dim"), preview(plan.text)))
             lines.append(f"the conductor writes ({plan.usage.tokens} tokens): {preview(plan.text)}")
             if plan.reasons:
                 default = "the default stands in" if job.workflow.steps else "which counts as accepting"
-                made = f"{f'cannot be read, {default}' if plan.fallback else 'mended'}: {', '.join(plan.reasons)}"
-                drawn.append(Text(visible(made), style="yellow"))
-                lines.append(made)
-            drawn += [Text(visible(note), style="dim") for note in plan.notes]
+                made = f"cannot be read, {default}" if plan.fallback else "mended"
+                lines.append(f"{made}: {', '.join(plan.reasons)}")
             lines += [f"note: {note}" for note in plan.notes]
         lines += [*job.workflow.render().splitlines(), _outline(job)]
-        self.screen.show(drawn, (f"workflow {job.level}: {line}" for line in lines))
+        self.screen.tell(f"workflow {job.level}: {line}" for line in lines)
 
     def on_wave(self, job: WorkflowJob, number: int, steps: Mapping[int, StepRecord]) -> None:
-        """Show what each step reads, is asked and says; a star stands at the one that answers."""
+        """Show what each step reads, is asked and says."""
         previous = job.previous is not None and bool(job.previous.answer)
-        tree, lines = Tree(Text(f"wave {number}", style="bold"), guide_style="dim"), []
         for k, step in steps.items():
             reads = reading(sources(job.workflow, k, previous=previous), step.visible)
             said = preview(step.response) if step.failure is None else f"({step.failure})"
-            name = visible(f"{'★ ' if k == len(job.workflow.steps) - 1 else ''}{k} {step.worker}")
-            cost = (f"· {step.usage.tokens:,} tokens", "dim")
-            branch = tree.add(Text.assemble((name, "bold"), f" reads {reads} ", cost))
-            branch.add(Text(preview(step.subtask), style="italic"))
-            branch.add(Text(said, style="red" if step.failure else ""))
-            for note in step.notes:
-                branch.add(Text(visible(note), style="dim"))
-            own = [f"{step.worker} reads {reads}: {preview(step.subtask)}"]
-            own += [f"{step.worker} says ({step.usage.tokens} tokens): {said}", *(f"note: {n}" for n in step.notes)]
-            lines += [f"workflow {job.level}: step {k}: {line}" for line in own]
-        self.screen.show([tree], lines)
+            lines = [f"{step.worker} reads {reads}: {preview(step.subtask)}"]
+            lines += [f"{step.worker} says ({step.usage.tokens} tokens): {said}", *(f"note: {n}" for n in step.notes)]
+            self.screen.tell(f"workflow {job.level}: step {k}: {line}" for line in lines)
 
     def on_end(self, execution: Execution) -> None:
         """Say what the task's workflows cost so far."""
-        line = _cost(execution.usage)
-        self.screen.show([Text(line, style="bold")], [line])
+        self.screen.tell([_cost(execution.usage)])
 
 
 def question_table(trace: Trace) -> RenderableType:
@@ -218,7 +197,7 @@ def preview(text: str) -> str:
     return line if len(line) <= PREVIEW else line[: PREVIEW - 1] + "…"
 
 
-def _round_drawn(record: Round) -> Iterator[RenderableType]:
+def _round_parts(record: Round) -> Iterator[RenderableType]:
     table = Table(title=f"Round {record.index}", title_justify="left", title_style="bold", show_footer=False)
     _add_columns(table, "rated by", record)
     for voter, row in zip(record.voters, record.ratings, strict=True):
@@ -240,20 +219,6 @@ def _round_drawn(record: Round) -> Iterator[RenderableType]:
         memory.add_row(*(Text(cell, style="" if slot.shown else "dim") for cell in cells))
     yield memory
     yield from (Text(visible(note)) for note in record.notes)
-
-
-def _round_lines(record: Round) -> Iterator[str]:
-    for voter, row in zip(record.voters, record.ratings, strict=True):
-        cells = (f"{name}={_rating_text(r).plain}" for name, r in zip(record.proposers, row, strict=True))
-        yield f"{voter} rates {' '.join(cells)}"
-    for j, proposal in enumerate(record.proposals):
-        mark = " (winner)" if j == record.winner else ""
-        votes = f"support={record.support[j]:+.3f} consensus={record.consensus[j]:.3f}"
-        yield f"{proposal.agent}{mark} {votes}: {preview(proposal.text)}"
-    for slot in record.memory:
-        kept = f"retention={slot.retention:.3f} gate={slot.gate:.2f}"
-        yield f"keeps {slot.agent} of round {slot.round} {kept}: {preview(slot.text)}"
-    yield from (f"note: {note}" for note in record.notes)
 
 
 def _add_columns(table: Table, first: str, record: Round) -> None:

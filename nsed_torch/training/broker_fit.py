@@ -19,7 +19,7 @@ from nsed_torch.data.rounds import Rounds, all_teams
 from nsed_torch.data.splits import place
 from nsed_torch.nn import ConsensusCell, LearnedBroker
 from nsed_torch.nn.learned_broker import with_confidence
-from nsed_torch.training.losses import consensus_loss
+from nsed_torch.training.losses import consensus_loss, distance_from_start
 
 PRICES = (0.01, 0.03, 0.1, 0.3)
 """Accuracy that a full team's mean cost is worth, where ridges of `fit_asking` are compared."""
@@ -74,7 +74,7 @@ def fit_on_partial_teams(
     draw = torch.Generator().manual_seed(seed)
     agents = len(rounds.agents)
     cell = ConsensusCell(1, agents, slots=1).double()
-    start = [p.detach().clone() for p in cell.parameters()]
+    start = copy.deepcopy(cell.state_dict())
     optimizer = torch.optim.Adam(cell.parameters(), lr=0.05)
     least, best = math.inf, cell.state_dict()
 
@@ -87,9 +87,8 @@ def fit_on_partial_teams(
         size = torch.rand(len(train), 1, generator=draw)
         asked = torch.rand(len(train), agents, generator=draw) < size
         asked |= torch.rand(len(train), 1, generator=draw) < 0.2
-        distance = sum(((p - q) ** 2).sum() for p, q in zip(cell.parameters(), start, strict=True))
         optimizer.zero_grad()
-        (loss(learned, asked) + 1e-3 * distance).backward()
+        (loss(learned, asked) + 1e-3 * distance_from_start(cell, start)).backward()
         optimizer.step()
         if step % 10 == 9:
             with torch.no_grad():
@@ -157,8 +156,6 @@ class AskingFit:
 
     def __init__(self, cell: ConsensusCell, rounds: Rounds, *, ridge: float = 3.0) -> None:
         agents = len(rounds.agents)
-        if agents > 10:
-            raise ValueError(f"broker: expected a pool of at most 10 agents, got {agents}: shortlist them first")
         self.ridge, self.rounds, teams = ridge, rounds, all_teams(agents)
         answered = rounds.classes >= 0
         accuracy = rounds.correct.double().sum(0) / answered.sum(0).clamp(min=1)

@@ -5,6 +5,7 @@ from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
 
+import numpy
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -116,16 +117,16 @@ def hull_weights(
             hull.pop()
         hull.append(i)
     weights = cost.new_zeros(len(budgets), len(cost))
-    for row, budget in enumerate(budgets.tolist()):
-        below = [i for i in hull if cost[i] <= budget]
-        left = below[-1]
-        if len(below) == len(hull):
-            weights[row, left] = 1
-        else:
-            right = hull[len(below)]
-            share = (budget - float(cost[left])) / float(cost[right] - cost[left])
-            weights[row, left], weights[row, right] = 1 - share, share
+    weights[:, hull] = coins(cost[hull], budgets)
     return weights
+
+
+def coins(cost: Float[Tensor, "team"], budgets: Float[Tensor, "budget"]) -> Float[Tensor, "budget team"]:
+    """How often to use each of two neighbours so that their mean cost is the budget; teams in the order of their cost.
+
+    Below the first cost it is the first team alone, above the last one the last.
+    """
+    return torch.stack([torch.tensor(numpy.interp(budgets, cost, team)) for team in numpy.eye(len(cost))], dim=1)
 
 
 def random_asked(rounds: Rounds, budgets: Float[Tensor, "budget"], *, draws: int = 20, seed: int = 0) -> Points:
@@ -139,12 +140,7 @@ def random_asked(rounds: Rounds, budgets: Float[Tensor, "budget"], *, draws: int
             cost[k] += torch.where(asked, rounds.answer_cost, 0).sum(1) / draws
             right[k] += rounds.plurality_right(asked).double() / draws
     # Sizes in the order of their cost, not a hull: a random team is not chosen.
-    mean = cost.mean(1)
-    weights = torch.zeros(len(budgets), agents + 1, dtype=torch.float64)
-    for row, budget in enumerate(budgets.tolist()):
-        k = min(int((mean <= budget).sum()) - 1, agents - 1)
-        share = min((budget - float(mean[k])) / float(mean[k + 1] - mean[k]), 1.0)
-        weights[row, k], weights[row, k + 1] = 1 - share, share
+    weights = coins(cost.mean(1), budgets)
     return weights @ cost, weights @ right
 
 

@@ -11,7 +11,7 @@ from nsed_torch.records.files import write_text
 
 
 class FileLog:
-    """One line of JSON per step."""
+    """One line of JSON per step: nested numbers by name."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -32,46 +32,28 @@ class FileLog:
                     kept.append(line + "\n")
         write_text(self.path, "".join(kept))
 
-    def close(self) -> None:
-        """Every line is on disk already."""
+    def read(self) -> list[dict[str, Any]]:
+        """Every line."""
+        return [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
 
 
-class TensorBoardLog:
-    """Scalars for TensorBoard; nested names are joined by slashes, items of lists numbered from 1."""
+def to_tensorboard(log: FileLog) -> None:
+    """Write a finished log as TensorBoard reads it, into `tensorboard` beside it, over what was there."""
+    if importlib.util.find_spec("tensorboard") is None:
+        raise ValueError(
+            "expected tensorboard for logger=tensorboard, got no such package: pip install nsed_torch[track]"
+        )
+    from accelerate.tracking import TensorBoardTracker  # noqa: PLC0415 - heavy, and an extra
 
-    def __init__(self, folder: Path) -> None:
-        if importlib.util.find_spec("tensorboard") is None:
-            raise ValueError(
-                "expected tensorboard for logger=tensorboard, got no such package: pip install nsed_torch[track]"
-            )
-        self._folder = folder
-        self._open(None)
-
-    def write(self, step: int, record: Mapping[str, Any]) -> None:
-        """Add every number of the record."""
-        for name, value in _scalars(record):
-            self._writer.add_scalar(name, value, step)
-
-    def resume(self, step: int) -> None:
-        """Have the viewer hide what was written after a step."""
-        self._writer.close()
-        self._open(step + 1)
-
-    def close(self) -> None:
-        """Write what is buffered."""
-        self._writer.close()
-
-    def _open(self, purge_step: int | None) -> None:
-        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - heavy, and an extra
-
-        self._writer = SummaryWriter(self._folder, purge_step=purge_step)
-
-
-Log = FileLog | TensorBoardLog
-"""Takes one record per step: nested numbers by name."""
+    tracker = TensorBoardTracker("tensorboard", log.path.parent, purge_step=0)
+    tracker.start()
+    for line in log.read():
+        tracker.log(dict(_scalars(line)), step=line["step"])
+    tracker.finish()
 
 
 def _scalars(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """Numbers with names joined by slashes, items of lists numbered from 1."""
     for key, value in record.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):

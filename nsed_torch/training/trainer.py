@@ -18,11 +18,10 @@ from nsed_torch.data.rounds import elect, prepare, unroll
 from nsed_torch.nn import ConsensusCell
 from nsed_torch.nn.probe import gradient_probe
 from nsed_torch.records import write_files
-from nsed_torch.training.logs import Log
+from nsed_torch.training.logs import FileLog
 from nsed_torch.training.losses import consensus_loss, distance_from_start, reads
 
 MakeOptimizer = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
-MakeScheduler = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,6 @@ class Schedule:
     epochs: int = 100  # at most; a fit that ends here has not converged and says so
     patience: int | None = None  # epochs without a better validation loss; None trains on and keeps the last epoch
     tolerance: float = 1e-5  # change of the objective from epoch to epoch below which training has converged
-    batch_size: int | None = None  # tasks of one step; None takes all at once
     pull: float = 1e-3  # weight of the squared distance from the published protocol
     firmness: Sequence[float] = (1.0,)  # how many times as strongly what reads is pulled; validation tasks choose one
     every_round: bool = False  # whether every round's consensus counts, or each task's last
@@ -41,7 +39,7 @@ class Schedule:
     checkpoint: int = 10  # epochs between two checkpoints
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "patience", "batch_size", "probe", "checkpoint"):
+        for name in ("epochs", "patience", "probe", "checkpoint"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise ValueError(f"training {name}: expected a whole number of at least 1, got {value}")
@@ -75,15 +73,14 @@ _PROGRESS = ("_start", "_best", "_epoch", "_best_epoch", "_best_loss", "_objecti
 class CellTrainer:
     """Trains a cell on some recorded rounds and keeps the parameters that are best on others.
 
-    Every epoch is one pass over the training tasks, in an order drawn from the seed; with a quasi-Newton optimizer
-    (`torch.optim.LBFGS`), which wants all tasks at once, it is as many of its iterations as it makes in a step.
-    Training ends when such an epoch changes the objective by less than the tolerance, when validation tasks have not
-    gained for as long as patience has it, or at a cap. With patience the parameters of the epoch of lowest validation
-    loss are kept, those before training included; without, the last. With a checkpoint file, a run that is interrupted
-    goes on where it was and ends as an uninterrupted one would, bit for bit on the same machine.
+    Every epoch is one step on all training tasks; of a quasi-Newton optimizer (`torch.optim.LBFGS`) it is as many
+    iterations as that makes in a step. Training ends when such an epoch changes the objective by less than the
+    tolerance, when validation tasks have not gained for as long as patience has it, or at a cap. With patience the
+    parameters of the epoch of lowest validation loss are kept, those before training included; without, the last.
 
-    The cell is trained in place. A scheduler takes a step every epoch. Firmness, by default the first of the
-    schedule's, and epochs stand in for what the schedule says; the seed is that of the order of tasks.
+    The cell is trained in place. Firmness, by default the first of the schedule's, and epochs stand in for what the
+    schedule says. In the folder stand a line an epoch (`log.jsonl`) and `checkpoint.pt`, with which a run that is
+    interrupted goes on where it was and ends as an uninterrupted one would, bit for bit on the same machine.
     """
 
     def __init__(
@@ -93,13 +90,10 @@ class CellTrainer:
         validation: Episodes | None = None,
         *,
         optimizer: MakeOptimizer,
-        scheduler: MakeScheduler | None = None,
         schedule: Schedule | None = None,
         firmness: float | None = None,
         epochs: int | None = None,
-        seed: int = 0,
-        logs: Sequence[Log] = (),
-        checkpoint: Path | None = None,
+        folder: Path | None = None,
     ) -> None:
         self.cell, self.train, self.validation = cell, train, validation
         self.schedule = schedule or Schedule()
@@ -111,17 +105,12 @@ class CellTrainer:
         if not trained:
             raise ValueError(f"expected parameters to train, got all of them frozen by {list(self.schedule.frozen)}")
         self.optimizer = optimizer(trained)
-        if isinstance(self.optimizer, torch.optim.LBFGS) and self.schedule.batch_size is not None:
-            raise ValueError(
-                f"training batch_size: expected null with LBFGS, got {self.schedule.batch_size}: use optimizer=adam"
-            )
-        self.scheduler = scheduler(self.optimizer) if scheduler else None
-        self.logs, self.checkpoint = logs, checkpoint
+        self.log = FileLog(folder / "log.jsonl") if folder else None
+        self.checkpoint = folder / "checkpoint.pt" if folder else None
         self._start = copy.deepcopy(cell.state_dict())
         # Without parameters of their own, calibration and vote start from the same in every epoch.
         fixed = cell.calibration is None and not any(True for _ in cell.vote.parameters())
         self._prepared = prepare(cell, train) if fixed and train.round_mask.shape[1] == 1 else None
-        self._generator = torch.Generator().manual_seed(seed)
         self._epoch, self._best_epoch = 0, 0
         self._objective, self._converged = math.inf, False
         self._best, self._best_loss = copy.deepcopy(cell.state_dict()), self._validate()
@@ -130,8 +119,8 @@ class CellTrainer:
         """Train to the end, from the checkpoint file on if that is there and wanted."""
         if resume and self.checkpoint is not None and self.checkpoint.is_file():
             self._load(self.checkpoint)
-        for log in self.logs:
-            log.resume(self._epoch)
+        if self.log is not None:
+            self.log.resume(self._epoch)
         while not self._stopped():
             self._epoch += 1
             record = self._train_epoch()
@@ -143,13 +132,11 @@ class CellTrainer:
             if loss < self._best_loss or not self._chooses:
                 self._best_epoch, self._best_loss = self._epoch, loss
                 self._best = copy.deepcopy(self.cell.state_dict())
-            for log in self.logs:
-                log.write(self._epoch, record | {"validation_loss": loss})
+            if self.log is not None:
+                self.log.write(self._epoch, record | {"validation_loss": loss})
             if self.checkpoint is not None and self._epoch % self.schedule.checkpoint == 0:
                 self._save(self.checkpoint)
         self.cell.load_state_dict(self._best)
-        for log in self.logs:
-            log.close()
         return Fit(self._epoch, self._best_epoch, self._best_loss, self._stopped())
 
     @property
@@ -167,33 +154,24 @@ class CellTrainer:
         return "epochs" if self._epoch >= self.epochs else ""
 
     def _train_epoch(self) -> dict[str, Any]:
-        order = torch.randperm(len(self.train), generator=self._generator)
         record: dict[str, Any] = {"rate": self.optimizer.param_groups[0]["lr"]}
-        probed = self._epoch % self.schedule.probe == 1 or self.schedule.probe == 1
-        total = objective = 0.0
-        for i, rows in enumerate(order.split(self.schedule.batch_size or len(order))):
-            # All at once needs no copy, and no order.
-            batch = self.train if len(rows) == len(self.train) else self.train.select(rows)
-            if probed and i == 0:
-                ratings = batch.ratings.clone().requires_grad_()
-                report = gradient_probe(self.cell, self._loss(batch, ratings), ratings=ratings)
-                record["gradient"] = {"rounds": report.rounds["ratings"], "parts": report.parameters}
-            losses: list[float] = []
+        if self._epoch % self.schedule.probe == 1 or self.schedule.probe == 1:
+            ratings = self.train.ratings.clone().requires_grad_()
+            report = gradient_probe(self.cell, self._loss(self.train, ratings), ratings=ratings)
+            record["gradient"] = {"rounds": report.rounds["ratings"], "parts": report.parameters}
+        losses: list[float] = []
 
-            def closure(batch: Episodes = batch, losses: list[float] = losses) -> float:
-                self.optimizer.zero_grad()
-                loss = self._loss(batch)
-                whole = loss + self.schedule.pull * distance_from_start(self.cell, self._start, self.firmness)
-                whole.backward()
-                losses.append(loss.item())
-                return whole.item()
+        def closure() -> float:
+            self.optimizer.zero_grad()
+            loss = self._loss(self.train)
+            whole = loss + self.schedule.pull * distance_from_start(self.cell, self._start, self.firmness)
+            whole.backward()
+            losses.append(loss.item())
+            return whole.item()
 
-            # Before the step; a quasi-Newton optimizer evaluates more often in it.
-            objective += float(self.optimizer.step(closure)) * len(rows)
-            total += losses[0] * len(rows)
-        if self.scheduler is not None:
-            self.scheduler.step()
-        return record | {"loss": total / len(order), "objective": objective / len(order)}
+        # Before the step; a quasi-Newton optimizer evaluates more often in it.
+        objective = float(self.optimizer.step(closure))
+        return record | {"loss": losses[0], "objective": objective}
 
     def _loss(self, episodes: Episodes, ratings: Tensor | None = None) -> Float[Tensor, ""]:
         if episodes.round_mask.shape[1] == 1:
@@ -212,10 +190,9 @@ class CellTrainer:
         return self._loss(self.train if self.validation is None else self.validation).item()
 
     def _save(self, path: Path) -> None:
-        parts = {name: part.state_dict() for name, part in self._parts().items()}
-        progress = {name: getattr(self, name) for name in _PROGRESS}
+        parts = {"cell": self.cell.state_dict(), "optimizer": self.optimizer.state_dict(), "run": self._run()}
         buffer = io.BytesIO()
-        torch.save({"parts": parts, "drawn": self._generator.get_state(), "run": self._run(), **progress}, buffer)
+        torch.save({**parts, **{name: getattr(self, name) for name in _PROGRESS}}, buffer)
         write_files({path: buffer.getvalue()})
 
     def _load(self, path: Path) -> None:
@@ -228,14 +205,9 @@ class CellTrainer:
             raise ValueError(
                 f"{path}: expected a checkpoint of this cell and these tasks, got another run's; remove it"
             )
-        for name, part in self._parts().items():
-            part.load_state_dict(state["parts"][name])
-        self._generator.set_state(state["drawn"])
+        self.cell.load_state_dict(state["cell"])
+        self.optimizer.load_state_dict(state["optimizer"])
         vars(self).update(progress)
-
-    def _parts(self) -> dict[str, Any]:
-        parts = {"cell": self.cell, "optimizer": self.optimizer}
-        return parts if self.scheduler is None else {**parts, "scheduler": self.scheduler}
 
     def _run(self) -> list[Any]:
         """What a checkpoint must fit: the cell's shape, what is trained, on what and how fast."""
@@ -244,7 +216,7 @@ class CellTrainer:
             *(str(self.cell), str(type(self.optimizer))),
             [name for name, p in self.cell.named_parameters() if p.requires_grad],
             *(list(self.train.ids), None if self.validation is None else list(self.validation.ids)),
-            *(schedule.batch_size, schedule.pull, self.firmness, schedule.every_round, schedule.patience),
+            *(schedule.pull, self.firmness, schedule.every_round, schedule.patience),
         ]
 
 
@@ -267,12 +239,11 @@ def fit_cell(
     train: Episodes,
     validation: Episodes,
     *,
+    optimizer: MakeOptimizer,
     schedule: Schedule | None = None,
     folder: Path | None = None,
-    logs: Callable[[Path], Sequence[Log]] = lambda folder: (),
     resume: bool = False,
     refit: bool = True,
-    **options: Any,
 ) -> Refit:
     """Choose how firmly what reads is held to its start on validation tasks, then train on those, too.
 
@@ -281,17 +252,15 @@ def fit_cell(
     convergence, or with patience for as many epochs as were best. Where no parameter reads and there is no patience,
     validation tasks have nothing to choose; without a refit the cell stays what they chose.
 
-    The folder is for checkpoints, with one inside for every choice; logs are made for each of these. Options are the
-    optimizer, scheduler and seed of `CellTrainer`.
+    The folder is for logs and checkpoints, with one inside for every choice.
     """
     schedule = schedule or Schedule()
 
     def fitted(
         cell: ConsensusCell, data: Episodes, chooser: Episodes | None, firmness: float, where: Path | None, epochs: int
     ) -> Fit:
-        kept = {"logs": logs(where), "checkpoint": where / "checkpoint.pt"} if where else {}
-        limits: dict[str, Any] = {"schedule": schedule, "firmness": firmness, "epochs": epochs, **kept}
-        return CellTrainer(cell, data, chooser, **limits, **options).fit(resume=resume)
+        limits: dict[str, Any] = {"schedule": schedule, "firmness": firmness, "epochs": epochs}
+        return CellTrainer(cell, data, chooser, optimizer=optimizer, folder=where, **limits).fit(resume=resume)
 
     trained = [name for name, _ in cell.named_parameters() if not name.startswith(tuple(schedule.frozen))]
     reading = any(map(reads, trained))

@@ -1,7 +1,6 @@
 """`nsed deliberate` from end to end, on a tiny model with random weights."""
 
-import io
-import sys
+import re
 from dataclasses import replace
 
 import pytest
@@ -61,22 +60,6 @@ def test_the_seed_decides(nsed):
     assert texts[0] == texts[1] != texts[2]
 
 
-TEXTS = ['commas, "quotes", it\'s x=3, {a: [1]} and ${b}', "two\nlines", "[bold]x[/bold] [/] :key: \\[y]"]
-
-
-@pytest.mark.parametrize("question", TEXTS)
-def test_a_question_is_any_text(nsed, question):
-    assert nsed.deliberate(f"question={question}", "rounds=1")[1]["task"]["question"] == question
-
-
-@pytest.mark.parametrize("argument", ["question=@q.txt", "-"])
-def test_a_question_from_a_file_or_standard_input(nsed, monkeypatch, argument):
-    text = "\n".join(TEXTS)
-    (nsed.folder / "q.txt").write_text(text + "\n")
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode() + b"\n")))
-    assert nsed.deliberate(argument, "rounds=1")[1]["task"]["question"] == text
-
-
 def test_options_reach_the_network(nsed):
     _, transcript = nsed.deliberate(
         QUESTION,
@@ -130,7 +113,7 @@ def test_an_agent_that_only_judges(nsed):
     for record in transcript["rounds"]:
         assert record["proposers"] == ["skeptic", "explainer"]
         assert record["voters"] == ["solver", "skeptic", "explainer"]
-    assert "solver rates skeptic=" in out
+    assert re.search(r"solver\W+[-+]\d", out)
     assert [agent["roles"] for agent in transcript["agents"]] == [["judge"], *[["proposer", "judge"]] * 2]
     assert nsed.ok("report", "run=run")
 
@@ -141,7 +124,6 @@ SOLVER = "ensemble.agents.solver"
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["question="], "expected a question, got an empty text"),
         ([], "expected a question, got an empty text"),
         (
             [QUESTION, "ensemble=nobody"],

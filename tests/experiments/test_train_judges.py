@@ -1,18 +1,17 @@
 """Judges tuned from a composed config: numbers with intervals, and adapters that agents load afterwards."""
 
 import json
-import re
 
 import pytest
 import torch
 from omegaconf import OmegaConf
 from rich.console import Console
 
-from nsed_torch.config import conf_dir, instantiate
+from nsed_torch.config import instantiate
 from nsed_torch.data import load_recorded
 from nsed_torch.evaluation.statistics import Estimate
 from nsed_torch.experiments.build import build_ensemble
-from nsed_torch.experiments.train_judges import held_out, show, summary, train_judges
+from nsed_torch.experiments.train_judges import held_out, summary, table
 from nsed_torch.records import Task, read_json
 from nsed_torch.training.judge_training import JudgeScores, JudgeTrainer
 from studies.needle import write_candidates
@@ -20,38 +19,23 @@ from studies.needle import write_candidates
 AGENTS = ("solver", "skeptic")
 
 
-def load(*parts):
-    return OmegaConf.load(conf_dir().joinpath(*parts))
-
-
 @pytest.fixture
-def cfg(tiny_model, tmp_path):
-    """What `nsed train-judges` composes, small."""
+def words(tiny_model, tmp_path):
+    """A small training of the demo's judges, without one of them."""
     tasks = [Task(f"{i} + {i} = ?", f"t{i}", str(2 * i)) for i in range(16)]
     write_candidates(tmp_path / "data", tasks, count=2)
-    engine = load("backbone", "smollm2_135m_instruct.yaml")
-    engine.update({"quantization": "nf4", "dtype": "float32", "device": "cpu"})
-    engine.weights.path = str(tiny_model)
-    lora = load("lora", "default.yaml")
-    lora.update({"rank": 2, "steps": 2, "batch": 2, "every": 1, "validation_tasks": 2, "test_tasks": 3})
-    agents = {name: {"backbone": "tiny", "persona": name} for name in AGENTS}
-    return OmegaConf.create(
-        {
-            "data_dir": str(tmp_path / "data"),
-            "output_dir": str(tmp_path / "out"),
-            "ensemble": {"engines": {"tiny": engine}, "agents": agents},
-            "rating": load("rating", "verdict.yaml"),
-            "prompts": {"_target_": "nsed_torch.agents.Prompts", "folder": None},
-            "lora": lora,
-        }
-    )
+    small = {"rank": 2, "steps": 2, "batch": 2, "every": 1, "validation_tasks": 2, "test_tasks": 3}
+    engine = {"weights.path": tiny_model, "quantization": "nf4", "dtype": "float32", "device": "cpu"}
+    return [
+        *("train-judges", "data_dir=data", "output_dir=out", "~ensemble.agents.explainer"),
+        *(f"lora.{key}={value}" for key, value in small.items()),
+        *(f"ensemble.engines.smollm2.{key}={value}" for key, value in engine.items()),
+    ]
 
 
-def test_it_trains_measures_saves_and_says_so(cfg, tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "120")
-    heard = []
-    metrics = train_judges(cfg, report=heard.append)
-    assert read_json(tmp_path / "out" / "metrics.json") == metrics
+def test_it_trains_measures_saves_and_says_so(nsed, words, tmp_path):
+    out = nsed.ok(*words)
+    metrics = read_json(tmp_path / "out" / "metrics.json")
     assert metrics["tasks"]["validation"] == 2
     assert metrics["tasks"]["test"] == 3
     assert set(metrics["judges"]) == set(AGENTS)
@@ -62,20 +46,21 @@ def test_it_trains_measures_saves_and_says_so(cfg, tmp_path, capsys, monkeypatch
     for row in metrics["test"].values():
         assert row["difference"]["mean"] == pytest.approx(row["after"]["mean"] - row["before"]["mean"])
         assert all(cell["n"] == 3 and cell["low"] <= cell["mean"] <= cell["high"] for cell in row.values())
-    assert heard[:2] == ["loading models", "judging 3 held-out tasks"]
-    assert "consensus" in capsys.readouterr().out
+    for line in ("loading models", "judging 3 held-out tasks", "judges on 3 held-out tasks"):
+        assert line in out
     steps = [json.loads(line) for line in (tmp_path / "out" / "judges.jsonl").read_text().splitlines()]
     assert [line["step"] for line in steps if "gradient" in line] == [1, 2]
 
     # The same agents, told where their adapters are, are the judges that were measured.
-    cfg.ensemble.engines.tiny.adapters = {name: str(tmp_path / "out" / "adapters" / name) for name in AGENTS}
+    cfg = OmegaConf.load(tmp_path / "out/.hydra/config.yaml")
+    cfg.ensemble.engines.smollm2.adapters = {name: str(tmp_path / "out" / "adapters" / name) for name in AGENTS}
     for name in AGENTS:
         cfg.ensemble.agents[name].adapter = name
     ensemble = build_ensemble(cfg.ensemble)
     for agent in ensemble.agents:
         assert ensemble.engine(agent).identity(agent.adapter) == metrics["judges"][agent.name]
     trainer = JudgeTrainer(ensemble, rating=instantiate(cfg.rating), prompts=instantiate(cfg.prompts), seed=0)
-    scores = trainer.evaluate(held_out(load_recorded(cfg.data_dir), 2, 3)["test"], batch=2)
+    scores = trainer.evaluate(held_out(load_recorded("data"), 2, 3)["test"], batch=2)
     assert float(scores.consensus.mean()) == pytest.approx(metrics["test"]["consensus"]["after"]["mean"])
     assert float(scores.pairs.mean()) == pytest.approx(metrics["test"]["pairs, all judges"]["after"]["mean"])
 
@@ -89,25 +74,13 @@ def test_differences_are_paired_by_task():
     assert rows["signs, b"]["difference"].mean == 0
     assert rows["consensus"]["after"] == Estimate(2, 1.0, 1.0, 1.0, "Student")
     console = Console(record=True, width=120)
-    show(rows, console)
+    console.print(table(rows))
     assert "+0.250 [+0.250, +0.250]" in console.export_text()
 
 
-def test_faults_are_one_line(cfg):
-    with pytest.raises(ValueError, match=r"^expected 2 or more tasks to test on, got 1: raise lora\.test_tasks$"):
-        train_judges(OmegaConf.merge(cfg, {"lora": {"test_tasks": 1}}))
-    cfg.rating = load("rating", "critique.yaml")
-    line = "expected a verdict that is read off logits, got CritiqueRating: set rating=verdict"
-    with pytest.raises(ValueError, match=f"^{re.escape(line)}$"):
-        train_judges(cfg)
-
-
-def test_the_verb_trains_the_judges_of_an_ensemble(nsed):
-    tasks = [Task(f"{i} + {i} = ?", f"t{i}", str(2 * i)) for i in range(16)]
-    write_candidates(nsed.folder / "pairs", tasks, count=2)
-    small = "lora.steps=1", "lora.batch=2", "lora.validation_tasks=1", "lora.test_tasks=2", "lora.rank=2"
-    out = nsed.ok("train-judges", "data_dir=pairs", "output_dir=out", *nsed.tiny[1:], *small)
-    assert "judges on 2 held-out tasks" in out
-    assert set(read_json(nsed.folder / "out/metrics.json")["judges"]) == {"solver", "skeptic", "explainer"}
-    assert (nsed.folder / "out/adapters/skeptic/adapter_model.safetensors").is_file()
+def test_faults_are_one_line(nsed, words):
     assert nsed.fault("train-judges") == "expected recorded answers, got no folder: pass data_dir=DIR"
+    line = "expected 2 or more tasks to test on, got 1: raise lora.test_tasks"
+    assert nsed.fault(*words, "lora.test_tasks=1") == line
+    line = "expected a verdict that is read off logits, got CritiqueRating: set rating=verdict"
+    assert nsed.fault(*words, "rating=critique") == line

@@ -111,13 +111,6 @@ def test_validation_prefers_the_larger_of_ridges_that_are_alike_and_drops_one_th
     assert len(alike.rounds) == 300
 
 
-def test_large_pools_are_refused() -> None:
-    pool = made(4)
-    wide = pool.select(agents=[0] * 11)
-    with pytest.raises(ValueError, match=r"expected a pool of at most 10 agents, got 11: shortlist them first"):
-        AskingFit(ConsensusCell(1, 11, slots=1), wide)
-
-
 def test_a_verdict_is_the_cells_on_the_team_alone() -> None:
     pool = made(50)
     cell = fit_on_partial_teams(pool, torch.arange(30), torch.arange(30, 50), steps=10)

@@ -65,45 +65,54 @@ def test_frozen_parameters_stay(guesses):
         trainer(guesses, cell, schedule=Schedule(frozen=[""]))
 
 
-@pytest.mark.parametrize("stop", [2, 5])
-def test_a_resumed_run_equals_a_straight_one(guesses, tmp_path, stop):
-    class Interrupted(Exception):
-        """Stands for a kill."""
+class Interrupted(Exception):
+    """Stands for a kill."""
 
-    class Bomb:
-        def write(self, step, record):
-            if step == stop:
+
+@pytest.fixture
+def bomb(monkeypatch):
+    """`bomb(n)` interrupts the n-th line that is logged."""
+
+    def plant(lines):
+        left, write = iter(range(1, lines)), FileLog.write
+
+        def explode(log, step, record):
+            if next(left, None) is None:
+                monkeypatch.setattr(FileLog, "write", write)
                 raise Interrupted
+            write(log, step, record)
 
-        def resume(self, step):
-            pass
+        monkeypatch.setattr(FileLog, "write", explode)
 
-        def close(self):
-            pass
+    return plant
 
-    def run(folder, resume=False, bomb=False):
+
+@pytest.mark.parametrize("stop", [2, 5])
+def test_a_resumed_run_equals_a_straight_one(guesses, tmp_path, bomb, stop):
+    def run(folder, resume=False):
         torch.manual_seed(0)
         cell = ConsensusCell(8, 4, gate=VectorGate(8))
-        logs = [FileLog(folder / "log.jsonl"), *([Bomb()] if bomb else [])]
-        made = trainer(
-            guesses,
-            cell,
-            rounds=2,
-            scheduler=partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=6),
-            schedule=Schedule(epochs=6, batch_size=32, checkpoint=3, probe=2, every_round=True),
-            logs=logs,
-            checkpoint=folder / "checkpoint.pt",
-        )
-        return cell, made.fit(resume=resume)
+        schedule = Schedule(epochs=6, checkpoint=3, probe=2, every_round=True)
+        return cell, trainer(guesses, cell, rounds=2, schedule=schedule, folder=folder).fit(resume=resume)
 
     straight, fit = run(tmp_path / "straight")
+    bomb(stop)
     with pytest.raises(Interrupted):
-        run(tmp_path / "broken", bomb=True)
+        run(tmp_path / "broken")
+    assert (tmp_path / "broken/checkpoint.pt").exists() is (stop > 3)
     resumed, again = run(tmp_path / "broken", resume=True)
     assert again == fit
+    same(resumed, straight, tmp_path)
+
+
+def same(resumed, straight, folder):
+    """Equal parameters, and equal logs of the folders `straight` and `broken`."""
     for mine, other in zip(resumed.state_dict().values(), straight.state_dict().values(), strict=True):
         assert torch.equal(mine, other)
-    assert (tmp_path / "broken/log.jsonl").read_text() == (tmp_path / "straight/log.jsonl").read_text()
+    logs = list((folder / "straight").rglob("log.jsonl"))
+    assert logs
+    for path in logs:
+        assert path.read_text() == (folder / "broken" / path.relative_to(folder / "straight")).read_text()
 
 
 def test_the_log_tells_rates_losses_and_how_far_gradients_reach(guesses, tmp_path):
@@ -111,7 +120,7 @@ def test_the_log_tells_rates_losses_and_how_far_gradients_reach(guesses, tmp_pat
     with torch.no_grad():
         cell.kappa += 0.5  # from here the state speaks into the vote
     schedule = Schedule(epochs=3, probe=2)
-    trainer(guesses, cell, rounds=4, schedule=schedule, logs=[FileLog(tmp_path / "log.jsonl")]).fit()
+    trainer(guesses, cell, rounds=4, schedule=schedule, folder=tmp_path).fit()
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 2, 3]
     assert [("gradient" in line) for line in lines] == [True, False, True]
@@ -125,8 +134,8 @@ def test_the_log_tells_rates_losses_and_how_far_gradients_reach(guesses, tmp_pat
 
 def test_a_foreign_or_broken_checkpoint_is_refused(guesses, tmp_path):
     path = tmp_path / "checkpoint.pt"
-    trainer(guesses, ConsensusCell(8, 4), schedule=Schedule(epochs=2, checkpoint=1), checkpoint=path).fit()
-    other = trainer(guesses, ConsensusCell(8, 4, slots=2), checkpoint=path)
+    trainer(guesses, ConsensusCell(8, 4), schedule=Schedule(epochs=2, checkpoint=1), folder=tmp_path).fit()
+    other = trainer(guesses, ConsensusCell(8, 4, slots=2), folder=tmp_path)
     with pytest.raises(ValueError, match="checkpoint of this cell and these tasks, got another run's; remove it"):
         other.fit(resume=True)
     path.write_bytes(b"no checkpoint")
@@ -134,7 +143,7 @@ def test_a_foreign_or_broken_checkpoint_is_refused(guesses, tmp_path):
         other.fit(resume=True)
 
 
-@pytest.mark.parametrize(("name", "value"), [("epochs", 0), ("patience", 1.5), ("batch_size", 0), ("tolerance", -1.0)])
+@pytest.mark.parametrize(("name", "value"), [("epochs", 0), ("patience", 1.5), ("probe", 0), ("tolerance", -1.0)])
 def test_bad_schedules(name, value):
     with pytest.raises(ValueError, match=f"training {name}: expected .* at least .*, got {value}"):
         Schedule(**{name: value})
@@ -186,11 +195,6 @@ def test_the_cap_is_reported(guesses):
     assert not cell.trust.bias.any()
 
 
-def test_a_quasi_newton_optimizer_wants_all_tasks_at_once(guesses):
-    with pytest.raises(ValueError, match="batch_size: expected null with LBFGS, got 8: use optimizer=adam"):
-        trainer(guesses, ConsensusCell(8, 4), optimizer=LBFGS, schedule=Schedule(batch_size=8))
-
-
 def test_a_quasi_newton_optimizer_finds_what_adam_finds(guesses):
     found = {}
     for name, optimizer, epochs in (("lbfgs", LBFGS, 60), ("adam", ADAM, 400)):
@@ -235,15 +239,10 @@ def test_whoever_is_always_wrong_is_trusted_below_zero():
 def test_validation_tasks_choose_the_firmness_and_the_last_fit_learns_from_them_too(guesses, tmp_path):
     train, validation = guesses(60), renamed(guesses(20, seed=1))
     schedule = Schedule(epochs=60, pull=1e-2, firmness=[1.0, 1e4, 100.0])
-    seen = []
-
-    def logs(folder):
-        seen.append(folder)
-        return [FileLog(folder / "log.jsonl")]
-
     cell = ConsensusCell(8, 4)
-    found = fit_cell(cell, train, validation, optimizer=LBFGS, schedule=schedule, folder=tmp_path, logs=logs)
-    assert [folder.name for folder in seen] == ["firmness_10000", "firmness_100", "firmness_1", tmp_path.name]
+    found = fit_cell(cell, train, validation, optimizer=LBFGS, schedule=schedule, folder=tmp_path)
+    names = {path.parent.name for path in tmp_path.rglob("log.jsonl")}
+    assert names == {"firmness_10000", "firmness_100", "firmness_1", tmp_path.name}
     fits = {}
     for firmness in schedule.firmness:
         copied = ConsensusCell(8, 4)
@@ -304,58 +303,26 @@ def test_how_a_cell_came_to_be_is_one_line():
 
 
 @pytest.mark.parametrize("stop", [3, 12])
-def test_a_resumed_choice_equals_a_straight_one(guesses, tmp_path, stop):
+def test_a_resumed_choice_equals_a_straight_one(guesses, tmp_path, bomb, stop):
     """Interrupted in one of several fits, with curvature kept between epochs."""
     train, validation = guesses(40), renamed(guesses(20, seed=1))
 
-    class Interrupted(Exception):
-        """Stands for a kill."""
-
-    class Bomb:
-        left = stop
-
-        def write(self, step, record):
-            Bomb.left -= 1
-            if Bomb.left == 0:
-                raise Interrupted
-
-        def resume(self, step):
-            pass
-
-        def close(self):
-            pass
-
-    def run(folder, resume=False, bomb=False):
+    def run(folder, resume=False):
         cell = ConsensusCell(8, 4)
         schedule = Schedule(epochs=8, firmness=[10.0, 1.0], checkpoint=2, tolerance=0.0)
         optimizer = partial(LBFGS, max_iter=1)
-        found = fit_cell(
-            cell,
-            train,
-            validation,
-            optimizer=optimizer,
-            schedule=schedule,
-            folder=folder,
-            logs=lambda where: [FileLog(where / "log.jsonl"), *([Bomb()] if bomb else [])],
-            resume=resume,
-        )
-        return cell, found
+        how = {"optimizer": optimizer, "schedule": schedule, "folder": folder, "resume": resume}
+        return cell, fit_cell(cell, train, validation, **how)
 
     straight, fit = run(tmp_path / "straight")
-    assert {path.parent.name for path in (tmp_path / "straight").rglob("checkpoint.pt")} == {
-        "straight",
-        "firmness_10",
-        "firmness_1",
-    }
+    checkpoints = {path.parent.name for path in (tmp_path / "straight").rglob("checkpoint.pt")}
+    assert checkpoints == {"straight", "firmness_10", "firmness_1"}
+    bomb(stop)
     with pytest.raises(Interrupted):
-        run(tmp_path / "broken", bomb=True)
+        run(tmp_path / "broken")
     resumed, again = run(tmp_path / "broken", resume=True)
     assert again == fit
-    for mine, other in zip(resumed.state_dict().values(), straight.state_dict().values(), strict=True):
-        assert torch.equal(mine, other)
-    for path in (tmp_path / "straight").rglob("log.jsonl"):
-        name = path.relative_to(tmp_path / "straight")
-        assert path.read_text() == (tmp_path / "broken" / name).read_text()
+    same(resumed, straight, tmp_path)
 
 
 def in_double(episodes):

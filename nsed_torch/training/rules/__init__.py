@@ -10,7 +10,6 @@ from nsed_torch.training.rules.crowd import Crowd
 from nsed_torch.training.rules.learned_votes import boosted_votes, logistic_vote
 from nsed_torch.training.rules.routers import best_by_category, best_single, knn_router
 from nsed_torch.training.rules.weighted_votes import (
-    accuracy,
     log_odds,
     optimal_weight,
     optimal_weight_pseudo,
@@ -18,7 +17,7 @@ from nsed_torch.training.rules.weighted_votes import (
     surprising_popularity,
 )
 
-__all__ = ["RULES", "accuracy", "available", "decide"]
+__all__ = ["RULES", "decide"]
 
 
 class Rule(Protocol):
@@ -52,18 +51,13 @@ RULES: dict[str, Rule] = {
 """By name, routers first, then votes, models of crowds and learners."""
 
 
-def available(train: Episodes) -> dict[str, Rule]:
-    """`RULES` without those that need categories where tasks have none."""
-    return {name: rule for name, rule in RULES.items() if name != "best_by_category" or train.categories}
-
-
 def decide(
     scores: Float[Tensor, "batch agent"], test: Episodes, order: Float[Tensor, "agent"]
 ) -> Bool[Tensor, "batch"]:
     """Whether the answer of the highest score is right; False where nothing is scored.
 
-    Ties go to the answer of the agent highest in `order`, the `accuracy` of the training tasks, then lowest in index.
-    Scores within 1e-9 of the highest, relative to its size where that is above 1, are ties: sums of the same weights
+    Ties go to the answer of the agent highest in `order`, the accuracy on training tasks, then lowest in index. Scores
+    within 1e-9 of the highest, relative to its size where that is above 1, are ties: sums of the same weights
     differ by rounding.
     """
     best = scores.amax(1, keepdim=True)

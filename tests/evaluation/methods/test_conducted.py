@@ -54,18 +54,6 @@ def test_no_target_reaches_a_model(team, method):
     assert not any("secret" in message.content for request in engine.requests for message in request.messages)
 
 
-@ALL
-def test_it_is_estimated_from_above_and_asks_nobody(team, method):
-    long = text(*[(0, f"Do part {k}.", "all") for k in range(5)])
-    built, engine = panel(team, long, long, workers=lambda r: f"{r.seed} " + "word " * 40)
-    expected = expected_usage(method, built, team.tasks)
-    assert engine.usage.calls == 0
-    real = Usage.sum(answer.usage for answer in method(built, team.tasks, None))
-    assert expected.calls == real.calls
-    assert expected.completion_tokens >= real.completion_tokens
-    assert expected.prompt_tokens > 0.9 * real.prompt_tokens
-
-
 def test_the_answer_is_the_executors_and_the_note_says_what_was_made_of_the_text(team):
     built, _ = panel(team, workers=lambda request: "" if request.agent == "Quillfeather" else "ok")
     (answer,) = Conducted(**CONDUCTOR)(built, team.tasks[:1])

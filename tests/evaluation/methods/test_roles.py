@@ -42,7 +42,6 @@ def test_who_only_judges_writes_nothing_and_who_only_proposes_rates_nothing(team
     assert {request.adapter for request, _ in engine.generated} == {None}
     assert {(request.agent, request.adapter) for request, _ in engine.rated} <= {("Oberon", "rates")}
     assert bool(engine.rated) is isinstance(method, BestOf)
-    assert expected_usage(method, built, team.tasks).tokens >= sum(answer.usage.tokens for answer in answers)
 
 
 @pytest.mark.parametrize("method", [Plurality(2), MixtureOfAgents(1), Debate(2)], ids=lambda m: type(m).__name__)

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from nsed_torch.training.rules import RULES, accuracy, decide
+from nsed_torch.training.rules import RULES, decide
+from nsed_torch.training.rules.weighted_votes import accuracy
 
 pytest.importorskip("crowdkit")
 CROWD = ("dawid_skene", "dawid_skene_graded", "one_coin_dawid_skene", "wawa", "zero_based_skill", "mace")

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from nsed_torch.training.rules import RULES, accuracy, decide
+from nsed_torch.training.rules import RULES, decide
+from nsed_torch.training.rules.weighted_votes import accuracy
 
 pytest.importorskip("sklearn")
 

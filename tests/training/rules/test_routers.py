@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from nsed_torch.evaluation.baselines import best_single
-from nsed_torch.training.rules import RULES, accuracy, decide
+from nsed_torch.training.rules import RULES, decide
+from nsed_torch.training.rules.weighted_votes import accuracy
 
 
 def test_best_single_is_the_baseline_of_evaluation(table, drawn):

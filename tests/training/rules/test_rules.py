@@ -6,7 +6,8 @@ import sys
 import pytest
 import torch
 
-from nsed_torch.training.rules import RULES, accuracy, available, decide
+from nsed_torch.training.rules import RULES, decide
+from nsed_torch.training.rules.weighted_votes import accuracy
 
 PERMUTATION = (3, 0, 4, 1, 2)
 BARE = {"best_single", "best_by_category", "plurality", "log_odds", "optimal_weight", "optimal_weight_pseudo"}
@@ -111,11 +112,6 @@ def test_ties_go_to_the_most_accurate_agent_then_to_the_lowest_index(table):
     level[0, 0] += 1e-7
     level[1, 0] += 1e-12
     assert decide(level.double(), test, order).tolist() == [True, True, False, False]
-
-
-def test_rules_that_need_categories_are_left_out_without(table):
-    assert set(RULES) - set(available(table(["ab"]))) == {"best_by_category"}
-    assert available(table(["ab"], categories=["sums"])) == RULES
 
 
 def test_the_libraries_are_imported_when_a_rule_is_used(monkeypatch, table):

@@ -5,8 +5,8 @@ import math
 
 import torch
 
-from nsed_torch.training.rules import RULES, accuracy, decide
-from nsed_torch.training.rules.weighted_votes import options
+from nsed_torch.training.rules import RULES, decide
+from nsed_torch.training.rules.weighted_votes import accuracy, options
 
 
 def test_plurality_counts(table):
