@@ -63,7 +63,19 @@ FRAME = "model_id = [{}0]\nsubtasks = ['a']\naccess_list = ['all']"
     ("frame", "unit"),
     [
         ("{}", unit)
-        for unit in ("[", '"', "#", "\\", "</think>", "model_id ", "model_id=['", 'model_id=[\\"', "model_id=[ #'\n")
+        for unit in (
+            "[",
+            '"',
+            "#",
+            "\\",
+            "</think>",
+            "model_id ",
+            "model_id=['",
+            'model_id=[\\"',
+            "model_id=[ #'\n",
+            "model_id=[#",
+            'model_id=["""',
+        )
     ]
     + [(FRAME, unit) for unit in ("[]", "“", "-", "\n", "[-", "'", "model_id=[")],
 )
