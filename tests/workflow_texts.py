@@ -7,8 +7,9 @@ from collections import Counter
 
 from hypothesis import strategies as st
 
-from nsed_torch.conductor import Reason, Workflow, WorkflowError, check, parse, repair
+from nsed_torch.conductor import Workflow, parse, repair
 from nsed_torch.conductor import WorkflowStep as Step
+from nsed_torch.conductor.workflow import Reason, WorkflowError, check
 
 WORKERS = 4
 

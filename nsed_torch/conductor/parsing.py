@@ -31,7 +31,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from nsed_torch.conductor.workflow import Reason, Workflow, WorkflowError, WorkflowStep, check, step_fault
+from nsed_torch.conductor.workflow import Reason, Workflow, WorkflowError, WorkflowStep, size_faults, step_fault
 
 MAX_CHARS = 100_000  # the longest text that is read, reasoning included
 
@@ -71,17 +71,9 @@ def parse(text: str, *, workers: int, max_steps: int = 5, allow_empty: bool = Fa
         raise WorkflowError(
             Reason.TOO_LONG, f"expected a text of at most {MAX_CHARS} characters, got {len(text)}: write less"
         )
-    lists = _read(text)
-    lengths = [len(values) for values in lists]
-    if len(set(lengths)) > 1:
-        raise WorkflowError(
-            Reason.UNEQUAL_LENGTHS,
-            "expected lists of equal length, got "
-            + ", ".join(f"{n} in {label}" for label, n in zip(_LABELS, lengths, strict=True))
-            + ": write one entry a step in each",
-        )
-    workflow = _workflow(lists)
-    check(workflow, workers=workers, max_steps=max_steps, allow_empty=allow_empty)
+    workflow, faults = _mended(_read(text), workers, max_steps, allow_empty=allow_empty)
+    if faults:
+        raise faults[0]
     return workflow
 
 
@@ -101,26 +93,33 @@ def repair(
     Raises:
         WorkflowError: if no step is left, and nothing else whatever the text.
     """
-    lists = _read(text[-MAX_CHARS:])
-    written = _workflow(lists).steps
+    workflow, faults = _mended(_read(text[-MAX_CHARS:]), workers, max_steps, allow_empty=allow_empty)
     reasons = [Reason.TOO_LONG] if len(text) > MAX_CHARS else []
-    if any(len(values) != len(written) for values in lists):
-        reasons.append(Reason.UNEQUAL_LENGTHS)
-    if len(written) > max_steps:
-        reasons.append(Reason.TOO_MANY_STEPS)
+    return workflow, tuple(dict.fromkeys([*reasons, *(fault.reason for fault in faults)]))
+
+
+def _mended(
+    lists: Sequence[list[Any]], workers: int, max_steps: int, *, allow_empty: bool
+) -> tuple[Workflow, list[WorkflowError]]:
+    """What can be executed of what the lists say, and all that cannot; the first fault is raised where no step can."""
+    written = [WorkflowStep(worker, subtask, _access(entry)) for worker, subtask, entry in zip(*lists, strict=False)]
+    faults = []
+    if len({len(values) for values in lists}) > 1:
+        lengths = ", ".join(f"{len(values)} in {label}" for label, values in zip(_LABELS, lists, strict=True))
+        message = f"expected lists of equal length, got {lengths}: write one entry a step in each"
+        faults.append(WorkflowError(Reason.UNEQUAL_LENGTHS, message))
+    faults += size_faults(len(written), max_steps, allow_empty=allow_empty and not any(lists))
     steps: list[WorkflowStep] = []
     places: dict[int, int] = {}  # from the number that a step was written under to its own
     for k, step in enumerate(written[:max_steps]):
-        fault = step_fault(step, k, workers=workers)
-        if fault:
-            reasons.append(fault.reason)
+        fault = step_fault(step, k, workers)
+        faults += [fault] if fault else []
         if fault is None or fault.reason in (Reason.BAD_ACCESS, Reason.FORWARD_REFERENCE):
             steps.append(replace(step, access=_readable(step.access, places)))
             places[k] = len(places)
-    if not steps and (any(lists) or not allow_empty):
-        reason = next(iter(reasons), Reason.NO_STEPS)
-        raise WorkflowError(reason, f"expected a step that can be executed, got none ({reason}): ask for another text")
-    return Workflow(tuple(steps)), tuple(dict.fromkeys(reasons))
+    if faults and not steps:
+        raise faults[0]
+    return Workflow(tuple(steps)), faults
 
 
 def _readable(access: Any, places: dict[int, int]) -> Literal["all"] | tuple[int, ...]:
@@ -129,12 +128,6 @@ def _readable(access: Any, places: dict[int, int]) -> Literal["all"] | tuple[int
     if any(_is_all(entry) for entry in entries):
         return "all"
     return tuple(places[i] for i in entries if type(i) is int and i in places)
-
-
-def _workflow(lists: Sequence[list[Any]]) -> Workflow:
-    """Steps of what the lists say, unchecked, as many as the shortest has."""
-    rows = zip(*lists, strict=False)
-    return Workflow(tuple(WorkflowStep(worker, subtask, _access(entry)) for worker, subtask, entry in rows))
 
 
 def _access(entry: Any) -> Any:

@@ -13,7 +13,8 @@ from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 
-from nsed_torch.benchmarks import AskingGrader, GradedTasks, ProgramGrader
+from nsed_torch.benchmarks import GradedTasks, ProgramGrader
+from nsed_torch.benchmarks.graders import AskingGrader
 from nsed_torch.config import config_hash, instantiate, plain_config, verb
 from nsed_torch.deliberation import MacroRNN
 from nsed_torch.evaluation.contest import BEST_SINGLE, DELIBERATION, SINGLE, Contest, Contested

@@ -15,7 +15,8 @@ from rich.console import Console, RenderableType
 
 from nsed_torch.agents import TransformersEngine, save_adapter
 from nsed_torch.agents.adapters import adapter_shape
-from nsed_torch.benchmarks import GradedTasks, file_tasks, mixed_tasks, read_candidates
+from nsed_torch.benchmarks import GradedTasks, file_tasks, mixed_tasks
+from nsed_torch.benchmarks.candidates import read_candidates
 from nsed_torch.config import instantiate, verb
 from nsed_torch.data import place, split
 from nsed_torch.deliberation import VerdictRating

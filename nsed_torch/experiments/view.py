@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from nsed_torch.conductor import WorkflowJob, WorkflowObserver
+from nsed_torch.conductor import WorkflowJob
+from nsed_torch.conductor.executor import WorkflowObserver
 from nsed_torch.deliberation import Observer
 from nsed_torch.evaluation.collection import Summary
 from nsed_torch.evaluation.workflows import reading, sources

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from nsed_torch.agents import Ensemble, Prompts, TransformersEngine, adapter_parameters, add_adapter, call_seed
 from nsed_torch.data import Equality, RecordedAnswers
-from nsed_torch.deliberation import JudgeQuestion, VerdictRating
+from nsed_torch.deliberation import VerdictRating
+from nsed_torch.deliberation.rating import JudgeQuestion
 from nsed_torch.nn import ConsensusCell, RoundInput
 
 Report = Callable[[str], None]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nsed_torch.benchmarks import aime, gsm8k, math500
+from nsed_torch.benchmarks.math_tasks import aime, gsm8k, math500
 from nsed_torch.records import Verdict
 
 HOW = "\n\nPut your final answer in \\boxed{}."

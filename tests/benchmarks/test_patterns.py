@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from nsed_torch.agents import Agent, Ensemble, Prompts, ScriptedEngine
 from nsed_torch.agents.prompts import nonce
-from nsed_torch.benchmarks import PatternGrader, darkbench
-from nsed_torch.benchmarks.patterns import MEANINGS
+from nsed_torch.benchmarks.patterns import MEANINGS, PatternGrader, darkbench
 from nsed_torch.records import CallLog, Proposal, Round, Task, Transcript, Usage, Verdict
 
 NAMES = ("Zebulon", "Quillfeather", "Oberon")

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from nsed_torch.benchmarks import AnswerGrader, math500
+from nsed_torch.benchmarks import AnswerGrader
+from nsed_torch.benchmarks.math_tasks import math500
 from nsed_torch.benchmarks.sources import Hub, Row, Rows, parse_rows, read_rows
 from nsed_torch.records import Task
 

@@ -35,7 +35,7 @@ from nsed_torch.agents import (
 from nsed_torch.conductor.executor import Executor
 from nsed_torch.conductor.executor import WorkflowJob as Job
 from nsed_torch.conductor.workflow import Workflow, WorkflowError
-from nsed_torch.deliberation import longest_end
+from nsed_torch.deliberation.state import longest_end
 from nsed_torch.records import CallLog, Execution, Failure, Task, Usage
 
 SUBTASKS = ["Count the apples.", "Check the reply.", "Answer the question.", *(task.question for task in TASKS)]

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsed_torch.agents import HashedEncoder
-from nsed_torch.benchmarks import AnswerGrader, GradedTasks, GradersAnswers
+from nsed_torch.benchmarks import AnswerGrader, GradedTasks
+from nsed_torch.benchmarks.graders import GradersAnswers
 from nsed_torch.data import Equality, load_traces
 from nsed_torch.data.rounds import unroll
 from nsed_torch.deliberation import MacroRNN, SimilarTexts

@@ -1,6 +1,6 @@
 """Replies find their way back to the proposals they are about, and to those who wrote them."""
 
-from nsed_torch.deliberation import JudgeReply
+from nsed_torch.deliberation.rating import JudgeReply
 from nsed_torch.deliberation.round_record import Hearing
 from nsed_torch.records import Critique, Usage
 

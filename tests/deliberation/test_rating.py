@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsed_torch.agents import Decoding, Prompts, Rating, RatingScale
-from nsed_torch.deliberation import CritiqueRating, JudgeQuestion, LikelihoodRating, VerdictRating
+from nsed_torch.deliberation import CritiqueRating, LikelihoodRating, VerdictRating
+from nsed_torch.deliberation.rating import JudgeQuestion
 from nsed_torch.records import Task
 
 TASK = Task("Which is larger, 17 or 71?")

@@ -10,7 +10,7 @@ from report_pages import outcome
 from scripted_workers import flow
 from workflow_texts import workflows
 
-from nsed_torch.conductor import Topology
+from nsed_torch.conductor.workflow import Topology
 from nsed_torch.evaluation.workflows import (
     HEIGHT,
     PREVIOUS,

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, ScriptedEngine
-from nsed_torch.benchmarks import AnswerGrader, GradedTasks, GradersAnswers
+from nsed_torch.benchmarks import AnswerGrader, GradedTasks
+from nsed_torch.benchmarks.graders import GradersAnswers
 from nsed_torch.data import Equality, load_recorded, recorded_episodes
 from nsed_torch.data.rounds import unroll
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell

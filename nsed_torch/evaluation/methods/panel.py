@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from nsed_torch.agents import Agent, Ensemble, GenerateRequest, Prompts, call_seed, unfence
 from nsed_torch.benchmarks import Grader
-from nsed_torch.deliberation import RatingMode
+from nsed_torch.deliberation.rating import RatingMode
 from nsed_torch.records import Task, Usage
 
 
