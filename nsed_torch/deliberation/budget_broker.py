@@ -25,7 +25,7 @@ Bench = Mapping[str, int]
 
 @dataclass
 class _Run:
-    """What a broker keeps from `begin` on."""
+    """What a broker keeps from `begin` on; a module's own attributes would make the cell a part of it."""
 
     cell: MacroRNNCell
     questions: Mapping[str, Tensor]  # task id -> embedding, where the learned broker reads it
@@ -61,18 +61,6 @@ class BudgetBroker(nn.Module):
 
     Raises:
         ValueError: if a least number is below 1 (judges: 0) or above its most, or a file has no telemetry to keep.
-
-    Examples:
-        >>> from nsed_torch.agents import Agent, Ensemble, HashedEncoder, ScriptedEngine
-        >>> from nsed_torch.nn import ConsensusCell
-        >>> from nsed_torch.records import Task
-        >>> engine = ScriptedEngine(lambda request: "17", lambda request, candidate: 0.5)
-        >>> ensemble = Ensemble({"tiny": engine}, [Agent(name, "tiny") for name in ("ant", "bee", "cat")])
-        >>> cell = MacroRNNCell(ensemble, HashedEncoder(8), ConsensusCell(dim=8, agents=3))
-        >>> broker, task = BudgetBroker(Budget(tokens=10_000), max_proposers=2), Task("17 or 71?")
-        >>> broker.begin([task], cell)
-        >>> broker.team(task, [])
-        Team(proposers=(0, 1), voters=(0, 1, 2), standing=())
     """
 
     _run: _Run

@@ -56,17 +56,16 @@ def round_costs(task: Task, cell: MacroRNNCell, proposers: int) -> Float[Tensor,
     rows = []
     for agent in cell.ensemble.agents:
         engine = cell.ensemble.engine(agent)
-        critics = sum(judge != agent for judge in cell.ensemble.judges) if cell.rating.written_tokens else 0
-        # All fences of memory and critiques, whose words are counted by their allowances.
-        prompt = cell.prompts.propose(
-            task.question, memory=memory, critiques=["…"] * critics, persona=agent.persona, seed=0
-        )
-        criticism = cell.rating.written_tokens * critics
-        tokens = count(engine, prompt) + cell.memory_tokens + criticism + 2 * MARKUP
         longest_name = max((a.name for a in authors), key=engine.count_tokens)
         names = None if cell.anonymous else (longest_name,) * proposers
         question = JudgeQuestion(agent, task.question, answers, seed=0, names=names)
         judged_read, judged_written = cell.rating.most_tokens(cell.prompts, engine, question)
+        critics = sum(judge != agent for judge in cell.ensemble.judges) if judged_written else 0
+        # All fences of memory and critiques, whose words are counted by their allowances.
+        prompt = cell.prompts.propose(
+            task.question, memory=memory, critiques=["…"] * critics, persona=agent.persona, seed=0
+        )
+        tokens = count(engine, prompt) + cell.memory_tokens + judged_written // proposers * critics + 2 * MARKUP
         usages = (
             agent.usage(tokens, agent.decoding.max_new_tokens),
             agent.usage(judged_read + 2 * MARKUP * proposers, judged_written),

@@ -1,9 +1,11 @@
 """One round with real models: the macro-RNN's cell."""
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,12 +14,11 @@ from nsed_torch.agents import Agent, Encoder, Ensemble, GenerateRequest, Progres
 from nsed_torch.agents.features import groups_of, letters_of, proposal_features
 from nsed_torch.deliberation.answer_classes import AnswerClasses
 from nsed_torch.deliberation.rating import JudgeQuestion, JudgeReply, RatingMode, VerdictRating, judging_order
-from nsed_torch.deliberation.round_record import Hearing, round_record
 from nsed_torch.deliberation.state import DeliberationState, SlotText, shown_texts
 from nsed_torch.deliberation.team import Standing, Team
 from nsed_torch.functional import vote_mask
 from nsed_torch.nn import ConformalSets, ConsensusCell, ConsensusOutput, MemoryState
-from nsed_torch.records import AnswerSet, Proposal, Round, Task, Transcript, Usage
+from nsed_torch.records import AnswerSet, Critique, MemorySlot, Proposal, Round, Task, Transcript, Usage
 
 
 class Observer:
@@ -31,6 +32,45 @@ class Observer:
 
     def on_end(self, transcript: Transcript) -> None:
         """A task's deliberation is over."""
+
+
+DIGITS = 9
+"""Decimal digits kept, of ratings before they are voted on: far coarser than float64's noise across batch sizes, far
+finer than anything that matters."""
+
+
+@dataclass(frozen=True)
+class Hearing:
+    """What a team's judges said about its proposals; rows are voters, columns proposals, None where nothing counts."""
+
+    ratings: list[list[float | None]]
+    critiques: list[Critique]
+    usage: Usage
+    notes: list[str]
+
+    @classmethod
+    def of(cls, replies: Sequence[tuple[list[int], JudgeReply]], proposals: int) -> "Hearing":
+        """From a reply per voter, each with the indices of the proposals in the order that the voter saw."""
+        ratings: list[list[float | None]] = [[None] * proposals for _ in replies]
+        critiques = []
+        for i, (order, reply) in enumerate(replies):
+            for j, rating, text in zip(order, reply.ratings, reply.critiques, strict=True):
+                # What is recorded is what is voted on, so that a trace votes again as the team did.
+                ratings[i][j] = None if rating is None else round(rating, DIGITS)
+                if text:
+                    critiques.append(Critique(i, j, text))
+        notes = [note for _, reply in replies for note in reply.notes]
+        return cls(ratings, critiques, Usage.sum(reply.usage for _, reply in replies), notes)
+
+    def received(
+        self, voters: Sequence[str], authors: Sequence[str], before: Mapping[str, tuple[str, ...]]
+    ) -> dict[str, tuple[str, ...]]:
+        """Author -> what others wrote about its proposal, behind what they wrote `before` about one that stands."""
+        received: dict[str, tuple[str, ...]] = defaultdict(tuple, before)
+        for critique in self.critiques:
+            if (author := authors[critique.proposal]) != voters[critique.voter]:
+                received[author] += (critique.text,)
+        return dict(received)
 
 
 @dataclass
@@ -329,3 +369,62 @@ def _padded(rows: Sequence[Sequence[int | bool]], fill: int | bool = -1) -> Tens
     padded = [[*row, *[fill] * (width - len(row))] for row in rows]
     # Named, for rows without entries would come out as floats.
     return torch.tensor(padded, dtype=torch.bool if fill is False else torch.long)
+
+
+def round_record(
+    task: int,
+    index: int,
+    voters: Sequence[str],
+    proposals: Sequence[Proposal],
+    ratings: Sequence[Sequence[float | None]],
+    output: ConsensusOutput,
+    memory: MemoryState,
+    slots: Sequence[SlotText],
+    shown: Sequence[str | None],
+    **rest: Any,
+) -> Round:
+    """One task's round out of a batch.
+
+    `task` is its row in the batch, `output` is padded to the widest team, `slots` say what the memory's slots hold in
+    words, `shown` what of each fits the token budget, and `rest` are further fields of the record.
+    """
+    v, p = len(voters), len(proposals)
+    winner = int(output.winner[task])
+    width = output.gate.shape[1]
+    sources = [s for s in output.source[task].tolist() if s >= 0]
+    return Round(
+        index=index,
+        proposers=[proposal.agent for proposal in proposals],
+        voters=list(voters),
+        proposals=list(proposals),
+        ratings=[list(row) for row in ratings],
+        vote_mask=[[r is not None for r in row] for row in ratings],
+        ballots=[_floats(row[:p]) for row in output.ballots[task, :v]],
+        trust=_floats(output.trust[task, :v]),
+        support=_floats(output.support[task, :p]),
+        consensus=_floats(output.consensus[task, :p]),
+        winner=None if winner < 0 else winner,
+        all_negative=bool(output.all_negative[task]),
+        conviction=_float(output.conviction[task]),
+        decisiveness=_float(output.decisiveness[task]),
+        controversy=_floats(output.controversy[task, :p]),
+        memory=[
+            MemorySlot(
+                *slot,
+                retention=_float(memory.retention[task, k]),
+                gate=_float(output.gate[task, source]) if source < width else 1.0,
+                shown=text is not None,
+            )
+            for k, (slot, source, text) in enumerate(zip(slots, sources, shown, strict=True))
+        ],
+        **rest,
+    )
+
+
+def _float(value: Tensor) -> float:
+    # Adding 0.0 turns a rounded -0.0 into 0.0, so that equal values read equal.
+    return round(value.item(), DIGITS) + 0.0
+
+
+def _floats(values: Tensor) -> list[float]:
+    return [_float(value) for value in values]

@@ -4,7 +4,7 @@ import json
 
 import torch
 
-from nsed_torch.deliberation.round_record import DIGITS, round_record
+from nsed_torch.deliberation.macro_rnn_cell import DIGITS, round_record
 from nsed_torch.deliberation.state import SlotText
 from nsed_torch.nn import ConsensusCell
 from nsed_torch.records import Proposal
