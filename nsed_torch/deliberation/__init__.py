@@ -1,8 +1,7 @@
 """The recurrence over text: `MacroRNN` over `MacroRNNCell`."""
 
 from nsed_torch.deliberation.answer_classes import SimilarTexts
-from nsed_torch.deliberation.budget_broker import BudgetBroker
-from nsed_torch.deliberation.costs import Budget
+from nsed_torch.deliberation.budget_broker import Budget, BudgetBroker
 from nsed_torch.deliberation.macro_rnn import Deliberation, MacroRNN
 from nsed_torch.deliberation.macro_rnn_cell import MacroRNNCell, Observer
 from nsed_torch.deliberation.rating import CritiqueRating, LikelihoodRating, VerdictRating

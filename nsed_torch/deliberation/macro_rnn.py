@@ -4,7 +4,7 @@ import dataclasses
 import importlib.metadata
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -39,14 +39,6 @@ class Deliberation:
     def answers(self) -> tuple[str, ...]:
         """The answer to each task."""
         return tuple(transcript.answer for transcript in self.transcripts)
-
-
-@dataclass
-class _Progress:
-    """A task on its way: its rounds so far, and why it stopped once it has."""
-
-    rounds: list[Round] = field(default_factory=list)
-    stop_reason: str = ""
 
 
 class MacroRNN(nn.Module):
@@ -101,33 +93,30 @@ class MacroRNN(nn.Module):
     def _run(self, tasks: Sequence[Task], watch: Observer) -> Deliberation:
         if self.broker is not None:
             self.broker.begin(tasks, self.cell)
-        progress = [_Progress() for _ in tasks]
+        rounds: list[list[Round]] = [[] for _ in tasks]
+        reasons = [""] * len(tasks)  # why each task stopped, once it has
         active = list(range(len(tasks)))
         state = self.cell.start(tasks)
         for index in range(1, self.halting.rounds + 1):
-            teams = {i: self._team(tasks[i], progress[i]) for i in active}
-            active, state = _keep(active, state, [i for i in active if teams[i] is not None])
+            teams: dict[int, Team] = {}
+            for i in active:
+                team, reasons[i] = self._team(tasks[i], rounds[i])
+                teams |= {i: team} if team else {}
+            active, state = _keep(active, state, list(teams))
             if not active:
                 break
-            records, state = self.cell(
-                [tasks[i] for i in active],
-                [team for i in active if (team := teams[i]) is not None],
-                state,
-                index=index,
-                observer=watch,
-            )
+            batch = [tasks[i] for i in active]
+            records, state = self.cell(batch, list(teams.values()), state, index=index, observer=watch)
             if self.broker is not None:
                 records = self.broker.heard(records)
             for i, record in zip(active, records, strict=True):
-                progress[i].rounds.append(record)
+                rounds[i].append(record)
                 watch.on_round(tasks[i], record)
-            convictions = torch.tensor([[record.conviction for record in progress[i].rounds] for i in active])
+            convictions = torch.tensor([[record.conviction for record in rounds[i]] for i in active])
             for i, reason in zip(active, self.halting.reasons(convictions), strict=True):
-                progress[i].stop_reason = reason
-            active, state = _keep(active, state, [i for i in active if not progress[i].stop_reason])
-            if not active:
-                break
-        transcripts = tuple(map(self._transcript, tasks, progress))
+                reasons[i] = reason
+            active, state = _keep(active, state, [i for i in active if not reasons[i]])
+        transcripts = tuple(map(self._transcript, tasks, rounds, reasons))
         for transcript in transcripts:
             watch.on_end(transcript)
         return Deliberation(transcripts)
@@ -155,28 +144,27 @@ class MacroRNN(nn.Module):
         # As JSON has it, with lists for tuples, so that a transcript equals its saved copy.
         return dict(json.loads(json.dumps(settings)))
 
-    def _team(self, task: Task, progress: _Progress) -> Team | None:
+    def _team(self, task: Task, rounds: Sequence[Round]) -> tuple[Team | None, str]:
+        """Who takes part next; where nobody does, why."""
         if self.broker is None:
-            return full_team(self.cell.ensemble)
+            return full_team(self.cell.ensemble), ""
         try:
-            team = self.broker.team(task, progress.rounds)
-            progress.stop_reason = "" if team else "broker"
-            return team
+            team = self.broker.team(task, rounds)
         except InfeasibleBudgetError:
-            if not progress.rounds:
+            if not rounds:
                 raise
-            progress.stop_reason = "budget"
-            return None
+            return None, "budget"
+        return team, "" if team else "broker"
 
-    def _transcript(self, task: Task, progress: _Progress) -> Transcript:
-        winners = [r.proposals[r.winner].text for r in progress.rounds if r.winner is not None]
+    def _transcript(self, task: Task, rounds: list[Round], reason: str) -> Transcript:
+        winners = [r.proposals[r.winner].text for r in rounds if r.winner is not None]
         return Transcript(
             task=task,
             agents=self.cell.ensemble.records(),
-            rounds=progress.rounds,
+            rounds=rounds,
             answer=winners[-1] if winners else "",
-            stop_reason=progress.stop_reason if winners else "no_answers",
-            usage=Usage.sum(record.usage for record in progress.rounds),
+            stop_reason=reason if winners else "no_answers",
+            usage=Usage.sum(record.usage for record in rounds),
             seed=self.cell.seed,
             settings=self.settings(),
         )

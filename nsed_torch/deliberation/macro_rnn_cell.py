@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -154,10 +153,8 @@ class MacroRNNCell(nn.Module):
         sets: ConformalSets | None = None,
     ) -> None:
         super().__init__()
-        for what, got, expected in (
-            ("dim", consensus.dim, encoder.dim),
-            ("agents", consensus.agents, len(ensemble)),
-        ):
+        sizes = ("dim", consensus.dim, encoder.dim), ("agents", consensus.agents, len(ensemble))
+        for what, got, expected in sizes:
             if got != expected:
                 raise ValueError(
                     f"expected a consensus cell of {what}={expected}, got {got}: build it with {what}={expected}"
@@ -211,31 +208,13 @@ class MacroRNNCell(nn.Module):
         width = self.consensus.slots
         records, received, slots = [], [], []
         for turn, answer_set, sources in zip(turns, sets, output.source.tolist(), strict=True):
-            hearing, standing = turn.hearing, turn.standing.proposals
             # Follow the tensors: the words of every slot that the memory kept.
             old, new = state.slots[turn.row], [SlotText(p.text, p.agent, index) for p in turn.proposals]
             slots.append(tuple(old[s] if s < width else new[s - width] for s in sources if s >= 0))
-            before = {name: state.critiques[turn.row].get(name, ()) for name in standing}
-            received.append(hearing.received(turn.voter_names, turn.author_names, before))
-            records.append(
-                round_record(
-                    turn.row,
-                    index,
-                    turn.voter_names,
-                    turn.proposals,
-                    hearing.ratings,
-                    output,
-                    memory,
-                    slots[-1],
-                    self._shown(slots[-1]),
-                    classes=turn.classes,
-                    answer_set=answer_set,
-                    standing=list(standing),
-                    critiques=hearing.critiques,
-                    notes=turn.notes + hearing.notes,
-                    usage=Usage.sum(p.usage for p in turn.proposals) + hearing.usage,
-                )
-            )
+            before = {name: state.critiques[turn.row].get(name, ()) for name in turn.standing.proposals}
+            received.append(turn.hearing.received(turn.voter_names, turn.author_names, before))
+            shown = self._shown(slots[-1])
+            records.append(round_record(turn, index, output, memory, slots[-1], shown, answer_set))
         return records, DeliberationState(memory, tuple(slots), tuple(received), tuple(records))
 
     def _turn(self, row: int, task: Task, team: Team, last: Round | None) -> _Turn:
@@ -262,7 +241,8 @@ class MacroRNNCell(nn.Module):
                 requests.append(GenerateRequest(agent.name, messages, agent.decoding, seed, agent.adapter, template))
         generations = iter(self.ensemble.generate(requests, progress))
         for turn in turns:
-            turn.notes = turn.standing.notes()
+            if turn.standing.proposals:
+                turn.notes = [f"{', '.join(turn.standing.proposals)}: heard before, not asked again"]
             for agent in turn.authors:
                 if agent.name in turn.standing.proposals:
                     turn.proposals.append(turn.standing.proposals[agent.name])
@@ -372,33 +352,30 @@ def _padded(rows: Sequence[Sequence[int | bool]], fill: int | bool = -1) -> Tens
 
 
 def round_record(
-    task: int,
+    turn: _Turn,
     index: int,
-    voters: Sequence[str],
-    proposals: Sequence[Proposal],
-    ratings: Sequence[Sequence[float | None]],
     output: ConsensusOutput,
     memory: MemoryState,
     slots: Sequence[SlotText],
     shown: Sequence[str | None],
-    **rest: Any,
+    answer_set: AnswerSet | None,
 ) -> Round:
     """One task's round out of a batch.
 
-    `task` is its row in the batch, `output` is padded to the widest team, `slots` say what the memory's slots hold in
-    words, `shown` what of each fits the token budget, and `rest` are further fields of the record.
+    `output` is padded to the widest team, `slots` say what the memory's slots hold in words, and `shown` what of each
+    fits the token budget.
     """
-    v, p = len(voters), len(proposals)
+    task, hearing, v, p = turn.row, turn.hearing, len(turn.voters), len(turn.proposals)
     winner = int(output.winner[task])
     width = output.gate.shape[1]
     sources = [s for s in output.source[task].tolist() if s >= 0]
     return Round(
         index=index,
-        proposers=[proposal.agent for proposal in proposals],
-        voters=list(voters),
-        proposals=list(proposals),
-        ratings=[list(row) for row in ratings],
-        vote_mask=[[r is not None for r in row] for row in ratings],
+        proposers=turn.author_names,
+        voters=turn.voter_names,
+        proposals=turn.proposals,
+        ratings=hearing.ratings,
+        vote_mask=[[r is not None for r in row] for row in hearing.ratings],
         ballots=[_floats(row[:p]) for row in output.ballots[task, :v]],
         trust=_floats(output.trust[task, :v]),
         support=_floats(output.support[task, :p]),
@@ -417,7 +394,12 @@ def round_record(
             )
             for k, (slot, source, text) in enumerate(zip(slots, sources, shown, strict=True))
         ],
-        **rest,
+        classes=turn.classes,
+        answer_set=answer_set,
+        standing=list(turn.standing.proposals),
+        critiques=hearing.critiques,
+        notes=turn.notes + hearing.notes,
+        usage=Usage.sum(p.usage for p in turn.proposals) + hearing.usage,
     )
 
 

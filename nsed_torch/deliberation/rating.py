@@ -25,6 +25,9 @@ from nsed_torch.agents import (
 )
 from nsed_torch.records import Usage
 
+MARKUP = 16
+"""Tokens a chat template may add to a message."""
+
 
 class JudgeQuestion(NamedTuple):
     """What one judge is asked: a question and the candidates in the order it sees them."""

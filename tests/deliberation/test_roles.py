@@ -19,7 +19,7 @@ from nsed_torch.deliberation import (
     VerdictRating,
     full_team,
 )
-from nsed_torch.deliberation.costs import round_costs
+from nsed_torch.deliberation.budget_broker import round_costs
 from nsed_torch.experiments.build import consensus_cell
 from nsed_torch.nn import FixedHalting, InfeasibleBudgetError, Telemetry
 from nsed_torch.records import ROLES, Task, Transcript

@@ -20,8 +20,7 @@ from nsed_torch.agents import (
 )
 from nsed_torch.conductor import Workflow, WorkflowStep
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
-from nsed_torch.deliberation.costs import MARKUP
-from nsed_torch.deliberation.rating import count
+from nsed_torch.deliberation.rating import MARKUP, count
 from nsed_torch.evaluation.methods.panel import Method, Panel
 from nsed_torch.nn import FixedHalting
 from nsed_torch.records import Task, Usage
