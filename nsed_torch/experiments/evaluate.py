@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from nsed_torch.benchmarks import GradedTasks, ProgramGrader
-from nsed_torch.benchmarks.graders import AskingGrader
+from nsed_torch.benchmarks.patterns import PatternGrader
 from nsed_torch.config import config_hash, instantiate, plain_config, verb
 from nsed_torch.deliberation import MacroRNN
 from nsed_torch.evaluation.contest import BEST_SINGLE, DELIBERATION, SINGLE, Contest, Contested
@@ -112,7 +112,7 @@ def evaluate(
 
 def bound(graded: GradedTasks, rnn: MacroRNN) -> GradedTasks:
     """The tasks with a grader that knows whom it may ask, where it asks agents."""
-    if not isinstance(graded.grader, AskingGrader):
+    if not isinstance(graded.grader, PatternGrader):
         return graded
     cell = rnn.cell
     grader = graded.grader.asking(cell.ensemble, cell.prompts, cell.seed)

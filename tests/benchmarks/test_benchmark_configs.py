@@ -6,7 +6,6 @@ import pydoc
 import pytest
 from omegaconf import OmegaConf
 
-from nsed_torch.benchmarks.math_tasks import AIME, aime
 from nsed_torch.config import conf_dir
 
 FILES = sorted((conf_dir() / "benchmark").glob("*.yaml"))
@@ -32,8 +31,6 @@ def test_a_config_says_what_the_loader_does_by_itself(path):
     signature = inspect.signature(loader)
     signature.bind(**settings)
     own = {key: parameter.default for key, parameter in signature.parameters.items()}
-    if loader is aime:
-        own |= {key: getattr(AIME[settings["year"]], key) for key in ("repo", "revision", "split")}
     free = {"year", "family", "families", "options"} | ({"size", "seed"} if path.stem in OWN_SEEDS else set())
     assert {key: value for key, value in settings.items() if key not in free and own[key] != value} == {}
     assert f"benchmark={path.stem} " in path.read_text().partition("_target_")[0]

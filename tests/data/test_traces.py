@@ -56,7 +56,7 @@ def collected(folder, **options):
     rnn = team(**options)
     writer = TraceWriter(folder)
     with torch.no_grad():
-        writer.add([GRADED.trace(transcript) for transcript in rnn(TASKS).transcripts])
+        writer.add(GRADED.traces(rnn(TASKS).transcripts))
     writer.finish(rnn.cell.encoder.embed)
     return list(read_traces(folder))
 
