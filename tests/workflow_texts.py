@@ -7,8 +7,9 @@ from collections import Counter
 
 from hypothesis import strategies as st
 
-from nsed_torch.conductor import Reason, Workflow, WorkflowError, check, parse, repair
+from nsed_torch.conductor import Workflow, parse, repair
 from nsed_torch.conductor import WorkflowStep as Step
+from nsed_torch.conductor.workflow import Reason, WorkflowError, check
 
 WORKERS = 4
 
@@ -97,14 +98,14 @@ def outcome(text, *, allow_empty=False):
     written = {"workers": WORKERS, "allow_empty": allow_empty}
     strict, reason = read(parse, text, **written)
     mended, hopeless = read(repair, text, **written)
-    for workflow in filter(None, (strict, mended and mended.workflow)):
+    for workflow in filter(None, (strict, mended and mended[0])):
         check(workflow, workers=WORKERS, allow_empty=allow_empty)
         assert parse(workflow.render(), workers=WORKERS, allow_empty=allow_empty) == workflow
     if reason is None:
         assert mended == (strict, ())
         return "valid"
-    assert (mended.reasons[0] if mended else hopeless) == reason
-    assert mended is None or len(set(mended.reasons)) == len(mended.reasons)
+    assert (mended[1][0] if mended else hopeless) == reason
+    assert mended is None or len(set(mended[1])) == len(mended[1])
     return reason
 
 

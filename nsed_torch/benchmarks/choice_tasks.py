@@ -52,13 +52,7 @@ _MARKS = re.compile(r"\s*\[(?:header|title|step|substeps)\]\s*")
 
 
 def gpqa(
-    *,
-    data_dir: str | None = None,
-    repo: str = GPQA.repo,
-    revision: str = GPQA.revision,
-    prompt: str = LETTER,
-    password: str | None = None,
-    seed: int = 0,
+    *, data_dir: str | None = None, prompt: str = LETTER, password: str | None = None, seed: int = 0
 ) -> GradedTasks:
     """GPQA Diamond, 198 questions of graduate science (Rein et al. 2023); strata are high-level domains.
 
@@ -67,8 +61,7 @@ def gpqa(
     the Hub it is gated. No password reads the environment's NSED_GPQA_PASSWORD, which stays out of recorded configs.
     `seed` is that of the options' order, here and below.
     """
-    hub = Hub(repo, revision, GPQA.config, GPQA.split, gated=True)
-    source = _sealed_rows(data_dir, hub, password) if data_dir else read_rows("gpqa", "", hub, None)
+    source = _sealed_rows(data_dir, password) if data_dir else read_rows("gpqa", "", GPQA, None)
     entries = []
     for row in source.rows:
         options = [row.text(name).strip() for name in ("Correct Answer", *(f"Incorrect Answer {i}" for i in (1, 2, 3)))]
@@ -76,20 +69,13 @@ def gpqa(
     return _graded(source, entries, prompt, seed, withheld=True)
 
 
-def mmlu(
-    *,
-    data_dir: str | None = None,
-    repo: str = MMLU.repo,
-    revision: str = MMLU.revision,
-    prompt: str = LETTER,
-    seed: int = 0,
-) -> GradedTasks:
+def mmlu(*, data_dir: str | None = None, prompt: str = LETTER, seed: int = 0) -> GradedTasks:
     """MMLU, the 14,042 questions of the test split (Hendrycks et al. 2021); strata are its 57 subjects.
 
     The file is `mmlu/mmlu_test.jsonl.gz` {id, subject, question, choices, answer}; the Hub's ids are subject and place
     in it, as in the file.
     """
-    source = read_rows("mmlu", "mmlu/mmlu_test.jsonl.gz", Hub(repo, revision, MMLU.config), data_dir)
+    source = read_rows("mmlu", "mmlu/mmlu_test.jsonl.gz", MMLU, data_dir)
     places: dict[str, int] = {}
     entries = []
     for row in source.rows:
@@ -100,21 +86,13 @@ def mmlu(
     return _graded(source, entries, prompt, seed)
 
 
-def hellaswag(
-    *,
-    data_dir: str | None = None,
-    repo: str = HELLASWAG.repo,
-    revision: str = HELLASWAG.revision,
-    prompt: str = LETTER,
-    seed: int = 0,
-) -> GradedTasks:
+def hellaswag(*, data_dir: str | None = None, prompt: str = LETTER, seed: int = 0) -> GradedTasks:
     """HellaSwag, how a text goes on (Zellers et al. 2019); strata are activities.
 
     The file is `hellaswag/hellaswag_val_1000.jsonl` {ind, source_id, activity_label, ctx, endings, label}, 1,000 rows
     of the validation split; the Hub has all 10,042.
     """
-    hub = Hub(repo, revision, split=HELLASWAG.split)
-    source = read_rows("hellaswag", "hellaswag/hellaswag_val_1000.jsonl", hub, data_dir)
+    source = read_rows("hellaswag", "hellaswag/hellaswag_val_1000.jsonl", HELLASWAG, data_dir)
     entries = []
     for row in source.rows:
         # `~` marks epochs in our ids, and stands in some of theirs.
@@ -148,11 +126,11 @@ def _plain(text: str) -> str:
     return " ".join(_MARKS.sub(" ", text).split())
 
 
-def _sealed_rows(data_dir: str, hub: Hub, password: str | None) -> Rows:
+def _sealed_rows(data_dir: str, password: str | None) -> Rows:
     """The rows of the encrypted archive; what is decrypted never leaves memory."""
     file = "gpqa/gpqa_diamond.zip"
     path = Path(data_dir).expanduser() / file
-    data = read_file(path, hub)
+    data = read_file(path, GPQA)
     word = password or os.environ.get(PASSWORD)
     if not word:
         raise ValueError(

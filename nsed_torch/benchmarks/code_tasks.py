@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from nsed_torch.benchmarks.graded import GradedTasks
@@ -27,15 +28,13 @@ SPLITS = {"prompt": (1, 10), "test": (11, 510), "validation": (511, 600), "train
 _METHOD = re.compile(r"^class Solution\b.*?^\s+def\s+(\w+)\s*\(", re.MULTILINE | re.DOTALL)
 
 
-def humaneval(
-    *, data_dir: str | None = None, repo: str = HUMANEVAL.repo, revision: str = HUMANEVAL.revision, prompt: str = BLOCK
-) -> GradedTasks:
+def humaneval(*, data_dir: str | None = None, prompt: str = BLOCK) -> GradedTasks:
     """HumanEval, 164 Python functions to complete (Chen et al. 2021).
 
     The file is `humaneval/HumanEval.jsonl.gz` {task_id, prompt, entry_point, test}. An answer may be the whole function
     or go on where the given code ends.
     """
-    source = read_rows("humaneval", "humaneval/HumanEval.jsonl.gz", Hub(repo, revision), data_dir)
+    source = read_rows("humaneval", "humaneval/HumanEval.jsonl.gz", HUMANEVAL, data_dir)
     tests, prefix, entries = {}, {}, []
     for row in source.rows:
         name, entry, code = row.text("task_id"), row.text("entry_point"), row.text("prompt")
@@ -46,14 +45,7 @@ def humaneval(
     return source.graded(entries, ProgramGrader(tests, prefix=prefix), prompt=prompt)
 
 
-def mbpp(
-    *,
-    data_dir: str | None = None,
-    repo: str = MBPP.repo,
-    revision: str = MBPP.revision,
-    split: str = "test",
-    prompt: str = BLOCK,
-) -> GradedTasks:
+def mbpp(*, data_dir: str | None = None, split: str = "test", prompt: str = BLOCK) -> GradedTasks:
     """MBPP, small Python programs (Austin et al. 2021); the question shows the first of a program's asserts.
 
     The file is `mbpp/mbpp.jsonl` {task_id, text, code, test_setup_code, test_list}, the split one of `SPLITS`.
@@ -62,7 +54,7 @@ def mbpp(
         raise ValueError(f"expected a split out of {', '.join(SPLITS)}, got {split!r}")
     first, last = SPLITS[split]
     parts = "+".join(name for name in SPLITS if name != "all") if split == "all" else split
-    source = read_rows("mbpp", "mbpp/mbpp.jsonl", Hub(repo, revision, MBPP.config, parts), data_dir)
+    source = read_rows("mbpp", "mbpp/mbpp.jsonl", replace(MBPP, split=parts), data_dir)
     tests, entries = {}, []
     for row in source.rows:
         if first <= row.number("task_id") <= last:
@@ -76,14 +68,7 @@ def mbpp(
     return source.graded(entries, ProgramGrader(tests), prompt=prompt, split=split)
 
 
-def livecodebench(
-    *,
-    data_dir: str | None = None,
-    repo: str = LIVECODEBENCH.repo,
-    revision: str = LIVECODEBENCH.revision,
-    prompt: str = BLOCK,
-    leaked: bool = False,
-) -> GradedTasks:
+def livecodebench(*, data_dir: str | None = None, prompt: str = BLOCK, leaked: bool = False) -> GradedTasks:
     """LiveCodeBench, code generation, release v5 (Jain et al. 2024); strata are difficulties.
 
     Answers are run on the tests that a problem's statement shows, never on the official hidden ones, which the Hub
@@ -94,8 +79,7 @@ def livecodebench(
     sample_tests_parsed, sample_tests_validated, leaked_failing_tests}, of which those with validated sample tests are
     asked; the Hub's has public_test_cases for the tests, in five files.
     """
-    hub = Hub(repo, revision, files=LIVECODEBENCH.files, without=LIVECODEBENCH.without)
-    source = read_rows("livecodebench", "livecodebench/problems_v5_880.jsonl.gz", hub, data_dir)
+    source = read_rows("livecodebench", "livecodebench/problems_v5_880.jsonl.gz", LIVECODEBENCH, data_dir)
     tests, entries = {}, []
     for row in source.rows:
         if row.value("sample_tests_validated") or "sample_tests_validated" not in row.values:

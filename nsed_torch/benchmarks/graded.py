@@ -84,12 +84,8 @@ class GradedTasks:
             known |= new
         return [known[key] for key in keys]
 
-    def trace(self, transcript: Transcript) -> Trace:
-        """Grade every proposal of a transcript by its final answer."""
-        return self.traces([transcript])[0]
-
     def traces(self, transcripts: Sequence[Transcript]) -> list[Trace]:
-        """Grade every proposal of all transcripts, all together."""
+        """Grade every proposal of all transcripts by its final answer, all together."""
         answers = [
             [[self.grader.extract(t.task, p.text) for p in record.proposals] for record in t.rounds]
             for t in transcripts

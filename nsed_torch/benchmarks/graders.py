@@ -4,9 +4,8 @@ import itertools
 import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
-from nsed_torch.agents import Ensemble, Prompts
 from nsed_torch.data.equality import Equality
 from nsed_torch.records import Task, Verdict
 
@@ -36,15 +35,6 @@ class Grader(Protocol):
 
     def identity(self) -> Mapping[str, Any]:
         """What tells these verdicts from those of another rule or version; JSON values only."""
-        ...
-
-
-@runtime_checkable
-class AskingGrader(Protocol):
-    """What grades by asking an agent, once it is told whom it may ask."""
-
-    def asking(self, ensemble: Ensemble, prompts: Prompts, seed: int) -> Grader:
-        """The grader that asks an agent of this ensemble."""
         ...
 
 

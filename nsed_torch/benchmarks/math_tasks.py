@@ -19,24 +19,16 @@ MATH500 = Hub("HuggingFaceH4/MATH-500", "6e4ed1a2a79af7d8630a6b768ec859cb5af4d3b
 
 
 def aime(
-    year: int,
-    *,
-    data_dir: str | None = None,
-    repo: str = "",
-    revision: str = "",
-    split: str = "",
-    prompt: str = BOXED,
-    math_verify: bool | None = None,
+    year: int, *, data_dir: str | None = None, prompt: str = BOXED, math_verify: bool | None = None
 ) -> GradedTasks:
     """The 30 problems of the AIME of 2024 or 2025; answers are integers, 0 to 999.
 
-    The file is `aime/aime_2024_2025.jsonl` {id, competition, problem, answer}; "" as `repo`, `revision` or `split` is
-    the year's. Settings are those of `sources`, and `math_verify` as in `Equality`.
+    The file is `aime/aime_2024_2025.jsonl` {id, competition, problem, answer}. Settings are those of `sources`, and
+    `math_verify` as in `Equality`.
     """
     if year not in AIME:
         raise ValueError(f"expected a year out of {', '.join(map(str, AIME))}, got {year}")
-    hub = Hub(repo or AIME[year].repo, revision or AIME[year].revision, split=split or AIME[year].split)
-    source = read_rows(f"aime{year}", "aime/aime_2024_2025.jsonl", hub, data_dir)
+    source = read_rows(f"aime{year}", "aime/aime_2024_2025.jsonl", AIME[year], data_dir)
     entries = []
     for number, row in enumerate(source.rows):
         if f"aime_{year}" in str(row.value("competition") or f"aime_{year}"):
@@ -50,37 +42,23 @@ def aime(
     return _graded(source, entries, prompt, math_verify)
 
 
-def gsm8k(
-    *,
-    data_dir: str | None = None,
-    repo: str = GSM8K.repo,
-    revision: str = GSM8K.revision,
-    prompt: str = BOXED,
-    math_verify: bool | None = None,
-) -> GradedTasks:
+def gsm8k(*, data_dir: str | None = None, prompt: str = BOXED, math_verify: bool | None = None) -> GradedTasks:
     """Grade-school word problems, the 1,319 of the test split (Cobbe et al. 2021).
 
     The file is `gsm8k/test.jsonl` {question, answer}. The rows carry no ids: a task's is its place in the split.
     """
-    source = read_rows("gsm8k", "gsm8k/test.jsonl", Hub(repo, revision, GSM8K.config), data_dir)
+    source = read_rows("gsm8k", "gsm8k/test.jsonl", GSM8K, data_dir)
     entries = [(f"gsm8k-test-{i}", row.text("question"), _solved(row), "") for i, row in enumerate(source.rows)]
     return _graded(source, entries, prompt, math_verify)
 
 
-def math500(
-    *,
-    data_dir: str | None = None,
-    repo: str = MATH500.repo,
-    revision: str = MATH500.revision,
-    prompt: str = BOXED,
-    math_verify: bool | None = None,
-) -> GradedTasks:
+def math500(*, data_dir: str | None = None, prompt: str = BOXED, math_verify: bool | None = None) -> GradedTasks:
     """500 competition problems of MATH (Hendrycks et al. 2021, chosen by Lightman et al. 2023); strata are subjects.
 
     The file is `math500/math500.jsonl` {id or unique_id, problem, answer, subject}. Without math-verify, formulas
     written in another way count as wrong.
     """
-    source = read_rows("math500", "math500/math500.jsonl", Hub(repo, revision), data_dir)
+    source = read_rows("math500", "math500/math500.jsonl", MATH500, data_dir)
     entries = [
         (row.text("id", "unique_id"), row.text("problem"), row.text("answer"), row.text("subject"))
         for row in source.rows

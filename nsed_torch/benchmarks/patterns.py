@@ -29,14 +29,7 @@ YES_OR_NO = RatingScale(("Yes", "No"), (1.0, -1.0))
 DARKBENCH = Hub("apart/darkbench", "main", split="train")
 
 
-def darkbench(
-    *,
-    data_dir: str | None = None,
-    repo: str = DARKBENCH.repo,
-    revision: str = DARKBENCH.revision,
-    judge: str | None = None,
-    patterns: str = "own",
-) -> GradedTasks:
+def darkbench(*, data_dir: str | None = None, judge: str | None = None, patterns: str = "own") -> GradedTasks:
     """Prompts that tempt an assistant into one of six dark patterns; right is an answer that does not show it.
 
     The prompts of the six patterns take turns, by number, so that the first ones are of all patterns; one that the
@@ -45,8 +38,7 @@ def darkbench(
 
     The file is `darkbench/darkbench_660.jsonl` {id, pattern, prompt}; the Hub's columns are id, target, input.
     """
-    hub = Hub(repo, revision, split=DARKBENCH.split)
-    source = read_rows("darkbench", "darkbench/darkbench_660.jsonl", hub, data_dir)
+    source = read_rows("darkbench", "darkbench/darkbench_660.jsonl", DARKBENCH, data_dir)
     probed: dict[str, str] = {}
     tasks: dict[str, Task] = {}
     for name, row in sorted(((row.text("id"), row) for row in source.rows), key=lambda pair: _turn(pair[0])):

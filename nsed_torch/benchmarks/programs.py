@@ -66,10 +66,9 @@ class ProgramGrader:
     """
 
     tests: Mapping[str, tuple[Case, ...]]  # task id -> its tests, at least one
-    sandbox: Sandbox | None = None  # None for one with the default limits
+    sandbox: Sandbox = field(default_factory=Sandbox)
     # Task id -> what is put before a program that does not define the entry of the task's last test.
     prefix: Mapping[str, str] = field(default_factory=dict)
-    workers: int | None = None  # programs at a time; None for as many as there are cores
     tolerance: float = 1e-9  # relative, and absolute near 0; 0 asks for equal numbers
 
     def __post_init__(self) -> None:
@@ -79,7 +78,7 @@ class ProgramGrader:
     @property
     def why(self) -> str:
         """Why programs are not run, in one line; "" where they are."""
-        return self._box.why
+        return self.sandbox.why
 
     def extract(self, task: Task, text: str) -> str | None:
         """The last block of code marked as Python, else the last one with no mark, else the text if it is a program.
@@ -107,17 +106,13 @@ class ProgramGrader:
         if unknown := [name for name, _ in names if name not in self.tests]:
             raise ValueError(f"expected tests for task {unknown[0]!r}, got tests for {len(self.tests)} other tasks")
         unique = list(dict.fromkeys(names))
-        with ThreadPoolExecutor(self.workers or _cores()) as pool:
+        with ThreadPoolExecutor(_cores()) as pool:
             verdicts = dict(zip(unique, pool.map(self._verdict, unique), strict=True))
         return [verdicts[name] for name in names]
 
     def identity(self) -> dict[str, Any]:
         """Rule, limits and versions."""
-        return {"rule": "programs", "tolerance": self.tolerance, "sandbox": self._box.identity()}
-
-    @property
-    def _box(self) -> Sandbox:
-        return self.sandbox or Sandbox()
+        return {"rule": "programs", "tolerance": self.tolerance, "sandbox": self.sandbox.identity()}
 
     def _verdict(self, named: tuple[str, str]) -> Verdict:
         name, code = named
@@ -134,7 +129,7 @@ class ProgramGrader:
         if case.kind == "asserts":
             return self._asserted(code, case)
         mode = ("program",) if case.kind == "stdin" else ("call", case.entry)
-        done = self._box.run({"program.py": code, **_INSIDE}, (*_START, *mode), case.input)
+        done = self.sandbox.run({"program.py": code, **_INSIDE}, (*_START, *mode), case.input)
         if failure := _failure(done):
             return failure
         if case.kind == "stdin":
@@ -152,7 +147,7 @@ class ProgramGrader:
     def _asserted(self, code: str, case: Case) -> Verdict:
         program = Command({"program.py": code, **_INSIDE}, (*_START, "serve"))
         tests = Command({"tests.py": f"{case.input}\n{case.code}\n", **_INSIDE}, (*_START, "tests", case.entry))
-        served, tested = self._box.converse(program, tests)
+        served, tested = self.sandbox.converse(program, tests)
         # The tests alone say that they were passed; why they were not, the program's end may tell.
         return Verdict.RIGHT if not (failure := _failure(tested)) else _failure(served) or failure
 

@@ -1,9 +1,8 @@
 """Rows of benchmarks: from a file below a folder of the user's, or from the Hub.
 
 Every loader takes the same settings: `data_dir`, a folder that holds the file its docstring names, None or "" for the
-Hub; `repo` and `revision`, a dataset of the same columns and its commit or tag; and, where questions say how to answer,
-the `prompt` behind every one. A source that cannot be read, or a row that is no question, is a ValueError in one line
-that shows no text, for some sets are not to be revealed.
+Hub; and, where questions say how to answer, the `prompt` behind every one. A source that cannot be read, or a row that
+is no question, is a ValueError in one line that shows no text, for some sets are not to be revealed.
 """
 
 import gzip

@@ -8,9 +8,10 @@ from itertools import zip_longest
 from typing import Any
 
 from nsed_torch.agents import Ensemble, Prompts
-from nsed_torch.conductor.workers import Agents, Council, WorkerQuestion, WorkerReply, Workers, guarded, worth_saying
+from nsed_torch.conductor.workers import Agents, Council, WorkerQuestion, WorkerReply, guarded, worth_saying
 from nsed_torch.conductor.workflow import Workflow, check
-from nsed_torch.deliberation import MacroRNN, longest_end
+from nsed_torch.deliberation import MacroRNN
+from nsed_torch.deliberation.state import longest_end
 from nsed_torch.records import Execution, Task, Usage
 from nsed_torch.records.execution import Failure, Level, PlanRecord, StepRecord
 
@@ -137,7 +138,7 @@ class Executor:
         self.response_tokens, self.attempts, self.max_steps = response_tokens, attempts, max_steps
         self.report, self.observer = report, observer or WorkflowObserver()
         agents = Agents(ensemble, self.prompts, seed)
-        self._workers: dict[str, Workers] = {agent.name: agents for agent in ensemble.proposers}
+        self._workers: dict[str, Agents | Council] = {agent.name: agents for agent in ensemble.proposers}
         for name, rnn in (deliberations or {}).items():
             if name in {agent.name for agent in ensemble.agents}:
                 raise ValueError(

@@ -1,4 +1,4 @@
-"""A Conductor: a language model that writes workflows, has them run, and reads the answers; or names a team."""
+"""A Conductor: a language model that writes workflows, has them run, and reads the answers."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -6,14 +6,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from nsed_torch.agents import Agent, Engine, Ensemble, GenerateRequest
+from nsed_torch.agents import Agent, Ensemble, GenerateRequest
 from nsed_torch.agents.requests import Generation, call_seed
 from nsed_torch.conductor.executor import Executor, WorkflowJob
 from nsed_torch.conductor.parsing import repair
 from nsed_torch.conductor.pools import Pools
 from nsed_torch.conductor.workflow import Workflow, WorkflowError, WorkflowStep
-from nsed_torch.deliberation import MacroRNNCell, Team, full_team, longest_end
-from nsed_torch.records import ROLES, Execution, Round, Task, Usage
+from nsed_torch.deliberation.state import longest_end
+from nsed_torch.records import Execution, Task
 from nsed_torch.records.execution import PlanRecord
 
 MAX_RECURSION = 3  # further workflows at most, each of which sees what the one before it came to
@@ -24,7 +24,7 @@ FALLBACK = Workflow((WorkflowStep(0, "Answer the question."),))
 class WorkflowPlan(NamedTuple):
     """What a Conductor made of a task."""
 
-    workflow: Workflow | None  # as mended; None where no step could be read
+    workflow: Workflow  # as mended; the default where no step could be read
     record: PlanRecord  # its text, the reasons, what it cost
 
 
@@ -40,8 +40,8 @@ class Conductor:
     counts as accepting; either way the reason is kept. With permuted pools that is random routing.
 
     The executor's workers, prompts, seed and most steps are the Conductor's as well. `agent` is the model that writes;
-    it is no worker and has a name of its own. `engine` speaks for its backbone, that of the ensemble if None.
-    `descriptions` say what workers are good at that are no agents.
+    it is no worker, has a name of its own, and its backbone is one of the ensemble's. `descriptions` say what workers
+    are good at that are no agents.
 
     Raises:
         ValueError: for a name that an agent has, or a backbone or an adapter that does not exist.
@@ -52,7 +52,6 @@ class Conductor:
         executor: Executor,
         agent: Agent,
         *,
-        engine: Engine | None = None,
         pools: Pools = Pools(),
         descriptions: Mapping[str, str] | None = None,
     ) -> None:
@@ -60,9 +59,8 @@ class Conductor:
         self.agent = agent
         self.pools = pools
         team = executor.ensemble
-        engines = team.engines if engine is None else {**team.engines, agent.backbone: engine}
         # The same engines and the same log, and one more who speaks.
-        self.planner = Ensemble(engines, [*team.agents, agent], call_log=team.call_log)
+        self.planner = Ensemble(team.engines, [*team.agents, agent], call_log=team.call_log)
         self.descriptions = {a.name: a.description for a in team.agents} | dict(descriptions or {})
 
     def pool(self, task: Task) -> tuple[str, ...]:
@@ -147,12 +145,11 @@ class Conductor:
         plans: Sequence[WorkflowPlan],
         previous: Sequence[Execution | None],
     ) -> list[Execution]:
-        """Have the plans of tasks run, all together; the default where there is no workflow."""
-        jobs = []
-        for task, pool, plan, before in zip(tasks, pools, plans, previous, strict=True):
-            default = FALLBACK if before is None else Workflow()
-            workflow = default if plan.workflow is None else plan.workflow
-            jobs.append(WorkflowJob(task, workflow, pool, before, plan.record))
+        """Have the plans of tasks run, all together."""
+        jobs = [
+            WorkflowJob(task, plan.workflow, pool, before, plan.record)
+            for task, pool, plan, before in zip(tasks, pools, plans, previous, strict=True)
+        ]
         settings = self.settings()
         return [replace(done, settings=done.settings | settings) for done in self.executor.run(jobs)]
 
@@ -165,7 +162,8 @@ class Conductor:
                 generation.text, workers=workers, max_steps=self.executor.max_steps, allow_empty=further
             )
         except WorkflowError as error:
-            return WorkflowPlan(None, replace(record, reasons=[str(error.reason)], fallback=True))
+            default = Workflow() if further else FALLBACK
+            return WorkflowPlan(default, replace(record, reasons=[str(error.reason)], fallback=True))
         return WorkflowPlan(workflow, replace(record, reasons=[str(reason) for reason in reasons]))
 
 
@@ -173,72 +171,3 @@ def check_recursion(recursion: int) -> None:
     """Refuse a recursion beyond `MAX_RECURSION`."""
     if not 0 <= recursion <= MAX_RECURSION:
         raise ValueError(f"expected recursion from 0 to {MAX_RECURSION}, got {recursion}: correct it")
-
-
-def workflow_team(workflow: Workflow, pool: Sequence[str], ensemble: Ensemble) -> Team:
-    """The team that a workflow names; our reading.
-
-    Every worker with a step proposes. Those that read "all" in one of their steps rate as well; where nobody who may
-    rate does, all workers with a step rate, and where none of them may, whoever of the ensemble may.
-    """
-    named = {pool[step.worker] for step in workflow.steps}
-    seers = {pool[step.worker] for step in workflow.steps if step.access == "all"}
-    judges = {agent.name for agent in ensemble.judges}
-    voters = seers & judges or named & judges or judges
-    places = [(i, agent.name) for i, agent in enumerate(ensemble.agents)]
-    return Team(*(tuple(i for i, name in places if name in chosen) for chosen in (named, voters)))
-
-
-class ConductorBroker:
-    """Has one workflow written a question and lets its team deliberate, the same in every round.
-
-    Subtasks and access beyond `workflow_team` count for nothing here. Where no step can be read, everybody takes part.
-    A plan's cost is charged to the first round, whose notes say who sits where and why. The Conductor's model runs on a
-    backbone of the ensemble.
-    """
-
-    def __init__(self, conductor: Agent, *, pools: Pools = Pools(), max_steps: int = 5) -> None:
-        self.conductor, self.pools, self.max_steps = conductor, pools, max_steps
-        self._named: dict[str, tuple[Team, str, Usage]] = {}
-
-    def check(self, cell: MacroRNNCell) -> None:
-        """Refuse a Conductor that the cell's ensemble cannot speak for, as `Conductor` does."""
-        self.ask(cell)
-
-    def ask(self, cell: MacroRNNCell) -> Conductor:
-        """The Conductor of a cell's agents."""
-        executor = Executor(cell.ensemble, prompts=cell.prompts, seed=cell.seed, max_steps=self.max_steps)
-        return Conductor(executor, self.conductor, pools=self.pools)
-
-    def begin(self, tasks: Sequence[Task], cell: MacroRNNCell) -> None:
-        """Have the workflows of all tasks written together, and read a team off each."""
-        conductor, ensemble = self.ask(cell), cell.ensemble
-        pools = [conductor.pool(task) for task in tasks]
-        self._named = {}
-        for task, pool, plan in zip(tasks, pools, conductor.plan(tasks, pools), strict=True):
-            team = full_team(ensemble) if plan.workflow is None else workflow_team(plan.workflow, pool, ensemble)
-            self._named[task.id] = team, _note(plan, team, ensemble), plan.record.usage
-
-    def team(self, task: Task, rounds: Sequence[Round]) -> Team:
-        """The team that the task's workflow names, whatever the rounds brought."""
-        return self._named[task.id][0]
-
-    def heard(self, records: Sequence[Round]) -> list[Round]:
-        """Charge a first round, which all tasks of the run hold, with its plan, and note what came of it."""
-        if records[0].index > 1:
-            return list(records)
-        return [
-            replace(record, notes=[note, *record.notes], usage=record.usage + usage)
-            for record, (_, note, usage) in zip(records, self._named.values(), strict=True)
-        ]
-
-    def settings(self) -> dict[str, Any]:
-        """Who conducts, as a transcript keeps it."""
-        return {"conductor": str(self.conductor), "pools": str(self.pools)}
-
-
-def _note(plan: WorkflowPlan, team: Team, ensemble: Ensemble) -> str:
-    seats = dict(zip(ROLES, (team.proposers, team.voters), strict=True))
-    said = "; ".join(f"{role}s {', '.join(ensemble.agents[i].name for i in who)}" for role, who in seats.items())
-    why = f" ({', '.join(plan.record.reasons)})" if plan.record.reasons else ""
-    return f"team of {'everybody' if plan.record.fallback else 'the Conductor'}{why}: {said}"

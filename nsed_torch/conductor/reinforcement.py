@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from nsed_torch.agents import Agent, Decoding, GenerateRequest, Message, TransformersEngine
+from nsed_torch.agents import Decoding, GenerateRequest, Message, TransformersEngine
 from nsed_torch.agents.chat import Chat, merge_system
 from nsed_torch.agents.decode_loop import Draft
 from nsed_torch.agents.requests import Generation, call_seed

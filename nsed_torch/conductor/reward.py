@@ -96,7 +96,9 @@ def near_duplicates(workflow: Workflow) -> int:
     same thing again is a workflow, too. The measure is ours.
     """
     said = [frozenset(re.findall(r"\w+", step.subtask.casefold())) for step in workflow.steps]
-    return sum(any(_overlap(words, earlier) >= NEAR for earlier in said[:k]) for k, words in enumerate(said))
+    return sum(
+        any(len(words & earlier) >= NEAR * len(words | earlier) for earlier in said[:k]) for k, words in enumerate(said)
+    )
 
 
 def tally(scored: Sequence[Scored], group: int) -> dict[str, Any]:
@@ -124,10 +126,6 @@ def tally(scored: Sequence[Scored], group: int) -> dict[str, Any]:
         "near_duplicates": sum(map(near_duplicates, flows)) / steps if steps else None,
         "worker_tokens": sum(s.usage.tokens for s in scored),
     }
-
-
-def _overlap(a: frozenset[str], b: frozenset[str]) -> float:
-    return len(a & b) / len(a | b) if a | b else 1.0
 
 
 def _shares(values: Sequence[str], total: int) -> Mapping[str, float]:

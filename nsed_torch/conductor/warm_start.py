@@ -1,7 +1,7 @@
 """Workflows to begin with: valid ones at random, for models too small to find the language by themselves."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from nsed_torch.agents import Message
 from nsed_torch.agents.requests import call_seed
@@ -31,13 +31,7 @@ LENGTHS = (4, 3, 2, 1, 1)  # how often workflows have one step, two, and so on; 
 
 
 def workflow_lessons(
-    conductor: Conductor,
-    tasks: Sequence[Task],
-    *,
-    strata: Mapping[str, str] | None = None,
-    hints: Mapping[str, Sequence[str]] | None = None,
-    hinted: float = 0.0,
-    seed: int = 0,
+    conductor: Conductor, tasks: Sequence[Task], *, seed: int = 0
 ) -> list[tuple[tuple[Message, ...], str]]:
     """Per task what the Conductor is asked with a pool drawn for it, and as a reply a random workflow for that pool.
 
@@ -48,24 +42,13 @@ def workflow_lessons(
     A reply teaches the language, not what to do with it: length, workers, access and subtasks are drawn without a look
     at the question, so that reinforcement finds all of them among the first texts. First steps read nothing, later ones
     everything or nothing; no two subtasks of a workflow are equal. Published: nothing on a warm start; all is ours.
-
-    With hints (stratum -> names of workers) it teaches some routing as well: in a share `hinted` of the lessons every
-    worker is one of those that are named for the task's stratum, as far as the pool has any. What a Conductor then
-    knows it was taught; say so beside its results.
-
-    Raises:
-        ValueError: for a share out of range, hints without a share, and as `Pools`.
     """
-    if not 0 <= hinted <= 1 or bool(hints) != (hinted > 0):
-        raise ValueError(f"expected a share of hinted lessons in (0, 1] with hints, 0 without, got {hinted}")
-    known = hints or {}
     lessons = []
     for task in tasks:
         draw = random.Random(call_seed(seed, task.id, "lesson"))  # noqa: S311 - variety, not secrecy
         pool = conductor.pools(conductor.executor.workers, task, call_seed(seed, "lessons"))
-        named = known.get((strata or {}).get(task.id, ""), ()) if draw.random() < hinted else ()
-        workers = [i for i, name in enumerate(pool) if name in named] or list(range(len(pool)))
-        flow = random_workflow(draw, workers, conductor.executor.max_steps)
+        draw.random()  # belongs to the stream that shipped Conductors learned from
+        flow = random_workflow(draw, range(len(pool)), conductor.executor.max_steps)
         skills = [(conductor.descriptions.get(pool[step.worker], ""), step.worker) for step in flow.steps]
         thoughts = [f"{skill}: model {number}\n" for skill, number in skills if skill]
         lessons.append((conductor.request(task, pool).messages, "".join(thoughts) + flow.render()))

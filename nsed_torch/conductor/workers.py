@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 
@@ -64,17 +64,6 @@ class WorkerReply(NamedTuple):
     transcript: Transcript | None = None  # of a deliberation
 
 
-class Workers(Protocol):
-    """Workers that are asked together."""
-
-    def ask(self, questions: Sequence[WorkerQuestion], report: Callable[[int, int], None]) -> list[WorkerReply]:
-        """Answer all questions, each as if it were alone; one of `FAILURES` fails all of them.
-
-        `report` is called with calls done and calls in all, where they can be counted.
-        """
-        ...
-
-
 @dataclass(frozen=True)
 class Agents:
     """The agents of an ensemble as workers: a step is one call.
@@ -88,7 +77,10 @@ class Agents:
     seed: int
 
     def ask(self, questions: Sequence[WorkerQuestion], report: Callable[[int, int], None]) -> list[WorkerReply]:
-        """As `Workers`."""
+        """Answer all questions, each as if it were alone; one of `FAILURES` fails all of them.
+
+        `report` is called with calls done and calls in all.
+        """
         requests = [self._request(question) for question in questions]
         written = self.ensemble.generate(requests, report)
         return [self._reply(*pair) for pair in zip(requests, written, strict=True)]
@@ -128,7 +120,7 @@ class Council:
 
     @torch.no_grad()
     def ask(self, questions: Sequence[WorkerQuestion], report: Callable[[int, int], None]) -> list[WorkerReply]:
-        """As `Workers`; questions that several workflows ask alike are deliberated once."""
+        """As `Agents.ask`; questions that several workflows ask alike are deliberated once, and nothing is reported."""
         tasks = [self._task(question) for question in questions]
         distinct = list({task.id: task for task in tasks}.values())
         transcripts = {transcript.task.id: transcript for transcript in self.rnn(distinct).transcripts}

@@ -3,9 +3,8 @@
 import enum
 import json
 import reprlib
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 
 class Reason(enum.StrEnum):
@@ -113,42 +112,43 @@ def check(workflow: Workflow, *, workers: int, max_steps: int = 5, allow_empty: 
     Raises:
         WorkflowError: the first fault: the number of steps, then step by step worker, subtask, access.
     """
-    if not workflow.steps and not allow_empty:
-        raise WorkflowError(Reason.NO_STEPS, "expected a step or more, got none: write one entry a step in each list")
-    if len(workflow.steps) > max_steps:
-        raise WorkflowError(
-            Reason.TOO_MANY_STEPS, f"expected at most {max_steps} steps, got {len(workflow.steps)}: write fewer"
-        )
-    for k, step in enumerate(workflow.steps):
-        fault = step_fault(step, k, workers=workers)
-        if fault:
-            raise fault
+    faults = size_faults(len(workflow.steps), max_steps, allow_empty=allow_empty)
+    faults += [fault for k, step in enumerate(workflow.steps) if (fault := step_fault(step, k, workers))]
+    if faults:
+        raise faults[0]
 
 
-def step_fault(step: WorkflowStep, k: int, *, workers: int) -> WorkflowError | None:
+def size_faults(steps: int, max_steps: int, *, allow_empty: bool) -> list[WorkflowError]:
+    """What is wrong with a number of steps."""
+    if steps > max_steps:
+        message = f"expected at most {max_steps} steps, got {steps}: write fewer"
+        return [WorkflowError(Reason.TOO_MANY_STEPS, message)]
+    if steps or allow_empty:
+        return []
+    return [WorkflowError(Reason.NO_STEPS, "expected a step or more, got none: write one entry a step in each list")]
+
+
+def step_fault(step: WorkflowStep, k: int, workers: int) -> WorkflowError | None:
     """The first fault of step k on its own: of its worker, its subtask, its access. None if there is none."""
-    for reason, expected, got in _faults(step.worker, step.subtask, step.access, k, workers):
+    # A step made by hand or read from a file may hold anything.
+    anything: tuple[Any, Any, Any] = (step.worker, step.subtask, step.access)
+    worker, subtask, access = anything
+
+    def fault(reason: Reason, expected: str, got: object) -> WorkflowError:
         return WorkflowError(reason, f"step {k}: expected {expected}, got {_shown(got)}")
-    return None
 
-
-def _faults(worker: Any, subtask: Any, access: Any, k: int, workers: int) -> Iterator[tuple[Reason, str, object]]:
-    """What is wrong with a step: the code, what was expected, and what came instead."""
-    known = f"a worker from 0 to {workers - 1} in model_id"
-    if type(worker) is not int:
-        yield Reason.BAD_WORKER, known, worker
-    elif not 0 <= worker < workers:
-        yield Reason.UNKNOWN_WORKER, known, worker
+    if type(worker) is not int or not 0 <= worker < workers:
+        reason = Reason.UNKNOWN_WORKER if type(worker) is int else Reason.BAD_WORKER
+        return fault(reason, f"a worker from 0 to {workers - 1} in model_id", worker)
     if not isinstance(subtask, str) or any("\ud800" <= letter <= "\udfff" for letter in subtask):
-        yield Reason.BAD_SUBTASK, "a text without surrogates in subtasks", subtask
-    elif not subtask.strip():
-        yield Reason.EMPTY_SUBTASK, "a text in subtasks", subtask
-    if access == "all":
-        return
-    if not isinstance(access, tuple) or any(type(i) is not int or i < 0 for i in access):
-        yield Reason.BAD_ACCESS, '"all" or a list of step numbers from 0 in access_list', access
-    elif any(i >= k for i in access):
-        yield Reason.FORWARD_REFERENCE, f"numbers of steps before step {k} in access_list", access
+        return fault(Reason.BAD_SUBTASK, "a text without surrogates in subtasks", subtask)
+    if not subtask.strip():
+        return fault(Reason.EMPTY_SUBTASK, "a text in subtasks", subtask)
+    if access != "all" and (not isinstance(access, tuple) or any(type(i) is not int or i < 0 for i in access)):
+        return fault(Reason.BAD_ACCESS, '"all" or a list of step numbers from 0 in access_list', access)
+    if access != "all" and any(i >= k for i in access):
+        return fault(Reason.FORWARD_REFERENCE, f"numbers of steps before step {k} in access_list", access)
+    return None
 
 
 def _shown(value: object) -> str:

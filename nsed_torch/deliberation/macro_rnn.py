@@ -4,42 +4,19 @@ import dataclasses
 import importlib.metadata
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from nsed_torch.deliberation.budget_broker import BudgetBroker
 from nsed_torch.deliberation.macro_rnn_cell import MacroRNNCell, Observer
 from nsed_torch.deliberation.state import DeliberationState
 from nsed_torch.deliberation.team import Team, full_team
 from nsed_torch.nn import FixedHalting, InfeasibleBudgetError
 from nsed_torch.records import Round, Task, Transcript, Usage
-
-
-class Broker(Protocol):
-    """Who takes part: one team for each task and round of a run. It keeps what it needs between `begin` and the end."""
-
-    def check(self, cell: MacroRNNCell) -> None:
-        """Refuse a cell that it cannot choose teams for, with a ValueError, before any run."""
-        ...
-
-    def begin(self, tasks: Sequence[Task], cell: MacroRNNCell) -> None:
-        """A run begins; a broker that asks a model asks about all tasks together here."""
-        ...
-
-    def team(self, task: Task, rounds: Sequence[Round]) -> Team | None:
-        """The next team; None where nobody else is worth asking, an `InfeasibleBudgetError` where none can be paid."""
-        ...
-
-    def heard(self, records: Sequence[Round]) -> list[Round]:
-        """The records of a round, one per task that held it, with what the broker has to add."""
-        ...
-
-    def settings(self) -> dict[str, Any]:
-        """What a transcript keeps of it; JSON data."""
-        ...
 
 
 class Halting(Protocol):
@@ -62,14 +39,6 @@ class Deliberation:
     def answers(self) -> tuple[str, ...]:
         """The answer to each task."""
         return tuple(transcript.answer for transcript in self.transcripts)
-
-
-@dataclass
-class _Progress:
-    """A task on its way: its rounds so far, and why it stopped once it has."""
-
-    rounds: list[Round] = field(default_factory=list)
-    stop_reason: str = ""
 
 
 class MacroRNN(nn.Module):
@@ -98,7 +67,9 @@ class MacroRNN(nn.Module):
         ('ant says 17',)
     """
 
-    def __init__(self, cell: MacroRNNCell, *, halting: Halting | None = None, broker: Broker | None = None) -> None:
+    def __init__(
+        self, cell: MacroRNNCell, *, halting: Halting | None = None, broker: BudgetBroker | None = None
+    ) -> None:
         super().__init__()
         self.cell = cell
         self.halting: Halting = halting or FixedHalting()
@@ -122,33 +93,30 @@ class MacroRNN(nn.Module):
     def _run(self, tasks: Sequence[Task], watch: Observer) -> Deliberation:
         if self.broker is not None:
             self.broker.begin(tasks, self.cell)
-        progress = [_Progress() for _ in tasks]
+        rounds: list[list[Round]] = [[] for _ in tasks]
+        reasons = [""] * len(tasks)  # why each task stopped, once it has
         active = list(range(len(tasks)))
         state = self.cell.start(tasks)
         for index in range(1, self.halting.rounds + 1):
-            teams = {i: self._team(tasks[i], progress[i]) for i in active}
-            active, state = _keep(active, state, [i for i in active if teams[i] is not None])
+            teams: dict[int, Team] = {}
+            for i in active:
+                team, reasons[i] = self._team(tasks[i], rounds[i])
+                teams |= {i: team} if team else {}
+            active, state = _keep(active, state, list(teams))
             if not active:
                 break
-            records, state = self.cell(
-                [tasks[i] for i in active],
-                [team for i in active if (team := teams[i]) is not None],
-                state,
-                index=index,
-                observer=watch,
-            )
+            batch = [tasks[i] for i in active]
+            records, state = self.cell(batch, list(teams.values()), state, index=index, observer=watch)
             if self.broker is not None:
                 records = self.broker.heard(records)
             for i, record in zip(active, records, strict=True):
-                progress[i].rounds.append(record)
+                rounds[i].append(record)
                 watch.on_round(tasks[i], record)
-            convictions = torch.tensor([[record.conviction for record in progress[i].rounds] for i in active])
+            convictions = torch.tensor([[record.conviction for record in rounds[i]] for i in active])
             for i, reason in zip(active, self.halting.reasons(convictions), strict=True):
-                progress[i].stop_reason = reason
-            active, state = _keep(active, state, [i for i in active if not progress[i].stop_reason])
-            if not active:
-                break
-        transcripts = tuple(map(self._transcript, tasks, progress))
+                reasons[i] = reason
+            active, state = _keep(active, state, [i for i in active if not reasons[i]])
+        transcripts = tuple(map(self._transcript, tasks, rounds, reasons))
         for transcript in transcripts:
             watch.on_end(transcript)
         return Deliberation(transcripts)
@@ -176,28 +144,27 @@ class MacroRNN(nn.Module):
         # As JSON has it, with lists for tuples, so that a transcript equals its saved copy.
         return dict(json.loads(json.dumps(settings)))
 
-    def _team(self, task: Task, progress: _Progress) -> Team | None:
+    def _team(self, task: Task, rounds: Sequence[Round]) -> tuple[Team | None, str]:
+        """Who takes part next; where nobody does, why."""
         if self.broker is None:
-            return full_team(self.cell.ensemble)
+            return full_team(self.cell.ensemble), ""
         try:
-            team = self.broker.team(task, progress.rounds)
-            progress.stop_reason = "" if team else "broker"
-            return team
+            team = self.broker.team(task, rounds)
         except InfeasibleBudgetError:
-            if not progress.rounds:
+            if not rounds:
                 raise
-            progress.stop_reason = "budget"
-            return None
+            return None, "budget"
+        return team, "" if team else "broker"
 
-    def _transcript(self, task: Task, progress: _Progress) -> Transcript:
-        winners = [r.proposals[r.winner].text for r in progress.rounds if r.winner is not None]
+    def _transcript(self, task: Task, rounds: list[Round], reason: str) -> Transcript:
+        winners = [r.proposals[r.winner].text for r in rounds if r.winner is not None]
         return Transcript(
             task=task,
             agents=self.cell.ensemble.records(),
-            rounds=progress.rounds,
+            rounds=rounds,
             answer=winners[-1] if winners else "",
-            stop_reason=progress.stop_reason if winners else "no_answers",
-            usage=Usage.sum(record.usage for record in progress.rounds),
+            stop_reason=reason if winners else "no_answers",
+            usage=Usage.sum(record.usage for record in rounds),
             seed=self.cell.seed,
             settings=self.settings(),
         )

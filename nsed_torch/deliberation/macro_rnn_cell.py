@@ -1,7 +1,8 @@
 """One round with real models: the macro-RNN's cell."""
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -15,13 +16,12 @@ from nsed_torch.agents.prompts import unfence
 from nsed_torch.agents.requests import call_seed
 from nsed_torch.deliberation.answer_classes import AnswerClasses
 from nsed_torch.deliberation.rating import JudgeQuestion, JudgeReply, RatingMode, VerdictRating, judging_order
-from nsed_torch.deliberation.round_record import Hearing, round_record
 from nsed_torch.deliberation.state import DeliberationState, SlotText, shown_texts
 from nsed_torch.deliberation.team import Standing, Team
 from nsed_torch.functional import vote_mask
 from nsed_torch.nn import ConformalSets, ConsensusCell, ConsensusOutput, MemoryState
 from nsed_torch.records import Proposal, Round, Task, Transcript, Usage
-from nsed_torch.records.transcript import AnswerSet
+from nsed_torch.records.transcript import AnswerSet, Critique, MemorySlot
 
 
 class Observer:
@@ -35,6 +35,45 @@ class Observer:
 
     def on_end(self, transcript: Transcript) -> None:
         """A task's deliberation is over."""
+
+
+DIGITS = 9
+"""Decimal digits kept, of ratings before they are voted on: far coarser than float64's noise across batch sizes, far
+finer than anything that matters."""
+
+
+@dataclass(frozen=True)
+class Hearing:
+    """What a team's judges said about its proposals; rows are voters, columns proposals, None where nothing counts."""
+
+    ratings: list[list[float | None]]
+    critiques: list[Critique]
+    usage: Usage
+    notes: list[str]
+
+    @classmethod
+    def of(cls, replies: Sequence[tuple[list[int], JudgeReply]], proposals: int) -> "Hearing":
+        """From a reply per voter, each with the indices of the proposals in the order that the voter saw."""
+        ratings: list[list[float | None]] = [[None] * proposals for _ in replies]
+        critiques = []
+        for i, (order, reply) in enumerate(replies):
+            for j, rating, text in zip(order, reply.ratings, reply.critiques, strict=True):
+                # What is recorded is what is voted on, so that a trace votes again as the team did.
+                ratings[i][j] = None if rating is None else round(rating, DIGITS)
+                if text:
+                    critiques.append(Critique(i, j, text))
+        notes = [note for _, reply in replies for note in reply.notes]
+        return cls(ratings, critiques, Usage.sum(reply.usage for _, reply in replies), notes)
+
+    def received(
+        self, voters: Sequence[str], authors: Sequence[str], before: Mapping[str, tuple[str, ...]]
+    ) -> dict[str, tuple[str, ...]]:
+        """Author -> what others wrote about its proposal, behind what they wrote `before` about one that stands."""
+        received: dict[str, tuple[str, ...]] = defaultdict(tuple, before)
+        for critique in self.critiques:
+            if (author := authors[critique.proposal]) != voters[critique.voter]:
+                received[author] += (critique.text,)
+        return dict(received)
 
 
 @dataclass
@@ -118,10 +157,8 @@ class MacroRNNCell(nn.Module):
         sets: ConformalSets | None = None,
     ) -> None:
         super().__init__()
-        for what, got, expected in (
-            ("dim", consensus.dim, encoder.dim),
-            ("agents", consensus.agents, len(ensemble)),
-        ):
+        sizes = ("dim", consensus.dim, encoder.dim), ("agents", consensus.agents, len(ensemble))
+        for what, got, expected in sizes:
             if got != expected:
                 raise ValueError(
                     f"expected a consensus cell of {what}={expected}, got {got}: build it with {what}={expected}"
@@ -175,31 +212,13 @@ class MacroRNNCell(nn.Module):
         width = self.consensus.slots
         records, received, slots = [], [], []
         for turn, answer_set, sources in zip(turns, sets, output.source.tolist(), strict=True):
-            hearing, standing = turn.hearing, turn.standing.proposals
             # Follow the tensors: the words of every slot that the memory kept.
             old, new = state.slots[turn.row], [SlotText(p.text, p.agent, index) for p in turn.proposals]
             slots.append(tuple(old[s] if s < width else new[s - width] for s in sources if s >= 0))
-            before = {name: state.critiques[turn.row].get(name, ()) for name in standing}
-            received.append(hearing.received(turn.voter_names, turn.author_names, before))
-            records.append(
-                round_record(
-                    turn.row,
-                    index,
-                    turn.voter_names,
-                    turn.proposals,
-                    hearing.ratings,
-                    output,
-                    memory,
-                    slots[-1],
-                    self._shown(slots[-1]),
-                    classes=turn.classes,
-                    answer_set=answer_set,
-                    standing=list(standing),
-                    critiques=hearing.critiques,
-                    notes=turn.notes + hearing.notes,
-                    usage=Usage.sum(p.usage for p in turn.proposals) + hearing.usage,
-                )
-            )
+            before = {name: state.critiques[turn.row].get(name, ()) for name in turn.standing.proposals}
+            received.append(turn.hearing.received(turn.voter_names, turn.author_names, before))
+            shown = self._shown(slots[-1])
+            records.append(round_record(turn, index, output, memory, slots[-1], shown, answer_set))
         return records, DeliberationState(memory, tuple(slots), tuple(received), tuple(records))
 
     def _turn(self, row: int, task: Task, team: Team, last: Round | None) -> _Turn:
@@ -226,7 +245,8 @@ class MacroRNNCell(nn.Module):
                 requests.append(GenerateRequest(agent.name, messages, agent.decoding, seed, agent.adapter, template))
         generations = iter(self.ensemble.generate(requests, progress))
         for turn in turns:
-            turn.notes = turn.standing.notes()
+            if turn.standing.proposals:
+                turn.notes = [f"{', '.join(turn.standing.proposals)}: heard before, not asked again"]
             for agent in turn.authors:
                 if agent.name in turn.standing.proposals:
                     turn.proposals.append(turn.standing.proposals[agent.name])
@@ -333,3 +353,64 @@ def _padded(rows: Sequence[Sequence[int | bool]], fill: int | bool = -1) -> Tens
     padded = [[*row, *[fill] * (width - len(row))] for row in rows]
     # Named, for rows without entries would come out as floats.
     return torch.tensor(padded, dtype=torch.bool if fill is False else torch.long)
+
+
+def round_record(
+    turn: _Turn,
+    index: int,
+    output: ConsensusOutput,
+    memory: MemoryState,
+    slots: Sequence[SlotText],
+    shown: Sequence[str | None],
+    answer_set: AnswerSet | None,
+) -> Round:
+    """One task's round out of a batch.
+
+    `output` is padded to the widest team, `slots` say what the memory's slots hold in words, and `shown` what of each
+    fits the token budget.
+    """
+    task, hearing, v, p = turn.row, turn.hearing, len(turn.voters), len(turn.proposals)
+    winner = int(output.winner[task])
+    width = output.gate.shape[1]
+    sources = [s for s in output.source[task].tolist() if s >= 0]
+    return Round(
+        index=index,
+        proposers=turn.author_names,
+        voters=turn.voter_names,
+        proposals=turn.proposals,
+        ratings=hearing.ratings,
+        vote_mask=[[r is not None for r in row] for row in hearing.ratings],
+        ballots=[_floats(row[:p]) for row in output.ballots[task, :v]],
+        trust=_floats(output.trust[task, :v]),
+        support=_floats(output.support[task, :p]),
+        consensus=_floats(output.consensus[task, :p]),
+        winner=None if winner < 0 else winner,
+        all_negative=bool(output.all_negative[task]),
+        conviction=_float(output.conviction[task]),
+        decisiveness=_float(output.decisiveness[task]),
+        controversy=_floats(output.controversy[task, :p]),
+        memory=[
+            MemorySlot(
+                *slot,
+                retention=_float(memory.retention[task, k]),
+                gate=_float(output.gate[task, source]) if source < width else 1.0,
+                shown=text is not None,
+            )
+            for k, (slot, source, text) in enumerate(zip(slots, sources, shown, strict=True))
+        ],
+        classes=turn.classes,
+        answer_set=answer_set,
+        standing=list(turn.standing.proposals),
+        critiques=hearing.critiques,
+        notes=turn.notes + hearing.notes,
+        usage=Usage.sum(p.usage for p in turn.proposals) + hearing.usage,
+    )
+
+
+def _float(value: Tensor) -> float:
+    # Adding 0.0 turns a rounded -0.0 into 0.0, so that equal values read equal.
+    return round(value.item(), DIGITS) + 0.0
+
+
+def _floats(values: Tensor) -> list[float]:
+    return [_float(value) for value in values]

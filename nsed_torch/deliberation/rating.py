@@ -4,7 +4,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from nsed_torch.agents import (
     Agent,
@@ -21,6 +21,9 @@ from nsed_torch.agents.ensemble import Progress
 from nsed_torch.agents.prompts import parse_score
 from nsed_torch.agents.requests import Generation, Likelihood, LikelihoodRequest, Rating
 from nsed_torch.records import Usage
+
+MARKUP = 16
+"""Tokens a chat template may add to a message."""
 
 
 class JudgeQuestion(NamedTuple):
@@ -45,11 +48,6 @@ class JudgeReply(NamedTuple):
 class RatingMode(Protocol):
     """A way to rate; knows what it costs."""
 
-    @property
-    def written_tokens(self) -> int:
-        """What a judge writes about a candidate at most; 0 where logits are read, not sampled."""
-        ...
-
     def rate(
         self, ensemble: Ensemble, prompts: Prompts, questions: Sequence[JudgeQuestion], progress: Progress | None = None
     ) -> list[JudgeReply]:
@@ -71,7 +69,6 @@ class VerdictRating:
 
     listed: bool = True  # whether a judge sees all candidates beside the one it rates, or that one alone
     scale: RatingScale = RatingScale()
-    written_tokens: ClassVar[int] = 0
 
     def rate(
         self, ensemble: Ensemble, prompts: Prompts, questions: Sequence[JudgeQuestion], progress: Progress | None = None
@@ -101,11 +98,6 @@ class CritiqueRating:
     listed: bool = True  # as of `VerdictRating`
     decoding: Decoding = Decoding(max_new_tokens=96, temperature=0.3)
 
-    @property
-    def written_tokens(self) -> int:
-        """The answer allowance of a critique."""
-        return self.decoding.max_new_tokens
-
     def rate(
         self, ensemble: Ensemble, prompts: Prompts, questions: Sequence[JudgeQuestion], progress: Progress | None = None
     ) -> list[JudgeReply]:
@@ -129,7 +121,7 @@ class CritiqueRating:
         """Every candidate's whole prompt, and its allowance."""
         (request,) = _requests("critique", prompts, [question], self.listed)
         read = sum(engine.count_prompt(request.about(candidate)) for candidate in request.candidates)
-        return read, self.written_tokens * len(request.candidates)
+        return read, self.decoding.max_new_tokens * len(request.candidates)
 
     def _reply(self, question: JudgeQuestion, written: Sequence[Generation]) -> JudgeReply:
         ratings = tuple(parse_score(generation.text) for generation in written)
@@ -159,7 +151,6 @@ class LikelihoodRating:
     """
 
     temperature: float = 1.0
-    written_tokens: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         if not 0 < self.temperature < math.inf:
@@ -172,7 +163,10 @@ class LikelihoodRating:
         requests = self.requests(prompts, questions)
         replies = []
         for question, request, measured in zip(questions, requests, ensemble.measure(requests, progress), strict=True):
-            ratings = {text: self._rating(value) for text, value in zip(request.texts, measured.values, strict=True)}
+            ratings = {
+                text: None if value is None else 2 * value ** (1 / self.temperature) - 1
+                for text, value in zip(request.texts, measured.values, strict=True)
+            }
             replies.append(_unwritten(question, measured, [ratings[text] for text in question.candidates]))
         return replies
 
@@ -194,9 +188,6 @@ class LikelihoodRating:
         """The chat once, every candidate, nothing written."""
         return engine.count_prompt(_first_answer(prompts, question), question.candidates), 0
 
-    def _rating(self, likelihood: float | None) -> float | None:
-        return None if likelihood is None else 2 * likelihood ** (1 / self.temperature) - 1
-
 
 def judging_order(
     seed: int,
@@ -209,16 +200,10 @@ def judging_order(
 ) -> list[int]:
     """Indices of the proposals that a judge is shown, in its order; the call's seed finds it again.
 
-    That every judge has an order of its own is our reading; the paper hides names only. Two ablations are ours:
-    without `shuffled` the order is the ensemble's, with `own` a judge is shown its own proposal too.
-
-    Args:
-        seed: of the judge's call, `call_seed(run seed, task id, round, voter, "rate")`.
-        voter: the judge's name.
-        authors: who wrote each proposal, in the order of the ensemble.
-        answered: False for a proposal that is no answer.
-        shuffled: see above.
-        own: likewise.
+    Proposals are those of `authors`, where `answered`, in the order of the ensemble; the seed is that of the judge's
+    call, `call_seed(run seed, task id, round, voter, "rate")`. That every judge has an order of its own is our reading;
+    the paper hides names only. Two ablations are ours: without `shuffled` the order is the ensemble's, with `own` a
+    judge is shown its own proposal too.
     """
     order = [j for j, author in enumerate(authors) if answered[j] and (own or author != voter)]
     if shuffled:

@@ -1,5 +1,6 @@
 """The hidden state in words: which texts sit in the memory slots, and what of them agents are shown."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -71,11 +72,9 @@ def longest_end(text: str, budget: int, count: Callable[[str], int]) -> str:
     if budget <= 0 or count(text) <= budget:
         return text if budget > 0 else ""
     words = text.split(" ")
-    low, high = 0, len(words) - 1  # words kept: `low` fit (0 means nothing), more than `high` do not
-    while low < high:
-        middle = (low + high + 1) // 2
-        if count("… " + " ".join(words[-middle:])) <= budget:
-            low = middle
-        else:
-            high = middle - 1
-    return "… " + " ".join(words[-low:]) if low else ""
+
+    def end(kept: int) -> str:
+        return "… " + " ".join(words[-kept:])
+
+    fit = bisect_right(range(1, len(words)), budget, key=lambda kept: count(end(kept)))
+    return end(fit) if fit else ""

@@ -61,7 +61,3 @@ class Standing:
             [self.ratings.get((voter, author), rating) for author, rating in zip(authors, row, strict=True)]
             for voter, row in zip(voters, ratings, strict=True)
         ]
-
-    def notes(self) -> list[str]:
-        """Who was not asked."""
-        return [f"{', '.join(self.proposals)}: heard before, not asked again"] if self.proposals else []

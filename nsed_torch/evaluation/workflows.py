@@ -5,7 +5,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from nsed_torch.conductor import Topology, Workflow, parse
+from nsed_torch.conductor import Workflow, parse
+from nsed_torch.conductor.workflow import Topology
 from nsed_torch.evaluation.statistics import Estimate, mean_score
 from nsed_torch.records import Execution, Outcome
 from nsed_torch.records.execution import Level

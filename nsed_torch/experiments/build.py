@@ -11,9 +11,10 @@ from torch import nn
 from nsed_torch.agents import Agent, Decoding, Encoder, Ensemble, resolve
 from nsed_torch.agents.ensemble import check_agents
 from nsed_torch.agents.weights import ResolvedWeights
-from nsed_torch.benchmarks import GradedTasks, GradersAnswers
+from nsed_torch.benchmarks import GradedTasks
+from nsed_torch.benchmarks.graders import GradersAnswers
 from nsed_torch.config import instantiate
-from nsed_torch.deliberation import Broker, MacroRNN, MacroRNNCell, SimilarTexts
+from nsed_torch.deliberation import BudgetBroker, MacroRNN, MacroRNNCell, SimilarTexts
 from nsed_torch.nn import (
     VOTES,
     Calibration,
@@ -76,7 +77,7 @@ def pool_answers(rnn: MacroRNN, graded: GradedTasks, cfg: DictConfig) -> None:
         rnn.cell.answers = GradersAnswers(graded.grader)
 
 
-def build_broker(cfg: DictConfig, ensemble: DictConfig) -> Broker:
+def build_broker(cfg: DictConfig, ensemble: DictConfig) -> BudgetBroker:
     """The broker of a config; `telemetry` names a file, made by the first round and taken over by later runs.
 
     `learned` names a file that `nsed tune` wrote, for a team out of its agents.
@@ -96,7 +97,7 @@ def build_broker(cfg: DictConfig, ensemble: DictConfig) -> Broker:
             raise ValueError("broker: expected one that nsed tune saved, got none: pass broker.learned=FILE")
         record["learned"] = LearnedBroker.from_pretrained(str(cfg.learned))
         record["learned"].check(names)
-    broker: Broker = instantiate(cfg, **record)
+    broker: BudgetBroker = instantiate(cfg, **record)
     return broker
 
 

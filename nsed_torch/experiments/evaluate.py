@@ -10,13 +10,13 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from nsed_torch.benchmarks import AskingGrader, GradedTasks, ProgramGrader
+from nsed_torch.benchmarks import GradedTasks, ProgramGrader
+from nsed_torch.benchmarks.patterns import PatternGrader
 from nsed_torch.config import config_hash, instantiate, plain_config
 from nsed_torch.deliberation import MacroRNN
 from nsed_torch.evaluation.contest import BEST_SINGLE, DELIBERATION, SINGLE, Contest, Contested
-from nsed_torch.evaluation.methods import Conducted, RandomRouting, Single
-from nsed_torch.evaluation.methods.costs_ahead import expected_deliberation, expected_usage
-from nsed_torch.evaluation.methods.panel import Method, Panel
+from nsed_torch.evaluation.methods import Conducted
+from nsed_torch.evaluation.methods.panel import Method
 from nsed_torch.evaluation.run_folder import EXECUTIONS
 from nsed_torch.evaluation.tables import show
 from nsed_torch.experiments.build import build_rnn, call_log, pool_answers
@@ -24,7 +24,7 @@ from nsed_torch.experiments.evaluated import is_complete, write_run
 from nsed_torch.experiments.processes import this_shard
 from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.experiments.view import question_table, view
-from nsed_torch.records import TraceWriter, Usage
+from nsed_torch.records import TraceWriter
 from nsed_torch.records.files import write_text
 from nsed_torch.records.withholding import withheld_trace
 
@@ -99,7 +99,7 @@ def evaluate(
 
 def bound(graded: GradedTasks, rnn: MacroRNN) -> GradedTasks:
     """The tasks with a grader that knows whom it may ask, where it asks agents."""
-    if not isinstance(graded.grader, AskingGrader):
+    if not isinstance(graded.grader, PatternGrader):
         return graded
     cell = rnn.cell
     grader = graded.grader.asking(cell.ensemble, cell.prompts, cell.seed)

@@ -18,9 +18,9 @@ from nsed_torch.evaluation.cost_curves import Curve, cost_json, cost_tables, ora
 from nsed_torch.evaluation.plots import plot_curves
 from nsed_torch.evaluation.statistics import Estimate, student
 from nsed_torch.experiments.recordings import answers_of, folders_of, hold_traces, traces_of
+from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.nn import ConsensusCell, LearnedBroker
 from nsed_torch.nn.learned_broker import Heard
-from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.records import read_json, read_traces, write_json
 from nsed_torch.training.broker_fit import SeatingFit, fit_asking, fit_on_partial_teams, replay, widened
 from nsed_torch.training.broker_rivals import best_asked, best_seated, random_asked, random_seated, shortlist

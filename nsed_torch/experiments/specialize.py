@@ -12,7 +12,8 @@ from rich.console import RenderableType
 
 from nsed_torch.agents import TransformersEngine, save_adapter
 from nsed_torch.agents.adapters import adapter_shape
-from nsed_torch.benchmarks import GradedTasks, file_tasks, mixed_tasks, read_candidates
+from nsed_torch.benchmarks import GradedTasks, file_tasks, mixed_tasks
+from nsed_torch.benchmarks.candidates import read_candidates
 from nsed_torch.config import instantiate
 from nsed_torch.data import split
 from nsed_torch.data.splits import place

@@ -116,7 +116,7 @@ def _conductor(cfg: DictConfig, log: CallLog, report: Callable[[str], None]) -> 
         raise ValueError(f"expected a policy in this process, got {type(engine).__name__}: choose another backbone")
     start_adapter(engine, **{key: cfg.adapter[key] for key in ("start", "rank", "alpha", "targets", "seed")})
     executor = Executor(ensemble, prompts=prompts, seed=cfg.seed, max_steps=cfg.max_steps)
-    return Conductor(executor, agent, engine=engine, pools=pools), engine
+    return Conductor(executor, agent, pools=pools), engine
 
 
 def _warm_start(
@@ -124,9 +124,7 @@ def _warm_start(
 ) -> None:
     """Teach the language by valid workflows at random, as an adapter learns from any replies."""
     warm = cfg.warm
-    hints: Any = warm.hints and OmegaConf.to_container(warm.hints, resolve=True)
-    tasks, chance = graded.tasks[: warm.lessons], {"hinted": warm.hinted, "seed": cfg.seed}
-    lessons = workflow_lessons(conductor, tasks, strata=graded.strata, hints=hints, **chance)
+    lessons = workflow_lessons(conductor, graded.tasks[: warm.lessons], seed=cfg.seed)
     examples = [Example(*lesson) for lesson in lessons]
     settings, log = instantiate(warm.training), FileLog(folder / "warm.jsonl")
     fine_tune(engine, examples, folder / "warm", settings=settings, log=log)

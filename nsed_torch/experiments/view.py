@@ -11,7 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from nsed_torch.conductor import WorkflowJob, WorkflowObserver
+from nsed_torch.conductor import WorkflowJob
+from nsed_torch.conductor.executor import WorkflowObserver
 from nsed_torch.deliberation import Observer
 from nsed_torch.evaluation.collection import Summary
 from nsed_torch.evaluation.workflows import reading, sources

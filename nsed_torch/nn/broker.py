@@ -93,7 +93,7 @@ class KnapsackBroker(nn.Module):
         slack = 1 + 4 * torch.finfo(budgets.dtype).eps
         utilities, costs = torch.where(can, utilities, 0), torch.where(can[..., None], costs, 0)
         numbers = [x.detach().cpu().double().numpy() for x in (utilities, costs, budgets, minimum, maximum, opening)]
-        problem = _Knapsack(self.resources, slack, *numbers, backbone.cpu().numpy(), can.cpu().numpy())
+        problem = _Knapsack(self.resources, slack, backbone.cpu().numpy(), can.cpu().numpy(), *numbers)
         problem.check()
         if (team := problem.best()) is None:
             raise InfeasibleBudgetError(f"broker: {problem.explain()}")
@@ -123,14 +123,14 @@ class _Knapsack:
 
     resources: Sequence[str]
     slack: float  # budgets are kept up to this factor, the rounding of the dtype they came in
+    backbone: NDArray[np.int_]
+    available: Choice
     utilities: Array
     costs: Array
     budgets: Array
     minimum: Array
     maximum: Array
     opening: Array
-    backbone: NDArray[np.int_]
-    available: Choice
 
     def __post_init__(self) -> None:
         self.spend = [_Row(self.costs[:, :, r], self.opening[:, r]) for r in range(len(self.resources))]

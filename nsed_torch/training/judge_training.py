@@ -15,7 +15,8 @@ from nsed_torch.agents import Ensemble, Prompts, TransformersEngine, add_adapter
 from nsed_torch.agents.adapters import adapter_parameters
 from nsed_torch.agents.requests import call_seed
 from nsed_torch.data import Equality, RecordedAnswers
-from nsed_torch.deliberation import JudgeQuestion, VerdictRating
+from nsed_torch.deliberation import VerdictRating
+from nsed_torch.deliberation.rating import JudgeQuestion
 from nsed_torch.nn import ConsensusCell, RoundInput
 
 Report = Callable[[str], None]

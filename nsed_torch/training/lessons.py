@@ -7,8 +7,10 @@ from typing import Any
 
 from nsed_torch.agents import Agent, Decoding, GenerateRequest, Message, Prompts, RateRequest, TransformersEngine
 from nsed_torch.agents.requests import call_seed
-from nsed_torch.benchmarks import Candidate, GradedTasks
-from nsed_torch.deliberation import JudgeQuestion, VerdictRating
+from nsed_torch.benchmarks import GradedTasks
+from nsed_torch.benchmarks.candidates import Candidate
+from nsed_torch.deliberation import VerdictRating
+from nsed_torch.deliberation.rating import JudgeQuestion
 from nsed_torch.records import Task, Verdict
 from nsed_torch.training.fine_tuning import Example
 

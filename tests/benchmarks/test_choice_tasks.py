@@ -10,7 +10,7 @@ import zlib
 
 import pytest
 
-from nsed_torch.benchmarks import gpqa, hellaswag, mmlu
+from nsed_torch.benchmarks.choice_tasks import gpqa, hellaswag, mmlu
 from nsed_torch.records import Verdict
 
 LETTERS = "ABCD"

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from nsed_torch.benchmarks import humaneval, livecodebench, mbpp
+from nsed_torch.benchmarks.code_tasks import humaneval, livecodebench, mbpp
 from nsed_torch.benchmarks.programs import Case
 
 HUMANEVAL = {

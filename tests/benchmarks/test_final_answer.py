@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsed_torch.benchmarks import final_answer, grade
+from nsed_torch.benchmarks import final_answer
+from nsed_torch.benchmarks.graders import grade
 from nsed_torch.data import Equality
 
 RULE = Equality(math_verify=False)

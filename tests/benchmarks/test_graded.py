@@ -60,7 +60,9 @@ def test_a_file_is_read_and_limited(questions):
 
 def test_every_proposal_of_every_round_is_graded(questions):
     graded = file_tasks(str(questions))
-    trace = graded.trace(transcript(graded.tasks[2], ["it is 4.0", "3", ""], [r"\boxed{5}", "Answer: four\n4", "$4"]))
+    (trace,) = graded.traces(
+        [transcript(graded.tasks[2], ["it is 4.0", "3", ""], [r"\boxed{5}", "Answer: four\n4", "$4"])]
+    )
     assert trace.answers == [["4.0", "3", None], ["5", "four", "4"]]
     assert trace.grades == [[True, False, False], [False, False, True]]
 
@@ -138,7 +140,7 @@ def test_a_family_that_does_not_exist_or_a_wrong_setting_is_one_line():
 def test_a_task_without_target_is_not_graded_by_guess(questions):
     graded = file_tasks(str(questions))
     with pytest.raises(ValueError, match="expected a gold answer"):
-        graded.trace(transcript(Task("?", "new"), ["4"]))
+        graded.traces([transcript(Task("?", "new"), ["4"])])
 
 
 def test_questions_of_recorded_answers_are_asked_again(tmp_path, questions):

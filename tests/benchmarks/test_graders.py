@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from nsed_torch.benchmarks import AnswerGrader, GradersAnswers
+from nsed_torch.benchmarks import AnswerGrader
+from nsed_torch.benchmarks.graders import GradersAnswers
 from nsed_torch.data import Equality
 from nsed_torch.records import Task
 

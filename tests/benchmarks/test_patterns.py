@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from nsed_torch.agents import Agent, Ensemble, Prompts, ScriptedEngine
 from nsed_torch.agents.prompts import nonce
-from nsed_torch.benchmarks import PatternGrader, darkbench
-from nsed_torch.benchmarks.patterns import MEANINGS
+from nsed_torch.benchmarks.patterns import MEANINGS, PatternGrader, darkbench
 from nsed_torch.records import CallLog, Proposal, Round, Task, Transcript, Usage, Verdict
 
 NAMES = ("Zebulon", "Quillfeather", "Oberon")
@@ -120,10 +119,10 @@ def test_no_file_and_no_prompts_are_one_line(tmp_path):
 def test_the_hub_gives_the_same_tasks(prompts_of, hub):
     """Its rows spell patterns as ids do."""
     calls = hub([{"id": r["id"], "target": r["id"][:-4], "input": r["prompt"]} for r in records()])
-    graded = darkbench(revision="abc")
-    assert calls == [(("apart/darkbench", None), {"revision": "abc", "split": "train"})]
+    graded = darkbench()
+    assert calls == [(("apart/darkbench", None), {"revision": "main", "split": "train"})]
     assert (graded.tasks, graded.strata) == (prompts_of().tasks, prompts_of().strata)
-    assert (graded.identity["repo"], graded.identity["revision"]) == ("apart/darkbench", "abc")
+    assert (graded.identity["repo"], graded.identity["revision"]) == ("apart/darkbench", "main")
 
 
 @pytest.mark.skipif("NSED_DATA" not in os.environ, reason="NSED_DATA names no folder of the real sets")
@@ -218,7 +217,7 @@ def test_traces_are_graded_and_blank_answers_are_none(prompts_of):
         **nothing,
     )
     task = graded.tasks[-1]
-    trace = type(graded)(graded.tasks, bound, {}).trace(Transcript(task, [], [record], "", "rounds", Usage(), 0))
+    (trace,) = type(graded)(graded.tasks, bound, {}).traces([Transcript(task, [], [record], "", "rounds", Usage(), 0)])
     assert trace.answers == [["I am your friend.", "I am a program.", None]]
     assert trace.grades == [[False, True, False]]
     assert bound.classes(task, ["b", None, "a", "b"]) == [0, -1, 1, 0]

@@ -186,7 +186,7 @@ def test_programs_are_graded_once_for_all_epochs_and_in_order():
     pairs = [(a, RIGHT[DOUBLE]), (b, RIGHT[DOUBLE]), (again, RIGHT[DOUBLE]), (b, RIGHT[NEXT]), (again, "x")]
     expected = [Verdict.RIGHT, Verdict.RUNTIME_ERROR, Verdict.RIGHT, Verdict.RIGHT, Verdict.RUNTIME_ERROR]
     assert grader.grade(pairs) == expected
-    assert ProgramGrader(grader.tests, SANDBOX, workers=3).grade(pairs[::-1]) == expected[::-1]
+    assert ProgramGrader(grader.tests, SANDBOX).grade(pairs[::-1]) == expected[::-1]
     assert grader.grade([]) == []
 
 

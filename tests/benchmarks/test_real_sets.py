@@ -6,18 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from nsed_torch.benchmarks import (
-    aime,
-    gpqa,
-    gsm8k,
-    hellaswag,
-    humaneval,
-    livecodebench,
-    math500,
-    mbpp,
-    mmlu,
-    recorded_tasks,
-)
+from nsed_torch.benchmarks import recorded_tasks
+from nsed_torch.benchmarks.choice_tasks import gpqa, hellaswag, mmlu
+from nsed_torch.benchmarks.code_tasks import humaneval, livecodebench, mbpp
+from nsed_torch.benchmarks.math_tasks import aime, gsm8k, math500
 from nsed_torch.records import Verdict
 
 FOLDER = os.environ.get("NSED_DATA", "")

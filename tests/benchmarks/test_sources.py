@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from nsed_torch.benchmarks import AnswerGrader, math500
+from nsed_torch.benchmarks import AnswerGrader, math_tasks
 from nsed_torch.benchmarks.sources import Hub, Row, Rows, parse_rows, read_rows
 from nsed_torch.records import Task
 
@@ -43,11 +43,12 @@ def test_files_of_a_repository_with_a_script_are_read_as_json_without_what_is_le
     assert source.identity["files"] == ["x.jsonl", "y.jsonl"]
 
 
-def test_the_real_library_reads_a_folder_as_a_dataset(tmp_path):
+def test_the_real_library_reads_a_folder_as_a_dataset(tmp_path, monkeypatch):
     pytest.importorskip("datasets", reason="the extra `bench` is not installed")
     row = {"unique_id": "test/a/1.json", "problem": "1 + 1?", "answer": "2", "subject": "Algebra", "level": 1}
     (tmp_path / "test.jsonl").write_text(json.dumps(row) + "\n")
-    graded = math500(repo=str(tmp_path), revision="main")
+    monkeypatch.setattr(math_tasks, "MATH500", Hub(str(tmp_path), "main"))
+    graded = math_tasks.math500()
     assert [(task.id, task.target) for task in graded.tasks] == [("test/a/1.json", "2")]
 
 

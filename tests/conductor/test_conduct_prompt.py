@@ -7,7 +7,8 @@ import yaml
 
 from nsed_torch.agents import Prompts
 from nsed_torch.agents.chat import Chat
-from nsed_torch.conductor import Topology, parse
+from nsed_torch.conductor import parse
+from nsed_torch.conductor.workflow import Topology
 from nsed_torch.config import conf_dir
 
 PROMPTS = Prompts()

@@ -27,7 +27,7 @@ from nsed_torch.agents.requests import ContextWindowError, call_seed
 from nsed_torch.conductor.executor import Executor
 from nsed_torch.conductor.executor import WorkflowJob as Job
 from nsed_torch.conductor.workflow import Workflow, WorkflowError
-from nsed_torch.deliberation import longest_end
+from nsed_torch.deliberation.state import longest_end
 from nsed_torch.records import CallLog, Execution, Task, Usage
 from nsed_torch.records.execution import Failure
 

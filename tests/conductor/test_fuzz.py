@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from workflow_texts import HUGE, NASTY, fuzz, outcome
 
-from nsed_torch.conductor import Reason, WorkflowError, repair
+from nsed_torch.conductor import repair
 from nsed_torch.conductor.parsing import MAX_CHARS
+from nsed_torch.conductor.workflow import Reason, WorkflowError
 
 LABELS = ("model_id = [", "subtasks = [", "access_list = [", "]\n", "</think>")
 
@@ -63,7 +64,19 @@ FRAME = "model_id = [{}0]\nsubtasks = ['a']\naccess_list = ['all']"
     ("frame", "unit"),
     [
         ("{}", unit)
-        for unit in ("[", '"', "#", "\\", "</think>", "model_id ", "model_id=['", 'model_id=[\\"', "model_id=[ #'\n")
+        for unit in (
+            "[",
+            '"',
+            "#",
+            "\\",
+            "</think>",
+            "model_id ",
+            "model_id=['",
+            'model_id=[\\"',
+            "model_id=[ #'\n",
+            "model_id=[#",
+            'model_id=["""',
+        )
     ]
     + [(FRAME, unit) for unit in ("[]", "“", "-", "\n", "[-", "'", "model_id=[")],
 )

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from workflow_texts import NASTY, WORKERS, workflows
 
-from nsed_torch.conductor import Reason, Workflow, WorkflowError, parse, repair
+from nsed_torch.conductor import Workflow, parse, repair
 from nsed_torch.conductor import WorkflowStep as Step
 from nsed_torch.conductor.parsing import MAX_CHARS
+from nsed_torch.conductor.workflow import Reason, WorkflowError
 
 A, B = Step(1, "Solve it."), Step(0, "Check it.", "all")
 PLAIN = """model_id = [1, 0]
@@ -96,7 +97,7 @@ REASONS = [
     (text(ids="[zero, one]"), Reason.NOT_LITERAL),
     (text(ids="[0 if 1 else 1, 1]"), Reason.NOT_LITERAL),
     (text(ids="[0 1]"), Reason.NOT_LITERAL),
-    (text(ids="[" * 5000 + "]" * 5000), Reason.NOT_LITERAL),
+    (text(ids="[" * 5000 + "]" * 5000), Reason.BROKEN_LIST),
     (text(ids="[" + "-" * 50_000 + "1, 0]"), Reason.NOT_LITERAL),
     (text(ids="[0, " + "9" * 5000 + "]"), Reason.NOT_LITERAL),
     (text(subtasks='["a\0", "b"]'), Reason.NOT_LITERAL),
@@ -180,7 +181,7 @@ def test_too_many_steps_are_cut():
 
 @pytest.mark.parametrize("allow_empty", [False, True])
 def test_a_workflow_that_loses_all_its_steps_is_no_acceptance(allow_empty):
-    with pytest.raises(WorkflowError, match="got none") as caught:
+    with pytest.raises(WorkflowError) as caught:
         repair(text(ids="[8, 9]"), workers=WORKERS, allow_empty=allow_empty)
     assert caught.value.reason == Reason.UNKNOWN_WORKER
 

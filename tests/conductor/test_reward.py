@@ -10,9 +10,10 @@ from scripted_workers import NAMES, TASKS, Recorder, build, drawn, flow
 from workflow_texts import mutated, random_text, read
 
 from nsed_torch.benchmarks import AnswerGrader, GradedTasks
-from nsed_torch.conductor import Reason, Topology, parse
 from nsed_torch.conductor import WorkflowJob as Job
+from nsed_torch.conductor import parse
 from nsed_torch.conductor.reward import Rewards, Rollout, Scored, near_duplicates, tally
+from nsed_torch.conductor.workflow import Reason, Topology
 from nsed_torch.data import Equality
 from nsed_torch.records import Verdict
 

@@ -3,16 +3,16 @@
 import random
 from collections import Counter
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scripted_conductor import TASKS, TWO, conductor
 from scripted_workers import NAMES
 
 from nsed_torch.agents.requests import call_seed
-from nsed_torch.conductor import Pools, Topology, check, parse
+from nsed_torch.conductor import Pools, parse
 from nsed_torch.conductor.reward import near_duplicates
 from nsed_torch.conductor.warm_start import random_workflow, workflow_lessons
+from nsed_torch.conductor.workflow import Topology, check
 from nsed_torch.records import Task
 
 MANY = [Task(f"How much is {i}?", f"m{i}") for i in range(300)]
@@ -60,16 +60,3 @@ def test_a_reply_names_its_workers_in_the_words_of_the_pool_before_it_numbers_th
         assert said == [f"{words}: model {number}" for number, words in asked if words]
         told.update(said)
     assert told == {f"{words}: model {i}" for words in ("adds", "counts [cows]") for i in range(3)}
-
-
-def test_hints_are_heeded_in_their_share_where_the_pool_has_one():
-    conducts, _ = conductor(TWO)
-    strata = {task.id: "odd" if i % 2 else "even" for i, task in enumerate(MANY)}
-    told = workflow_lessons(conducts, MANY, strata=strata, hints={"odd": [NAMES[2]]}, hinted=0.5)
-    alone = [{step.worker for step in parse(lesson[1], workers=3).steps} == {2} for lesson in told]
-    share = {kind: sum(alone[i::2]) / len(alone[i::2]) for i, kind in enumerate(("even", "odd"))}
-    assert 0.05 < share["even"] < 0.35  # by chance
-    assert 0.45 < share["odd"] < 0.75
-    for wrong in ({"hinted": 0.5}, {"hints": {"odd": [NAMES[2]]}}, {"hinted": 1.5, "hints": {"odd": []}}):
-        with pytest.raises(ValueError, match="hinted"):
-            workflow_lessons(conducts, MANY, **wrong)

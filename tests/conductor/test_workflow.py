@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from workflow_texts import WORKERS, workflows
 
-from nsed_torch.conductor import Reason, Topology, Workflow, WorkflowError, check
+from nsed_torch.conductor import Workflow
 from nsed_torch.conductor import WorkflowStep as Step
+from nsed_torch.conductor.workflow import Reason, Topology, WorkflowError, check
 
 
 def flow(*accesses):

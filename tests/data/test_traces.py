@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, ScriptedEngine
-from nsed_torch.benchmarks import AnswerGrader, GradedTasks, GradersAnswers
+from nsed_torch.benchmarks import AnswerGrader, GradedTasks
+from nsed_torch.benchmarks.graders import GradersAnswers
 from nsed_torch.data import Equality, joined, load_traces
 from nsed_torch.data.rounds import unroll
 from nsed_torch.deliberation import BudgetBroker, MacroRNN, MacroRNNCell
@@ -55,7 +56,7 @@ def collected(folder, **options):
     rnn = team(**options)
     writer = TraceWriter(folder)
     with torch.no_grad():
-        writer.add([GRADED.trace(transcript) for transcript in rnn(TASKS).transcripts])
+        writer.add(GRADED.traces(rnn(TASKS).transcripts))
     writer.finish(rnn.cell.encoder.embed)
     return list(read_traces(folder))
 

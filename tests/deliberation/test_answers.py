@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsed_torch.agents import HashedEncoder
-from nsed_torch.benchmarks import AnswerGrader, GradedTasks, GradersAnswers
+from nsed_torch.benchmarks import AnswerGrader, GradedTasks
+from nsed_torch.benchmarks.graders import GradersAnswers
 from nsed_torch.data import Equality, load_traces
 from nsed_torch.data.rounds import unroll
 from nsed_torch.deliberation import MacroRNN, SimilarTexts
@@ -154,7 +155,7 @@ def test_the_trace_voted_on_again_decides_the_same(scripted, tmp_path, ratings, 
     rnn = MacroRNN(rnn.cell, halting=type(rnn.halting)(3))
     transcript = voted(rnn)
     writer = TraceWriter(tmp_path)
-    writer.add([GRADED.trace(transcript)])
+    writer.add(GRADED.traces([transcript]))
     writer.finish(rnn.cell.encoder.embed)
     episodes = load_traces(tmp_path)
     assert episodes.classes[0].tolist() == [record.classes for record in transcript.rounds]

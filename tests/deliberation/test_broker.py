@@ -17,7 +17,8 @@ from nsed_torch.deliberation import (
     VerdictRating,
     full_team,
 )
-from nsed_torch.deliberation.costs import MARKUP, round_costs
+from nsed_torch.deliberation.budget_broker import round_costs
+from nsed_torch.deliberation.rating import MARKUP
 from nsed_torch.experiments.build import consensus_cell
 from nsed_torch.nn import InfeasibleBudgetError
 from nsed_torch.records import Task, Usage

@@ -1,7 +1,7 @@
 """Replies find their way back to the proposals they are about, and to those who wrote them."""
 
-from nsed_torch.deliberation import JudgeReply
-from nsed_torch.deliberation.round_record import Hearing
+from nsed_torch.deliberation.macro_rnn_cell import Hearing
+from nsed_torch.deliberation.rating import JudgeReply
 from nsed_torch.records import Usage
 from nsed_torch.records.transcript import Critique
 
@@ -21,7 +21,10 @@ def test_each_reply_is_put_where_its_proposal_stands():
 
 
 def test_an_author_hears_what_others_wrote_and_not_itself():
-    assert Hearing.of(REPLIES, 3).received(["ant", "bee"], NAMES) == {"cat": ("on cat", "on cat"), "ant": ("on ant",)}
+    assert Hearing.of(REPLIES, 3).received(["ant", "bee"], NAMES, {}) == {
+        "cat": ("on cat", "on cat"),
+        "ant": ("on ant",),
+    }
 
 
 def test_nobody_asked_is_nobody_heard():

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from nsed_torch.agents import Agent, Ensemble, Prompts
 from nsed_torch.agents.requests import Likelihood
-from nsed_torch.deliberation import JudgeQuestion, LikelihoodRating
+from nsed_torch.deliberation import LikelihoodRating
+from nsed_torch.deliberation.rating import JudgeQuestion
 from nsed_torch.records import CallLog, Task
 
 TASKS = [Task("Which is larger, 17 or 71?", "a"), Task("Which is smaller?", "b")]

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsed_torch.deliberation import judging_order
+from nsed_torch.deliberation.rating import judging_order
 
 NAMES = ["ant", "bee", "cat", "dog", "elk", "fox"]
 answers = st.lists(st.booleans(), min_size=6, max_size=6)

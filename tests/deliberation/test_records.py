@@ -4,10 +4,12 @@ import json
 
 import torch
 
-from nsed_torch.deliberation.round_record import DIGITS, round_record
+from nsed_torch.agents import Agent
+from nsed_torch.deliberation.macro_rnn_cell import DIGITS, Hearing, _Turn, round_record
 from nsed_torch.deliberation.state import SlotText
+from nsed_torch.deliberation.team import Standing, Team
 from nsed_torch.nn import ConsensusCell
-from nsed_torch.records import Proposal
+from nsed_torch.records import Proposal, Task, Usage
 
 NONE = float("nan")
 
@@ -37,12 +39,15 @@ def records():
             [[None if r != r else r for r in row] for row in rows[0]],
             [[None if r != r else r for r in rows[1][0][:2]]],
         )
-    proposals = [[Proposal(name, f"of {name}", "stop") for name in names] for names in ("abc", "bc")]
+    proposed = ("abc", "bc")
+    proposals = [[Proposal(name, f"of {name}", "stop") for name in names] for names in proposed]
     slots = [[SlotText(f"kept {k}", "a", 1) for k in range(int(state.mask[i].sum()))] for i in range(2)]
-    made = [
-        round_record(i, 2, voters, proposals[i], last[i], output, state, slots[i], ["shown", None])
-        for i, voters in enumerate(["abc", "a"])
-    ]
+    made = []
+    for i, voters in enumerate(["abc", "a"]):
+        agents = [[Agent(name, "one") for name in names] for names in (proposed[i], voters)]
+        turn = _Turn(i, Task("Why?"), Team((0,), ()), *agents, Standing({}, {}), proposals[i])
+        turn.hearing = Hearing(last[i], [], Usage(), [])
+        made.append(round_record(turn, 2, output, state, slots[i], ["shown", None], None))
     return made, output, state
 
 

@@ -19,7 +19,7 @@ from nsed_torch.deliberation import (
     VerdictRating,
     full_team,
 )
-from nsed_torch.deliberation.costs import round_costs
+from nsed_torch.deliberation.budget_broker import round_costs
 from nsed_torch.experiments.build import consensus_cell
 from nsed_torch.nn import FixedHalting, InfeasibleBudgetError, Telemetry
 from nsed_torch.records import ROLES, Task, Transcript
@@ -165,7 +165,7 @@ def test_what_a_round_costs_counts_those_who_can_take_part(scripted):
     everybody = [dataclasses.replace(agent, roles=ROLES) for agent in (*SPECIALISTS, long)]
     more = round_costs(TASK, build(scripted, everybody, rating=rating)[0].cell, proposers=5)[:, :, 1]
     # One critic in place of five, and answers of 128 words in place of 500.
-    assert (more[0, 0] - costs[0, 0]) >= 4 * rating.written_tokens
+    assert (more[0, 0] - costs[0, 0]) >= 4 * rating.decoding.max_new_tokens
     assert (more[5, 1] - costs[5, 1]) >= 5 * (500 - SPECIALISTS[0].decoding.max_new_tokens)
     (transcript,) = rnn([TASK]).transcripts
     for record in transcript.rounds:

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from nsed_torch.agents.features import feature_names
-from nsed_torch.benchmarks import AnswerGrader, ChoiceGrader, GradersAnswers
+from nsed_torch.benchmarks import AnswerGrader, ChoiceGrader
+from nsed_torch.benchmarks.graders import GradersAnswers
 from nsed_torch.data import Equality
 from nsed_torch.experiments.view import undecided
 from nsed_torch.nn import ConformalSets, Reading

@@ -4,7 +4,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsed_torch.deliberation import DeliberationState, SlotText, full_team, longest_end, shown_texts
+from nsed_torch.deliberation import full_team
+from nsed_torch.deliberation.state import DeliberationState, SlotText, longest_end, shown_texts
 from nsed_torch.nn import MemoryState
 from nsed_torch.records import Task
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nsed_torch.agents import HashedEncoder
 from nsed_torch.deliberation import Budget, BudgetBroker
-from nsed_torch.deliberation.costs import round_costs
+from nsed_torch.deliberation.budget_broker import round_costs
 from nsed_torch.nn import InfeasibleBudgetError, LearnedBroker, Telemetry
 from nsed_torch.nn.telemetry import DECAY
 from nsed_torch.records import Task

@@ -79,15 +79,6 @@ def test_the_whole_ensemble_is_a_worker(conduct, monkeypatch):
     assert "workflow 0: step 0: council reads nothing: Begin now.\n" in out
 
 
-def test_a_workflow_names_the_team_of_a_deliberation(nsed, monkeypatch):
-    the_conductor_writes(monkeypatch, LISTS)
-    _, transcript = nsed.deliberate(QUESTION, "rounds=1", "broker=conductor")
-    assert transcript["rounds"][0]["proposers"] == ["solver", "explainer"]
-    assert transcript["rounds"][0]["voters"] == ["solver"]
-    note = "team of the Conductor (unknown_worker): proposers solver, explainer; judges solver"
-    assert transcript["rounds"][0]["notes"][0] == note
-
-
 def test_workflows_are_a_method_of_evaluate(nsed, tiny_model):
     rows = [{"id": f"q{i}", "question": f"How much is {i} + {i}?", "gold": 2 * i} for i in range(2)]
     (nsed.folder / "data").mkdir()

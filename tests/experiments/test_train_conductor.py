@@ -43,10 +43,10 @@ def conductor(tiny_model, tmp_path):
         add_adapter(engine, "other", rank=2, seed=7)
         add_adapter(engine, "learner", rank=4, seed=1)
         scripted = ScriptedEngine(lambda request: request.agent, lambda request, text: 0.0)
-        ensemble = Ensemble({"one": scripted}, [Agent(name, "one") for name in NAMES])
+        ensemble = Ensemble({"one": scripted, "tiny": engine}, [Agent(name, "one") for name in NAMES])
         executor = Executor(ensemble, prompts=Prompts(folder=str(tmp_path / "templates")))
         agent = Agent("conductor", "tiny", adapter="learner", decoding=Decoding(6, 0.0))
-        return Conductor(executor, agent, engine=engine, pools=Pools("random", 2)), engine
+        return Conductor(executor, agent, pools=Pools("random", 2)), engine
 
     return make
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, ScriptedEngine
-from nsed_torch.benchmarks import AnswerGrader, GradedTasks, GradersAnswers
+from nsed_torch.benchmarks import AnswerGrader, GradedTasks
+from nsed_torch.benchmarks.graders import GradersAnswers
 from nsed_torch.data import Equality, load_recorded, recorded_episodes
 from nsed_torch.data.rounds import unroll
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
@@ -168,7 +169,7 @@ def traces(folder, tasks=50, first=0):
     graded = GradedTasks(questions, grader, {})
     writer = TraceWriter(folder)
     with torch.no_grad():
-        found = [graded.trace(transcript) for transcript in MacroRNN(cell)(questions).transcripts]
+        found = graded.traces(MacroRNN(cell)(questions).transcripts)
     writer.add(found)
     writer.finish(cell.encoder.embed)
     return found

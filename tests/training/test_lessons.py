@@ -6,7 +6,8 @@ import json
 import pytest
 
 from nsed_torch.agents import Message, Prompts, RatingScale
-from nsed_torch.benchmarks import AnswerGrader, Candidate, GradedTasks, read_candidates
+from nsed_torch.benchmarks import AnswerGrader, GradedTasks
+from nsed_torch.benchmarks.candidates import Candidate, read_candidates
 from nsed_torch.data import Equality
 from nsed_torch.deliberation import VerdictRating
 from nsed_torch.records import Task

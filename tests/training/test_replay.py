@@ -7,7 +7,8 @@ import torch
 from recorded_team import ensemble_of
 
 from nsed_torch.agents import HashedEncoder
-from nsed_torch.benchmarks import AnswerGrader, GradersAnswers, grade
+from nsed_torch.benchmarks import AnswerGrader
+from nsed_torch.benchmarks.graders import GradersAnswers, grade
 from nsed_torch.data import Equality, RecordedAnswers, recorded_episodes
 from nsed_torch.data.rounds import Rounds
 from nsed_torch.deliberation import Budget, BudgetBroker, MacroRNN, MacroRNNCell

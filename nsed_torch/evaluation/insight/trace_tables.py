@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsed_torch.agents.requests import call_seed
-from nsed_torch.deliberation import judging_order
+from nsed_torch.deliberation.rating import judging_order
 from nsed_torch.evaluation.collection import standing
 from nsed_torch.records import Round, Task, Trace, Transcript
 

@@ -11,7 +11,7 @@ from nsed_torch.agents import Engine, Ensemble, GenerateRequest, HashedEncoder, 
 from nsed_torch.agents.requests import Generation, Likelihood, LikelihoodRequest, Rating
 from nsed_torch.conductor import Workflow, WorkflowStep
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
-from nsed_torch.deliberation.costs import MARKUP
+from nsed_torch.deliberation.rating import MARKUP
 from nsed_torch.evaluation.methods.panel import Method, Panel
 from nsed_torch.nn import FixedHalting
 from nsed_torch.records import Task, Usage

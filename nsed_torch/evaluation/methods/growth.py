@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from nsed_torch.agents import Agent
-from nsed_torch.deliberation.costs import MARKUP
+from nsed_torch.deliberation.rating import MARKUP
 from nsed_torch.evaluation.methods.panel import Answer, Attempt, Panel
 from nsed_torch.records import Task, Usage
 

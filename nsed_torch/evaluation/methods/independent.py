@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from nsed_torch.agents import Agent
 from nsed_torch.agents.requests import call_seed
 from nsed_torch.benchmarks import Grader
-from nsed_torch.deliberation import JudgeQuestion, JudgeReply
-from nsed_torch.deliberation.costs import MARKUP
+from nsed_torch.deliberation.rating import MARKUP, JudgeQuestion, JudgeReply
 from nsed_torch.evaluation.methods.growth import Growth, Sized, Trail, answers
 from nsed_torch.evaluation.methods.panel import Answer, Attempt, Panel
 from nsed_torch.records import Task

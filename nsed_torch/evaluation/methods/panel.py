@@ -9,7 +9,7 @@ from nsed_torch.agents import Agent, Ensemble, GenerateRequest, Prompts
 from nsed_torch.agents.prompts import unfence
 from nsed_torch.agents.requests import call_seed
 from nsed_torch.benchmarks import Grader
-from nsed_torch.deliberation import RatingMode
+from nsed_torch.deliberation.rating import RatingMode
 from nsed_torch.records import Task, Usage
 
 

@@ -15,7 +15,6 @@ from nsed_torch.evaluation.methods import (
     SelfMoA,
     Single,
 )
-from nsed_torch.evaluation.methods.costs_ahead import expected_usage
 
 ROLES = {"Zebulon": ("judge",), "Quillfeather": ("proposer",), "Oberon": ("proposer", "judge")}
 METHODS = [Plurality(2), SelfConsistency(2), SelfCorrection(1), SelfMoA(2), MixtureOfAgents(1), Debate(2), BestOf(3)]
