@@ -4,7 +4,7 @@ import enum
 import json
 import reprlib
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 
 class Reason(enum.StrEnum):

@@ -7,7 +7,7 @@ from omegaconf import DictConfig, OmegaConf
 from nsed_torch.config.paths import conf_dir
 from nsed_torch.records.portable import config_sha256
 
-PLACES = ("hydra", "output_dir", "calls", "show")  # where or whether a run writes, not what it computes
+PLACES = ("hydra", "output_dir", "dry_run", "calls", "show")  # where or whether a run writes, not what it computes
 # What settings may hold whose default does not tell.
 NAMED: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("agents", "ids"), (list,)),

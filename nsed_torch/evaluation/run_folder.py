@@ -54,7 +54,9 @@ def method_rows(results: Comparison) -> list[MethodRow]:
         accuracy = None if method.accuracy.mean is None else method.accuracy
         difference = None if pair is None or pair.difference.mean is None else pair.difference
         costs = method.tokens_per_task, method.usage.price
-        rows.append(MethodRow(name, method.accuracy.n, accuracy, difference, None if pair is None else pair.p_holm, *costs))
+        rows.append(
+            MethodRow(name, method.accuracy.n, accuracy, difference, None if pair is None else pair.p_holm, *costs)
+        )
     return rows
 
 

@@ -9,14 +9,16 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
+from rich.table import Table
 
 from nsed_torch.benchmarks import GradedTasks, ProgramGrader
 from nsed_torch.benchmarks.patterns import PatternGrader
 from nsed_torch.config import config_hash, instantiate, plain_config
 from nsed_torch.deliberation import MacroRNN
 from nsed_torch.evaluation.contest import BEST_SINGLE, DELIBERATION, SINGLE, Contest, Contested
-from nsed_torch.evaluation.methods import Conducted
-from nsed_torch.evaluation.methods.panel import Method
+from nsed_torch.evaluation.methods import Conducted, RandomRouting, Single
+from nsed_torch.evaluation.methods.costs_ahead import expected_deliberation, expected_usage
+from nsed_torch.evaluation.methods.panel import Method, Panel
 from nsed_torch.evaluation.run_folder import EXECUTIONS
 from nsed_torch.evaluation.tables import show
 from nsed_torch.experiments.build import build_rnn, call_log, pool_answers
@@ -24,7 +26,7 @@ from nsed_torch.experiments.evaluated import is_complete, write_run
 from nsed_torch.experiments.processes import this_shard
 from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.experiments.view import question_table, view
-from nsed_torch.records import TraceWriter
+from nsed_torch.records import TraceWriter, Usage
 from nsed_torch.records.files import write_text
 from nsed_torch.records.withholding import withheld_trace
 
@@ -48,6 +50,10 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
     with call_log(cfg, folder) as log:
         conducted = [method for method in methods.values() if isinstance(method, Conducted)]
         rnn = build_rnn(cfg, log, report, also=[method.conductor for method in conducted])
+        if cfg.dry_run:
+            costs = expected_costs(rnn, graded, methods, list(cfg.methods), equal_tokens=cfg.budget == "equal_tokens")
+            console.print(cost_table(costs, len(graded.tasks)))
+            return None
         graded = bound(graded, rnn)
         pool_answers(rnn, graded, cfg)
         with view(console, rounds=False) as watch:
@@ -104,6 +110,41 @@ def bound(graded: GradedTasks, rnn: MacroRNN) -> GradedTasks:
     cell = rnn.cell
     grader = graded.grader.asking(cell.ensemble, cell.prompts, cell.seed)
     return replace(graded, grader=grader, identity={**graded.identity, **grader.identity()})
+
+
+def expected_costs(
+    rnn: MacroRNN, graded: GradedTasks, methods: Mapping[str, Method], names: Sequence[str], *, equal_tokens: bool
+) -> dict[str, Usage]:
+    """What each named method costs at most, before any model is called.
+
+    With `equal_tokens` methods get what deliberation takes; otherwise their own size counts.
+    """
+    cell, tasks = rnn.cell, graded.tasks
+    panel = Panel(cell.ensemble, cell.prompts, cell.rating, graded.grader, cell.seed)
+    deliberation = expected_deliberation(rnn, tasks) if DELIBERATION in names else Usage()
+
+    def cost(name: str) -> Usage:
+        if name == SINGLE:
+            return Usage.sum(expected_usage(Single(agent.name), panel, tasks) for agent in cell.ensemble.proposers)
+        if name == BEST_SINGLE:
+            return Usage()  # chosen among what single agents answered
+        one_size = name in methods and isinstance(methods[name], Conducted | RandomRouting)
+        if name == DELIBERATION or (equal_tokens and not one_size):
+            return deliberation
+        return expected_usage(methods[name], panel, tasks)
+
+    return {name: cost(name) for name in names}
+
+
+def cost_table(costs: Mapping[str, Usage], tasks: int) -> Table:
+    """Expected costs, a line per method and their sum."""
+    table = Table(title=f"{tasks} tasks: at most", title_justify="left")
+    for column in ("method", "calls", "tokens", "tokens a task", "US$"):
+        table.add_column(column, justify="left" if column == "method" else "right")
+    for name, usage in {**costs, "all": Usage.sum(costs.values())}.items():
+        tokens = f"{usage.tokens:,}", f"{usage.tokens / tasks:,.0f}"
+        table.add_row(name, f"{usage.calls:,}", *tokens, f"{usage.price:,.2f}", end_section=name == list(costs)[-1])
+    return table
 
 
 def chosen_methods(cfg: DictConfig) -> dict[str, Method]:

@@ -60,7 +60,9 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
         unit = "tokens"
         live = f"broker=learned broker.learned={folder / 'broker'}/SHARE.safetensors"
     else:
-        episodes, answers = answers_of(cfg, folders)
+        if len(folders) > 1:
+            raise ValueError(f"expected one folder of recorded answers, got {len(folders)}: pass them one by one")
+        episodes, answers = answers_of(cfg, folders[0])
         rounds, facts = priced(episodes, answers), {}
         splits = divisions(episodes.ids, cfg.fractions, cfg.seeds)
         learn = partial(asking, cfg, rounds, episodes.dim)

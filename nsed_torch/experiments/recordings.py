@@ -54,13 +54,9 @@ def traces_of(cfg: DictConfig, folders: Sequence[str], reading: Sequence[str] = 
     return RecordedTasks(joined(parts), None)
 
 
-def answers_of(
-    cfg: DictConfig, folders: Sequence[str], *, rounds: int = 1, reading: Sequence[str] = ()
-) -> RecordedTasks:
+def answers_of(cfg: DictConfig, folder: str, *, rounds: int = 1, reading: Sequence[str] = ()) -> RecordedTasks:
     """A folder's recorded answers in waves, by the config's `agents`, `max_parameters_b` and `encoder`."""
-    if len(folders) > 1:
-        raise ValueError(f"expected one folder of recorded answers, got {len(folders)}: pass them one by one")
-    answers = load_recorded(folders[0], agents=cfg.agents, max_parameters_b=cfg.max_parameters_b)
+    answers = load_recorded(folder, agents=cfg.agents, max_parameters_b=cfg.max_parameters_b)
     encoder: Encoder = instantiate(cfg.encoder)
     if "weights" in cfg.encoder:  # hashing is faster than reading what was hashed
         encoder = CachedEncoder(encoder)

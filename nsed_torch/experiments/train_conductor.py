@@ -10,18 +10,19 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from rich.console import RenderableType
 
-from nsed_torch.agents import Agent, TransformersEngine
+from nsed_torch.agents import Agent, Ensemble, TransformersEngine
 from nsed_torch.agents.adapters import adapter_shape, save_adapter
+from nsed_torch.agents.scripted import ScriptedEngine
 from nsed_torch.benchmarks import GradedTasks
 from nsed_torch.conductor import Conductor, Executor
 from nsed_torch.conductor.grpo import GRPO
-from nsed_torch.conductor.reinforcement import train
+from nsed_torch.conductor.reinforcement import questions, train, training_cost
 from nsed_torch.conductor.reward import Rewards
 from nsed_torch.conductor.warm_start import workflow_lessons
 from nsed_torch.config import instantiate, plain_config
 from nsed_torch.evaluation.plots import plot_learning
 from nsed_torch.evaluation.tables import terminal_table
-from nsed_torch.experiments.build import build_ensemble, call_log, fetch_weights
+from nsed_torch.experiments.build import build_agents, build_ensemble, call_log, fetch_weights
 from nsed_torch.experiments.processes import this_shard
 from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.records import CallLog, write_json
@@ -36,7 +37,7 @@ SHOWN = ("reward", "right", "parsed", "no_signal", "steps", "near_duplicates", "
 
 @verb("train_conductor")
 def main(cfg: DictConfig, run: VerbRun) -> Path | None:
-    """Compose, load, begin, train, write the adapter.
+    """Compose, load, begin, train, write the adapter; or say what it would cost.
 
     Writes `adapter/`, `log.jsonl` (a line per step), `rollouts.jsonl` (the texts of a step a line), `metrics.json`,
     `learning.png` and `checkpoints/`; with a warm start `warm/` and `warm.jsonl`. The same command goes on from the
@@ -46,6 +47,9 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
     folder = run.folder
     settings: GRPO = instantiate(cfg.grpo)
     graded: GradedTasks = instantiate(cfg.tasks).limited(cfg.limit)
+    if cfg.dry_run:
+        run.console.print(cost_table(cfg, graded, settings))
+        return None
     first = this_shard(cfg.ensemble).rank == 0
     report: Callable[[str], None] = run.report if first else lambda text: None
     steps, texts = FileLog(folder / "log.jsonl"), FileLog(folder / "rollouts.jsonl")
@@ -102,6 +106,24 @@ def table(metrics: Mapping[str, Any]) -> RenderableType:
         values = [metrics[when][name] for when in ("first", "last")]
         rows.append([name, *("-" if value is None else f"{value:.3g}" for value in values)])
     return terminal_table(rows, title="means of a step, on what was learned from")
+
+
+def cost_table(cfg: DictConfig, graded: GradedTasks, settings: GRPO) -> RenderableType:
+    """What a run would take, without loading any weights."""
+    agent: Agent = instantiate(cfg.conductor)
+    agents = build_agents(cfg.ensemble)
+    stand_in = ScriptedEngine(lambda request: "", lambda request, text: None)
+    ensemble = Ensemble(dict.fromkeys([agent.backbone, *(a.backbone for a in agents)], stand_in), agents)
+    executor = Executor(ensemble, prompts=instantiate(cfg.prompts), seed=cfg.seed, max_steps=cfg.max_steps)
+    conductor = Conductor(executor, agent, pools=instantiate(cfg.pools))
+    asked = questions(conductor, graded.tasks, settings)
+    workers = [a for a in ensemble.proposers if a.name not in conductor.pools.without]
+    expect = cfg.expect
+    costs = training_cost(
+        asked, workers, settings, text_tokens=expect.text_tokens, steps=expect.steps, speeds=expect.speeds
+    )
+    rows = [[name, f"{c.tokens:,.0f}", f"{c.hours:.2f}", f"{c.price:.2f}"] for name, c in costs.items()]
+    return terminal_table([["", "tokens", "hours", "US$"], *rows], title=f"{settings.steps} steps, estimated")
 
 
 def _conductor(cfg: DictConfig, log: CallLog, report: Callable[[str], None]) -> tuple[Conductor, TransformersEngine]:

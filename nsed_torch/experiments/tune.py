@@ -27,8 +27,15 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
     waves = None if cfg.rounds == 1 else cfg.rounds
     if hold_traces(folders, agents=cfg.agents, max_parameters_b=cfg.max_parameters_b, rounds=waves):
         return tune(cfg, traces_of(cfg, folders, cfg.reading), run, {})
-    recording = answers_of(cfg, folders, rounds=cfg.rounds, reading=cfg.reading)
-    return tune(cfg, recording, run, _others(cfg, folders[0], recording) if cfg.against else {})
+    # Recorded answers of other pools to other tasks: a comparison each.
+    names = [Path(path).expanduser().resolve().name for path in folders]
+    if len(set(names)) < len(names):
+        raise ValueError(f"expected folders of different names, got {', '.join(names)}: pass them one by one")
+    for path, name in zip(folders, names, strict=True):
+        one = run._replace(folder=run.folder / name) if len(folders) > 1 else run
+        recording = answers_of(cfg, path, rounds=cfg.rounds, reading=cfg.reading)
+        done = tune(cfg, recording, one, _others(cfg, path, recording) if cfg.against else {})
+    return done if len(folders) == 1 else run.folder
 
 
 def tune(cfg: DictConfig, recording: RecordedTasks, run: VerbRun, others: dict[str, dict[str, float]]) -> Path:
@@ -38,7 +45,9 @@ def tune(cfg: DictConfig, recording: RecordedTasks, run: VerbRun, others: dict[s
     """
     began, (episodes, answers), folder = perf_counter(), recording, run.folder
     splits = divisions(episodes.ids, cfg.fractions, cfg.seeds)
-    run.report(f"{len(episodes)} tasks, {len(episodes.agents)} agents, {episodes.round_mask.shape[1]} rounds")
+    run.report(
+        f"{folder.name}: {len(episodes)} tasks, {len(episodes.agents)} agents, {episodes.round_mask.shape[1]} rounds"
+    )
     results = [
         tune_seed(cfg, episodes, seed, parts, folder / f"seed_{seed}", run.report, others)
         for seed, parts in enumerate(splits)

@@ -12,6 +12,7 @@ from nsed_torch.deliberation import MacroRNN, MacroRNNCell
 from nsed_torch.evaluation.contest import Contest, Shard
 from nsed_torch.evaluation.methods import Plurality
 from nsed_torch.evaluation.methods.panel import Answer
+from nsed_torch.experiments.evaluate import expected_costs
 from nsed_torch.nn import ConsensusCell, FixedHalting
 from nsed_torch.records import ROLES, CallLog, Task, Usage, Verdict
 

@@ -64,6 +64,16 @@ def test_one_command_writes_everything_and_again_without_a_model(nsed, questions
     assert old == new
 
 
+def test_a_dry_run_tells_the_cost_and_asks_no_model(nsed, questions, monkeypatch):
+    for name in ("generations", "ratings"):
+        monkeypatch.setattr(TransformersEngine, name, lambda *_: pytest.fail("a model was asked"))
+    out = nsed.ok("evaluate", *nsed.tiny, *questions, "dry_run=true", "output_dir=run")
+    assert "3 tasks" in out
+    for method in ("deliberation", "single", "debate"):
+        assert re.search(rf"{method}\W+[0-9,]+\W+[0-9,]+", out), out
+    assert not (nsed.folder / "run/results.json").exists()
+
+
 def test_a_sweep_names_folders_by_their_settings_and_skips_what_is_complete(nsed, questions, monkeypatch):
     monkeypatch.setattr(evaluated, "draw_plots", lambda *_: None)  # seconds a run
     words = [*nsed.tiny, *questions, "limit=1", "methods=[deliberation]", "output_dir=sweep"]

@@ -290,3 +290,12 @@ def test_a_warm_start_alone_is_an_adapter_too(nsed, small, tmp_path):
     assert "Rank 2," in card
     assert "| valid workflows | 0.000 | 0.000 |" in card
     assert "warm start" not in card.lower()
+
+
+@pytest.mark.parametrize("scale", ["small", "cluster"])
+def test_a_dry_run_says_what_it_would_cost(nsed, small, scale, tmp_path):
+    small = [word for word in small if not word.startswith("grpo.")]
+    out = nsed.ok("train-conductor", *small, f"grpo={scale}", "dry_run=true", "output_dir=out")
+    for word in ("policy writes", "policy learns", "workers", "all", "hours"):
+        assert word in out
+    assert not (tmp_path / "out" / "metrics.json").exists()

@@ -1,4 +1,4 @@
-"""`nsed tune` on recorded multiple choice: the field's rules, trust that reads, sets of answers."""
+"""`nsed tune` on recorded multiple choice: the field's rules, trust that reads, sets of answers, several folders."""
 
 import json
 import random
@@ -76,6 +76,13 @@ def test_sets_are_calibrated_and_stand_beside_the_cell(nsed, data):
     assert not (nsed.folder / "out/cell/conformal.safetensors").exists()
 
 
+def test_several_folders_are_compared_one_by_one(nsed, data, tmp_path):
+    other = write(tmp_path / "others", 60, 1, agents=("dog", "eel", "fox", "gnu"))
+    nsed.ok("tune", f"data_dir=[{data},{other}]", "output_dir=out", *QUICK)
+    for name, agents in (("choices", 3), ("others", 4)):
+        assert len(read_json(nsed.folder / "out" / name / "metrics.json")["agents"]) == agents
+
+
 def test_a_team_is_held_against_others(nsed, data):
     nsed.ok("tune", f"data_dir={data}", "output_dir=out", "agents=[ant,bee]", "against=[cat]", *QUICK)
     metrics = read_json(nsed.folder / "out/metrics.json")
@@ -90,7 +97,6 @@ def test_a_team_is_held_against_others(nsed, data):
         (["reading=[tone]"], "features: expected groups out of text, support, letter, option, meaning, got tone"),
         (["coverage=1.5"], "coverage: expected a share in (0, 1), got 1.5"),
         (["pooling=median"], "expected pooling to be mean, sum or logsumexp, got 'median'"),
-        (["data_dir=[a,b]"], "expected one folder of recorded answers, got 2: pass them one by one"),
         (["against=[yak]"], "expected agents out of ant, bee, cat, got yak"),
     ],
 )

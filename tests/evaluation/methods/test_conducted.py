@@ -7,7 +7,7 @@ from scripted_conductor import GARBAGE, TWO, WRITER, text, writes
 
 from nsed_torch.conductor import Executor, Pools, parse
 from nsed_torch.conductor import WorkflowJob as Job
-from nsed_torch.evaluation.methods import Conducted, RandomRouting, Single
+from nsed_torch.evaluation.methods import Conducted, RandomRouting, Single, expected_usage
 from nsed_torch.records import Task, Usage
 
 CONDUCTOR = {"conductor": replace(WRITER, backbone="scripted", prompt_price=0.0, completion_price=0.0)}
@@ -51,6 +51,18 @@ def test_no_target_reaches_a_model(team, method):
     built, engine = panel(team)
     method(built, team.tasks, None)
     assert not any("secret" in message.content for request in engine.requests for message in request.messages)
+
+
+@ALL
+def test_it_is_estimated_from_above_and_asks_nobody(team, method):
+    long = text(*[(0, f"Do part {k}.", "all") for k in range(5)])
+    built, engine = panel(team, long, long, workers=lambda r: f"{r.seed} " + "word " * 40)
+    expected = expected_usage(method, built, team.tasks)
+    assert engine.usage.calls == 0
+    real = Usage.sum(answer.usage for answer in method(built, team.tasks, None))
+    assert expected.calls == real.calls
+    assert expected.completion_tokens >= real.completion_tokens
+    assert expected.prompt_tokens > 0.9 * real.prompt_tokens
 
 
 def test_the_answer_is_the_executors_and_the_note_says_what_was_made_of_the_text(team):

@@ -14,6 +14,7 @@ from nsed_torch.evaluation.methods import (
     SelfCorrection,
     SelfMoA,
     Single,
+    expected_usage,
 )
 
 ROLES = {"Zebulon": ("judge",), "Quillfeather": ("proposer",), "Oberon": ("proposer", "judge")}
@@ -41,6 +42,7 @@ def test_who_only_judges_writes_nothing_and_who_only_proposes_rates_nothing(team
     assert {request.adapter for request, _ in engine.generated} == {None}
     assert {(request.agent, request.adapter) for request, _ in engine.rated} <= {("Oberon", "rates")}
     assert bool(engine.rated) is isinstance(method, BestOf)
+    assert expected_usage(method, built, team.tasks).tokens >= sum(answer.usage.tokens for answer in answers)
 
 
 @pytest.mark.parametrize("method", [Plurality(2), MixtureOfAgents(1), Debate(2)], ids=lambda m: type(m).__name__)
