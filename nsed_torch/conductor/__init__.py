@@ -1,9 +1,20 @@
 """The Conductor: workflows that a language model writes, one subtask a step, how they are read, and what runs them."""
 
+from nsed_torch.conductor.conductor_broker import ConductorBroker
 from nsed_torch.conductor.executor import Executor, WorkflowJob
 from nsed_torch.conductor.parsing import parse, repair
 from nsed_torch.conductor.policy import Conductor
 from nsed_torch.conductor.pools import Pools
 from nsed_torch.conductor.workflow import Workflow, WorkflowStep
 
-__all__ = ["Conductor", "Executor", "Pools", "Workflow", "WorkflowJob", "WorkflowStep", "parse", "repair"]
+__all__ = [
+    "Conductor",
+    "ConductorBroker",
+    "Executor",
+    "Pools",
+    "Workflow",
+    "WorkflowJob",
+    "WorkflowStep",
+    "parse",
+    "repair",
+]

@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nsed_torch.deliberation.budget_broker import BudgetBroker
 from nsed_torch.deliberation.macro_rnn_cell import MacroRNNCell, Observer
 from nsed_torch.deliberation.state import DeliberationState
 from nsed_torch.deliberation.team import Team, full_team
@@ -26,6 +25,30 @@ class Halting(Protocol):
 
     def reasons(self, convictions: Float[Tensor, "batch round"]) -> list[str]:
         """Why each task stops after its last round; "" where it goes on."""
+        ...
+
+
+class Broker(Protocol):
+    """Who takes part: one team for each task and round of a run. It keeps what it needs between `begin` and the end."""
+
+    def check(self, cell: MacroRNNCell) -> None:
+        """Refuse a cell that it cannot choose teams for, with a ValueError, before any run."""
+        ...
+
+    def begin(self, tasks: Sequence[Task], cell: MacroRNNCell) -> None:
+        """A run begins; a broker that asks a model asks about all tasks together here."""
+        ...
+
+    def team(self, task: Task, rounds: Sequence[Round]) -> Team | None:
+        """The next team; None where nobody else is worth asking, an `InfeasibleBudgetError` where none can be paid."""
+        ...
+
+    def heard(self, records: Sequence[Round]) -> list[Round]:
+        """The records of a round, one per task that held it, with what the broker has to add."""
+        ...
+
+    def settings(self) -> dict[str, Any]:
+        """What a transcript keeps of it; JSON data."""
         ...
 
 
@@ -67,9 +90,7 @@ class MacroRNN(nn.Module):
         ('ant says 17',)
     """
 
-    def __init__(
-        self, cell: MacroRNNCell, *, halting: Halting | None = None, broker: BudgetBroker | None = None
-    ) -> None:
+    def __init__(self, cell: MacroRNNCell, *, halting: Halting | None = None, broker: Broker | None = None) -> None:
         super().__init__()
         self.cell = cell
         self.halting: Halting = halting or FixedHalting()

@@ -13,8 +13,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from nsed_torch.evaluation.run_folder import OUTCOMES, Run
-from nsed_torch.evaluation.workflows import HEIGHT, SHAPES, drawings
-from nsed_torch.experiments.verb import WIDTH
+from nsed_torch.evaluation.workflows import HEIGHT, SHAPES, WIDTH, drawings
 from nsed_torch.records.execution import Execution
 from nsed_torch.records.files import write_text
 from nsed_torch.records.trace import TRACES

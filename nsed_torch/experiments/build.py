@@ -14,7 +14,8 @@ from nsed_torch.agents.weights import ResolvedWeights
 from nsed_torch.benchmarks import GradedTasks
 from nsed_torch.benchmarks.graders import GradersAnswers
 from nsed_torch.config import instantiate
-from nsed_torch.deliberation import BudgetBroker, MacroRNN, MacroRNNCell, SimilarTexts
+from nsed_torch.deliberation import MacroRNN, MacroRNNCell, SimilarTexts
+from nsed_torch.deliberation.macro_rnn import Broker
 from nsed_torch.nn import (
     VOTES,
     Calibration,
@@ -77,7 +78,7 @@ def pool_answers(rnn: MacroRNN, graded: GradedTasks, cfg: DictConfig) -> None:
         rnn.cell.answers = GradersAnswers(graded.grader)
 
 
-def build_broker(cfg: DictConfig, ensemble: DictConfig) -> BudgetBroker:
+def build_broker(cfg: DictConfig, ensemble: DictConfig) -> Broker:
     """The broker of a config; `telemetry` names a file, made by the first round and taken over by later runs.
 
     `learned` names a file that `nsed tune` wrote, for a team out of its agents.
@@ -97,7 +98,7 @@ def build_broker(cfg: DictConfig, ensemble: DictConfig) -> BudgetBroker:
             raise ValueError("broker: expected one that nsed tune saved, got none: pass broker.learned=FILE")
         record["learned"] = LearnedBroker.from_pretrained(str(cfg.learned))
         record["learned"].check(names)
-    broker: BudgetBroker = instantiate(cfg, **record)
+    broker: Broker = instantiate(cfg, **record)
     return broker
 
 

@@ -11,8 +11,7 @@ from scripted_workers import flow
 from workflow_texts import workflows
 
 from nsed_torch.conductor.workflow import Topology
-from nsed_torch.evaluation.workflows import HEIGHT, PREVIOUS, SHAPES, WorkflowSummary, draw, drawings, reading
-from nsed_torch.experiments.verb import WIDTH
+from nsed_torch.evaluation.workflows import HEIGHT, PREVIOUS, SHAPES, WIDTH, WorkflowSummary, draw, drawings, reading
 from nsed_torch.records import Task, Verdict
 from nsed_torch.records.execution import Level, StepRecord
 
