@@ -42,7 +42,10 @@ def test_rules_of_the_field_stand_in_the_same_table(nsed, data):
     rules = "rules=[best_by_category,log_odds,plurality]"
     out = nsed.ok("tune", f"data_dir={data}", "output_dir=out", rules, *QUICK)
     metrics = read_json(nsed.folder / "out/metrics.json")
-    assert metrics["methods"]["best_by_category"]["n"] == metrics["methods"]["consensus_tuned"]["n"]
+    assert (
+        metrics["methods"]["best_by_category"]["accuracy"]["n"]
+        == metrics["methods"]["consensus_tuned"]["accuracy"]["n"]
+    )
     assert "log_odds" in metrics["paired"]
     assert out.count("plurality") == 1
     assert "log_odds: " in out
@@ -87,7 +90,7 @@ def test_a_team_is_held_against_others(nsed, data):
     nsed.ok("tune", f"data_dir={data}", "output_dir=out", "agents=[ant,bee]", "against=[cat]", *QUICK)
     metrics = read_json(nsed.folder / "out/metrics.json")
     assert metrics["agents"] == ["ant", "bee"]
-    assert metrics["methods"]["cat"]["n"] == metrics["methods"]["consensus_tuned"]["n"]
+    assert metrics["methods"]["cat"]["accuracy"]["n"] == metrics["methods"]["consensus_tuned"]["accuracy"]["n"]
 
 
 @pytest.mark.parametrize(

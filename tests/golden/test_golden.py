@@ -26,9 +26,9 @@ REAL = ("gsm8k", "math_l5")
 
 
 def same(found, kept, where="", rough=0.0):
-    """Paths at which two trees differ: floats by more than 1e-5 of their size, or roughly; anything else at all."""
+    """Paths at which two trees differ: floats by more than 1e-4 of their size, or roughly; anything else at all."""
     if isinstance(kept, dict) and isinstance(found, dict):
-        loose = dict.fromkeys([runs.ROUGH], 0.0 if SWITCH == "exact" else 0.01)
+        loose = dict.fromkeys([runs.ROUGH], 0.0 if SWITCH == "exact" else 0.05)
         keys = {**kept, **found}
         return [d for k in keys for d in same(found.get(k), kept.get(k), f"{where}/{k}", loose.get(k, rough))]
     if isinstance(kept, list) and isinstance(found, list) and len(kept) == len(found):
@@ -41,7 +41,7 @@ def same(found, kept, where="", rough=0.0):
 
 def close(found, kept, rough):
     """Whether two floats differ by rounding; those around 1e-9 count as zero."""
-    return isinstance(kept, float) and found == pytest.approx(kept, rel=max(rough, 1e-5), abs=max(rough, 1e-9))
+    return isinstance(kept, float) and found == pytest.approx(kept, rel=max(rough, 1e-4), abs=max(rough, 1e-9))
 
 
 def pretty(value, indent=""):
@@ -95,15 +95,15 @@ def test_real_recorded_answers_come_to_what_they_came_to(tmp_path):
 def test_differences_are_found():
     kept = {"a": [1, 1.0, "x", True], "b": None}
     assert same(kept, kept) == []
-    assert same({"a": [1, 1.000009, "x", True], "b": None}, kept) == []
-    for wrong in ([1, 1.00002, "x", True], [2, 1.0, "x", True], [1, 1.0, "y", True], [1, 1.0, "x", 1], [1, 1.0, "x"]):
+    assert same({"a": [1, 1.00009, "x", True], "b": None}, kept) == []
+    for wrong in ([1, 1.0002, "x", True], [2, 1.0, "x", True], [1, 1.0, "y", True], [1, 1.0, "x", 1], [1, 1.0, "x"]):
         assert len(same({"a": wrong, "b": None}, kept)) == 1
     assert same({"a": kept["a"]}, {**kept, "b": 0}) != []
 
 
 def test_fits_in_float32_are_compared_roughly(monkeypatch):
     monkeypatch.setitem(same.__globals__, "SWITCH", "")
-    assert same({runs.ROUGH: {"a": [1.005]}}, {runs.ROUGH: {"a": [1.0]}}) == []
-    assert same({runs.ROUGH: {"a": [1.05]}}, {runs.ROUGH: {"a": [1.0]}}) != []
+    assert same({runs.ROUGH: {"a": [1.03]}}, {runs.ROUGH: {"a": [1.0]}}) == []
+    assert same({runs.ROUGH: {"a": [1.1]}}, {runs.ROUGH: {"a": [1.0]}}) != []
     monkeypatch.setitem(same.__globals__, "SWITCH", "exact")
-    assert same({runs.ROUGH: {"a": [1.005]}}, {runs.ROUGH: {"a": [1.0]}}) != []
+    assert same({runs.ROUGH: {"a": [1.03]}}, {runs.ROUGH: {"a": [1.0]}}) != []

@@ -7,7 +7,8 @@ from scripted_conductor import GARBAGE, TWO, WRITER, text, writes
 
 from nsed_torch.conductor import Executor, Pools, parse
 from nsed_torch.conductor import WorkflowJob as Job
-from nsed_torch.evaluation.methods import Conducted, RandomRouting, Single, expected_usage
+from nsed_torch.evaluation.methods import Conducted, RandomRouting, Single
+from nsed_torch.evaluation.methods.costs_ahead import expected_usage
 from nsed_torch.records import Task, Usage
 
 CONDUCTOR = {"conductor": replace(WRITER, backbone="scripted", prompt_price=0.0, completion_price=0.0)}

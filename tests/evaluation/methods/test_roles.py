@@ -14,8 +14,8 @@ from nsed_torch.evaluation.methods import (
     SelfCorrection,
     SelfMoA,
     Single,
-    expected_usage,
 )
+from nsed_torch.evaluation.methods.costs_ahead import expected_usage
 
 ROLES = {"Zebulon": ("judge",), "Quillfeather": ("proposer",), "Oberon": ("proposer", "judge")}
 METHODS = [Plurality(2), SelfConsistency(2), SelfCorrection(1), SelfMoA(2), MixtureOfAgents(1), Debate(2), BestOf(3)]
