@@ -19,7 +19,7 @@ from nsed_torch.records.trace import ABOUT
 from nsed_torch.records.withholding import withheld_trace
 
 
-@verb("collect")
+@verb("collect", ("traces.jsonl", "embeddings.safetensors", "collect.json", "report.html"))
 def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Compose, build, deliberate task by task, write the folder of traces, print what it comes to."""
     graded: GradedTasks = instantiate(cfg.tasks).limited(cfg.limit)

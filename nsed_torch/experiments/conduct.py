@@ -19,7 +19,7 @@ from nsed_torch.records import CallLog, Task
 COUNCIL = "all models together: they answer, rate each other's answers and vote"
 
 
-@verb("conduct")
+@verb("conduct", ("conduct.json", "report.html"))
 def main(cfg: DictConfig, run: VerbRun) -> str:
     """Compose, build, conduct, write `conduct.json`, print the answer."""
     task = Task(cfg.question)

@@ -9,7 +9,7 @@ from nsed_torch.experiments.view import undecided, view, visible
 from nsed_torch.records import Task
 
 
-@verb("deliberate")
+@verb("deliberate", ("transcript.json", "report.html"))
 def main(cfg: DictConfig, run: VerbRun) -> str:
     """Compose, build, deliberate, write `transcript.json`, print the answer."""
     task = Task(cfg.question)

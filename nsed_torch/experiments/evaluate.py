@@ -13,7 +13,7 @@ from rich.table import Table
 
 from nsed_torch.benchmarks import GradedTasks, ProgramGrader
 from nsed_torch.benchmarks.patterns import PatternGrader
-from nsed_torch.config import config_hash, instantiate, plain_config
+from nsed_torch.config import instantiate, plain_config
 from nsed_torch.deliberation import MacroRNN
 from nsed_torch.evaluation.contest import BEST_SINGLE, DELIBERATION, SINGLE, Contest, Contested
 from nsed_torch.evaluation.methods import Conducted, RandomRouting, Single
@@ -33,12 +33,18 @@ from nsed_torch.records.withholding import withheld_trace
 BUDGETS = ("equal_tokens", "own")
 
 
-@verb("evaluate")
+MADE = (
+    *("traces.jsonl", "embeddings.safetensors", "executions", "outcomes.jsonl"),
+    *("tables", "plots", "results.json", "report.html"),
+)
+
+
+@verb("evaluate", MADE)
 def main(cfg: DictConfig, run: VerbRun) -> Path | None:
     """Compose, build, put all methods to all tasks, write the folder, print the table."""
     folder, console = run.folder, run.console
-    settings, name = plain_config(cfg), config_hash(cfg)
-    if HydraConfig.get().mode == RunMode.MULTIRUN and is_complete(folder, name):
+    settings = plain_config(cfg)
+    if HydraConfig.get().mode == RunMode.MULTIRUN and is_complete(folder):
         run.report(f"{folder}: complete already")
         return None
     methods = chosen_methods(cfg)

@@ -14,7 +14,7 @@ from nsed_torch.evaluation.provenance import provenance
 from nsed_torch.evaluation.run_folder import OUTCOMES, RESULTS
 from nsed_torch.evaluation.statistics import plain
 from nsed_torch.evaluation.tables import csv, latex, markdown
-from nsed_torch.records import Verdict, read_json, write_files
+from nsed_torch.records import Verdict, write_files
 from nsed_torch.records.files import to_json
 from nsed_torch.records.withholding import withheld_outcome
 
@@ -86,8 +86,6 @@ def measured(contested: Contested, graded: GradedTasks) -> dict[str, Any] | None
     return insight(contested.traces, question=graded.group)
 
 
-def is_complete(folder: Path, name: str) -> bool:
-    """Whether a folder holds a finished run of the config of this name."""
-    if not (folder / RESULTS).is_file() or not (folder / REPORT).is_file():
-        return False
-    return bool(read_json(folder / RESULTS)["provenance"]["config_sha256"].startswith(name))
+def is_complete(folder: Path) -> bool:
+    """Whether a folder, which was opened for this run, holds all that it writes."""
+    return (folder / RESULTS).is_file() and (folder / REPORT).is_file()

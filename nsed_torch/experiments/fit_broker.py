@@ -45,7 +45,7 @@ Learn = Callable[[Split, int | None], Division]
 """From a division and its number, None for all tasks, to what it taught."""
 
 
-@verb("fit_broker")
+@verb("fit_broker", ("broker", "cost.json", "cost.png"))
 def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Compose, load, learn and test on every division, then learn from all tasks; write numbers, plot and brokers."""
     folder = run.folder

@@ -23,7 +23,7 @@ SCHEMA_VERSION = 1
 """Of members.json; raised by one when a field changes its meaning or goes away."""
 
 
-@verb("members")
+@verb("members", ("members.json", "tables", "plots"))
 def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Load, vote again, write `members.json`, tables and plots, print the tables."""
     if not cfg.data_dir:

@@ -29,7 +29,7 @@ from nsed_torch.training.lessons import AnswerLesson, Lesson, Scores, VerdictLes
 from nsed_torch.training.logs import FileLog
 
 
-@verb("specialize")
+@verb("specialize", ("adapter", "checkpoints", "before.json", "log.jsonl", "metrics.json"), goes_on=lambda cfg: True)
 def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Compose, load, train, test before and after, write the adapter and its card.
 

@@ -35,7 +35,13 @@ from nsed_torch.training.logs import FileLog
 SHOWN = ("reward", "right", "parsed", "no_signal", "steps", "near_duplicates", "policy_tokens", "worker_tokens")
 
 
-@verb("train_conductor")
+MADE = (
+    *("adapter", "checkpoints", "warm*", "log.jsonl", "rollouts.jsonl"),
+    *("metrics.json", "learning.png"),
+)
+
+
+@verb("train_conductor", MADE, goes_on=lambda cfg: True)
 def main(cfg: DictConfig, run: VerbRun) -> Path | None:
     """Compose, load, begin, train, write the adapter; or say what it would cost.
 

@@ -13,12 +13,15 @@ from nsed_torch.evaluation.comparison import Comparison, scored
 from nsed_torch.evaluation.set_coverage import coverage_plot, coverage_summary, coverage_tables
 from nsed_torch.evaluation.tables import markdown, show
 from nsed_torch.experiments.recordings import RecordedTasks, answers_of, folders_of, hold_traces, traces_of
-from nsed_torch.experiments.tune_cell import refit, tune_seed
+from nsed_torch.experiments.tune_cell import FREE, refit, tune_seed
 from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.records import write_json
 
+MADE = [f"{place}{name}" for place in ("", "*/") for name in ("seed_*", "cell", "metrics.json", "coverage.png")]
+"""What a comparison leaves, or one for each of several folders."""
 
-@verb("tune")
+
+@verb("tune", MADE, goes_on=lambda cfg: bool(cfg.resume), free=FREE)
 def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Compose, load, train a cell a seed, compare on the tasks held out, write `metrics.json` and the cells."""
     folders = folders_of(cfg)

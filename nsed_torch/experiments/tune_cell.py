@@ -25,8 +25,8 @@ from nsed_torch.training.rules import RULES, decide
 from nsed_torch.training.rules.weighted_votes import accuracy
 from nsed_torch.training.trainer import Refit, fit_cell
 
-OWN = ("output_dir", "resume", "seeds", "refit")
-"""Settings that leave a seed's result as it is."""
+FREE = ("resume", "seeds", "refit")
+"""Settings by which a run may be gone on with otherwise than it began."""
 
 
 def tune_seed(
@@ -47,11 +47,9 @@ def tune_seed(
     Returns:
         What `result.json` holds: scores by method and task, the fit, the cell's small parameters.
     """
-    settings = {key: value for key, value in plain_config(cfg).items() if key not in OWN}
+    settings = {key: value for key, value in plain_config(cfg).items() if key not in FREE}
     if cfg.resume and (folder / "result.json").is_file():
         result: dict[str, Any] = read_json(folder / "result.json")
-        if result["settings"] != settings:
-            raise ValueError(f"{folder}: expected a run of the same settings to resume, got another: change output_dir")
         report(f"seed {seed}: done before")
         return result
     train, validation, test = _in_order(episodes, parts)

@@ -95,7 +95,7 @@ def test_resume_goes_on_and_ends_the_same(nsed, data, tmp_path):
     straight, broken = (read_json(tmp_path / name / "seed_1/result.json") for name in ("straight", "broken"))
     assert straight == broken
     fault = nsed.fault(*arguments, "output_dir=broken", "resume=true", "gate=none")
-    assert "expected a run of the same settings to resume, got another: change output_dir" in fault
+    assert "expected to go on with this run, got another's (gate 'learned' is now 'none'): choose" in fault
 
 
 def test_a_sweep_ends_with_one_table(nsed, data, tmp_path):
