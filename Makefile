@@ -57,8 +57,8 @@ results: $(VENV)/.results ## run all experiments of docs/results.md, hours; goes
 	@echo "results: hours on two cores; stop it at any time, the same command goes on"
 	@$(MAKE) -f studies/Makefile "-j$$jobs" PYTHON=$(BIN)/python experts
 
-recorded: $(VENV)/.results ## write docs/recorded.md from recorded answers below data=DIR, half an hour; goes on where it stopped (jobs=2)
-	@echo "recorded: about half an hour on two cores; stop it at any time, the same command goes on"
+recorded: $(VENV)/.results ## write docs/recorded.md from recorded answers below data=DIR, an hour; goes on where it stopped (jobs=2)
+	@echo "recorded: about an hour on two cores; stop it at any time, the same command goes on"
 	@DATA="$$data" $(MAKE) -f studies/Makefile "-j$$jobs" PYTHON=$(BIN)/python recorded
 
 clean: ## remove .venv, builds and caches; run folders stay

@@ -257,7 +257,7 @@ def plot_curves(
     axes.set_xlabel(f"mean cost, share of the full team's ({unit})")
     axes.set_ylabel("accuracy, with 95% intervals by question")
     axes.set_title(title, loc="left")
-    write_png(axes, path, legend=True, loc="lower right", bbox_to_anchor=None)
+    write_png(axes, path, legend=True)
 
 
 def plot_learning(lines: Sequence[Mapping[str, Any]], path: Path) -> None:
