@@ -116,10 +116,10 @@ class ConsensusCell(Pretrained):
         """One round: the vote, then the memory. Of proposals that say the same, the one that shows their answer enters.
 
         Args:
-            embeddings: of the proposals.
-            ratings: in [-1, 1]; anything, also NaN, where masked.
+            embeddings: of the proposals; numbers that are not finite count as 0.
+            ratings: in [-1, 1]; anything where masked. One that is not finite counts as masked.
             vote_mask: which ratings count.
-            task: embedding of the question.
+            task: embedding of the question; likewise.
             state: the memory so far; empty if None.
             voters: index of each voter in the pool; 0, 1, ... if None.
             authors: index of each proposal's author, for `backing`; nobody if None.
@@ -140,7 +140,8 @@ class ConsensusCell(Pretrained):
             state = MemoryState.empty(len(ratings), self.slots, self.dim, embeddings.dtype, embeddings.device)
         inputs = RoundInput(ratings, vote_mask, voters, authors, classes, features, category, proposal_mask, voter_mask)
         _, _, there, counted = inputs.seats()
-        embeddings = torch.where(there[:, :, None], embeddings, 0)
+        embeddings = torch.where(there[:, :, None] & embeddings.isfinite(), embeddings, 0)
+        task = torch.where(task.isfinite(), task, 0)
         election = self.elect(inputs, task, state.hidden(), embeddings)
         gate = self.gate(state, (election.consensus[:, :, None] * embeddings).sum(1), task)
         state, gate = state.faded(gate)

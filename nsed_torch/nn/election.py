@@ -29,7 +29,9 @@ class RoundInput(NamedTuple):
         voter_mask = everybody if self.voter_mask is None else self.voter_mask
         everything = torch.ones(batch, proposals, dtype=torch.bool, device=device)
         proposal_mask = everything if self.proposal_mask is None else self.proposal_mask
-        return who, voter_mask, proposal_mask, self.vote_mask & proposal_mask[:, None, :] & voter_mask[:, :, None]
+        # A rating that is no number was not given, as one that could not be parsed.
+        counted = self.vote_mask & proposal_mask[:, None, :] & voter_mask[:, :, None] & self.ratings.isfinite()
+        return who, voter_mask, proposal_mask, counted
 
 
 class Prepared(NamedTuple):

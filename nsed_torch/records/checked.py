@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 import types
 import typing
 from collections.abc import Iterator
@@ -82,7 +83,12 @@ def rebuild(kind: Any, value: Any) -> Any:
         return value
     if origin is types.UnionType:
         return rebuild(next(a for a in args if a is not types.NoneType), value)
-    if isinstance(kind, type) and (issubclass(kind, Enum) or (kind is float and type(value) is int)):
+    if kind is float and type(value) in {int, float}:
+        # JSON has numbers such as 1e999 and 10^400, which are none here.
+        if abs(value) > sys.float_info.max:
+            raise ValueError(f"expected a finite number, got {str(value)[:40]}")
+        return float(value)
+    if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(value)
     expected = dict if dataclasses.is_dataclass(kind) else origin or kind
     if type(value) is not expected:

@@ -146,12 +146,14 @@ def read_embeddings(folder: str | Path) -> dict[str, tuple[Float[Tensor, "dim"],
     path = Path(folder).expanduser() / EMBEDDINGS
     try:
         tensors = safetensors.torch.load(path.read_bytes())
+        if not all(tensor.isfinite().all() for tensor in tensors.values()):
+            raise ValueError("expected finite numbers, got NaN or infinity")
         names = [key.removesuffix("/task") for key in tensors if key.endswith("/task")]
         return {name: (tensors[f"{name}/task"], tensors[f"{name}/proposals"]) for name in names}
     except FileNotFoundError as error:
         raise ValueError(
             f"{path}: there is no such file; run the same nsed collect again, which goes on where it was"
         ) from error
-    except (OSError, SafetensorError, KeyError) as error:
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path}: not readable as embeddings ({reason}); remove it, then {Trace.REMEDY}") from error

@@ -145,6 +145,21 @@ class Round:
     answer_set: AnswerSet | None = None  # None where nothing was calibrated
     standing: list[str] = field(default_factory=list)  # proposers whose proposals of the round before stand
 
+    def __post_init__(self) -> None:
+        count = len(self.proposals)
+        if self.winner is not None and not 0 <= self.winner < count:
+            raise ValueError(f"round {self.index}: expected a winner below {count} or none, got {self.winner}")
+        if wrong := [r for row in self.ratings for r in row if r is not None and not -1 <= r <= 1]:
+            raise ValueError(f"round {self.index}: expected ratings in [-1, 1], got {wrong[0]}")
+        places = [(c.voter, c.proposal) for c in self.critiques]
+        shown = self.answer_set.answers if self.answer_set else []
+        if any(not 0 <= v < len(self.voters) for v, _ in places) or any(
+            not 0 <= p < count for p in (*(p for _, p in places), *shown)
+        ):
+            raise ValueError(
+                f"round {self.index}: expected critiques and sets of its voters and proposals, got others"
+            )
+
 
 @dataclass(frozen=True)
 class Transcript(Record):
