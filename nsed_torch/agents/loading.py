@@ -10,6 +10,7 @@ from nsed_torch.agents.adapters import adapter_folder, fingerprint, load_adapter
 from nsed_torch.agents.encoder import SentenceEncoder
 from nsed_torch.agents.transformers_engine import TransformersEngine
 from nsed_torch.agents.weights import Weights, quiet_libraries, resolve
+from nsed_torch.records import read_json
 
 QUANTIZATIONS = ("none", "nf4", "int8")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
@@ -86,6 +87,11 @@ def load_backbone(
 def load_encoder(weights: Weights, *, device: str | None = None) -> SentenceEncoder:
     """Load a sentence-transformers model in float32, on a device that the library chooses if None is given."""
     place = resolve(weights)
+    # Before its release 6.0 the library ran the code of any local folder, trusted or not.
+    modules = read_json(listed) if (listed := place.folder / "modules.json").is_file() else []
+    kinds = [str(module.get("type")) if isinstance(module, dict) else "nothing" for module in modules]
+    if foreign := [kind for kind in kinds if not kind.startswith("sentence_transformers.")]:
+        raise ValueError(f"{listed}: expected modules of sentence_transformers, got {foreign[0]}: its code is not run")
 
     from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - imported where an encoder is built
 

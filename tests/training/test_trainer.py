@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import os
 from dataclasses import replace
 from functools import partial
 
@@ -138,9 +139,18 @@ def test_a_foreign_or_broken_checkpoint_is_refused(guesses, tmp_path):
     other = trainer(guesses, ConsensusCell(8, 4, slots=2), folder=tmp_path)
     with pytest.raises(ValueError, match="checkpoint of this cell and these tasks, got another run's; remove it"):
         other.fit(resume=True)
-    path.write_bytes(b"no checkpoint")
-    with pytest.raises(ValueError, match=r"checkpoint\.pt: expected a checkpoint, got no such file; remove it"):
-        other.fit(resume=True)
+    marker = tmp_path / "ran"
+
+    class Bomb:
+        def __reduce__(self):
+            return os.mkdir, (str(marker),)
+
+    torch.save({"run": Bomb()}, tmp_path / "bomb.pt")
+    for content in (b"no checkpoint", (tmp_path / "bomb.pt").read_bytes()):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"checkpoint\.pt: expected a checkpoint, got no such file; remove it"):
+            other.fit(resume=True)
+        assert not marker.exists()
 
 
 @pytest.mark.parametrize(("name", "value"), [("epochs", 0), ("patience", 1.5), ("probe", 0), ("tolerance", -1.0)])
