@@ -1,4 +1,5 @@
 import hashlib
+import subprocess
 import sys
 import zipfile
 
@@ -123,3 +124,16 @@ def test_pip_that_fails_or_is_missing_is_one_clear_line(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(stand_in))
     with pytest.raises(DownloadError, match=r"^pip download tiny==1: python: No module named pip$"):
         fetch_wheel(Wheel("tiny==1", SUM), tmp_path / "b")
+
+
+def test_pip_brings_one_wheel_and_builds_nothing(tmp_path, monkeypatch):
+    commands = []
+
+    def pip(command, **_):
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 1, "", "ERROR: offline")
+
+    monkeypatch.setattr("subprocess.run", pip)
+    with pytest.raises(DownloadError, match="offline"):
+        fetch_wheel(Wheel("a==1", "0" * 64), tmp_path)
+    assert {"download", "--no-deps", "--only-binary=:all:"} <= set(commands[0])

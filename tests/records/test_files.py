@@ -34,6 +34,16 @@ def test_text_keeps_every_character_and_makes_folders(tmp_path):
     assert list(path.parent.iterdir()) == [path]
 
 
+def test_who_reads_the_old_file_meanwhile_reads_it_to_its_end(tmp_path):
+    path = tmp_path / "a.txt"
+    write_text(path, "old" * 9)
+    with path.open() as reader:
+        assert reader.read(3) == "old"
+        write_text(path, "new")
+        assert reader.read() == "old" * 8
+    assert path.read_text() == "new"
+
+
 def test_permissions_follow_the_umask(tmp_path):
     plain, ours = tmp_path / "plain", tmp_path / "ours"
     plain.touch()

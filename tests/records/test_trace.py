@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import re
 
 import pytest
@@ -146,3 +147,16 @@ def test_a_bad_folder_is_named(tmp_path):
 def test_a_trace_is_checked_when_made():
     with pytest.raises(ValueError, match="expected grades"):
         dataclasses.replace(ALL[0], grades=[])
+
+
+def test_a_trace_is_on_disk_when_it_was_added(tmp_path, monkeypatch):
+    synced, sync = [], os.fsync
+
+    def fsync(number):
+        synced.append(os.fstat(number).st_size)
+        sync(number)
+
+    monkeypatch.setattr("os.fsync", fsync)
+    line = trace("a")
+    TraceWriter(tmp_path).add([line])
+    assert synced == [len(line.to_line().encode())]
