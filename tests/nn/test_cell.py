@@ -236,3 +236,14 @@ assert cell.gate.bias.grad.isfinite()
 def test_compiles_as_one_graph():
     # in a child process: the type checks that pytest hooks in cannot be traced
     subprocess.run([sys.executable, "-c", COMPILE], check=True, timeout=300)
+
+
+def test_what_is_masked_has_no_support():
+    """The pull of the state and an author's backing would give it some."""
+    cell = ConsensusCell(2, 3, kappa=1.0, backing=1.0)
+    embeddings, task = torch.ones(1, 3, 2), torch.ones(1, 2)
+    ratings, mask, authors = torch.full((1, 3, 3), 0.5), ~torch.eye(3).bool()[None], torch.arange(3)[None]
+    _, state = cell(embeddings, ratings, mask, task, authors=authors)
+    there = torch.tensor([[True, False, True]])
+    output, _ = cell(embeddings, ratings, mask, task, state, authors=authors, proposal_mask=there)
+    assert (output.support != 0).tolist() == there.tolist()
