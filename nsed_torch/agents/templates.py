@@ -1,4 +1,4 @@
-"""Where prompt templates of strangers are rendered: nothing but texts within reach, and no more work than a prompt takes."""
+"""Where strangers' prompt templates are rendered: nothing but texts within reach, and no giant ones."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         """Multiply if both factors are small."""
         numbers = [value for value in (left, right) if isinstance(value, int | float)]
         sizes = [len(value) for value in (left, right) if isinstance(value, str | list | tuple)]
-        large = operator == "%" and sizes or operator == "**" and max(map(abs, numbers), default=0) > 100
+        large = (operator == "%" and sizes) or (operator == "**" and max(map(abs, numbers), default=0) > 100)
         if large or (operator == "*" and sizes and max(numbers, default=0) * max(sizes) > MOST):
             raise SecurityError(f"{operator} of these values is not for prompts")
         return super().call_binop(context, operator, left, right)

@@ -133,5 +133,7 @@ def _is_plain(raw: Any, value: Any, place: str) -> bool:
     if place in {"hydra.run.dir", "hydra.sweep.dir"} and not text.strip():
         return False
     foreign = "://" in text and text not in {"ext://sys.stdout", "ext://sys.stderr"} and "logging" in place
-    logged = "logging" in place and str(raw).startswith("${") and not str(raw).startswith("${hydra.runtime.output_dir}/")
+    logged = (
+        "logging" in place and str(raw).startswith("${") and not str(raw).startswith("${hydra.runtime.output_dir}/")
+    )
     return not (foreign or logged or ("\n" in text and not place.startswith(("hydra.help.", "hydra.hydra_help."))))

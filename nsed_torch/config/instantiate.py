@@ -122,4 +122,6 @@ def call(target: Callable[..., Any], args: list[Any], settings: dict[str, Any], 
         return functools.partial(target, *args, **settings) if partial else target(*args, **settings)
     except BROKEN as error:  # a device that is not there, weights that were cut, an adapter of other shapes
         reason = (str(error) or type(error).__name__).strip().splitlines()[0]
-        raise ValueError(f"{name}: cannot be built ({reason[:300]}); check its settings and the files it reads") from error
+        raise ValueError(
+            f"{name}: cannot be built ({reason[:300]}); check its settings and the files it reads"
+        ) from error

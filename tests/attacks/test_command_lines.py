@@ -13,7 +13,19 @@ VALUES = [
     *("two", "-1", "0", "null", "", "[]", "[a,b]", "{a: 1}", "1e400", "nan", "-inf", "true", "2.5", "9" * 25),
     *("où🦉", "${nowhere}", "${oc.env:SECRET}", "???", "${", "[1", "a,b", "'", "x" * 5000, r"\x00", "/proc/nope/x"),
 ]
-OPTIONS = ["-m", "--cfg", "--cfg=job", "--resolve", "-cn=x", "-cd=x", "-cp=pkg://this", "--info=nope", "-z", "-sc", "--"]
+OPTIONS = [
+    "-m",
+    "--cfg",
+    "--cfg=job",
+    "--resolve",
+    "-cn=x",
+    "-cd=x",
+    "-cp=pkg://this",
+    "--info=nope",
+    "-z",
+    "-sc",
+    "--",
+]
 FORMS = ["{}={}", "+{}={}", "++{}={}", "~{}", "{}.typo={}", "+{}.typo={}", "@{}={}", "{}@x={}"]
 LINES = [
     ("deliberate", "q?", "+ensemble.agents.solver.prompt_price=dear"),
@@ -37,11 +49,14 @@ LINES = [
 def lines(count, seed):
     """Every verb's settings with odd values, in odd forms, with odd options."""
     draw = random.Random(seed)
-    names = {verb: setting_names(verb.replace("-", "_")) + ["hydra.callbacks", "hydra.job_logging"] for verb in VERBS}
+    names = {verb: [*setting_names(verb.replace("-", "_")), "hydra.callbacks"] for verb in VERBS}
     for verb in itertools.islice(itertools.cycle(VERBS), count):
         form = draw.choice(FORMS[:3] * 3 + FORMS)
-        given = [form.format(draw.choice(names[verb]), draw.choice(VALUES))]
-        yield (verb, *given, *(draw.sample(OPTIONS, 1) if draw.random() < 0.15 else []))
+        yield (
+            verb,
+            form.format(draw.choice(names[verb]), draw.choice(VALUES)),
+            *(draw.sample(OPTIONS, 1) if draw.random() < 0.15 else []),
+        )
 
 
 @pytest.fixture

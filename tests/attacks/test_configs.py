@@ -8,6 +8,7 @@ import pytest
 from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
 from omegaconf import OmegaConf
 
+from nsed_torch.agents import Prompts
 from nsed_torch.cli import main
 from nsed_torch.config import conf_dir, instantiate
 from nsed_torch.config.hydra_node import check_hydra, check_search_path
@@ -61,7 +62,10 @@ def test_every_job_of_a_sweep_is_checked(strange, tmp_path):
         ({"callbacks": {"x": "${evil}"}}, "callbacks.x"),
         ({"callbacks": {"x": "${evil.${job.num}}"}, "job": {"num": "???"}}, "callbacks.x"),
         ({"callbacks": {"x": "${output_dir}"}}, "callbacks.x"),
-        ({"job_logging": {"handlers": {"x": {"class": "logging.handlers.SMTPHandler"}}}}, "job_logging.handlers.x.class"),
+        (
+            {"job_logging": {"handlers": {"x": {"class": "logging.handlers.SMTPHandler"}}}},
+            "job_logging.handlers.x.class",
+        ),
         ({"hydra_logging": {"formatters": {"x": {"()": "logging.Formatter"}}}}, "hydra_logging.formatters.x.()"),
         ({"job_logging": {"handlers": {"x": {"stream": "ext://os.environ"}}}}, "job_logging.handlers.x.stream"),
         ({"job_logging": {"handlers": {"x": {"stream": "${a}ext"}}}}, "job_logging.handlers.x.stream"),
@@ -149,3 +153,10 @@ def test_the_list_has_what_configs_name_and_no_more():
     assert CONSTRUCTORS - choices - optimizers == named - choices - optimizers
     for name in CONSTRUCTORS:
         assert callable(pydoc.locate(name)), name
+
+
+@pytest.mark.parametrize("text", ["range(10**9)|list", "'x' * 10**10", "10**10**10", "'%99999999999d' % 3"])
+def test_a_giant_of_a_template_is_refused(tmp_path, text):
+    (tmp_path / "propose.jinja").write_text("{% block system %}{{ " + text + " }}{% endblock %}")
+    with pytest.raises(ValueError, match=r"^prompt template propose\.jinja: "):
+        Prompts(folder=tmp_path)._render("propose", 1, "system", question="?")

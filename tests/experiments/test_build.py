@@ -152,7 +152,7 @@ def test_the_shipped_conductor_speaks_for_itself_and_fits_the_package():
         ),
         (
             {"agents": {"a": {"backbone": "b", "roles": "judge"}, "b": {"backbone": "b"}}},
-            "agent 'a': nsed_torch.agents.ensemble.Agent: roles: expected a list with a text each, got 'judge'; correct roles",
+            "agent 'a': nsed_torch.agents.ensemble.Agent: roles: expected a list with a text each, got",
         ),
         (
             {"agents": {name: {"backbone": "b", "roles": ["judge"]} for name in "ab"}},
