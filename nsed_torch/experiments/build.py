@@ -145,6 +145,9 @@ def fetch_weights(
     """
     parts = {name: cfg.ensemble.engines[name] for name in _backbones(cfg.ensemble, also)}
     parts |= {"encoder": cfg.encoder} if "encoder" in cfg else {}
+    for name, node in parts.items():
+        if not isinstance(node, Mapping):
+            raise ValueError(f"{name}: expected the settings of a model, got {node!r}")
     nodes = {name: node["weights"] for name, node in parts.items() if "weights" in node}
     return {name: resolve(instantiate(node), offline=offline, report=report) for name, node in nodes.items()}
 
