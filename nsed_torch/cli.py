@@ -80,7 +80,7 @@ def _run(verb: str, arguments: Sequence[str]) -> int:
     experiment = importlib.import_module("nsed_torch.experiments." + verb.replace("-", "_"))
     if verb in {"deliberate", "conduct"}:
         values = with_question(values, verb)
-    with _command_line([f"nsed {verb}", *options, *values]):
+    with _command_line([f"nsed {verb}", *values, *options]):
         try:
             experiment.main()
         except SystemExit as stop:  # how Hydra ends --help
@@ -184,7 +184,7 @@ def _trim(error: Exception) -> str:
 
 
 def _did_you_mean(word: str, known: Iterable[str]) -> str:
-    nearest = difflib.get_close_matches(word, list(known), n=1)
+    nearest = difflib.get_close_matches(word, [name for name in known if name != word], n=1)
     return f"; did you mean {nearest[0]!r}?" if nearest else ";"
 
 

@@ -45,6 +45,7 @@ class Chat:
         control = sorted({token.strip() for token in spelled})  # a space in front of one would undo the break
         self.control = re.compile("|".join(re.escape(token) for token in control if len(token) > 1) or r"(?!)")
         self.takes_system = self._takes_system()
+        self.text([Message("user", "?")])  # a broken template is found here, not in the midst of a run
         self._labels: dict[tuple[str, ...], list[int]] = {}
 
     @property

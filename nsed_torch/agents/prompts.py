@@ -183,12 +183,11 @@ class Prompts:
     @cached_property
     def _environment(self) -> "Environment":
         from jinja2 import FileSystemLoader, StrictUndefined  # noqa: PLC0415 - not wanted at import
-        from jinja2.sandbox import ImmutableSandboxedEnvironment  # noqa: PLC0415
+
+        from nsed_torch.agents.templates import BoundedEnvironment  # noqa: PLC0415
 
         # Prompts are plain text for a model, no HTML: escaping would only garble them.
-        return ImmutableSandboxedEnvironment(
-            loader=FileSystemLoader(self.folders), undefined=StrictUndefined, trim_blocks=True
-        )
+        return BoundedEnvironment(loader=FileSystemLoader(self.folders), undefined=StrictUndefined, trim_blocks=True)
 
     def _chat(self, kind: str, seed: int, **values: Any) -> tuple[Message, ...]:
         return tuple(Message(role, self._render(kind, seed, role, **values)) for role in ("system", "user"))
@@ -204,5 +203,5 @@ class Prompts:
                 {**values, "style": STYLES[self.style], "fence": partial(fence, mark=nonce(seed))}
             )
             return "".join(template.blocks[block](context)).rstrip()
-        except TemplateError as error:
-            raise ValueError(f"prompt template {kind}.jinja: {error.message}") from error
+        except (TemplateError, ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:
+            raise ValueError(f"prompt template {kind}.jinja: {error}") from error

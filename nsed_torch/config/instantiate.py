@@ -1,20 +1,47 @@
-"""Config nodes become objects, but only objects of a few packages: a config file never runs other code.
+"""Config nodes become objects, but only by constructors that are listed here: a config never runs other code.
 
 The words are Hydra's (`_target_`, `_args_`, `_partial_`), the work is not: `hydra.utils.instantiate` resolves
 interpolations anew while it builds, so an escaped `${...}` can turn into a target after any check before it.
 """
 
 import functools
-import importlib
 import inspect
+import pydoc
 from collections.abc import Callable
 from typing import Any
 
+from jinja2 import TemplateError
 from omegaconf import DictConfig, ListConfig, OmegaConf
+from safetensors import SafetensorError
 
-ALLOWED = ("nsed_torch", "torch.optim")  # packages whose own classes and functions a `_target_` may name
-# Within them, what writes files or reads configs rather than being part of a run.
-REFUSED = ("nsed_torch.records", "nsed_torch.config", "nsed_torch.cli")
+from nsed_torch.config.kinds import annotations, fault
+
+_LISTED = {
+    "nsed_torch.agents": "Agent Decoding EndpointEngine HashedEncoder Prompts RatingScale load_backbone load_encoder",
+    "nsed_torch.agents.weights": "PackagedWeights Weights Wheel",
+    "nsed_torch.benchmarks": "file_tasks generated_tasks mixed_tasks recorded_tasks",
+    "nsed_torch.benchmarks.choice_tasks": "gpqa hellaswag mmlu",
+    "nsed_torch.benchmarks.code_tasks": "humaneval livecodebench mbpp",
+    "nsed_torch.benchmarks.math_tasks": "aime gsm8k math500",
+    "nsed_torch.benchmarks.patterns": "darkbench",
+    "nsed_torch.conductor": "Pools",
+    "nsed_torch.conductor.grpo": "GRPO",
+    "nsed_torch.data": "recorded_engine",
+    "nsed_torch.deliberation": "Budget BudgetBroker CritiqueRating LikelihoodRating VerdictRating",
+    "nsed_torch.evaluation.methods": "BestOf Conducted Debate MixtureOfAgents Plurality RandomRouting SelfConsistency "
+    "SelfCorrection SelfMoA",
+    "nsed_torch.experiments.build": "consensus_cell fitted_halting",
+    "nsed_torch.nn": "ApprovalVote EvidenceHalting FatigueHalting FixedHalting",
+    "nsed_torch.nn.votes": "ApprovalVote BordaVote EntmaxVote L2Vote LinearVote PluralityVote QuadraticVote TokenVote",
+    "nsed_torch.nn.gate": "ForgetGate LeakyGate OpenGate VectorGate",
+    "nsed_torch.training.fine_tuning": "FineTuning",
+    "nsed_torch.training.trainer": "Schedule",
+    "torch.optim": "SGD Adam AdamW NAdam RAdam Adagrad RMSprop LBFGS",
+}
+CONSTRUCTORS = {f"{module}.{name}" for module, names in _LISTED.items() for name in names.split()}
+"""All that a `_target_` may name."""
+BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, SafetensorError, TemplateError)
+BROKEN += (TypeError, MemoryError)
 _WORDS = {"_target_", "_args_", "_partial_"}
 
 
@@ -22,13 +49,13 @@ def instantiate(node: Any, **kwargs: Any) -> Any:
     """Build what a config node describes, nested nodes first, behind an allow-list.
 
     Interpolations are resolved once. Then every `_target_` at any depth, below lists, `_args_` and `_partial_`
-    too, must name something that was defined in an allowed package (a name imported into one does not count).
-    Only then is anything called, with plain dicts and lists. The node is a config or plain dict with `_target_`, a list
-    of such, or None, which gives None. `kwargs` override its keys and are passed as they are, never read as config.
+    too, must be listed. Only then is anything called, with plain dicts and lists. The node is a config or plain dict
+    with `_target_`, a list of such, or None, which gives None. `kwargs` override its keys and are passed as they are,
+    never read as config.
 
     Raises:
-        ValueError: in one line, before anything is called, if a target is not allowed or cannot be found; then
-            if a target does not take the arguments, and whatever the targets themselves raise.
+        ValueError: in one line, before anything is called, if a target is not listed; then if a target does not take
+            the arguments, and whatever the targets themselves raise.
     """
     if node is None:
         return None
@@ -64,33 +91,8 @@ def _check(node: Any, where: str) -> None:
 
 
 def _check_target(name: Any, where: str) -> None:
-    # The text is checked before the import, for an import runs code; the object after it, for our modules
-    # import foreign names.
-    module = None
-    if isinstance(name, str) and _allowed(name):
-        try:
-            module = getattr(_locate(name), "__module__", None)
-        except (ImportError, AttributeError) as error:
-            raise ValueError(f"{where}: cannot find {name!r} ({error}); check the name") from error
-    if not isinstance(module, str) or not _allowed(module):
-        expected = " or ".join(ALLOWED)
-        raise ValueError(f"{where}: expected a class or function defined in {expected}, got {name!r}")
-
-
-def _allowed(name: str) -> bool:
-    def inside(packages: tuple[str, ...]) -> bool:
-        return any(name == package or name.startswith(package + ".") for package in packages)
-
-    return inside(ALLOWED) and not inside(REFUSED)
-
-
-def _locate(name: str) -> Any:
-    """The object of a dotted name: attributes first, then submodules."""
-    parts = name.split(".")
-    found: Any = importlib.import_module(parts[0])
-    for end, part in enumerate(parts[1:], start=2):
-        found = getattr(found, part) if hasattr(found, part) else importlib.import_module(".".join(parts[:end]))
-    return found
+    if not isinstance(name, str) or name not in CONSTRUCTORS:
+        raise ValueError(f"{where}: expected one of nsed_torch.config.instantiate.CONSTRUCTORS, got {name!r}")
 
 
 def _build(node: Any, kwargs: dict[str, Any]) -> Any:
@@ -102,17 +104,24 @@ def _build(node: Any, kwargs: dict[str, Any]) -> Any:
     settings = {key: _build(item, {}) for key, item in node.items() if key not in _WORDS} | kwargs
     if "_target_" not in node:
         return settings
-    target, args = _locate(node["_target_"]), _build(node.get("_args_", []), {})
-    partial = bool(node.get("_partial_", False))
-    _check_arguments(target, args, settings, partial)
-    return functools.partial(target, *args, **settings) if partial else target(*args, **settings)
+    target: Any = pydoc.locate(node["_target_"], forceload=False)
+    return call(target, _build(node.get("_args_", []), {}), settings, partial=bool(node.get("_partial_", False)))
 
 
-def _check_arguments(target: Callable[..., Any], args: list[Any], settings: dict[str, Any], partial: bool) -> None:
-    """Turn a misspelt or missing argument, the config author's fault, into one line."""
-    signature = inspect.signature(target)
+def call(target: Callable[..., Any], args: list[Any], settings: dict[str, Any], *, partial: bool = False) -> Any:
+    """Call with arguments out of a config; one that is misspelt, missing or of another type is a ValueError."""
+    name, signature = f"{target.__module__}.{target.__qualname__}", inspect.signature(target)
     try:
-        (signature.bind_partial if partial else signature.bind)(*args, **settings)
+        given = (signature.bind_partial if partial else signature.bind)(*args, **settings)
     except TypeError as error:
-        name = f"{target.__module__}.{target.__qualname__}"
         raise ValueError(f"{name}: {error}; it takes {', '.join(signature.parameters)}") from error
+    for argument, value in given.arguments.items():
+        if wrong := fault(argument, value, annotations(target).get(argument, Any)):
+            raise ValueError(f"{name}: {argument}: {wrong}; correct {argument}=...")
+    try:
+        return functools.partial(target, *args, **settings) if partial else target(*args, **settings)
+    except BROKEN as error:  # a device that is not there, weights that were cut, an adapter of other shapes
+        reason = (str(error) or type(error).__name__).strip().splitlines()[0]
+        raise ValueError(
+            f"{name}: cannot be built ({reason[:300]}); check its settings and the files it reads"
+        ) from error

@@ -4,20 +4,21 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from nsed_torch.config.kinds import fault, fits
 from nsed_torch.config.paths import conf_dir
 from nsed_torch.records.portable import config_sha256
 
 PLACES = ("hydra", "output_dir", "dry_run", "calls", "show")  # where or whether a run writes, not what it computes
 # What settings may hold whose default does not tell.
-NAMED: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("agents", "ids"), (list,)),
-    **dict.fromkeys(("coverage", "max_parameters_b", "similarity"), (float,)),
-    **dict.fromkeys(("calls", "output_dir"), (str,)),
-    "data_dir": (str, list),
-    "limit": (int,),
-    "voting": (str, dict),
+NAMED: dict[str, Any] = {
+    **dict.fromkeys(("agents", "ids"), list[str] | None),
+    **dict.fromkeys(("coverage", "max_parameters_b", "similarity"), float | None),
+    "calls": str | None,
+    "data_dir": str | list[str] | None,
+    "limit": int | None,
+    "voting": str | dict,
 }
-_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", list: "a list", dict: "keys"}
+OPEN = {"method", "avoid"}  # keys that may be added
 
 
 def root_config(config_name: str) -> tuple[DictConfig, set[str]]:
@@ -40,8 +41,12 @@ def check_settings(cfg: DictConfig, config_name: str) -> None:
     for key in cfg:
         if key not in root and key not in groups:
             raise ValueError(f"unknown setting {str(key)!r}; remove it")
-    root.pop("hydra", None)
-    _check(cfg, OmegaConf.to_container(root), "")
+    _check(cfg, {key: value for key, value in plain(root).items() if key not in {"hydra", *groups}}, "")
+
+
+def plain(value: Any) -> Any:
+    """A config's value as dicts and lists."""
+    return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
 
 
 def _check(node: DictConfig, defaults: Any, prefix: str) -> None:
@@ -50,26 +55,22 @@ def _check(node: DictConfig, defaults: Any, prefix: str) -> None:
             continue
         value, name = node[key], f"{prefix}{key}"
         refers = isinstance(default, str) and default.startswith("${")  # taken from elsewhere, so of any type
-        kinds = NAMED.get(key, (type(default),))
+        kind = Any if refers else NAMED.get(key, type(default))
         if isinstance(default, dict) and isinstance(value, DictConfig):
+            for added in value.keys() - default.keys() if not OPEN & {key} and "_target_" not in default else ():
+                raise ValueError(f"unknown setting '{name}.{added}'; remove it")
             _check(value, default, f"{name}.")
-        elif str in kinds and type(value) in {int, float}:
+        elif type(value) in {int, float} and fits("", kind) and not fits(value, kind):
             node[key] = str(value)
-        elif not (_fits(value, kinds) or (value is None and default is None) or refers):
-            expected = " or ".join(_WORDS[kind] for kind in kinds)
-            raise ValueError(f"{name}: expected {expected}, got {value!r}; correct {name}=...")
-
-
-def _fits(value: Any, kinds: tuple[type, ...]) -> bool:
-    plain = OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
-    return type(plain) in kinds or (float in kinds and type(plain) is int)
+        elif wrong := fault(str(key), plain(value), kind):
+            raise ValueError(f"{name}: {wrong}; correct {name}=...")
 
 
 def plain_config(cfg: DictConfig) -> dict[str, Any]:
     """A composed config as plain data, interpolations resolved, without what only says where it writes."""
     kept = OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key not in PLACES])
-    plain: Any = OmegaConf.to_container(kept, resolve=True, throw_on_missing=False)
-    return dict(plain)
+    settings: Any = OmegaConf.to_container(kept, resolve=True, throw_on_missing=False)
+    return dict(settings)
 
 
 def config_hash(_root_: DictConfig) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from nsed_torch.agents import Agent, Decoding, Encoder, Ensemble, resolve
@@ -14,6 +14,7 @@ from nsed_torch.agents.weights import ResolvedWeights
 from nsed_torch.benchmarks import GradedTasks
 from nsed_torch.benchmarks.graders import GradersAnswers
 from nsed_torch.config import instantiate
+from nsed_torch.config.instantiate import call
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell, SimilarTexts
 from nsed_torch.deliberation.macro_rnn import Broker
 from nsed_torch.nn import (
@@ -145,6 +146,9 @@ def fetch_weights(
     """
     parts = {name: cfg.ensemble.engines[name] for name in _backbones(cfg.ensemble, also)}
     parts |= {"encoder": cfg.encoder} if "encoder" in cfg else {}
+    for name, node in parts.items():
+        if not isinstance(node, Mapping):
+            raise ValueError(f"{name}: expected the settings of a model, got {node!r}")
     nodes = {name: node["weights"] for name, node in parts.items() if "weights" in node}
     return {name: resolve(instantiate(node), offline=offline, report=report) for name, node in nodes.items()}
 
@@ -169,12 +173,14 @@ def build_agents(cfg: DictConfig) -> list[Agent]:
             raise ValueError(f"ensemble.{name}: expected names with their settings, got {node!r}")
     agents = []
     for name, node in settings.items():
+        given: Any = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+        if not isinstance(given, dict) or not isinstance(given.get("decoding", {}), dict):
+            raise ValueError(f"agent {str(name)!r}: expected its settings by name, got {given!r}")
         try:
-            rest = dict(node)
-            agents.append(Agent(name=str(name), decoding=Decoding(**rest.pop("decoding", {})), **rest))
-        except TypeError as error:
-            known = ", ".join(Agent.__dataclass_fields__)
-            raise ValueError(f"agent {str(name)!r}: {error}; an agent has {known}") from error
+            decoding = call(Decoding, [], given.pop("decoding", {}))
+            agents.append(call(Agent, [], {**given, "name": str(name), "decoding": decoding}))
+        except ValueError as error:
+            raise ValueError(f"agent {str(name)!r}: {error}") from error
     check_agents(agents, [str(name) for name in engines])
     return agents
 

@@ -12,6 +12,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 from rich.console import Console
 
+from nsed_torch.config.hydra_node import checked_compositions
 from nsed_torch.config.paths import conf_dir
 from nsed_torch.config.settings import check_settings, plain_config
 from nsed_torch.experiments.opening import identity_of, opened
@@ -71,6 +72,7 @@ def verb(
                 # Not through the console, which would expand tabs and turn :key: into a picture.
                 print(result)  # noqa: T201 - the result
 
-        return hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=config_name)(checked)
+        main = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=config_name)(checked)
+        return checked_compositions()(main)
 
     return wrap

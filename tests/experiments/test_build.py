@@ -141,10 +141,10 @@ def test_the_shipped_conductor_speaks_for_itself_and_fits_the_package():
             {"agents": {"a": {"backbone": "b"}}, "engines": 3},
             "ensemble.engines: expected names with their settings, got 3",
         ),
-        ({"agents": {"a": 1, "b": 2}}, "agent 'a': 'int' object is not iterable; an agent has name, backbone, "),
+        ({"agents": {"a": 1, "b": 2}}, "agent 'a': expected its settings by name, got 1"),
         (
             {"agents": {"a": {}, "b": {}}},
-            "agent 'a': Agent.__init__() missing 1 required positional argument: 'backbone'",
+            "agent 'a': nsed_torch.agents.ensemble.Agent: missing a required argument: 'backbone'; it takes name, ",
         ),
         (
             {"agents": {"a": {"backbone": "x"}, "b": {"backbone": "x"}}},
@@ -152,7 +152,7 @@ def test_the_shipped_conductor_speaks_for_itself_and_fits_the_package():
         ),
         (
             {"agents": {"a": {"backbone": "b", "roles": "judge"}, "b": {"backbone": "b"}}},
-            "agent 'a': expected roles out of [proposer, judge], got 'judge'",
+            "agent 'a': nsed_torch.agents.ensemble.Agent: roles: expected a list with a text each, got",
         ),
         (
             {"agents": {name: {"backbone": "b", "roles": ["judge"]} for name in "ab"}},
@@ -160,7 +160,7 @@ def test_the_shipped_conductor_speaks_for_itself_and_fits_the_package():
         ),
         (
             {"agents": {"a": {"backbone": "x", "decoding": {"top_k": 1}}}},
-            "agent 'a': Decoding.__init__() got an unexpected",
+            "agent 'a': nsed_torch.agents.requests.Decoding: got an unexpected",
         ),
     ],
 )

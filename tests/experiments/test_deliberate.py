@@ -145,7 +145,7 @@ SOLVER = "ensemble.agents.solver"
         ([QUESTION, "rounds=0"], "halting rounds: expected at least 1, got 0"),
         ([QUESTION, "rounds=three"], "rounds: expected a whole number, got 'three'"),
         ([QUESTION, "consensus.slots=0"], "expected dim, agents and slots of at least 1, got 64, 3 and 0"),
-        ([QUESTION, "consensus._target_=os.system"], "_target_: expected a class or function defined in nsed_torch"),
+        ([QUESTION, "consensus._target_=os.system"], "_target_: expected one of nsed_torch.config.instantiate"),
         (
             [QUESTION, "broker=knapsack", "broker.budget.tokens=100"],
             "broker: no team fits the budgets: expected tokens of at least ",

@@ -1,0 +1,162 @@
+"""A config from a stranger builds what configs need and nothing else, whatever Hydra would make of it."""
+
+import logging
+import pydoc
+import re
+
+import pytest
+from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
+from omegaconf import OmegaConf
+
+from nsed_torch.agents import Prompts
+from nsed_torch.cli import main
+from nsed_torch.config import conf_dir, instantiate
+from nsed_torch.config.hydra_node import check_hydra, check_search_path
+from nsed_torch.config.instantiate import CONSTRUCTORS
+from nsed_torch.nn import VOTES
+from nsed_torch.nn.gate import GATES
+
+RUNS = "imaplib.IMAP4_stream"  # starts its `command`
+
+
+@pytest.fixture
+def strange(tmp_path, monkeypatch, capfd):
+    """Run `nsed fetch` with a stranger's config; returns its one line."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("NSED_DEBUG", raising=False)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # --info adds one
+
+    def run(node, *arguments):
+        (tmp_path / "strange/evil").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "strange/evil/evil.yaml").write_text("# @package _global_\n" + OmegaConf.to_yaml(node))
+        assert main(["fetch", "offline=true", "--config-dir", "strange", "+evil=evil", *arguments]) == 2
+        out, err = capfd.readouterr()
+        assert err.count("\n") == 1, err
+        assert "PWNED" not in [path.name for path in tmp_path.iterdir()]
+        return out + err
+
+    return run
+
+
+@pytest.mark.parametrize("options", [[], ["-m"], ["--cfg", "job"], ["--help"], ["--info", "config"]], ids=str)
+def test_a_callback_never_runs(strange, options):
+    node = {"hydra": {"callbacks": {"x": {"_target_": RUNS, "command": "touch PWNED"}}}}
+    assert f"hydra.callbacks.x._target_: expected one of {'hydra._internal'}" in strange(node, *options)
+
+
+def test_every_job_of_a_sweep_is_checked(strange, tmp_path):
+    (tmp_path / "strange/more").mkdir(parents=True)
+    for name, handler in (("a", "logging.NullHandler"), ("b", RUNS)):
+        logging_node = {"version": 1, "root": {"handlers": ["x"]}, "handlers": {"x": {"class": handler}}}
+        text = "# @package _global_\n" + OmegaConf.to_yaml({"hydra": {"job_logging": logging_node}, "unknown": 1})
+        (tmp_path / f"strange/more/{name}.yaml").write_text(text)
+    assert "hydra.job_logging.handlers.x.class: expected one of " in strange({}, "-m", "+more=b,a")
+
+
+@pytest.mark.parametrize(
+    ("node", "place"),
+    [
+        ({"launcher": {"_target_": RUNS}}, "launcher._target_"),
+        ({"sweeper": {"sampler": [{"_target_": RUNS}]}}, "sweeper.sampler.0._target_"),
+        ({"sweeper": {"_target_": "${oc.select:x}"}}, "sweeper._target_"),
+        ({"callbacks": {"x": "${evil}"}}, "callbacks.x"),
+        ({"callbacks": {"x": "${evil.${job.num}}"}, "job": {"num": "???"}}, "callbacks.x"),
+        ({"callbacks": {"x": "${output_dir}"}}, "callbacks.x"),
+        (
+            {"job_logging": {"handlers": {"x": {"class": "logging.handlers.SMTPHandler"}}}},
+            "job_logging.handlers.x.class",
+        ),
+        ({"hydra_logging": {"formatters": {"x": {"()": "logging.Formatter"}}}}, "hydra_logging.formatters.x.()"),
+        ({"job_logging": {"handlers": {"x": {"stream": "ext://os.environ"}}}}, "job_logging.handlers.x.stream"),
+        ({"job_logging": {"handlers": {"x": {"stream": "${a}ext"}}}}, "job_logging.handlers.x.stream"),
+        ({"job": {"env_set": {"PATH": "."}}}, "job.env_set"),
+        ({"job": {"env_copy": ["SECRET"]}}, "job.env_copy"),
+        ({"launcher": {"setup": ["touch PWNED"]}}, "launcher.setup"),
+        ({"launcher": {"comment": "a\ntouch PWNED"}}, "launcher.comment"),
+        ({"sweeper": {"custom_search_space": "os.system"}}, "sweeper.custom_search_space"),
+    ],
+    ids=str,
+)
+def test_hydra_is_told_nothing_that_runs_code(node, place):
+    config = OmegaConf.create({"hydra": node, "evil": {"_target_": RUNS}, "output_dir": {"_target_": RUNS}})
+    with pytest.raises(ValueError, match=rf"^hydra\.{re.escape(place)}: expected "):
+        check_hydra(config.hydra)
+
+
+def test_hydras_own_settings_pass():
+    for file in ("job_logging/default", "job_logging/stdout", "hydra_logging/default", "hydra_logging/hydra_debug"):
+        group, name = file.split("/")
+        logging = OmegaConf.load(f"{pydoc.locate('hydra').__path__[0]}/conf/hydra/{group}/{name}.yaml")
+        runtime = {"output_dir": "/run", "job": {"name": "a"}}
+        check_hydra(OmegaConf.create({"hydra": {group: logging, "runtime": runtime}}).hydra)
+
+
+@pytest.mark.parametrize("path", ["pkg://this", "pkg://hydra.confusion", "structured://this", "pkg://", "zip://a"])
+def test_no_package_is_imported_for_its_configs(path):
+    places = ConfigSearchPathImpl()
+    places.append("main", path)
+    with pytest.raises(ValueError, match=r"^hydra\.searchpath: expected a folder as file://FOLDER, got "):
+        check_search_path(places)
+
+
+def test_search_paths_are_checked_before_they_are_imported(strange, tmp_path, monkeypatch):
+    (tmp_path / "evil_package").mkdir()
+    (tmp_path / "evil_package/__init__.py").write_text("import pathlib; pathlib.Path('PWNED').touch()")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "expected a folder as file://FOLDER, got 'pkg://evil_package'" in strange(
+        {}, "hydra.searchpath=[pkg://evil_package]"
+    )
+
+
+def test_no_secret_of_the_environment_is_read(strange, monkeypatch):
+    monkeypatch.setenv("SECRET", "open sesame")
+    for text in ("${oc.env:SECRET}", "${oc.${word}:SECRET}", '${oc.decode:"$${oc.env:SECRET}"}'.replace("$$", "$")):
+        line = strange({"output_dir": text, "word": "env"})
+        assert "sesame" not in line
+        assert "expected one of HOME, SCRATCH, SLURM_JOB_ID, TMPDIR, USER, got 'SECRET'" in line
+
+
+def test_variables_that_are_no_secret_are_read(strange, monkeypatch, tmp_path):
+    monkeypatch.setenv("SCRATCH", str(tmp_path / "scratch"))
+    strange({"output_dir": "${oc.env:SCRATCH}/run", "unknown": 1})
+    assert (tmp_path / "scratch/run").is_dir()
+    assert OmegaConf.create({"a": "${oc.env:SCRATCH}", "b": "${oc.env:PATH}"}).b  # as before, once the verb has ended
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "nsed_torch.benchmarks.sandbox._version",
+        "nsed_torch.benchmarks.sandbox.Sandbox.run",
+        "nsed_torch.benchmarks.Sandbox",
+        "nsed_torch.agents.ensemble.Agent.usage",
+        "nsed_torch.agents.resolve",
+        "nsed_torch.agents.requests.Decoding",
+        "nsed_torch.experiments.sweep.SweepTable",
+        "torch.optim.Optimizer",
+        "torch.optim._functional.adam",
+    ],
+)
+def test_what_is_not_listed_is_not_built(target):
+    with pytest.raises(ValueError, match=r"^_target_: expected one of nsed_torch\.config\.instantiate\.CONSTRUCTORS"):
+        instantiate({"_target_": target, "bwrap": "./evil.sh"})
+
+
+def test_the_list_has_what_configs_name_and_no_more():
+    texts = [path.read_text() for path in conf_dir().rglob("*.yaml")]
+    named = {name for text in texts for name in re.findall(r"_target_[:=] ?([\w.]+)", text)}
+    named -= {"nsed_torch.experiments.sweep.SweepTable"}  # Hydra's callback
+    assert named <= CONSTRUCTORS
+    choices = {f"{part.__module__}.{part.__name__}" for part in [*VOTES.values(), *GATES.values()]}
+    assert choices <= CONSTRUCTORS
+    optimizers = {name for name in CONSTRUCTORS if name.startswith("torch.optim.")}
+    assert CONSTRUCTORS - choices - optimizers == named - choices - optimizers
+    for name in CONSTRUCTORS:
+        assert callable(pydoc.locate(name)), name
+
+
+@pytest.mark.parametrize("text", ["range(10**9)|list", "'x' * 10**10", "10**10**10", "'%99999999999d' % 3"])
+def test_a_giant_of_a_template_is_refused(tmp_path, text):
+    (tmp_path / "propose.jinja").write_text("{% block system %}{{ " + text + " }}{% endblock %}")
+    with pytest.raises(ValueError, match=r"^prompt template propose\.jinja: "):
+        Prompts(folder=tmp_path)._render("propose", 1, "system", question="?")
