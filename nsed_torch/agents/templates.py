@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from jinja2.exceptions import SecurityError
 from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 MOST = 1_000_000  # characters or numbers
 

@@ -77,12 +77,12 @@ class CheckedLoader(ConfigLoaderImpl):
 @contextlib.contextmanager
 def checked_compositions() -> Iterator[None]:
     """Within it, Hydra composes through `CheckedLoader`."""
-    kept = hydra._internal.hydra.ConfigLoaderImpl
-    hydra._internal.hydra.ConfigLoaderImpl = CheckedLoader  # type: ignore[misc]
+    module: Any = hydra._internal.hydra  # whose imports are not for export
+    kept, module.ConfigLoaderImpl = module.ConfigLoaderImpl, CheckedLoader
     try:
         yield
     finally:
-        hydra._internal.hydra.ConfigLoaderImpl = kept  # type: ignore[misc]
+        module.ConfigLoaderImpl = kept
         OmegaConf.register_new_resolver("oc.env", oc.env, replace=True)
 
 

@@ -40,8 +40,8 @@ _LISTED = {
 }
 CONSTRUCTORS = {f"{module}.{name}" for module, names in _LISTED.items() for name in names.split()}
 """All that a `_target_` may name."""
-BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, SafetensorError, TemplateError)
-BROKEN += (TypeError, MemoryError)
+BROKEN: tuple[type[Exception], ...] = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError)
+BROKEN += (SafetensorError, TemplateError, TypeError, MemoryError)
 _WORDS = {"_target_", "_args_", "_partial_"}
 
 

@@ -68,5 +68,5 @@ def described(annotation: Any) -> str:
 @functools.cache
 def annotations(target: Callable[..., Any]) -> Mapping[str, Any]:
     """What a function, or a class's constructor, says of its arguments."""
-    hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)  # type: ignore[misc]
+    hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
     return {name: hints.get(name, Any) for name in inspect.signature(target).parameters}

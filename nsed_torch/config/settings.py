@@ -58,10 +58,10 @@ def _check(node: DictConfig, defaults: Any, prefix: str) -> None:
         kind = Any if refers else NAMED.get(key, type(default))
         if isinstance(default, dict) and isinstance(value, DictConfig):
             for added in value.keys() - default.keys() if not OPEN & {key} and "_target_" not in default else ():
-                raise ValueError(f"unknown setting '{name}.{added}'; remove it")
+                raise ValueError(f"unknown setting '{name}.{added!s}'; remove it")
             _check(value, default, f"{name}.")
         elif type(value) in {int, float} and fits("", kind) and not fits(value, kind):
-            node[key] = str(value)
+            node[key] = repr(value)
         elif wrong := fault(str(key), plain(value), kind):
             raise ValueError(f"{name}: {wrong}; correct {name}=...")
 

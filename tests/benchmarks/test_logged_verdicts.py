@@ -41,6 +41,19 @@ def test_that_nobody_could_grade_is_not_kept():
     assert GradedTasks(TASKS, Counting(RULE), {}, call_log=log).verdicts([(TASKS[0], "0")]) == [Verdict.RIGHT]
 
 
+def test_another_rule_grades_for_itself():
+    class Strict(AnswerGrader):
+        def identity(self):
+            return {**super().identity(), "strict": True}
+
+        def grade(self, pairs):
+            return [Verdict.WRONG] * len(pairs)
+
+    log, pair = CallLog(None), (TASKS[1], "2")
+    assert GradedTasks(TASKS, Counting(RULE), {}, call_log=log).verdicts([pair]) == [Verdict.RIGHT]
+    assert GradedTasks(TASKS, Strict(RULE), {}, call_log=log).verdicts([pair]) == [Verdict.WRONG]
+
+
 def test_ids_epochs_and_groups():
     graded = GradedTasks(TASKS, AnswerGrader(RULE), {}, strata={"q1": "odd"})
     twice = graded.repeated(2)
