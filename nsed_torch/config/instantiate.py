@@ -24,7 +24,7 @@ _LISTED = {
     "nsed_torch.benchmarks.code_tasks": "humaneval livecodebench mbpp",
     "nsed_torch.benchmarks.math_tasks": "aime gsm8k math500",
     "nsed_torch.benchmarks.patterns": "darkbench",
-    "nsed_torch.conductor": "Pools",
+    "nsed_torch.conductor": "ConductorBroker Pools",
     "nsed_torch.conductor.grpo": "GRPO",
     "nsed_torch.data": "recorded_engine",
     "nsed_torch.deliberation": "Budget BudgetBroker CritiqueRating LikelihoodRating VerdictRating",

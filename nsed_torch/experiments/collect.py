@@ -23,8 +23,6 @@ from nsed_torch.records.withholding import withheld_trace
 def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Compose, build, deliberate task by task, write the folder of traces, print what it comes to."""
     graded: GradedTasks = instantiate(cfg.tasks).limited(cfg.limit)
-    if cfg.batch_tasks < 1:
-        raise ValueError(f"expected batch_tasks of at least 1, got {cfg.batch_tasks}")
     with call_log(cfg, run.folder) as log:
         rnn = build_rnn(cfg, log, run.report)
         pool_answers(rnn, graded, cfg)

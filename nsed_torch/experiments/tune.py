@@ -25,8 +25,6 @@ MADE = [f"{place}{name}" for place in ("", "*/") for name in ("seed_*", "cell", 
 def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Compose, load, train a cell a seed, compare on the tasks held out, write `metrics.json` and the cells."""
     folders = folders_of(cfg)
-    if cfg.seeds < 1:
-        raise ValueError(f"expected seeds of at least 1, got {cfg.seeds}")
     waves = None if cfg.rounds == 1 else cfg.rounds
     if hold_traces(folders, agents=cfg.agents, max_parameters_b=cfg.max_parameters_b, rounds=waves):
         return tune(cfg, traces_of(cfg, folders, cfg.reading), run, {})

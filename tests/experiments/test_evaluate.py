@@ -99,9 +99,9 @@ def test_a_sweep_names_folders_by_their_settings_and_skips_what_is_complete(nsed
         (["methods=[plurality]"], "budget=equal_tokens needs deliberation among the methods"),
         (["budget=all"], "expected budget=equal_tokens or budget=own, got budget=all"),
         (["ids=[q9]"], "expected ids of 3 tasks, such as 'q0', got 'q9'"),
-        (["epochs=0"], "expected at least 1 epoch, got 0"),
-        (["batch_tasks=0"], "expected batch_tasks >= 1 and max_failures >= 0, got 0 and 0"),
-        (["max_failures=-1"], "expected batch_tasks >= 1 and max_failures >= 0, got 16 and -1"),
+        (["epochs=0"], "epochs: expected a value of at least 1, got 0"),
+        (["batch_tasks=0"], "batch_tasks: expected a value of at least 1, got 0"),
+        (["max_failures=-1"], "max_failures: expected a value of at least 0, got -1"),
         (
             ["data_dir=nowhere"],
             "expected questions in one of nowhere/questions.jsonl, nowhere/questions.jsonl.gz, got none",

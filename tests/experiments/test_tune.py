@@ -124,7 +124,7 @@ def test_a_sweep_ends_with_one_table(nsed, data, tmp_path):
     [
         (["data_dir=nowhere"], "check data_dir"),
         ([], "pass data_dir=DIR"),
-        (["seeds=0"], "expected seeds of at least 1, got 0"),
+        (["seeds=0"], "seeds: expected a value of at least 1, got 0"),
         (["agents=[ant,eel]"], "expected agents out of ant, bee, cat, dog, got eel"),
         (["voting=loudest"], "consensus vote: expected one of quadratic"),
         (["training.patience=0"], "training patience: expected a whole number of at least 1, got 0"),
