@@ -348,11 +348,8 @@ def insight(found):
     """The main numbers of what deliberations tell."""
     return {
         "rounds": [interval(turn["accuracy"]) for turn in found["course"]["rounds"]],
-        "gain": interval(found["course"]["gain"]),
         "right alone": interval(found["p_g"]["pooled"]),
         "tells right from wrong": interval(found["p_v"]["pooled"]["auc"]),
-        "error of ratings": interval(found["calibration"]["error"]),
-        "place and rating": interval(found["position"]),
     }
 
 
