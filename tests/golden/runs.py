@@ -608,11 +608,6 @@ def members(folder):
             [row["vote"], row["kind"], row["members"], interval(row["accuracy"]), interval(row["difference"])]
             for row in found["faulty"]
         ],
-        "gains": [
-            [row["vote"], row["stratum"], row["agents"], row["p_g"], row["p_v"], row["pairs"], row["gain"]]
-            for row in found["gains"]
-        ],
-        "rank correlations": [[row["vote"], row["over"], interval(row["rho"])] for row in found["correlations"]],
     }
 
 
