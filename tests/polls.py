@@ -33,11 +33,6 @@ def poll(answers, ratings, dim=4):
     )
 
 
-def scores(rounds, rules, teams):
-    """What every team comes to by every rule."""
-    return {name: torch.stack([rule(rounds, team) for team in teams]) for name, rule in rules.items()}
-
-
 def drawn(tasks=40, agents=4, seed=0, skill=0.5, tells=0.4):
     """A plausible round: agents differ in skill, judges tell right from wrong a little; no two ratings are equal."""
     g = torch.Generator().manual_seed(seed)

@@ -4,8 +4,7 @@ Every function that draws raises a `ValueError` in one line if matplotlib is not
 """
 
 import io
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,19 +58,11 @@ def draw_points(
 ) -> None:
     """Means with whiskers, upright or across; without an interval, without whiskers."""
     means = [e.mean or 0.0 for e in estimates]
-    # An interval of resamples need not hold the mean.
     below = [0.0 if e.low is None else max(0.0, mean - e.low) for mean, e in zip(means, estimates, strict=True)]
     above = [0.0 if e.high is None else max(0.0, e.high - mean) for mean, e in zip(means, estimates, strict=True)]
     x, y, error = (means, at, "xerr") if across else (at, means, "yerr")
     options |= {error: [below, above], "fmt": fmt, "linestyle": "none"}
     axes.errorbar(x, y, markersize=5, capsize=3, elinewidth=1.2, **options)
-
-
-def draw_rows(axes: Any, rows: Mapping[str, Estimate], color: str) -> None:
-    """Named means with whiskers, one below the other."""
-    draw_points(axes, range(len(rows)), list(rows.values()), across=True, color=color)
-    axes.set_yticks(range(len(rows)), list(map(short_name, rows)))
-    axes.invert_yaxis()
 
 
 def write_png(axes: Any, path: Path, *, legend: bool = False, **options: Any) -> None:
@@ -88,34 +79,6 @@ def short_name(name: str) -> str:
     text = " ".join(name.split())
     text = text if len(text) <= 40 else text[:39] + "\N{HORIZONTAL ELLIPSIS}"
     return (" " if text.startswith("_") else "") + text.replace("$", r"\$")
-
-
-def plot_insight(found: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Draw whatever an `insight` has data for.
-
-    Returns:
-        The files written: `rounds.png`, and of `flips.png`, `calibration.png`, `biases.png` those with something in.
-    """
-    course, calibration = found["course"], found["calibration"]
-    names = {
-        "pooled": "all ratings",
-        "within": "within a ballot",
-        "right": "right proposals",
-        "wrong": "wrong proposals",
-    }
-    biases = {f"length, {name}": found["length"][key] for key, name in names.items()}
-    biases["position heard at, within a ballot"] = found["position"]
-    biases = {name: value for name, value in biases.items() if value.mean is not None}
-    plots: dict[str, Callable[[Path], None]] = {"rounds": partial(plot_rounds, course, found["tasks"])}
-    if course["flips"]:
-        plots["flips"] = partial(plot_flips, course["flips"])
-    if calibration["brier"].mean is not None:
-        plots["calibration"] = partial(plot_calibration, calibration)
-    if biases:
-        plots["biases"] = partial(plot_biases, biases)
-    for name, plot in plots.items():
-        plot(folder / f"{name}.png")
-    return [folder / f"{name}.png" for name in plots]
 
 
 def plot_rounds(course: Mapping[str, Any], tasks: int, path: Path) -> None:
@@ -141,60 +104,14 @@ def plot_rounds(course: Mapping[str, Any], tasks: int, path: Path) -> None:
     write_png(axes, path, legend=True)
 
 
-def plot_flips(flips: Sequence[Mapping[str, int]], path: Path) -> None:
-    """What became of the standing answer from round to round, as stacked bars; above them what was won and lost."""
-    axes = new_axes(max(6.5, 2.5 + 0.8 * len(flips)), 4.2)
-    base, places = np.zeros(len(flips)), range(len(flips))
-    for key, label, color in (
-        ("right_to_right", "stays right", GREEN),
-        ("wrong_to_right", "wrong to right, +", SKY),
-        ("right_to_wrong", "right to wrong, \N{MINUS SIGN}", RED),
-        ("wrong_to_wrong", "stays wrong", "0.8"),
-    ):
-        counts = [f[key] for f in flips]
-        axes.bar(places, counts, 0.62, bottom=base, color=color, edgecolor="white", label=label)
-        base = base + counts
-    for place, height, f in zip(places, base, flips, strict=True):
-        text = f"+{f['wrong_to_right']}  \N{MINUS SIGN}{f['right_to_wrong']}"
-        axes.annotate(text, (place, height), (0, 4), textcoords="offset points", ha="center", fontsize=9)
-    axes.set_xticks(places, [f"{f['round']} \N{RIGHTWARDS ARROW} {f['round'] + 1}" for f in flips])
-    axes.grid(visible=False, axis="x")
-    axes.set(xlabel="rounds", ylabel="tasks that held both")
-    axes.set_title("What became of the standing answer", loc="left")
-    write_png(axes, path, legend=True, reverse=True)
-
-
-def plot_calibration(calibration: Mapping[str, Any], path: Path) -> None:
-    """Share of right proposals by rating, and how many ratings there are."""
-    bins = [b for b in calibration["bins"] if b["rating"] is not None]
-    axes, below = new_axes(6.2, 5.4, 2, sharex=True, height_ratios=[4, 1])
-    axes.plot([-1, 1], [0, 1], color=GREY, linewidth=1, linestyle="--", label="calibrated")
-    shares = [b["right"] for b in bins]
-    draw_points(axes, [b["rating"] for b in bins], shares, color=BLUE, label="measured, 95% interval")
-    axes.set(xlim=(-1.05, 1.05), ylim=(-0.03, 1.03), ylabel="share of right proposals")
-    error, brier = calibration["error"].mean, calibration["brier"].mean
-    axes.set_title(f"Calibration of ratings: expected error {error:.3f}, Brier score {brier:.3f}", loc="left")
-    below.bar([(b["low"] + b["high"]) / 2 for b in bins], [share.n for share in shares], 0.17, color=SKY)
-    below.set(xlabel="rating", ylabel="ratings")
-    write_png(axes, path, legend=True, bbox_to_anchor=None)
-
-
-def plot_biases(rows: Mapping[str, Estimate], path: Path) -> None:
-    """Correlations of ratings with length and position, with their intervals."""
-    axes = new_axes(7.5, 1.3 + 0.36 * len(rows))
-    axes.axvline(0, color="0.4", linewidth=1)
-    draw_rows(axes, rows, BLUE)
-    axes.set(xlim=(-1.05, 1.05), xlabel="Pearson's correlation with the rating, 95% interval")
-    axes.set_title("What ratings follow besides the truth", loc="left")
-    write_png(axes, path)
-
-
 def plot_methods(methods: Mapping[str, MethodResult], path: Path) -> None:
     """Accuracy of every method as a bar with its interval, in the order given; one or more, all with scores."""
     axes = new_axes(7.5, 1.3 + 0.38 * len(methods))
     rows = {name: method.accuracy for name, method in methods.items()}
     axes.barh(range(len(rows)), [accuracy.mean for accuracy in rows.values()], 0.62, color=SKY)
-    draw_rows(axes, rows, "0.25")
+    draw_points(axes, range(len(rows)), list(rows.values()), across=True, color="0.25")
+    axes.set_yticks(range(len(rows)), list(map(short_name, rows)))
+    axes.invert_yaxis()
     for place, accuracy in enumerate(rows.values()):
         end = (accuracy.mean if accuracy.high is None else accuracy.high, place)
         axes.annotate(f"{accuracy.mean:.1%}", end, (6, 0), textcoords="offset points", va="center", fontsize=8)

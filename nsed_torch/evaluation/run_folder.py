@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nsed_torch.evaluation.collection import standing, summarize
 from nsed_torch.evaluation.comparison import Comparison
+from nsed_torch.evaluation.insight import standing, summarize
 from nsed_torch.evaluation.statistics import Estimate
 from nsed_torch.evaluation.workflows import WorkflowSummary
 from nsed_torch.records import Execution, Outcome, Trace, Verdict, read_json, read_outcomes, read_traces

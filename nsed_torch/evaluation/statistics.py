@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -31,7 +32,7 @@ class Estimate:
     mean: float | None = None
     low: float | None = None
     high: float | None = None
-    interval: str | None = None  # whose: Clopper-Pearson, Student, Tango, Wilson or resampling
+    interval: str | None = None  # whose: Clopper-Pearson, Student, Tango or Wilson
 
 
 def shown(estimate: Estimate, sign: str = "") -> str:
@@ -108,6 +109,29 @@ def mean_difference(questions: Sequence[Sequence[float]]) -> Estimate:
 def share(right: int, n: int) -> Estimate:
     """Successes over trials, with `clopper_pearson`."""
     return Estimate(n, right / n, *clopper_pearson(right, n), "Clopper-Pearson")
+
+
+def clustered_share(question: Sequence[int], hits: Sequence[float], total: Sequence[float] | None = None) -> Estimate:
+    """Hits over totals, of observations that hang together where they are of one question.
+
+    The interval is Wilson's for as many independent observations as would vary as much from question to question:
+    `p (1 - p) / v`, with v the linearised variance of the ratio, at most all there are; where nothing varies, one
+    a question. With one observation a question it is Wilson's own. Published parts (Wilson; Korn and Graubard's
+    effective sample size), our combination. Hits of a row go from 0 to its total, which is 1 if None.
+    """
+    number = np.array(question, dtype=int)
+    right, of = (np.bincount(number, np.ones(len(number)) if row is None else row) for row in (hits, total))
+    n = of.sum()
+    if n == 0:
+        return Estimate(0)
+    p = float(right.sum() / n)
+    variance = float(((right - p * of) ** 2).sum()) / n**2
+    # Below this it is rounding: the least real one, n^-4, is above.
+    varies = variance > 1e-26 and 0 < p < 1
+    m = min(p * (1 - p) / variance, n) if varies else float((of > 0).sum())
+    z = NormalDist().inv_cdf((1 + LEVEL) / 2)
+    middle, half, whole = p + z**2 / (2 * m), z * math.sqrt(p * (1 - p) / m + z**2 / (4 * m**2)), 1 + z**2 / m
+    return Estimate(round(n), p, max(0.0, (middle - half) / whole), min(1.0, (middle + half) / whole), "Wilson")
 
 
 def clopper_pearson(right: int, n: int) -> tuple[float, float]:

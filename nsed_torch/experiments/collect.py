@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 from nsed_torch.benchmarks import GradedTasks
 from nsed_torch.config import instantiate
 from nsed_torch.deliberation import MacroRNN, Observer
-from nsed_torch.evaluation.collection import Summary, summarize
+from nsed_torch.evaluation.insight import Summary, summarize
 from nsed_torch.experiments.build import build_rnn, call_log, pool_answers
 from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.experiments.view import summary_table, view

@@ -9,7 +9,7 @@ from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.evaluation.contest import Contested
 from nsed_torch.evaluation.insight import insight
 from nsed_torch.evaluation.pages import write_report
-from nsed_torch.evaluation.plots import plot_cost, plot_insight, plot_methods
+from nsed_torch.evaluation.plots import plot_cost, plot_methods, plot_rounds
 from nsed_torch.evaluation.provenance import provenance
 from nsed_torch.evaluation.run_folder import OUTCOMES, RESULTS
 from nsed_torch.evaluation.statistics import plain
@@ -18,7 +18,7 @@ from nsed_torch.records import Verdict, write_files
 from nsed_torch.records.files import to_json
 from nsed_torch.records.withholding import withheld_outcome
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Of results.json; raised by one when a field changes its meaning or goes away."""
 
 REPORT = "report.html"
@@ -65,7 +65,7 @@ def write_run(
 
 
 def draw_plots(comparison: Comparison, found: Mapping[str, Any] | None, folder: Path) -> None:
-    """Methods with their intervals, cost against accuracy, and what the deliberations tell.
+    """Methods with their intervals, cost against accuracy, and accuracy by round of the deliberations.
 
     Raises:
         ValueError: if matplotlib is not installed.
@@ -75,7 +75,7 @@ def draw_plots(comparison: Comparison, found: Mapping[str, Any] | None, folder: 
         plot_methods(methods, folder / "methods.png")
         plot_cost(methods, folder / "cost.png")
     if found is not None:
-        plot_insight(found, folder)
+        plot_rounds(found["course"], found["tasks"], folder / "rounds.png")
 
 
 def measured(contested: Contested, graded: GradedTasks) -> dict[str, Any] | None:

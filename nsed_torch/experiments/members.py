@@ -7,19 +7,17 @@ from omegaconf import DictConfig
 
 from nsed_torch.config import plain_config
 from nsed_torch.data import load_traces
-from nsed_torch.evaluation.members.faulty_members import most_faulty
-from nsed_torch.evaluation.members.member_tables import MemberStudy, plot_faulty, sheets
-from nsed_torch.evaluation.members.sub_teams import polled, rules
+from nsed_torch.evaluation.faulty_members import most_faulty
+from nsed_torch.evaluation.member_study import MemberStudy, plot_faulty, polled, rules, sheets
 from nsed_torch.evaluation.provenance import provenance
-from nsed_torch.evaluation.run_folder import OUTCOMES
 from nsed_torch.evaluation.statistics import plain
 from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.nn import ConsensusCell
 from nsed_torch.nn.pretrained import with_strangers
-from nsed_torch.records import read_outcomes, write_files
+from nsed_torch.records import write_files
 from nsed_torch.records.files import to_json
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Of members.json; raised by one when a field changes its meaning or goes away."""
 
 
@@ -37,7 +35,6 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
     study = MemberStudy.of(
         rounds,
         rules(rounds.task.shape[1], len(rounds.agents) + extra, list(cfg.votes), tuned),
-        strata=strata(data),
         core=cfg.core,
         most_teams=cfg.most_teams,
         draws=cfg.draws,
@@ -63,10 +60,3 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
         run.report(f"no plots: {error}")
     run.console.print(*(sheet.terminal() for sheet in tables))
     return run.folder / "members.json"
-
-
-def strata(folder: Path) -> dict[str, str] | None:
-    """Task id -> stratum, as a run of `nsed evaluate` knows them; None where nothing does."""
-    if not (folder / OUTCOMES).is_file():
-        return None
-    return {outcome.task: outcome.stratum for outcome in read_outcomes(folder / OUTCOMES) if outcome.stratum} or None

@@ -14,7 +14,7 @@ from rich.text import Text
 from nsed_torch.conductor import WorkflowJob
 from nsed_torch.conductor.executor import WorkflowObserver
 from nsed_torch.deliberation import Observer
-from nsed_torch.evaluation.collection import Summary
+from nsed_torch.evaluation.insight import Summary
 from nsed_torch.evaluation.workflows import reading, sources
 from nsed_torch.records import Execution, Round, Task, Trace, Transcript, Usage
 from nsed_torch.records.execution import StepRecord

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from team_traces import team, trace, turn
+from team_traces import team
 
 from nsed_torch.evaluation.comparison import MethodResult
 from nsed_torch.evaluation.cost_curves import Curve
@@ -13,7 +13,6 @@ from nsed_torch.evaluation.insight import insight
 from nsed_torch.evaluation.plots import (
     plot_cost,
     plot_curves,
-    plot_insight,
     plot_learning,
     plot_methods,
     plot_rounds,
@@ -49,26 +48,14 @@ def ink(path):
     return int((np.ptp(imread(path)[..., :3], axis=-1) > 0.3).sum())
 
 
-@pytest.fixture(scope="module")
-def found():
-    return insight(team(30, 6))
-
-
-def test_all_plots_of_a_run(found, tmp_path):
-    paths = plot_insight(found, tmp_path / "plots")
-    assert [path.name for path in paths] == ["rounds.png", "flips.png", "calibration.png", "biases.png"]
-    assert {*map(str, paths)} == {*map(str, (tmp_path / "plots").iterdir())}
-    assert all(ink(path) > 900 for path in paths)
-    first = png(paths[0])
-    assert found["course"]["law"]["fit"] is not None
-    plot_rounds(found["course"], found["tasks"], paths[0])
-    assert png(paths[0]) == first
-
-
-def test_what_is_not_there_is_not_drawn(tmp_path):
-    paths = plot_insight(insight([trace("one", turn(["yes", "no"]))]), tmp_path)
-    assert [path.name for path in paths] == ["rounds.png"]
-    png(paths[0])
+@pytest.mark.parametrize("rounds", [1, 6])
+def test_accuracy_by_round_with_and_without_a_law(rounds, tmp_path):
+    found = insight(team(30, rounds))
+    assert (found["course"]["law"]["fit"] is None) == (rounds == 1)
+    for name in ("a.png", "b.png"):
+        plot_rounds(found["course"], found["tasks"], tmp_path / name)
+    assert ink(tmp_path / "a.png") > 100
+    assert png(tmp_path / "a.png") == png(tmp_path / "b.png")
 
 
 @pytest.mark.parametrize("plot", [plot_methods, plot_cost])

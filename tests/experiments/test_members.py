@@ -4,9 +4,8 @@ import pytest
 from team_traces import team
 
 from nsed_torch.agents import HashedEncoder
-from nsed_torch.experiments.members import strata
 from nsed_torch.nn import ConsensusCell
-from nsed_torch.records import Outcome, TraceWriter, Usage, Verdict, read_json
+from nsed_torch.records import TraceWriter, read_json
 
 QUICK = ("votes=[quadratic]", "draws=1")
 
@@ -33,7 +32,7 @@ def test_tables_plots_and_numbers_are_written_and_printed(nsed, traces):
     assert {row["kind"] for row in data["faulty"]} == {"silent", "random", "contrarian", "colluding"}
     assert data["provenance"]["config"]["votes"] == ["quadratic"]
     names = {path.stem for path in (nsed.folder / "out/tables").iterdir()}
-    assert names == {"sizes", "additions", "faulty", "gains", "correlations"}
+    assert names == {"sizes", "additions", "faulty"}
     assert "Simulated" in out
 
 
@@ -42,21 +41,11 @@ def test_a_cell_from_disk_finds_its_agents_and_votes_beside_the_fresh_one(nsed, 
     nsed.ok("members", "data_dir=traces", "output_dir=out", "cell=cell", *QUICK)
     data = read_json(nsed.folder / "out/members.json")
     rows = {
-        vote: [{**row, "vote": ""} for key in ("sizes", "faulty", "gains") for row in data[key] if row["vote"] == vote]
+        vote: [{**row, "vote": ""} for key in ("sizes", "faulty") for row in data[key] if row["vote"] == vote]
         for vote in ("quadratic", "tuned", "commonest answer")
     }
     assert rows["tuned"] == rows["quadratic"] != rows["commonest answer"]
     assert data["cell"] == ConsensusCell.from_pretrained(nsed.folder / "cell", agents="abc").fingerprint()
-
-
-def test_a_run_of_evaluate_names_its_strata(tmp_path):
-    assert strata(tmp_path) is None
-    names = {"q1": "algebra", "q2": ""}
-    lines = [
-        Outcome("deliberation", task, task, s, None, "", Verdict.RIGHT, Usage()).to_line() for task, s in names.items()
-    ]
-    (tmp_path / "outcomes.jsonl").write_text("".join(lines))
-    assert strata(tmp_path) == {"q1": "algebra"}
 
 
 @pytest.mark.parametrize(

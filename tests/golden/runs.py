@@ -348,11 +348,8 @@ def insight(found):
     """The main numbers of what deliberations tell."""
     return {
         "rounds": [interval(turn["accuracy"]) for turn in found["course"]["rounds"]],
-        "gain": interval(found["course"]["gain"]),
         "right alone": interval(found["p_g"]["pooled"]),
         "tells right from wrong": interval(found["p_v"]["pooled"]["auc"]),
-        "error of ratings": interval(found["calibration"]["error"]),
-        "place and rating": interval(found["position"]),
     }
 
 
@@ -611,11 +608,6 @@ def members(folder):
             [row["vote"], row["kind"], row["members"], interval(row["accuracy"]), interval(row["difference"])]
             for row in found["faulty"]
         ],
-        "gains": [
-            [row["vote"], row["stratum"], row["agents"], row["p_g"], row["p_v"], row["pairs"], row["gain"]]
-            for row in found["gains"]
-        ],
-        "rank correlations": [[row["vote"], row["over"], interval(row["rho"])] for row in found["correlations"]],
     }
 
 

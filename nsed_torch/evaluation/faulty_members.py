@@ -4,17 +4,13 @@ A simulated member copies wrong answers that were recorded; what real judges wou
 said of the original. So the real members' part is a record, the simulated ones' is not, and nobody answers anybody.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nsed_torch.data.rounds import Rounds
-from nsed_torch.evaluation.members.sub_teams import Rule, accuracy, difference
-from nsed_torch.evaluation.statistics import Estimate
 
 KINDS = {
     "silent": "gives no answer and rates nothing",
@@ -25,42 +21,9 @@ KINDS = {
 """What simulated members do; nobody rates itself."""
 
 
-class Faulty(NamedTuple):
-    """A team with simulated members."""
-
-    kind: str
-    members: int  # that are simulated
-    share: float  # of the whole team
-    vote: str
-    accuracy: Estimate  # over tasks, of a task's mean over the draws
-    difference: Estimate  # to the team without simulated members, task by task
-
-
 def most_faulty(agents: int) -> int:
     """How many simulated members keep their share of the team at 60% or below."""
     return 3 * agents // 2
-
-
-def faulty_members(rounds: Rounds, rules: Mapping[str, Rule], *, draws: int = 5, seed: int = 0) -> list[Faulty]:
-    """Accuracy with 0, 1, 2, ... simulated members up to 60% of the team, by kind and rule.
-
-    A task's score is averaged over the draws, which all counts, kinds and rules share: a larger count adds members to
-    those of the smaller one. The rules' cells have room for `most_faulty` more agents, behind the real ones.
-    """
-    if draws < 1:
-        raise ValueError(f"draws: expected at least 1, got {draws}")
-    n, most = len(rounds.agents), most_faulty(len(rounds.agents))
-    rows = []
-    for kind in KINDS:
-        # Nothing about silence is random.
-        crowds = [with_faulty(rounds, kind, most, seed=seed + i) for i in range(1 if kind == "silent" else draws)]
-        for vote, rule in rules.items():
-            alone = rule(rounds, range(n))
-            for count in range(most + 1):
-                right = torch.stack([rule(crowd, range(n + count)) for crowd in crowds]).mean(0) if count else alone
-                share = count / (n + count)
-                rows.append(Faulty(kind, count, share, vote, accuracy(right), difference(right, alone)))
-    return rows
 
 
 def with_faulty(rounds: Rounds, kind: str, count: int, *, seed: int = 0) -> Rounds:

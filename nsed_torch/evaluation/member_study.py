@@ -1,21 +1,25 @@
-"""Teams of every size out of one, what weaker members add, and whether p_g and p_v foretell the gain of a team."""
+"""Who makes a team good or spoils it, by voting again on one recorded round: sizes, weaker members, faulty ones."""
 
 import itertools
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Float
+from rich.table import Table
 from torch import Tensor
 
 from nsed_torch.data import Episodes, split
 from nsed_torch.data.rounds import Rounds
-from nsed_torch.evaluation.insight.values import Real
-from nsed_torch.evaluation.statistics import Estimate, mean_difference, mean_score
+from nsed_torch.evaluation.faulty_members import KINDS, most_faulty, with_faulty
+from nsed_torch.evaluation.plots import draw_points, new_axes, short_name, style, write_png
+from nsed_torch.evaluation.statistics import Estimate, mean_difference, mean_score, shown
+from nsed_torch.evaluation.tables import Rows, markdown_table, markdown_text, terminal_table
 from nsed_torch.nn import VOTES, ConsensusCell
 
 COMMONEST = "commonest answer"
@@ -28,16 +32,11 @@ MOST = 60
 """Teams of one size that are tried; where there are more, so many are drawn."""
 
 HALVES = (0.5, 0.0, 0.5)
-ALL = "all tasks"
-DRAWS = 500
-"""Resamples of tasks behind an interval."""
+_TIES = "95% intervals over tasks; a tie counts as the share of right ones among the tied."
 
 Team = tuple[int, ...]
 Rule = Callable[[Rounds, Sequence[int]], Float[Tensor, "batch"]]
 """From rounds and the indices of a team to the chance that the team's answer is right, per task."""
-
-Scores = Mapping[str, Float[Tensor, "team batch"]]
-"""By rule, the chance that each team is right on each task."""
 
 
 class Chosen(NamedTuple):
@@ -70,30 +69,15 @@ class Addition(NamedTuple):
     difference: Estimate  # to the core, task by task
 
 
-class Gain(NamedTuple):
-    """A team in a stratum: the accuracy of its consensus minus p_g, beside what should foretell it.
+class Faulty(NamedTuple):
+    """A team with simulated members."""
 
-    p_g is the share of right proposals, which is the mean accuracy of single members too; none is a wrong one. p_v is
-    the chance that a member rates another's right proposal above another's wrong one, equal ratings counting one half;
-    None where there is no such pair.
-    """
-
+    kind: str
+    members: int  # that are simulated
+    share: float  # of the whole team
     vote: str
-    stratum: str  # `ALL` for all tasks
-    agents: tuple[str, ...]
-    tasks: int
-    p_g: float
-    p_v: float | None
-    pairs: int
-    gain: float
-
-
-class RankCorrelation(NamedTuple):
-    """Spearman's, of p_v with the gain; n are rows, which share members and so are no independent ones."""
-
-    vote: str
-    over: str  # "teams" of all tasks, or "teams and strata"
-    rho: Estimate
+    accuracy: Estimate  # over tasks, of a task's mean over the draws
+    difference: Estimate  # to the team without simulated members, task by task
 
 
 def polled(episodes: Episodes, number: int = 1) -> Rounds:
@@ -168,7 +152,7 @@ def sub_teams(agents: int, *, most: int = MOST, seed: int = 0) -> list[Team]:
     return teams
 
 
-def team_sizes(rounds: Rounds, teams: Sequence[Team], scores: Scores) -> list[TeamSize]:
+def team_sizes(rounds: Rounds, teams: Sequence[Team], rules: Mapping[str, Rule]) -> list[TeamSize]:
     """Accuracy by size: of the mean team, and of those that a half of the tasks calls best and worst.
 
     Halves are by hash of the ids.
@@ -179,7 +163,8 @@ def team_sizes(rounds: Rounds, teams: Sequence[Team], scores: Scores) -> list[Te
         return Chosen(tuple(rounds.agents[i] for i in teams[team]), accuracy(right[parts.test]))
 
     rows = []
-    for vote, table in scores.items():
+    for vote, rule in rules.items():
+        table = torch.stack([rule(rounds, team) for team in teams])
         for size in sorted({len(team) for team in teams}):
             same = [i for i, team in enumerate(teams) if len(team) == size]
             known = table[same][:, parts.train].mean(1)
@@ -214,74 +199,149 @@ def additions(rounds: Rounds, rules: Mapping[str, Rule], *, core: int = 2) -> li
     return rows
 
 
-def gains(
-    rounds: Rounds, teams: Sequence[Team], scores: Scores, strata: Mapping[str, str] | None = None, *, seed: int = 0
-) -> tuple[list[Gain], list[RankCorrelation]]:
-    """Every team of two or more in every stratum, and how p_v goes with the gain: the paper's condition, tested.
+def faulty_members(rounds: Rounds, rules: Mapping[str, Rule], *, draws: int = 5, seed: int = 0) -> list[Faulty]:
+    """Accuracy with 0, 1, 2, ... simulated members up to 60% of the team, by kind and rule.
 
-    Strata are names by task id; what stands before an id's first dash if None. One stratum alone is all tasks.
+    A task's score is averaged over the draws, which all counts, kinds and rules share: a larger count adds members to
+    those of the smaller one. The rules' cells have room for `most_faulty` more agents, behind the real ones.
     """
-    if strata is None:
-        strata = {name: name.partition("-")[0] for name in rounds.ids if "-" in name}
-    named = [strata.get(name, "") for name in rounds.ids]
-    masks = {name: torch.tensor([other == name for other in named]) for name in sorted(set(named) - {""})}
-    masks = {ALL: torch.ones(len(rounds), dtype=torch.bool), **(masks if len(masks) > 1 else {})}
-    several = [i for i, team in enumerate(teams) if len(team) > 1]
-    ahead, pairs = (
-        torch.stack([of[:, s][:, :, s][..., s].sum((1, 2, 3)) for s in map(list, (teams[i] for i in several))])
-        for of in (x.double() for x in rounds.pairs())
-    )
-    single = torch.stack([rounds.correct[:, list(teams[i])].double().mean(1) for i in several])
-    drawn = np.random.default_rng(seed).multinomial(len(rounds), np.full(len(rounds), 1 / len(rounds)), size=DRAWS)
-    counts = torch.cat([torch.ones(1, len(rounds)), torch.from_numpy(drawn)]).double()
-    rows, correlations = [], []
-    for vote, table in scores.items():
-        columns = torch.stack([single, ahead, pairs, table[several] - single], -1)
-        measured = {name: _measures(columns, mask, counts) for name, mask in masks.items()}
-        for name, mask in masks.items():
-            for i, team in enumerate(several):
-                p_g, p_v, gain = measured[name][0, i].tolist()
-                names, n = tuple(rounds.agents[a] for a in teams[team]), int(pairs[i, mask].sum())
-                rows.append(Gain(vote, name, names, int(mask.sum()), p_g, p_v if n else None, n, gain))
-        for over, chosen in (("teams", [ALL]), ("teams and strata", [name for name in masks if name != ALL])):
-            if chosen:
-                together = torch.cat([measured[name] for name in chosen], 1).numpy()
-                correlations.append(RankCorrelation(vote, over, _correlation(together)))
-    return rows, correlations
+    if draws < 1:
+        raise ValueError(f"draws: expected at least 1, got {draws}")
+    n, most = len(rounds.agents), most_faulty(len(rounds.agents))
+    rows = []
+    for kind in KINDS:
+        # Nothing about silence is random.
+        crowds = [with_faulty(rounds, kind, most, seed=seed + i) for i in range(1 if kind == "silent" else draws)]
+        for vote, rule in rules.items():
+            alone = rule(rounds, range(n))
+            for count in range(most + 1):
+                right = torch.stack([rule(crowd, range(n + count)) for crowd in crowds]).mean(0) if count else alone
+                share = count / (n + count)
+                rows.append(Faulty(kind, count, share, vote, accuracy(right), difference(right, alone)))
+    return rows
 
 
-def _measures(
-    columns: Float[Tensor, "team batch column"], mask: Tensor, counts: Float[Tensor, "draw batch"]
-) -> Float[Tensor, "draw team measure"]:
-    """p_g, p_v and gain of every resample, the first of which is the tasks as they are; NaN for what is undefined."""
-    counts = counts * mask
-    single, ahead, pairs, gain = torch.einsum("db,tbc->cdt", counts, columns)
-    tasks = counts.sum(1, keepdim=True)
-    return torch.stack([single / tasks, ahead / pairs, gain / tasks], -1)
+@dataclass(frozen=True)
+class MemberStudy:
+    """What a recorded round tells about its real agents, and with simulated ones beside them."""
+
+    tasks: int
+    agents: tuple[str, ...]
+    sizes: list[TeamSize]
+    additions: list[Addition]
+    faulty: list[Faulty]
+
+    @classmethod
+    def of(
+        cls,
+        rounds: Rounds,
+        rules: Mapping[str, Rule],
+        *,
+        core: int = 2,
+        most_teams: int = MOST,
+        draws: int = 5,
+        seed: int = 0,
+    ) -> "MemberStudy":
+        """Vote again and again on one recorded round, and count.
+
+        The rules have seats for `most_faulty` more agents; weaker ones are added to a core of so many of the best.
+        """
+        sizes = team_sizes(rounds, sub_teams(len(rounds.agents), most=most_teams, seed=seed), rules)
+        added = additions(rounds, rules, core=core)
+        faulty = faulty_members(rounds, rules, draws=draws, seed=seed)
+        return cls(len(rounds), rounds.agents, sizes, added, faulty)
 
 
-def _correlation(measured: Real) -> Estimate:
-    """Of p_v and gain in the first draw, with the interval of the others."""
-    rho, *drawn = (spearman(draw[:, 1], draw[:, 2]) for draw in measured)
-    known = [value for value in drawn if value is not None]
-    n = int(np.isfinite(measured[0, :, 1]).sum())
-    # Where most resamples leave it undefined, there is no interval.
-    if rho is None or len(known) < DRAWS / 2:
-        return Estimate(n, rho)
-    low, high = np.quantile(known, [0.025, 0.975]).tolist()
-    return Estimate(n, rho, low, high, "resampling")
+class Sheet(NamedTuple):
+    """A table of any texts, its headings first, and what to know about its numbers."""
+
+    name: str
+    title: str
+    rows: Rows
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, name: str, title: str, head: str, rows: Iterable[Iterable[Any]], *notes: str) -> "Sheet":
+        """Headings with commas between them; rows of texts, numbers and estimates."""
+        return cls(name, title, [head.split(", "), *(list(map(_cell, row)) for row in rows)], notes)
+
+    def markdown(self) -> str:
+        """With title and notes."""
+        table = markdown_table(self.rows)
+        return "\n".join([f"## {markdown_text(self.title)}", "", table, "", *map(markdown_text, self.notes)]) + "\n"
+
+    def terminal(self) -> Table:
+        """The same for a terminal; the notes are its caption."""
+        return terminal_table(self.rows, title=self.title, caption=" ".join(self.notes))
 
 
-def spearman(x: Real, y: Real) -> float | None:
-    """Spearman's rank correlation of the pairs without NaN; None for fewer than three or where either is constant."""
-    from scipy.stats import spearmanr  # noqa: PLC0415 - heavy, and wanted only here
+def sheets(study: MemberStudy) -> list[Sheet]:
+    """Every table of a study."""
 
-    defined = np.isfinite(x) & np.isfinite(y)
-    # Rounded, for equal shares may differ in their last digit.
-    x, y = np.round(x[defined], 12), np.round(y[defined], 12)
-    if len(x) < 3 or 0 in (np.ptp(x), np.ptp(y)):
-        return None
-    return float(spearmanr(x, y).statistic)
+    def named(team: Chosen) -> str:
+        return f"{shown(team.accuracy)}: {', '.join(team.agents)}"
+
+    # A line a kind and number of simulated members, a column a vote.
+    lines: dict[tuple[str, int, str], list[Estimate]] = {}
+    for row in study.faulty:
+        lines.setdefault((row.kind, row.members, f"{row.share:.2f}"), []).append(row.accuracy)
+    kinds = "; ".join(f"{kind}: {text}" for kind, text in KINDS.items())
+    sizes, added = study.sizes, study.additions
+    return [
+        Sheet.of(
+            "sizes",
+            "Accuracy by size of the team",
+            "vote, size, teams, mean accuracy, on one half, best team there, worst team there",
+            ((s.vote, s.size, s.teams, s.accuracy, s.held_out, named(s.best), named(s.worst)) for s in sizes),
+            f"Mean over the teams of a size, {study.tasks} tasks. Best and worst are chosen on one half and measured",
+            f"on the other, n = {sizes[0].held_out.n}, where the mean over all teams stands beside them.",
+            _TIES,
+        ),
+        Sheet.of(
+            "additions",
+            "Weaker members added to the best",
+            "vote, size, added, alone, accuracy, minus the core",
+            ((a.vote, a.size, a.added or "(core)", a.alone, a.accuracy, shown(a.difference, "+")) for a in added),
+            f"Agents are ranked on one half of the tasks; measured on the other, n = {added[0].accuracy.n}.",
+            "Of the core, alone is the mean over its members.",
+            _TIES,
+        ),
+        Sheet.of(
+            "faulty",
+            "Simulated faulty members added: accuracy",
+            ", ".join(["members", "simulated", "share", *dict.fromkeys(row.vote for row in study.faulty)]),
+            ((*line, *cells) for line, cells in lines.items()),
+            f"Simulated members beside {len(study.agents)} real ones, {study.tasks} tasks. {kinds}.",
+            "Real judges rate a copy as they rated the answer copied, or else as they rate wrong answers on average.",
+            _TIES,
+        ),
+    ]
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, Estimate):
+        return shown(value)
+    return "" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def plot_faulty(study: MemberStudy, path: Path) -> None:
+    """Accuracy by the share of simulated members, a panel a kind."""
+    votes = list(dict.fromkeys(row.vote for row in study.faulty))
+    grid = new_axes(10.0, 6.4, 2, 2, sharex=True, sharey=True)
+    for axes, kind in zip(grid.flat, KINDS, strict=True):
+        for number, vote in enumerate(votes):
+            crowds = [row for row in study.faulty if (row.kind, row.vote) == (kind, vote)]
+            means, look = [row.accuracy for row in crowds], style(number)
+            # Side by side, or the whiskers hide each other.
+            at = [row.share + 0.008 * (number - (len(votes) - 1) / 2) for row in crowds]
+            draw_points(axes, at, means, label=short_name(vote), **look)
+            axes.plot(at, [mean.mean for mean in means], color=look["color"], linewidth=1)
+        axes.set_title(f"{kind} (simulated)", loc="left")
+    for axes in grid[1]:
+        axes.set_xlabel("share of simulated members")
+    for axes in grid[:, 0]:
+        axes.set_ylabel("accuracy, 95% interval")
+    write_png(grid[0, 1], path, legend=True)
 
 
 def accuracy(right: Float[Tensor, "batch"]) -> Estimate:

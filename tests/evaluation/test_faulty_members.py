@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polls import drawn, poll, polls
 
-from nsed_torch.evaluation.members.faulty_members import KINDS, faulty_members, most_faulty, with_faulty
-from nsed_torch.evaluation.members.sub_teams import elected, rules
+from nsed_torch.evaluation.faulty_members import KINDS, most_faulty, with_faulty
+from nsed_torch.evaluation.member_study import elected, faulty_members, rules
 from nsed_torch.nn import ConsensusCell
 
 N = None
