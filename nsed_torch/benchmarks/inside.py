@@ -124,8 +124,9 @@ def tests(entry: str) -> None:
         name, text = reply["raised"]
         kind = getattr(builtins, name, None)
         # Nothing that a program throws may end the tests in peace, as SystemExit would, or a loop, as StopIteration.
-        usual = isinstance(kind, type) and issubclass(kind, Exception) and name[:4] != "Stop"
-        raise kind(text) if usual else RuntimeError(f"{name}: {text}")
+        if isinstance(kind, type) and issubclass(kind, Exception) and name[:4] != "Stop":
+            raise kind(text)
+        raise RuntimeError(f"{name}: {text}")
 
     trusted = {name: importlib.import_module(name) for name in MODULES}
     reserved = {*dir(builtins), *trusted} - {entry}

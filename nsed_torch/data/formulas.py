@@ -26,10 +26,10 @@ _COSTLY = re.compile(
     rf"|[({{]-?(?:{_TERM}(?:[-+/]{_TERM}){{,2}}|[0-9]{{,3}}\\(?:circ|pi)|{_QUOTIENT})[)}}]))"
     r"|(?:[(\[{|][^(\[{|]*+){16}|[0-9]{25,}|mod|floor|ceil|\\sqrt\[(?![0-9a-z]\])"
 )
-# With unknowns also powers from the tenth on or of a sum to an unknown, six brackets, three waves.
+# With unknowns also powers from the tenth on or of a sum to an unknown, six brackets, three waves, waves of many times it.
 _EXPANDED = re.compile(
     r"(?<![0-9])\^[({]?-?[0-9]{2}|\^[({]?-?[0-9]{3}|[a-zA-Z][^()]*\)\^[({]?-?[0-9]*[a-zA-Z]|(?:\([^(]*+){6}"
-    r"|(?:(?:sin|cos|tan|cot|sec|csc).*?){3}"
+    r"|(?:(?:sin|cos|tan|cot|sec|csc).*?){3}|(?:sin|cos|tan|cot|sec|csc).*?[0-9].*?[0-9]"
 )
 _FRACTION = re.compile(r"(?:\\frac\{)?(?P<top>-?[0-9]+)(?:\}\{(?P<bottom>[1-9][0-9]*)\})?")
 

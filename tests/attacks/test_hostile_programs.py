@@ -472,10 +472,11 @@ def test_no_printed_number_stops_the_grader(printed):
 
 SIZE = 100_000
 PIECES = [
-    "a", "1", "0.", "1,111", "1/", " ", "\t", "\n", "*", "_", "{", "}", "[", "(", "\\boxed{", "\\boxed{}", "#",
-    "####",     "answer", "answer:", "answer is ", "Answer: answer: ", "option ", "option:\n", "A", "A)", "A or ", ">", "-", "`",
-    "```", "```\n", "``` ", "```python\n", "\\frac{", "\\text{", "\\text{a}", "**", '"', "'", "\\(", "$", "$$", "~", ". ",
-    ".", "x=", "^", "\u0663", "\uff11", "\u2212", "async ", "def f", "\\", "{,}", "is ",
+    "a", "1", "0.", "1,111", "1/", " ", "\t", "\n", "*", "_", "{", "}", "[", "(", "\\boxed{", "\\boxed{}",
+    "#", "####", "answer", "answer:", "answer is ", "Answer: answer: ", "option ", "option:\n", "A", "A)",
+    "A or ", ">", "-", "`", "```", "```\n", "``` ", "```python\n", "\\frac{", "\\text{", "\\text{a}", "**",
+    "\"", "'", "\\(", "$", "$$", "~", ". ", ".", "x=", "^", "\u0663", "\uff11", "\u2212", "async ", "def f",
+    "\\", "{,}", "is ",
 ]  # fmt: skip
 HEADS = ["```", "answer", "answer:", "A", "1", "\\boxed{", "#", "option: ", "\\text{"]
 READERS = {
@@ -520,7 +521,7 @@ BOMBS = [
     r"\sqrt[\frac{1}{999999999}]{9}", r"\sqrt[0.000000001]{9}", r"9^{999{999}{999}}", r"9^{999 999 999}",
     r"\sin(9^{eeeeeeeeeeeeeeeeeeeeeee})", r"\sin 9^{\frac1{\cos11\cos11\cos11\cos11}}", r"9^{\exp 99}",
     "(a+b+c)^{999}", "(a+b+c+d)^{99}", "(x+1)^{999}=0", "x^{999}-1", "9" * 79, "(" * 39 + "1" + ")" * 39,
-    "(a+b+c)^n", "(a+b)(b+c)(c+d)(d+e)(e+f)(f+g)", "x^{99}+x=1", "\u2211 9999999", "\u0393(99999999)",
+    "(a+b+c)^n", "(a+b)(b+c)(c+d)(d+e)(e+f)(f+g)", "x^{99}+x=1", r"\sin(99x)", "\u2211 9999999", "\u0393(99999999)",
     r"\sin(a+b)\cos(a+c)\tan(a+b)", "|" * 38 + "1" + "|" * 38,
 ]  # fmt: skip
 
