@@ -26,7 +26,7 @@ _COSTLY = re.compile(
     rf"|[({{]-?(?:{_TERM}(?:[-+/]{_TERM}){{,2}}|[0-9]{{,3}}\\(?:circ|pi)|{_QUOTIENT})[)}}]))"
     r"|(?:[(\[{|][^(\[{|]*+){16}|[0-9]{25,}|mod|floor|ceil|\\sqrt\[(?![0-9a-z]\])"
 )
-# With unknowns also powers from the tenth on or of a sum to an unknown, six brackets, three waves, waves of many times it.
+# With unknowns, no power from the tenth on, nor of a sum to an unknown, six brackets, three waves, or long multiples.
 _EXPANDED = re.compile(
     r"(?<![0-9])\^[({]?-?[0-9]{2}|\^[({]?-?[0-9]{3}|[a-zA-Z][^()]*\)\^[({]?-?[0-9]*[a-zA-Z]|(?:\([^(]*+){6}"
     r"|(?:(?:sin|cos|tan|cot|sec|csc).*?){3}|(?:sin|cos|tan|cot|sec|csc).*?[0-9].*?[0-9]"
