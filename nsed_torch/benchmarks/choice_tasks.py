@@ -17,7 +17,7 @@ from typing import Any
 from nsed_torch.benchmarks.graded import GradedTasks
 from nsed_torch.benchmarks.graders import Grader, boxes, question_id
 from nsed_torch.benchmarks.sources import Hub, Row, Rows, file_identity, paragraphs, parse_rows, read_file, read_rows
-from nsed_torch.data.canonical import canonical, unwrapped
+from nsed_torch.data.canonical import LONGEST_ANSWER, canonical, unwrapped
 from nsed_torch.records import Task, Verdict
 
 LETTER = "Answer with the letter of the right option."
@@ -28,10 +28,11 @@ MMLU = Hub("cais/mmlu", "c30699e8356da336a370243923dbaf21066bb9fe", "all")
 HELLASWAG = Hub("Rowan/hellaswag", "218ec52e09a7e7462a5400043bb9a69a41d06b76", split="validation")
 
 LETTERS = string.ascii_uppercase
+STATEMENTS = 100  # looked at in a text; more name no option, they keep the grader busy
 
 # The line after "answer is" or "Option:", also from within another such line.
 _SAID = re.compile(
-    r"\b(?:answer|option|choice)[*_\s]*(?:\bis\b|\b(?:would|will|must|should)\s+be\b|:)[*_:\s]*(?=([^\n]+))",
+    r"\b(?:answer|option|choice)[*_\s]*(?:\bis\b|\b(?:would|will|must|should)\s+be\b|:)[*_:\s]*(?=([^\n]{1,2000}))",
     re.IGNORECASE,
 )
 _LINE = re.compile(r"^[ \t>*_#$-]*([(\[]?[A-Z][)\].:]*)[ \t*_$]*$", re.MULTILINE)
@@ -179,7 +180,7 @@ def chosen_letter(text: str, options: Sequence[str]) -> str | None:
     """
     whole = text.strip()
     stated = itertools.chain(boxes(text), reversed(_SAID.findall(text)), reversed(_LINE.findall(text)))
-    letter = next((found for said in stated if (found := _named(said, options))), "")
+    letter = next((found for said in itertools.islice(stated, STATEMENTS) if (found := _named(said, options))), "")
     if not letter and len(set(_LABEL.findall(whole))) < 2:
         letter = _named(whole, options)
     letter = letter or _same(whole.rpartition("\n")[2], options)
@@ -209,7 +210,8 @@ def _same(said: str, options: Sequence[str]) -> str:
 
 def _bare(said: str) -> str:
     """Without marks of emphasis, LaTeX's words for text, math delimiters, quotes and a final period."""
-    return unwrapped(_WORDING.sub(r"\1", said).replace("*", "").strip().strip("_").strip())
+    text = _WORDING.sub(r"\1", said).replace("*", "").strip().strip("_").strip()
+    return unwrapped(text) if len(text) <= LONGEST_ANSWER else text
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,9 @@ def humaneval(*, data_dir: str | None = None, prompt: str = BLOCK) -> GradedTask
     tests, prefix, entries = {}, {}, []
     for row in source.rows:
         name, entry, code = row.text("task_id"), row.text("entry_point"), row.text("prompt")
-        tests[name] = (Case("asserts", code=f"{row.text('test')}\ncheck({entry})", entry=entry),)
+        # What the given code defines ahead of the entry, tests call too; theirs is the given one, not the program's.
+        given = code.partition(f"def {entry}(")[0]
+        tests[name] = (Case("asserts", given, code=f"{row.text('test')}\ncheck({entry})", entry=entry),)
         prefix[name] = code
         question = paragraphs("Complete this Python function:", _block(code), prompt.strip())
         entries.append((Task(question, name), ""))

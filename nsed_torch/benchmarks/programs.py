@@ -22,8 +22,8 @@ from nsed_torch.records import Task, Verdict
 LONGEST_PROGRAM = 100_000
 """Characters; what is longer is compared as it is written, and is a program only in a block of code."""
 
-_BLOCK = re.compile(r"^([ \t]*)```[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:^[ \t]*```[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
-_DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,4})?")
+_BLOCK = re.compile(r"^([ \t]*)```[ \t]*+([\w+-]*+)[^\n]*+\n(.*?)(?:^[ \t]*```[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
+_DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]{0,9999})(?:\.[0-9]{1,9999})?(?:[eE][+-]?[0-9]{1,4})?")
 _ENDED = {
     inside.COMPILE_ERROR: Verdict.COMPILE_ERROR,
     inside.WRONG: Verdict.WRONG,
@@ -112,7 +112,7 @@ class ProgramGrader:
 
     def identity(self) -> dict[str, Any]:
         """Rule, limits and versions."""
-        return {"rule": "programs", "tolerance": self.tolerance, "sandbox": self.sandbox.identity()}
+        return {"rule": "programs, 2", "tolerance": self.tolerance, "sandbox": self.sandbox.identity()}
 
     def _verdict(self, named: tuple[str, str]) -> Verdict:
         name, code = named

@@ -13,8 +13,23 @@ LONGEST_FORMULA = 80
 
 _NAMES = "sqrt|sin|cos|tan|cot|log|ln|pi"
 _WORD = re.compile(rf"(?<![\\a-zA-Z])(?!(?:{_NAMES})(?![a-zA-Z]))[a-zA-Z]{{2,}}")
+_KNOWN = (
+    "frac|dfrac|tfrac|sqrt|sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|log|ln|pi|cdot|times|div|pm|mp|circ|infty|left|right"
+    "|text|mbox|mathrm|in|cup|cap|le|leq|ge|geq|neq|alpha|beta|theta"
+)
+_UNKNOWN = re.compile(rf"\\(?!(?:{_KNOWN})(?![a-zA-Z]))[a-zA-Z]|[^\x00-\x7f]")
+_TERM = "[0-9]{0,3}[a-zA-Z]{0,2}"
+_QUOTIENT = r"\\[dt]?frac\{-?[0-9a-z]{1,2}\}\{[0-9a-z]{1,2}\}"
+# At most one power, and a small one of something short: an algebra system multiplies out whatever it is asked to.
 _COSTLY = re.compile(
-    r"!|\^.*\^|\^\s*[({]?\s*-?[0-9]{4,}|\^\s*[({][^)}]*[*^(]|[0-9]{25,}|\\(?:binom|sum|prod|int|lim)|mod|floor|ceil"
+    rf"[!$]|\*\*|\^.*\^|\^(?!-?(?:[0-9]{{1,3}}(?![0-9])|[a-zA-Z]|\\(?:circ|pi)|{_QUOTIENT}"
+    rf"|[({{]-?(?:{_TERM}(?:[-+/]{_TERM}){{,2}}|[0-9]{{,3}}\\(?:circ|pi)|{_QUOTIENT})[)}}]))"
+    r"|(?:[(\[{|][^(\[{|]*+){16}|[0-9]{25,}|mod|floor|ceil|\\sqrt\[(?![0-9a-z]\])"
+)
+# With unknowns, no power from the tenth on, nor of a sum to an unknown, six brackets, three waves, or long multiples.
+_EXPANDED = re.compile(
+    r"(?<![0-9])\^[({]?-?[0-9]{2}|\^[({]?-?[0-9]{3}|[a-zA-Z][^()]*\)\^[({]?-?[0-9]*[a-zA-Z]|(?:\([^(]*+){6}"
+    r"|(?:(?:sin|cos|tan|cot|sec|csc).*?){3}|(?:sin|cos|tan|cot|sec|csc).*?[0-9].*?[0-9]"
 )
 _FRACTION = re.compile(r"(?:\\frac\{)?(?P<top>-?[0-9]+)(?:\}\{(?P<bottom>[1-9][0-9]*)\})?")
 
@@ -23,9 +38,9 @@ class Formulas:
     """Compares formulas, reading each once.
 
     math-verify's own timeouts are signals, which only a main thread may set. They are off here, so answers may be
-    compared in any thread; what could keep an algebra system busy (towers of powers, factorials, sums, more than 80
-    characters) is no formula instead. Values are compared first: they differ nearly always, and evaluating each
-    formula once is far cheaper than comparing each pair.
+    compared in any thread; what could keep an algebra system busy (commands we do not know, any power but a small one,
+    more than 80 characters) is no formula instead. Values are compared first: they differ nearly always, and
+    evaluating each formula once is far cheaper than comparing each pair.
     """
 
     def __init__(self) -> None:
@@ -76,7 +91,10 @@ def latex(answer: str | Fraction) -> str:
     if isinstance(answer, Fraction):
         return f"\\frac{{{answer.numerator}}}{{{answer.denominator}}}" if answer.denominator > 1 else str(answer)
     text = unwrapped(answer) if len(answer) <= LONGEST_FORMULA else ""
-    if not re.search(r"[0-9a-zA-Z]", text) or _COSTLY.search(text) or "$" in text:
+    dense = re.sub(r"\s", "", text)
+    if not re.search(r"[0-9a-zA-Z]", text) or _UNKNOWN.search(text) or _COSTLY.search(dense):
+        return ""
+    if re.search(r"[a-zA-Z]", re.sub(r"\\[a-zA-Z]+", " ", text)) and _EXPANDED.search(dense):
         return ""
     text = re.sub(r"\\sqrt\s*([0-9a-z]+)", r"\\sqrt{\1}", text)
     text = re.sub(r"(?<![\\a-zA-Z])sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}", text)

@@ -95,8 +95,6 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
 
 def check(cfg: DictConfig) -> None:
     """Refuse what cannot be, before anything is loaded."""
-    if cfg.seeds < 1:
-        raise ValueError(f"expected seeds of at least 1, got {cfg.seeds}")
     if not cfg.budgets or not all(budget > 0 for budget in cfg.budgets):
         raise ValueError(f"expected budgets above 0, got {list(cfg.budgets)}")
     if cfg.ridges is not None and (not cfg.ridges or not all(ridge > 0 for ridge in cfg.ridges)):
