@@ -98,11 +98,6 @@ class TaskEntry:
         return sum(usage.tokens for usage in usages)
 
     @property
-    def scores(self) -> list[float]:
-        """Of the methods that could be graded."""
-        return [outcome.score for outcome in self.outcomes if outcome.score is not None]
-
-    @property
     def sources(self) -> dict[str, str]:
         """Method -> where its text stands in the deliberation word for word, such as `r2-p0`."""
         rounds = self.trace.transcript.rounds if self.trace else []
@@ -181,11 +176,6 @@ class Run:
         """Tag, label and number of tasks of each filter; what cannot be graded only where there is some."""
         tags = [tag for entry in self.tasks for tag in entry.tags]
         return [(tag, label, tags.count(tag)) for tag, label in FILTERS.items() if tag in tags or tag != "ungraded"]
-
-    @property
-    def strata(self) -> list[str]:
-        """All there are."""
-        return sorted({entry.stratum for entry in self.tasks} - {""})
 
     @property
     def workflows(self) -> list[WorkflowSummary]:

@@ -113,7 +113,7 @@ def test_an_evaluation_is_read_whole(tmp_path):
     assert [entry.trace is None for entry in run.tasks] == [False, False, True]
     assert [len(entry.outcomes) for entry in run.tasks] == [2, 2, 2]
     assert run.plots == [("cost accuracy", "data:image/png;base64,iVBORw==")]
-    assert (run.title, run.strata) == ("digits: 3 tasks", ["sums"])
+    assert run.title == "digits: 3 tasks"
     assert [(tag, count) for tag, _, count in run.filters] == [
         ("right", 2),
         ("wrong", 1),
