@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -12,13 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 from nsed_torch import functional
-from nsed_torch.evaluation.statistics import LEVEL
+from nsed_torch.evaluation.statistics import Z
 
 ROUNDS_NEEDED = 4
 """Three numbers are fitted; fewer points than this leave nothing that could contradict them."""
-
-_REACH = NormalDist().inv_cdf((1 + LEVEL) / 2)
-"""The root of chi2_1's quantile."""
 
 Real = NDArray[np.float64]
 Bounds = Sequence[tuple[float, float]]
@@ -206,8 +202,8 @@ class _Curve:
         return ProfileInterval(*map(math.exp, ends))
 
     def _excess(self, lift: Callable[[float], Lift], start: Real, bounds: Bounds, value: float) -> float:
-        """Above 0 where the profile at a value is worse than the quantile; roots, for those are nearly straight."""
-        return math.sqrt(max(self.minimum(lift(value), [start], bounds)[0] - self.least, 0)) - _REACH
+        """Above 0 where the profile at a value is worse than Z^2, chi2_1's quantile; roots are nearly straight."""
+        return math.sqrt(max(self.minimum(lift(value), [start], bounds)[0] - self.least, 0)) - Z
 
 
 def _crossing(excess: Callable[[float], float], inside: float, edge: float, beyond: float) -> float:

@@ -6,13 +6,12 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from nsed_torch.evaluation.comparison import Comparison
+from nsed_torch.evaluation.comparison import Comparison, MethodResult
 from nsed_torch.evaluation.insight import standing, summarize
-from nsed_torch.evaluation.statistics import Estimate
 from nsed_torch.evaluation.workflows import WorkflowSummary
-from nsed_torch.records import Execution, Outcome, Trace, Verdict, read_json, read_outcomes, read_traces
+from nsed_torch.records import Execution, Outcome, Trace, Usage, Verdict, read_json, read_outcomes, read_traces
 from nsed_torch.records.trace import ABOUT, TRACES
 from nsed_torch.records.withholding import WITHHELD, withheld_outcome, withheld_trace
 
@@ -32,32 +31,6 @@ FILTERS = {
 
 # Drawn in places of their own.
 _DRAWN = {"methods", "paired", "reference", "insight", "agents", "settings", "counts"}
-
-
-class MethodRow(NamedTuple):
-    """A method among others; None for what is not known."""
-
-    name: str
-    n: int
-    accuracy: Estimate | None
-    difference: Estimate | None = None  # accuracy of the reference minus this one's
-    p: float | None = None  # of that difference
-    tokens: float | None = None  # read and written per task
-    price: float | None = None  # of all tasks in US$
-
-
-def method_rows(results: Comparison) -> list[MethodRow]:
-    """Methods side by side."""
-    rows = []
-    for name, method in results.methods.items():
-        pair = results.paired.get(name)
-        accuracy = None if method.accuracy.mean is None else method.accuracy
-        difference = None if pair is None or pair.difference.mean is None else pair.difference
-        costs = method.tokens_per_task, method.usage.price
-        rows.append(
-            MethodRow(name, method.accuracy.n, accuracy, difference, None if pair is None else pair.p_holm, *costs)
-        )
-    return rows
 
 
 @dataclass(frozen=True)
@@ -125,11 +98,6 @@ class TaskEntry:
         return sum(usage.tokens for usage in usages)
 
     @property
-    def scores(self) -> list[float]:
-        """Of the methods that could be graded."""
-        return [outcome.score for outcome in self.outcomes if outcome.score is not None]
-
-    @property
     def sources(self) -> dict[str, str]:
         """Method -> where its text stands in the deliberation word for word, such as `r2-p0`."""
         rounds = self.trace.transcript.rounds if self.trace else []
@@ -143,7 +111,7 @@ class Run:
     """What a run's folder holds."""
 
     about: Mapping[str, Any]  # the data of `results.json`, else of `collect.json`, else nothing
-    methods: list[MethodRow]  # where only a deliberation was collected, its rounds and agents
+    results: Comparison  # where only a deliberation was collected, its rounds and agents stand for methods
     tasks: list[TaskEntry]  # in the order of the run
     plots: list[tuple[str, str]]  # titles, and images as data URIs
 
@@ -171,15 +139,14 @@ class Run:
             TaskEntry(name, traces.get(name), tuple(outcomes[name]), reference, executions[name])
             for name in dict.fromkeys([*traces, *outcomes, *executions])
         ]
-        rows = method_rows(Comparison.from_json(data, str(results))) if results in files else []
-        if not rows and traces:
-            counted = summarize(traces.values()).accuracies
-            rows = [MethodRow(what, accuracy.n, accuracy) for what, accuracy in counted.items()]
+        counted = summarize(traces.values()).accuracies if traces and results not in files else {}
+        rows = {what: MethodResult(accuracy.n, accuracy, {}, Usage(), {}) for what, accuracy in counted.items()}
+        compared = Comparison.from_json(data, str(results)) if results in files else Comparison("", rows, {})
         plots = [
             (path.stem.replace("_", " "), "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode())
             for path in sorted((folder / "plots").glob("*.png"))
         ]
-        return cls(about, rows, tasks, plots)
+        return cls(about, compared, tasks, plots)
 
     def shown(self) -> "Run":
         """The run as its page shows it: without texts, where the questions' authors ask for it."""
@@ -211,19 +178,13 @@ class Run:
         return [(tag, label, tags.count(tag)) for tag, label in FILTERS.items() if tag in tags or tag != "ungraded"]
 
     @property
-    def strata(self) -> list[str]:
-        """All there are."""
-        return sorted({entry.stratum for entry in self.tasks} - {""})
-
-    @property
     def workflows(self) -> list[WorkflowSummary]:
         """Of every method that had workflows run."""
-        pairs = defaultdict[str, list[tuple[Execution, Outcome | None]]](list)
+        done = defaultdict[str, list[Execution]](list)
         for entry in self.tasks:
-            outcomes = {outcome.method: outcome for outcome in entry.outcomes}
             for method, execution in entry.executions.items():
-                pairs[method].append((execution, outcomes.get(method)))
-        return [WorkflowSummary.of(method, executions) for method, executions in pairs.items()]
+                done[method].append(execution)
+        return [WorkflowSummary.of(method, executions) for method, executions in done.items()]
 
     @property
     def remarks(self) -> dict[str, Any]:

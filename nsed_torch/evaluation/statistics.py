@@ -15,6 +15,9 @@ from torch import Tensor
 LEVEL = 0.95
 """Of every interval."""
 
+Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
+"""The normal distribution's quantile for it."""
+
 DIGITS = 9
 """Kept behind the point in files, so that equal runs write equal bytes on any machine."""
 
@@ -129,8 +132,7 @@ def clustered_share(question: Sequence[int], hits: Sequence[float], total: Seque
     # Below this it is rounding: the least real one, n^-4, is above.
     varies = variance > 1e-26 and 0 < p < 1
     m = min(p * (1 - p) / variance, n) if varies else float((of > 0).sum())
-    z = NormalDist().inv_cdf((1 + LEVEL) / 2)
-    middle, half, whole = p + z**2 / (2 * m), z * math.sqrt(p * (1 - p) / m + z**2 / (4 * m**2)), 1 + z**2 / m
+    middle, half, whole = p + Z**2 / (2 * m), Z * math.sqrt(p * (1 - p) / m + Z**2 / (4 * m**2)), 1 + Z**2 / m
     return Estimate(round(n), p, max(0.0, (middle - half) / whole), min(1.0, (middle + half) / whole), "Wilson")
 
 
@@ -168,11 +170,10 @@ def tango(wins: int, losses: int, n: int) -> tuple[float, float]:
     """
     if min(wins, losses) < 0 or wins + losses > n or n < 1:
         raise ValueError(f"expected wins and losses that n of at least 1 holds, got {wins} and {losses} of {n}")
-    z2 = NormalDist().inv_cdf((1 + LEVEL) / 2) ** 2
-    return -_tango_end(losses, wins, n, z2), _tango_end(wins, losses, n, z2)
+    return -_tango_end(losses, wins, n), _tango_end(wins, losses, n)
 
 
-def _tango_end(b: int, c: int, n: int, z2: float) -> float:
+def _tango_end(b: int, c: int, n: int) -> float:
     """The upper end, by bisection between the difference itself and 1: the test refuses the more the farther out."""
     inside, outside = (b - c) / n, 1.0
     for _ in range(60):
@@ -180,7 +181,7 @@ def _tango_end(b: int, c: int, n: int, z2: float) -> float:
         slope = (2 * n - b + c) * d - b - c
         root = math.sqrt(max(0.0, slope**2 + 8 * n * c * d * (1 - d)))
         q = (root - slope) / (4 * n)
-        if (b - c - n * d) ** 2 <= z2 * n * (2 * q + d * (1 - d)):
+        if (b - c - n * d) ** 2 <= Z**2 * n * (2 * q + d * (1 - d)):
             inside = d
         else:
             outside = d

@@ -1,14 +1,13 @@
 """Workflows on a page: where steps and lines stand in a graph, and what the workflows of a run have in common."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from nsed_torch.conductor import Workflow, parse
 from nsed_torch.conductor.workflow import Topology
-from nsed_torch.evaluation.statistics import Estimate, mean_score
-from nsed_torch.records import Execution, Outcome
+from nsed_torch.records import Execution
 from nsed_torch.records.execution import Level
 
 PREVIOUS = -1
@@ -128,16 +127,6 @@ def _path(source: Box, target: Box, lane: int) -> str:
     return f"M{x1} {y1}{down}H{x2 - GAP}C{x2 - bend} {lane} {x2 - bend} {y2} {x2} {y2}"
 
 
-class ShapeRow(NamedTuple):
-    """How often workflows of a level have a shape, and how often the answers of these tasks are right."""
-
-    level: int  # of recursion, from 0
-    shape: Topology
-    tasks: int  # that have it
-    share: float  # of all tasks with such a level
-    right: Estimate  # over questions, as far as answers were graded
-
-
 @dataclass(frozen=True)
 class WorkflowSummary:
     """What the workflows of a method have in common."""
@@ -145,42 +134,25 @@ class WorkflowSummary:
     method: str
     tasks: int
     steps: float  # of the first workflows, on average
-    shapes: list[ShapeRow]  # by level, then in the order of `SHAPES`
+    shapes: list[tuple[int, Topology, int]]  # level of recursion from 0, shape, tasks that have it there
     workers: dict[str, float]  # name -> share of all steps of all levels, most asked first
     reasons: dict[str, int]  # code of a repair -> tasks, most frequent first
     fallbacks: int  # tasks where the default workflow stood in
 
     @classmethod
-    def of(cls, method: str, pairs: Sequence[tuple[Execution, Outcome | None]]) -> "WorkflowSummary":
-        """Count over executions, one or more, each with what became of its answer."""
-        executions = [execution for execution, _ in pairs]
+    def of(cls, method: str, executions: Sequence[Execution]) -> "WorkflowSummary":
+        """Count over executions, one or more."""
+        shapes = Counter((n, workflow_of(level).topology()) for e in executions for n, level in enumerate(e.levels))
         workers = Counter(step.worker for e in executions for level in e.levels for step in level.steps)
         plans = [[level.plan for level in execution.levels if level.plan] for execution in executions]
         reasons = Counter(reason for own in plans for reason in dict.fromkeys(r for plan in own for r in plan.reasons))
+        order = list(SHAPES)
         return cls(
             method,
-            len(pairs),
-            sum(len(execution.levels[0].steps) for execution in executions) / len(pairs),
-            list(_shape_rows(pairs)),
+            len(executions),
+            sum(len(execution.levels[0].steps) for execution in executions) / len(executions),
+            [(*key, shapes[key]) for key in sorted(shapes, key=lambda key: (key[0], order.index(key[1])))],
             {name: count / workers.total() for name, count in workers.most_common()},
             dict(reasons.most_common()),
             sum(any(plan.fallback for plan in own) for own in plans),
         )
-
-
-def _shape_rows(pairs: Sequence[tuple[Execution, Outcome | None]]) -> Iterator[ShapeRow]:
-    for level in range(max(len(execution.levels) for execution, _ in pairs)):
-        shaped = [(workflow_of(e.levels[level]).topology(), o) for e, o in pairs if len(e.levels) > level]
-        for shape in SHAPES:
-            outcomes = [outcome for other, outcome in shaped if other == shape]
-            if outcomes:
-                yield ShapeRow(level, shape, len(outcomes), len(outcomes) / len(shaped), _right(outcomes))
-
-
-def _right(outcomes: Sequence[Outcome | None]) -> Estimate:
-    """Of answers that were graded; tasks that ask one question count as one."""
-    scores = defaultdict[str, list[float]](list)
-    for outcome in outcomes:
-        if outcome is not None and outcome.score is not None:
-            scores[outcome.group].append(outcome.score)
-    return mean_score(list(scores.values()))

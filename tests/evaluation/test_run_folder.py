@@ -7,7 +7,7 @@ import pytest
 from report_pages import example, outcome, trace
 
 from nsed_torch.evaluation.comparison import Comparison
-from nsed_torch.evaluation.run_folder import Run, TaskEntry, method_rows
+from nsed_torch.evaluation.run_folder import Run, TaskEntry
 from nsed_torch.records import Verdict
 from nsed_torch.records.withholding import WITHHELD
 
@@ -29,16 +29,6 @@ def graded():
         for method, rights in {"deliberation": (1, 1, 0), "single:Ben": (0, 1, 0)}.items()
         for task, right in zip(("one", "two", "three"), rights, strict=True)
     ]
-
-
-def test_methods_are_rows_with_what_the_reference_has_over_them():
-    results = Comparison.of(graded())
-    mine, other = method_rows(results)
-    assert (mine.name, mine.n, mine.accuracy.mean, mine.difference, mine.p) == ("deliberation", 3, 2 / 3, None, None)
-    assert (other.n, other.accuracy.mean, other.difference.mean, other.p) == (3, 1 / 3, 1 / 3, 1.0)
-    assert (other.tokens, other.price) == (150, pytest.approx(0.003))
-    (unknown,) = method_rows(Comparison.of([outcome("debate", "one", Verdict.NOT_RUN)]))
-    assert (unknown.n, unknown.accuracy) == (0, None)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +113,7 @@ def test_an_evaluation_is_read_whole(tmp_path):
     assert [entry.trace is None for entry in run.tasks] == [False, False, True]
     assert [len(entry.outcomes) for entry in run.tasks] == [2, 2, 2]
     assert run.plots == [("cost accuracy", "data:image/png;base64,iVBORw==")]
-    assert (run.title, run.strata) == ("digits: 3 tasks", ["sums"])
+    assert run.title == "digits: 3 tasks"
     assert [(tag, count) for tag, _, count in run.filters] == [
         ("right", 2),
         ("wrong", 1),
@@ -131,14 +121,14 @@ def test_an_evaluation_is_read_whole(tmp_path):
         ("won", 0),
         ("disagree", 2),
     ]
-    assert [row.name for row in run.methods] == ["deliberation", "single:Ben"]
+    assert list(run.results.methods) == ["deliberation", "single:Ben"]
     assert set(run.remarks) == {"benchmark", "level", "timings"}
 
 
 def test_collected_traces_are_counted(tmp_path):
     folder = write(tmp_path / "run", [trace("one", True, False)])
     run = Run.load(folder)
-    shares = {row.name: (row.n, row.accuracy.mean) for row in run.methods}
+    shares = {name: (row.accuracy.n, row.accuracy.mean) for name, row in run.results.methods.items()}
     assert shares["answer after round 1"] == (1, 1.0)
     assert shares["answer after round 3"] == (1, 0.0)
     assert shares["oracle, any proposal"] == (1, 1.0)

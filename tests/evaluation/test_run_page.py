@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_pages import HOSTILE, Page, answered, example, outcome, trace
 
+from nsed_torch.evaluation.comparison import Comparison, MethodResult, Paired
 from nsed_torch.evaluation.pages import render_run, write_report
-from nsed_torch.evaluation.run_folder import MethodRow, Run, TaskEntry
+from nsed_torch.evaluation.run_folder import Run, TaskEntry
 from nsed_torch.evaluation.statistics import Estimate
-from nsed_torch.records import Proposal, Task, Transcript, Verdict
+from nsed_torch.records import Proposal, Task, Transcript, Usage, Verdict
 from nsed_torch.records.withholding import WITHHELD
 
 NUMBERS = {
@@ -23,11 +24,15 @@ NUMBERS = {
     "insight": {"p_g": 0.123456789, "flips": [{"round": 2, "lost": 0}, {"round": 3, "lost": 1}], "T_opt": None},
     "versions": {"torch": "2.8.0"},
 }
-ROWS = [
-    MethodRow("deliberation", 3, Estimate(3, 2 / 3, 0.094, 0.992), tokens=5169.0),
-    MethodRow("debate", 3, Estimate(3, 1.0, 0.292, 1.0), Estimate(3, -1 / 3, -0.9, 0.4), 1.0, price=0.0045),
-    MethodRow("single", 0, None),
-]
+RESULTS = Comparison(
+    "deliberation",
+    {
+        "deliberation": MethodResult(3, Estimate(3, 2 / 3, 0.094, 0.992), {}, Usage(9, 15000, 507), {}),
+        "debate": MethodResult(3, Estimate(3, 1.0, 0.292, 1.0), {}, Usage(3, 300, 0, 0.0045), {}),
+        "single": MethodResult(3, Estimate(0), {}, Usage(), {}),
+    },
+    {"debate": Paired(Estimate(3, -1 / 3, -0.9, 0.4), 0, 1, "by hand", 1.0, 1.0), "single": Paired(Estimate(0), 0, 0)},
+)
 
 
 def run(numbers=NUMBERS, transcript: Transcript | None = None, text: str = "71, says the debate.") -> Run:
@@ -47,7 +52,7 @@ def run(numbers=NUMBERS, transcript: Transcript | None = None, text: str = "71, 
             ("three", None, None, Verdict.NOT_RUN),
         ]
     ]
-    return Run(numbers, ROWS, entries, [("cost", "data:image/png;base64,iVBORw==")])
+    return Run(numbers, RESULTS, entries, [("cost", "data:image/png;base64,iVBORw==")])
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +67,9 @@ def page(html) -> Page:
 
 def test_methods_stand_side_by_side(page):
     rows = page.words("table", class_="methods")[0]
-    assert "deliberation 3 66.7 [9.4, 99.2] - 5,169 -" in rows
-    assert "debate 3 100.0 [29.2, 100.0] -33.3 [-90.0, 40.0] p 1 - US$ 0.0045" in rows
-    assert "single 0 - - - -" in rows
+    assert "deliberation 3 66.7 [9.4, 99.2] - 5,169 US$ 0" in rows
+    assert "debate 3 100.0 [29.2, 100.0] -33.3 [-90.0, 40.0] p 1 100 US$ 0.0045" in rows
+    assert "single 0 - - 0 US$ 0" in rows
     drawn = [attrs["style"] for _, attrs in page.elements if attrs.get("class") in {"range", "dot"}]
     assert drawn == ["--l:9%;--h:99%", "--m:67%", "--l:29%;--h:100%", "--m:100%"]
 
@@ -211,7 +216,7 @@ def test_a_large_run_stays_small():
             rounds = [dataclasses.replace(turn, index=i, critiques=[]) for i, turn in enumerate(rounds, 1)]
             transcript = dataclasses.replace(base, task=Task("Why?", f"t{k}"), rounds=rounds)
             entries.append(TaskEntry(f"t{k}", trace(f"t{k}", True, True, transcript)))
-        return len(render_run(Run({}, [], entries, [])))
+        return len(render_run(Run({}, Comparison("", {}, {}), entries, [])))
 
     assert (size(6) - size(1)) / 5 < 20_000
 

@@ -5,6 +5,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from nsed_torch.agents import Agent
 from nsed_torch.agents.requests import call_seed
@@ -37,15 +38,16 @@ class Plurality(Sized):
     """
 
     samples: int = 1
+    everybody: ClassVar[bool] = True  # whether all agents vote, or the lead alone
 
     def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
         """Answer all tasks, as `Method`."""
-        trails = Growth(panel, self.samples, everybody=True).trails(tasks, budgets)
+        trails = Growth(panel, self.samples, everybody=self.everybody).trails(tasks, budgets)
         return [t.answer(*commonest(panel.grader, t.task, t.drafts)) for t in trails]
 
 
 @dataclass(frozen=True)
-class SelfConsistency(Sized):
+class SelfConsistency(Plurality):
     """The commonest final answer of the lead's samples.
 
     Published: Wang et al. 2022 (arXiv 2203.11171), the unweighted majority vote over sampled chains of thought. Ties
@@ -54,11 +56,7 @@ class SelfConsistency(Sized):
     """
 
     samples: int = 5
-
-    def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
-        """Answer all tasks, as `Method`."""
-        trails = Growth(panel, self.samples).trails(tasks, budgets)
-        return [t.answer(*commonest(panel.grader, t.task, t.drafts)) for t in trails]
+    everybody: ClassVar[bool] = False
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,13 @@
 """Methods whose agents read texts and write again: their own, their samples, each other's."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nsed_torch.agents import Agent
 from nsed_torch.evaluation.methods.growth import Growth, Sized, Trail, answers, reading_tokens
 from nsed_torch.evaluation.methods.independent import commonest
 from nsed_torch.evaluation.methods.panel import Answer, Attempt, Panel
-from nsed_torch.records import Task, Usage
+from nsed_torch.records import Task
 
 AGGREGATE = "aggregate"
 """The template of those who write one answer out of several."""
@@ -80,9 +80,9 @@ class SelfMoA(Sized):
 
         trails = Growth(panel, self.samples, closing=closing).trails(tasks, budgets)
         several = [trail for trail in trails if len(trail.steps) > 1]
-        aggregated = _aggregated(panel, several, lambda trail: trail.drafts)
-        last = {t.task.id: t.drafts[0]._replace(usage=Usage()) for t in trails} | aggregated
-        return [_handed_in(t, last, f"samples: {len(t.steps)}") for t in trails]
+        done = {t.task.id: t.answer(t.drafts[0].text, "samples: 1") for t in trails}
+        done |= _aggregated(panel, several, lambda trail: trail.drafts, "samples")
+        return [done[task.id] for task in tasks]
 
 
 @dataclass(frozen=True)
@@ -109,20 +109,17 @@ class MixtureOfAgents(Sized):
         trails = Growth(panel, self.layers, everybody=True, reads=reads, kind=AGGREGATE, closing=closing).trails(
             tasks, budgets
         )
-        last = _aggregated(panel, trails, lambda trail: trail.steps[-1])
-        return [_handed_in(t, last, f"layers: {len(t.steps)}") for t in trails]
-
-
-def _handed_in(trail: Trail, last: Mapping[str, Attempt], note: str) -> Answer:
-    draft = last[trail.task.id]
-    return trail.answer(draft.text, note, closing=draft.usage)
+        return list(_aggregated(panel, trails, lambda trail: trail.steps[-1], "layers").values())
 
 
 def _aggregated(
-    panel: Panel, trails: Sequence[Trail], drafts: Callable[[Trail], Sequence[Attempt]]
-) -> dict[str, Attempt]:
-    """Task id -> what the lead made of the drafts."""
+    panel: Panel, trails: Sequence[Trail], drafts: Callable[[Trail], Sequence[Attempt]], steps: str
+) -> dict[str, Answer]:
+    """Task id -> what the lead made of the drafts; a note counts the steps, by their name."""
     # Step 1 of the template is the last text, for layers that read count from 2: the seed of a task's call must not
     # depend on how far other tasks got.
     readers = [(trail.task, panel.lead(trail.task), answers(drafts(trail))) for trail in trails]
-    return {t.task.id: draft for t, draft in zip(trails, panel.ask(AGGREGATE, readers, 1), strict=True)}
+    return {
+        t.task.id: t.answer(last.text, f"{steps}: {len(t.steps)}", closing=last.usage)
+        for t, last in zip(trails, panel.ask(AGGREGATE, readers, 1), strict=True)
+    }

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsed_torch.data.splits import place
-from nsed_torch.evaluation.methods.leads import best_single, cross_fitted_leads
+from nsed_torch.evaluation.contest import best_single, cross_fitted_leads
 from nsed_torch.records import Outcome, Usage, Verdict
 
 AGENTS = ("ann", "bob", "cid")
