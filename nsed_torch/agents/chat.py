@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from nsed_torch.agents.lookalikes import broken, skeleton
+from nsed_torch.agents.lookalikes import broken, one_line, skeleton
 from nsed_torch.agents.packing.forest import common_prefix
 from nsed_torch.agents.requests import Message
 
@@ -74,7 +74,7 @@ class Chat:
                 chat, chat_template=self.template, tokenize=False, add_generation_prompt=True
             )
         except Exception as error:  # a template is a program: what it stumbles over may be anything
-            said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            said = one_line(f"{type(error).__name__}: {error}")
             raise ChatTemplateError(f"chat template: {said}: correct it or set chat_template=plain") from error
         return rendered
 

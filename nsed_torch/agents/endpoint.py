@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from nsed_torch.agents.lookalikes import CONTROL, broken
+from nsed_torch.agents.lookalikes import CONTROL, broken, one_line
 from nsed_torch.agents.requests import (
     ContextWindowError,
     Engine,
@@ -348,9 +348,8 @@ class EndpointEngine(Engine):
         return ConnectionError(f"{self.url}: {what}: {said}: check that the server is up and serves {model}")
 
     def _shown(self, said: object) -> str:
-        # A terminal obeys control characters.
-        text = " ".join("".join(c if c.isprintable() else " " for c in str(said)[:3000]).split())
-        return (text.replace(key, "[key]") if (key := self._key()) else text)[:300]
+        text = str(said)
+        return one_line(text.replace(key, "[key]") if (key := self._key()) else text)
 
     def _key(self) -> str:
         if self.api_key_env and not os.environ.get(self.api_key_env):

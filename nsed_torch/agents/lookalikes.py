@@ -52,6 +52,11 @@ def broken(pattern: re.Pattern[str], text: str) -> str:
     return text
 
 
+def one_line(said: object, most: int = 300) -> str:
+    """A stranger's text in one line, without the control characters that a terminal would obey."""
+    return " ".join("".join(c if c.isprintable() else " " for c in str(said)[:4000]).split())[:most]
+
+
 @cache
 def _shapes(character: str) -> str:
     forms = unicodedata.normalize("NFKD", character).lower().translate(_ALIKE)

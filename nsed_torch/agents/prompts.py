@@ -45,7 +45,9 @@ def fence(text: str, mark: str) -> str:
 
 def unfence(text: str) -> str:
     """A model's text without the marks it copied from its prompt."""
-    return re.sub(r"\n{3,}", "\n\n", replaced(CUT_FENCE, replaced(FENCE, text, ""), "")).strip()
+    while (bare := replaced(FENCE, text, "")) != text:  # taking one out may leave another
+        text = bare
+    return re.sub(r"\n{3,}", "\n\n", replaced(CUT_FENCE, text, "")).strip()
 
 
 def label(index: int) -> str:

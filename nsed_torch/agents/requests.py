@@ -73,9 +73,9 @@ class RatingScale:
     values: tuple[float, ...] = tuple((2 * d - 9) / 9 for d in range(10))  # in [-1, 1]
 
     def __post_init__(self) -> None:
-        # Configs bring lists; tuples keep the scale hashable.
+        # Configs bring lists and whole numbers; tuples keep the scale hashable.
         object.__setattr__(self, "labels", tuple(self.labels))
-        object.__setattr__(self, "values", tuple(self.values))
+        object.__setattr__(self, "values", tuple(map(float, self.values)))
         if len(self.labels) < 2 or len(self.labels) != len(self.values):
             raise ValueError(f"expected two or more labels with a value each, got {self.labels} and {self.values}")
         if len(set(self.labels)) < len(self.labels):
