@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -28,7 +27,6 @@ from nsed_torch.agents.requests import (
     failed,
     shrunk,
 )
-from nsed_torch.records.checked import rebuild
 from nsed_torch.records.files import parse_json
 
 TOP_LOGPROBS = 20
@@ -55,40 +53,8 @@ MOST_FAILURES = 8
 """Calls that may fail before the first reply; then the server counts as gone and is asked nothing more."""
 
 
-@dataclass(frozen=True)
-class _Token:
-    token: str
-    logprob: float
-
-
-@dataclass(frozen=True)
-class _Place:
-    top_logprobs: list[_Token] | None = None
-
-
-@dataclass(frozen=True)
-class _Logprobs:
-    content: list[_Place] | None = None
-
-
-@dataclass(frozen=True)
-class _Message:
-    content: str | None = None
-
-
-@dataclass(frozen=True)
-class _Choice:
-    message: _Message
-    finish_reason: str | None = None
-    logprobs: _Logprobs | None = None
-
-
-@dataclass(frozen=True)
-class _Completion:
-    """What is read of a chat completion."""
-
-    choices: list[_Choice]
-    usage: Any = None
+_FAULTS = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
+"""What reading something else than a chat completion ends in."""
 
 
 class ChatReply(NamedTuple):
@@ -96,28 +62,35 @@ class ChatReply(NamedTuple):
 
     text: str  # "" where it said nothing, as where a model only thought or called a tool
     reason: str | None  # why the text ended
-    top: dict[str, float] | None  # the likeliest first tokens' log-probabilities; None where the server says none
+    top: (
+        list[tuple[str, float]] | None
+    )  # the likeliest first tokens' log-probabilities; None where the server says none
     read: int | None  # tokens; None where the server says none, or a number that no call can have
     written: int | None
     seconds: float
 
     @classmethod
     def of(cls, data: bytes, seconds: float) -> "ChatReply":
-        """Read a chat completion; anything else is a ValueError, TypeError or OverflowError."""
-        whole: _Completion = rebuild(_Completion, parse_json(data, "reply", "correct it"))
-        if not whole.choices:
-            raise ValueError("expected a choice, got none")
-        choice = whole.choices[0]
-        places = choice.logprobs.content if choice.logprobs else None
-        top = {t.token: t.logprob for t in (places[0].top_logprobs if places else None) or ()}
-        if not all(map(math.isfinite, top.values())):
-            raise ValueError("expected finite log-probabilities, got others")
-        said = whole.usage if isinstance(whole.usage, dict) else {}
+        """Read a chat completion; anything else is one of `_FAULTS`."""
+        whole = parse_json(data, "reply", "correct it")
+        choice = whole["choices"][0]
+        text, reason = choice["message"].get("content"), choice.get("finish_reason")
+        places = (choice.get("logprobs") or {}).get("content") or [{}]
+        # Some vocabularies open a turn with a space in front of a label.
+        top = [(token["token"].strip(), token["logprob"]) for token in places[0].get("top_logprobs") or ()]
+        numbers = all(type(log) in {int, float} and math.isfinite(log) for _, log in top)
+        if not (isinstance(text, str | None) and isinstance(reason, str | None) and numbers):
+            raise TypeError("expected texts and finite numbers, got others")
+        said = whole.get("usage") if isinstance(whole.get("usage"), dict) else {}
         counts = [said.get(name) for name in ("prompt_tokens", "completion_tokens")]
         read, written = (n if type(n) is int and 0 <= n <= MOST_TOKENS else None for n in counts)
         # JSON spells halves of characters, too, which no file can hold.
-        text = (choice.message.content or "").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        return cls(text, choice.finish_reason, top or None, read, written, seconds)
+        text = (text or "").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return cls(text, reason, top or None, read, written, seconds)
+
+
+Reply = ChatReply | ConnectionError
+"""What a server said, or why it said nothing."""
 
 
 class EndpointEngine(Engine):
@@ -188,9 +161,7 @@ class EndpointEngine(Engine):
         """
         bodies = [self._writing(request) for request in requests]
         for i, reply in self._replies(bodies):
-            request = requests[i]
-            done = isinstance(reply, ChatReply)
-            yield {i: self._generation(request, reply, bodies[i]["max_tokens"]) if done else failed(request, reply)}
+            yield {i: self._generation(requests[i], reply, bodies[i]["max_tokens"])}
 
     def ratings(self, requests: Sequence[RateRequest]) -> Iterator[dict[int, Rating]]:
         """Rate all requests' candidates, one call each, and hand ratings out once all their candidates are through.
@@ -203,14 +174,12 @@ class EndpointEngine(Engine):
         yield from ({i: Rating(())} for i, request in enumerate(requests) if not request.candidates)
         places = [(i, k) for i, request in enumerate(requests) for k in range(len(request.candidates))]
         bodies = [self._judging(requests[i], requests[i].candidates[k]) for i, k in places]
-        replies: list[dict[int, ChatReply | ConnectionError]] = [{} for _ in requests]
+        replies: list[dict[int, Reply]] = [{} for _ in requests]
         for n, reply in self._replies(bodies):
             i, k = places[n]
             replies[i][k] = reply
             if len(replies[i]) == len(requests[i].candidates):
-                came = [replies[i][k] for k in sorted(replies[i])]
-                lost = next((reply for reply in came if isinstance(reply, ConnectionError)), None)
-                yield {i: failed(requests[i], lost) if lost else self._rating(requests[i], came)}
+                yield {i: self._rating(requests[i], [replies[i][k] for k in sorted(replies[i])])}
 
     def likelihoods(self, requests: Sequence[LikelihoodRequest]) -> Iterator[dict[int, Likelihood]]:
         """Refused: chat completions cannot score a given text."""
@@ -250,7 +219,9 @@ class EndpointEngine(Engine):
             **drawn,
         }
 
-    def _generation(self, request: GenerateRequest, reply: ChatReply, allowed: int) -> Generation:
+    def _generation(self, request: GenerateRequest, reply: Reply, allowed: int) -> Generation:
+        if isinstance(reply, ConnectionError):
+            return failed(request, reply)  # type: ignore[no-any-return]
         text, reason, _, read, written, seconds = reply
         notes = [*shrunk(request.decoding.max_new_tokens, allowed)]
         if reason not in {"stop", "length"}:
@@ -266,7 +237,10 @@ class EndpointEngine(Engine):
             seconds=seconds,
         )
 
-    def _rating(self, request: RateRequest, replies: Sequence[ChatReply]) -> Rating:
+    def _rating(self, request: RateRequest, came: Sequence[Reply]) -> Rating:
+        if lost := [reply for reply in came if isinstance(reply, ConnectionError)]:
+            return failed(request, lost[0])  # type: ignore[no-any-return]
+        replies = [reply for reply in came if isinstance(reply, ChatReply)]
         verdicts = [_verdict(reply.top, request.scale) for reply in replies]
         read = [reply.read for reply in replies]
         estimated = [self.count_prompt(request.about(candidate)) for candidate in request.candidates]
@@ -284,8 +258,8 @@ class EndpointEngine(Engine):
             seconds=sum(reply.seconds for reply in replies),
         )
 
-    def _replies(self, bodies: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, ChatReply | ConnectionError]]:
-        """Replies and failures as they come, under the indices of what `chat.completions.create` was called with.
+    def _replies(self, bodies: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Reply]]:
+        """Replies as they come, under the indices of what `chat.completions.create` was called with.
 
         After a prompt that was too long no call begins, but those begun end; then it is raised.
         """
@@ -295,45 +269,39 @@ class EndpointEngine(Engine):
         settings = {"base_url": self.url, "timeout": self.timeout_s, "max_retries": self.retries}
         # Without a key the client would take OPENAI_API_KEY, and send it to whoever the url names.
         client = _openai().OpenAI(api_key=self._key() or "none", http_client=_bounded(self.timeout_s), **settings)
-        failures: dict[int, BaseException] = {}
-        came = 0
+        failures: list[ConnectionError | ContextWindowError] = []
+        came = False
         with client, ThreadPoolExecutor(width) as pool:
             calls = {pool.submit(self._ask, client, body, width): i for i, body in enumerate(bodies)}
             try:
                 for call in as_completed(calls):
-                    error = None if call.cancelled() else call.exception()
-                    if call.cancelled():
-                        continue
-                    if error is None:
-                        came += 1
-                        yield calls[call], call.result()
-                        continue
-                    failures[calls[call]] = error
-                    if not isinstance(error, ConnectionError) or (not came and len(failures) == MOST_FAILURES):
+                    reply = failures[-1] if call.cancelled() else call.result()
+                    came |= isinstance(reply, ChatReply)
+                    failures += [] if isinstance(reply, ChatReply) else [reply]
+                    if isinstance(reply, ContextWindowError) or (not came and len(failures) == MOST_FAILURES):
                         for waiting in calls:
                             waiting.cancel()
+                    if not isinstance(reply, ContextWindowError):
+                        yield calls[call], reply
             finally:
                 pool.shutdown(cancel_futures=True)  # whoever listened may have gone
-        for error in failures.values():
-            if not isinstance(error, ConnectionError):
+        for error in failures:
+            if isinstance(error, ContextWindowError):
                 raise error
-        for i in (calls[call] for call in calls if calls[call] in failures or call.cancelled()):
-            yield i, failures.get(i, failures[min(failures)])
 
-    def _ask(self, client: Any, body: Mapping[str, Any], width: int) -> ChatReply:
+    def _ask(self, client: Any, body: Mapping[str, Any], width: int) -> Reply | ContextWindowError:
         start = time.perf_counter()
         try:
             data = client.chat.completions.with_raw_response.create(**body).content
         except (_openai().OpenAIError, OSError) as error:
-            # Not `from error`: it holds the request.
-            raise self._failure(error, body["model"]) from None
+            return self._failure(error, body["model"])
         try:
             return ChatReply.of(data, (time.perf_counter() - start) / width)
-        except (TypeError, ValueError, OverflowError):
+        except _FAULTS:
             got = self._shown(data.decode(errors="replace"))
-            raise ConnectionError(f"{self.url}: expected a chat completion, got {got}: check the url") from None
+            return ConnectionError(f"{self.url}: expected a chat completion, got {got}: check the url")
 
-    def _failure(self, error: Exception, model: str) -> Exception:
+    def _failure(self, error: Exception, model: str) -> ConnectionError | ContextWindowError:
         """The client's error as what the rest of the code expects, in one line."""
         status = getattr(error, "status_code", None)
         if status in {401, 403}:  # servers repeat parts of the key
@@ -381,13 +349,12 @@ class EndpointEngine(Engine):
             raise ValueError(f"{where}, extra_body: expected JSON values, got {error}: correct it") from error
 
 
-def _verdict(top: Mapping[str, float] | None, scale: RatingScale) -> tuple[float | None, float] | None:
+def _verdict(top: Sequence[tuple[str, float]] | None, scale: RatingScale) -> tuple[float | None, float] | None:
     """Expected value of a scale and its labels' share of the probability; None without log-probabilities."""
     if top is None:
         return None
     worth = {label.strip(): value for label, value in zip(scale.labels, scale.values, strict=True)}
-    # Some vocabularies open a turn with a space in front of the label.
-    on_scale = [(math.exp(min(log, 0.0)), worth[token.strip()]) for token, log in top.items() if token.strip() in worth]
+    on_scale = [(math.exp(min(log, 0.0)), worth[token]) for token, log in top if token in worth]
     coverage = sum(p for p, _ in on_scale)
     if coverage == 0:
         return None, 0.0
