@@ -2,7 +2,11 @@
 
 import json
 import math
+import threading
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
+
+from local_server import serving
 
 from nsed_torch.agents import Decoding, EndpointEngine, GenerateRequest, Message
 
@@ -10,7 +14,7 @@ KEY = "sk-secret-0123456789"
 
 
 class Server(BaseHTTPRequestHandler):
-    """Answers with what `script` says of a request's body: (status, reply), or a reply alone."""
+    """Answers with what `script` says of a request's body: (status, reply), a reply alone, or what writes one."""
 
     protocol_version = "HTTP/1.1"
 
@@ -23,6 +27,9 @@ class Server(BaseHTTPRequestHandler):
             server.flying += 1
             server.most = max(server.most, server.flying)
         said = server.script(body)
+        if callable(said):
+            said(self)
+            return
         with server.lock:
             server.flying -= 1
         status, said = said if isinstance(said, tuple) else (200, said)
@@ -36,6 +43,16 @@ class Server(BaseHTTPRequestHandler):
 
     def log_message(self, *args):
         pass
+
+
+@contextmanager
+def endpoint():
+    """An endpoint that echoes until told otherwise."""
+    with serving(Server) as served:
+        served.script, served.bodies, served.heads, served.lock = echo, [], [], threading.Lock()
+        served.flying = served.most = 0
+        served.url = f"http://127.0.0.1:{served.server_port}/v1"
+        yield served
 
 
 def completion(text, *, usage=(7, 3), finish="stop", top=None):

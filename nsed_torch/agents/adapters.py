@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from nsed_torch.agents.transformers_engine import TransformersEngine
+from nsed_torch.agents.weights import first_line
 from nsed_torch.records import write_files
+from nsed_torch.records.files import read_json
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 """What peft keeps an adapter in."""
@@ -70,7 +73,7 @@ def copy_adapter(engine: TransformersEngine, name: str, path: str) -> None:
     from safetensors.torch import load_file  # noqa: PLC0415
 
     folder = adapter_folder(name, path)
-    saved = json.loads((folder / CONFIG).read_bytes())
+    saved = read_json(folder / CONFIG)
     add_adapter(engine, name, rank=saved["r"], alpha=saved["lora_alpha"], targets=sorted(saved["target_modules"]))
     with _quiet():
         try:
@@ -133,12 +136,20 @@ def load_adapters(model: nn.Module, folders: Mapping[str, Path]) -> nn.Module:
         return model
     from peft import PeftModel  # noqa: PLC0415 - heavy
 
-    (first, folder), *rest = folders.items()
+    wrapped: Any = None
     with _quiet():
-        wrapped: nn.Module = PeftModel.from_pretrained(model, folder, adapter_name=first)
-        for name, path in rest:
-            wrapped.load_adapter(path, adapter_name=name)  # type: ignore[operator]
-    return wrapped
+        warnings.filterwarnings("error", "Found missing adapter keys")  # peft would leave them at zero
+        for name, folder in folders.items():
+            try:
+                if wrapped is None:
+                    wrapped = PeftModel.from_pretrained(model, folder, adapter_name=name)
+                else:
+                    wrapped.load_adapter(folder, adapter_name=name)
+            except Exception as error:  # peft raises whatever a hostile or foreign adapter makes it stumble over
+                raise ValueError(
+                    f"adapter {name!r}: expected one of this model in {folder}, got ({first_line(error)}): name another"
+                ) from error
+    return wrapped  # type: ignore[no-any-return]
 
 
 def adapter_folder(name: str, path: str) -> Path:
@@ -147,7 +158,18 @@ def adapter_folder(name: str, path: str) -> Path:
     folder = Path(path).expanduser() if shipped == path else EXPERTS / shipped
     if not (folder / WEIGHTS).is_file():
         raise ValueError(f"adapter {name!r}: expected {WEIGHTS} in {folder}: save it with safetensors")
-    return folder
+    config = read_json(folder / CONFIG)
+    given = config if isinstance(config, dict) else {}
+    kinds = {"r": int, "lora_alpha": int | float, "target_modules": list | str}
+    if given.get("peft_type") != "LORA" or not all(isinstance(given.get(name), kind) for name, kind in kinds.items()):
+        raise ValueError(f"adapter {name!r}: expected a LoRA adapter's {CONFIG} in {folder}: save it with peft")
+    try:
+        with safe_open(folder / WEIGHTS, "pt"):  # reads the header and checks it against the file's length
+            return folder
+    except SafetensorError as error:
+        raise ValueError(
+            f"adapter {name!r}: {folder / WEIGHTS} is damaged ({first_line(error)}): save it anew"
+        ) from error
 
 
 def fingerprint(folder: Path) -> str:

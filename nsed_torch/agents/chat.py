@@ -2,9 +2,11 @@
 
 import hashlib
 import re
+import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from nsed_torch.agents.lookalikes import broken, one_line, skeleton
 from nsed_torch.agents.packing.forest import common_prefix
 from nsed_torch.agents.requests import Message
 
@@ -17,6 +19,14 @@ PLAIN_TEMPLATE = (
 
 PLAIN_STOP = "\n###"
 """What a base model writes when it opens another turn of the plain template."""
+
+
+PATIENCE = 20.0
+"""Seconds that a template may take for a first chat; any sound one takes milliseconds."""
+
+
+class ChatTemplateError(ValueError):
+    """A chat template that cannot be rendered."""
 
 
 class Turn(NamedTuple):
@@ -35,14 +45,16 @@ class Chat:
     def __init__(self, tokenizer: Any, template: str | None = None) -> None:
         self.tokenizer = tokenizer
         self.template = PLAIN_TEMPLATE if template == "plain" else template or tokenizer.chat_template
-        if not self.template:
-            raise ValueError("expected a chat template, the tokenizer has none: set chat_template=plain")
+        if not self.template or not isinstance(self.template, str):
+            found = "several" if self.template else "none"
+            raise ValueError(f"expected a chat template, the tokenizer has {found}: set chat_template=plain")
         self.stop = PLAIN_STOP if self.template == PLAIN_TEMPLATE else None
         # Added tokens are matched anywhere in a text, so what models and users write must not spell those that steer.
         added = tokenizer.added_tokens_decoder.values()
         steering = {token.content for token in added if token.special or token.content in self.template}
         spelled = {*steering, *tokenizer.all_special_tokens, *([PLAIN_STOP] if self.stop else [])}
-        control = sorted({token.strip() for token in spelled})  # a space in front of one would undo the break
+        # A space in front of one would undo the break; a tokenizer's normalizer may make one of what only looks alike.
+        control = sorted({skeleton(token.strip())[0] for token in spelled})
         self.control = re.compile("|".join(re.escape(token) for token in control if len(token) > 1) or r"(?!)")
         self.takes_system = self._takes_system()
         self.text([Message("user", "?")])  # a broken template is found here, not in the midst of a run
@@ -54,13 +66,17 @@ class Chat:
         return hashlib.sha256(self.template.encode()).hexdigest()[:16]
 
     def text(self, messages: Sequence[Message]) -> str:
-        """The rendered chat up to where the assistant speaks."""
+        """The rendered chat up to where the assistant speaks; a template that fails is a ValueError."""
         if not self.takes_system:
             messages = merge_system(messages)
         chat = [{"role": m.role, "content": self.neutralize(m.content)} for m in messages]
-        rendered: str = self.tokenizer.apply_chat_template(
-            chat, chat_template=self.template, tokenize=False, add_generation_prompt=True
-        )
+        try:
+            rendered: str = self.tokenizer.apply_chat_template(
+                chat, chat_template=self.template, tokenize=False, add_generation_prompt=True
+            )
+        except Exception as error:  # a template is a program: what it stumbles over may be anything
+            said = one_line(f"{type(error).__name__}: {error}")
+            raise ChatTemplateError(f"chat template: {said}: correct it or set chat_template=plain") from error
         return rendered
 
     def ids(self, messages: Sequence[Message]) -> list[int]:
@@ -84,9 +100,7 @@ class Chat:
 
     def neutralize(self, text: str) -> str:
         """Break every spelling of a control token by a space behind its first character."""
-        while self.control.search(text):  # breaking one may leave another
-            text = self.control.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
-        return text
+        return broken(self.control, text)
 
     def label_ids(self, labels: Sequence[str]) -> list[int]:
         """The one token each label is when the assistant opens its turn with it; more than one is a ValueError."""
@@ -107,13 +121,29 @@ class Chat:
         return ids
 
     def _takes_system(self) -> bool:
-        from jinja2 import TemplateError  # noqa: PLC0415 - as heavy as the tokenizer, wanted only beside it
-
+        """Whether the template shows a system's text; one that shows no user's, or does not end, is a ValueError."""
         self.takes_system = True
-        try:
-            return "mark" in self.text([Message("system", "mark"), Message("user", "?")])
-        except TemplateError:
-            return False
+        found: list[str | ChatTemplateError] = []
+
+        def attempt() -> None:
+            for chat in ([Message("system", "mark"), Message("user", "?")], [Message("user", "mark")]):
+                try:
+                    found.append(self.text(chat))
+                except ChatTemplateError as error:
+                    found.append(error)
+
+        # Nothing but the end of the process stops a template.
+        trial = threading.Thread(target=attempt, daemon=True)
+        trial.start()
+        trial.join(PATIENCE)
+        if trial.is_alive():
+            raise ValueError(f"chat template: did not end within {PATIENCE:g} s: correct it or set chat_template=plain")
+        system, user = found
+        if isinstance(user, ChatTemplateError):
+            raise user
+        if "mark" not in user:
+            raise ValueError("chat template: expected one that shows what users say: set chat_template=plain")
+        return isinstance(system, str) and "mark" in system
 
 
 def merge_system(messages: Sequence[Message]) -> list[Message]:

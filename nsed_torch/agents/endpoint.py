@@ -1,5 +1,6 @@
 """A language model that lives elsewhere, behind an OpenAI-compatible endpoint."""
 
+import contextlib
 import json
 import math
 import os
@@ -10,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from nsed_torch.agents.lookalikes import CONTROL, broken, one_line
 from nsed_torch.agents.requests import (
     ContextWindowError,
     Engine,
@@ -22,8 +24,10 @@ from nsed_torch.agents.requests import (
     Rating,
     RatingScale,
     allowance,
+    failed,
     shrunk,
 )
+from nsed_torch.records.files import parse_json
 
 TOP_LOGPROBS = 20
 """The most log-probabilities of one place that such servers give."""
@@ -31,47 +35,80 @@ TOP_LOGPROBS = 20
 _SET = {"model", "messages", "max_tokens", "temperature", "top_p", "seed", "repetition_penalty"}
 _SET |= {"logprobs", "top_logprobs", "stream", "n"}
 
+_OF_THE_BODY = {"content-encoding", "content-length", "transfer-encoding"}
+
 _TOO_LONG = re.compile(
     r"context[ _]?(length|window|size)|(maximum|max)[ _](model|context)[ _]len|prompt is too long", re.IGNORECASE
 )
 """How OpenAI, vLLM and llama.cpp say that a prompt does not fit."""
 
 
-class ChatReply(NamedTuple):
-    """A chat completion and the share of seconds that it took."""
+MOST_BYTES = 1 << 25
+"""The longest reply that is read; 20 log-probabilities of 10^4 tokens are a tenth of it."""
 
-    completion: Any
+MOST_TOKENS = 10**7
+"""Above it a count of tokens is none that a call can have."""
+
+MOST_FAILURES = 8
+"""Calls that may fail before the first reply; then the server counts as gone and is asked nothing more."""
+
+
+_FAULTS = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
+"""What reading something else than a chat completion ends in."""
+
+
+class ChatReply(NamedTuple):
+    """What a server said, every part of it checked."""
+
+    text: str  # "" where it said nothing, as where a model only thought or called a tool
+    reason: str | None  # why the text ended
+    top: (
+        list[tuple[str, float]] | None
+    )  # the likeliest first tokens' log-probabilities; None where the server says none
+    read: int | None  # tokens; None where the server says none, or a number that no call can have
+    written: int | None
     seconds: float
 
-    @property
-    def text(self) -> str:
-        """What was said; nothing counts as "", as where a model only thought or called a tool."""
-        return getattr(self.of_choice("message"), "content", None) or ""
+    @classmethod
+    def of(cls, data: bytes, seconds: float) -> "ChatReply":
+        """Read a chat completion; anything else is one of `_FAULTS`."""
+        whole = parse_json(data, "reply", "correct it")
+        choice = whole["choices"][0]
+        text, reason = choice["message"].get("content"), choice.get("finish_reason")
+        places = (choice.get("logprobs") or {}).get("content") or [{}]
+        # Some vocabularies open a turn with a space in front of a label.
+        top = [(token["token"].strip(), token["logprob"]) for token in places[0].get("top_logprobs") or ()]
+        numbers = all(type(log) in {int, float} and math.isfinite(log) for _, log in top)
+        if not (isinstance(text, str | None) and isinstance(reason, str | None) and numbers):
+            raise TypeError("expected texts and finite numbers, got others")
+        said = whole.get("usage") if isinstance(whole.get("usage"), dict) else {}
+        counts = [said.get(name) for name in ("prompt_tokens", "completion_tokens")]
+        read, written = (n if type(n) is int and 0 <= n <= MOST_TOKENS else None for n in counts)
+        # JSON spells halves of characters, too, which no file can hold.
+        text = (text or "").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return cls(text, reason, top or None, read, written, seconds)
 
-    def of_choice(self, name: str) -> Any:
-        """A part of the one answer; the client checks no reply, so any may be missing."""
-        return getattr(self.completion.choices[0], name, None)
 
-    def tokens(self, name: str) -> int | None:
-        """A count of the usage, where the server says it."""
-        count = getattr(getattr(self.completion, "usage", None), name, None)
-        return count if isinstance(count, int) else None
+Reply = ChatReply | ConnectionError
+"""What a server said, or why it said nothing."""
 
 
 class EndpointEngine(Engine):
     """One model behind `/v1/chat/completions`: vLLM, llama.cpp's server, any hosted one.
 
-    Up to `max_batch` calls are in flight at once, and results are handed out as they come, so none is lost when
-    another fails. A seed is passed on; whether equal calls get equal answers is up to the server, but the call log
-    keeps the first. Ratings are read from the 20 likeliest tokens. The likelihood of given texts cannot be asked for.
-    An adapter is a model name, as vLLM serves adapters: it replaces `model`.
+    Up to `max_batch` calls are in flight at once, and results are handed out as they come. A call that fails is handed
+    out as one, and no other is lost by it. A seed is passed on; whether equal calls get equal answers is up to the
+    server, but the call log keeps the first. What looks like a control token is broken, as `Chat.neutralize` does,
+    by what the known families have (`CONTROL`), for the server's tokenizer is unknown. Ratings are read from the 20
+    likeliest tokens. The likelihood of given texts cannot be asked for. An adapter is a model name, as vLLM serves
+    adapters: it replaces `model`.
 
     Args:
         url: of the API, with its version: "http://localhost:8000/v1".
         model: as the server names it.
         api_key_env: name of the environment variable that holds the key; "" sends none. The key itself is read for
             every batch and kept nowhere.
-        timeout_s: seconds that one attempt may take.
+        timeout_s: seconds that one attempt may take; a body that trickles in is left at its first byte behind them.
         retries: further attempts after lost connections, timeouts and the statuses 408, 409, 429 and from 500.
         max_batch: calls at the same time.
         context_window: tokens the model takes; None leaves it to the server to refuse what is too long. Prompts are
@@ -121,7 +158,6 @@ class EndpointEngine(Engine):
         Raises:
             ContextWindowError: if a prompt leaves fewer than 16 tokens (or the fewer asked for) for the answer by our
                 own estimate, or is too long by the server's word.
-            ConnectionError: if a call failed for another reason, and failed again in every further attempt.
         """
         bodies = [self._writing(request) for request in requests]
         for i, reply in self._replies(bodies):
@@ -138,7 +174,7 @@ class EndpointEngine(Engine):
         yield from ({i: Rating(())} for i, request in enumerate(requests) if not request.candidates)
         places = [(i, k) for i, request in enumerate(requests) for k in range(len(request.candidates))]
         bodies = [self._judging(requests[i], requests[i].candidates[k]) for i, k in places]
-        replies: list[dict[int, ChatReply]] = [{} for _ in requests]
+        replies: list[dict[int, Reply]] = [{} for _ in requests]
         for n, reply in self._replies(bodies):
             i, k = places[n]
             replies[i][k] = reply
@@ -174,7 +210,7 @@ class EndpointEngine(Engine):
         window = self.context_window
         return {
             "model": request.adapter or self.model,
-            "messages": [message._asdict() for message in messages],
+            "messages": [{"role": m.role, "content": broken(CONTROL, m.content)} for m in messages],
             "seed": request.seed,
             "max_tokens": wanted
             if window is None
@@ -183,12 +219,13 @@ class EndpointEngine(Engine):
             **drawn,
         }
 
-    def _generation(self, request: GenerateRequest, reply: ChatReply, allowed: int) -> Generation:
-        text, reason, asked = reply.text, reply.of_choice("finish_reason"), request.decoding
-        read, written = reply.tokens("prompt_tokens"), reply.tokens("completion_tokens")
-        notes = [*shrunk(asked.max_new_tokens, allowed)]
+    def _generation(self, request: GenerateRequest, reply: Reply, allowed: int) -> Generation:
+        if isinstance(reply, ConnectionError):
+            return failed(request, reply)  # type: ignore[no-any-return]
+        text, reason, _, read, written, seconds = reply
+        notes = [*shrunk(request.decoding.max_new_tokens, allowed)]
         if reason not in {"stop", "length"}:
-            notes.append(f"the endpoint ended the answer with finish_reason {reason!r}")
+            notes.append(f"the endpoint ended the answer with finish_reason {self._shown(repr(reason))}")
         if read is None or written is None:
             notes.append("the endpoint said no usage: tokens are estimated")
         return Generation(
@@ -197,12 +234,15 @@ class EndpointEngine(Engine):
             completion_tokens=self.count_tokens(text) if written is None else written,
             finish_reason="length" if reason == "length" else "stop",
             notes=tuple(notes),
-            seconds=reply.seconds,
+            seconds=seconds,
         )
 
-    def _rating(self, request: RateRequest, replies: Sequence[ChatReply]) -> Rating:
-        verdicts = [_verdict(reply.of_choice("logprobs"), request.scale) for reply in replies]
-        read = [reply.tokens("prompt_tokens") for reply in replies]
+    def _rating(self, request: RateRequest, came: Sequence[Reply]) -> Rating:
+        if lost := [reply for reply in came if isinstance(reply, ConnectionError)]:
+            return failed(request, lost[0])  # type: ignore[no-any-return]
+        replies = [reply for reply in came if isinstance(reply, ChatReply)]
+        verdicts = [_verdict(reply.top, request.scale) for reply in replies]
+        read = [reply.read for reply in replies]
         estimated = [self.count_prompt(request.about(candidate)) for candidate in request.candidates]
         counts = {
             "the endpoint gave no log-probabilities, use rating=critique": sum(v is None for v in verdicts),
@@ -218,49 +258,50 @@ class EndpointEngine(Engine):
             seconds=sum(reply.seconds for reply in replies),
         )
 
-    def _replies(self, bodies: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, ChatReply]]:
+    def _replies(self, bodies: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Reply]]:
         """Replies as they come, under the indices of what `chat.completions.create` was called with.
 
-        After a failure no call begins, but those begun end; then the first failure is raised.
+        After a prompt that was too long no call begins, but those begun end; then it is raised.
         """
         if not bodies:
             return
         width = min(self.max_batch, len(bodies))
         settings = {"base_url": self.url, "timeout": self.timeout_s, "max_retries": self.retries}
         # Without a key the client would take OPENAI_API_KEY, and send it to whoever the url names.
-        client = _openai().OpenAI(api_key=self._key() or "none", **settings)
-        failures: dict[int, BaseException] = {}
+        client = _openai().OpenAI(api_key=self._key() or "none", http_client=_bounded(self.timeout_s), **settings)
+        failures: list[ConnectionError | ContextWindowError] = []
+        came = False
         with client, ThreadPoolExecutor(width) as pool:
             calls = {pool.submit(self._ask, client, body, width): i for i, body in enumerate(bodies)}
             try:
                 for call in as_completed(calls):
-                    if call.cancelled():
-                        continue
-                    if error := call.exception():
-                        failures[calls[call]] = error
+                    reply = failures[-1] if call.cancelled() else call.result()
+                    came |= isinstance(reply, ChatReply)
+                    failures += [] if isinstance(reply, ChatReply) else [reply]
+                    if isinstance(reply, ContextWindowError) or (not came and len(failures) == MOST_FAILURES):
                         for waiting in calls:
                             waiting.cancel()
-                    else:
-                        yield calls[call], call.result()
+                    if not isinstance(reply, ContextWindowError):
+                        yield calls[call], reply
             finally:
                 pool.shutdown(cancel_futures=True)  # whoever listened may have gone
-        if failures:
-            raise failures[min(failures)]
+        for error in failures:
+            if isinstance(error, ContextWindowError):
+                raise error
 
-    def _ask(self, client: Any, body: Mapping[str, Any], width: int) -> ChatReply:
+    def _ask(self, client: Any, body: Mapping[str, Any], width: int) -> Reply | ContextWindowError:
         start = time.perf_counter()
         try:
-            completion = client.chat.completions.create(**body)
-        except (_openai().OpenAIError, ValueError) as error:  # a reply that is no JSON is a ValueError
-            # Not `from error`: it holds the request.
-            raise self._failure(error, body["model"]) from None
-        if not getattr(completion, "choices", None):
-            raise ConnectionError(
-                f"{self.url}: expected a chat completion, got {self._shown(completion)}: check the url"
-            )
-        return ChatReply(completion, (time.perf_counter() - start) / width)
+            data = client.chat.completions.with_raw_response.create(**body).content
+        except (_openai().OpenAIError, OSError) as error:
+            return self._failure(error, body["model"])
+        try:
+            return ChatReply.of(data, (time.perf_counter() - start) / width)
+        except _FAULTS:
+            got = self._shown(data.decode(errors="replace"))
+            return ConnectionError(f"{self.url}: expected a chat completion, got {got}: check the url")
 
-    def _failure(self, error: Exception, model: str) -> Exception:
+    def _failure(self, error: Exception, model: str) -> ConnectionError | ContextWindowError:
         """The client's error as what the rest of the code expects, in one line."""
         status = getattr(error, "status_code", None)
         if status in {401, 403}:  # servers repeat parts of the key
@@ -275,8 +316,8 @@ class EndpointEngine(Engine):
         return ConnectionError(f"{self.url}: {what}: {said}: check that the server is up and serves {model}")
 
     def _shown(self, said: object) -> str:
-        text = " ".join(str(said).split())
-        return (text.replace(key, "[key]") if (key := self._key()) else text)[:300]
+        text = str(said)
+        return one_line(text.replace(key, "[key]") if (key := self._key()) else text)
 
     def _key(self) -> str:
         if self.api_key_env and not os.environ.get(self.api_key_env):
@@ -308,19 +349,37 @@ class EndpointEngine(Engine):
             raise ValueError(f"{where}, extra_body: expected JSON values, got {error}: correct it") from error
 
 
-def _verdict(logprobs: Any, scale: RatingScale) -> tuple[float | None, float] | None:
+def _verdict(top: Sequence[tuple[str, float]] | None, scale: RatingScale) -> tuple[float | None, float] | None:
     """Expected value of a scale and its labels' share of the probability; None without log-probabilities."""
-    content = getattr(logprobs, "content", None)
-    top = getattr(content[0], "top_logprobs", None) if content else None
-    if not top:
+    if top is None:
         return None
     worth = {label.strip(): value for label, value in zip(scale.labels, scale.values, strict=True)}
-    # Some vocabularies open a turn with a space in front of the label.
-    on_scale = [(math.exp(t.logprob), worth[t.token.strip()]) for t in top if t.token.strip() in worth]
+    on_scale = [(math.exp(min(log, 0.0)), worth[token]) for token, log in top if token in worth]
     coverage = sum(p for p, _ in on_scale)
     if coverage == 0:
         return None, 0.0
     return max(-1.0, min(1.0, sum(p * v for p, v in on_scale) / coverage)), min(coverage, 1.0)
+
+
+def _bounded(timeout_s: float) -> Any:
+    """The client's own HTTP client, but no reply takes longer, or more room, than it may."""
+    kind = _openai().DefaultHttpxClient
+
+    class Bounded(kind):  # type: ignore[misc, valid-type]
+        def send(self, request: Any, *, stream: bool = False, **options: Any) -> Any:
+            end = time.monotonic() + timeout_s
+            reply, body = super().send(request, stream=True, **options), bytearray()
+            with contextlib.closing(reply):
+                for part in reply.iter_bytes():
+                    body += part
+                    if len(body) > MOST_BYTES:
+                        raise ConnectionError(f"expected a reply of at most {MOST_BYTES} bytes, got more")
+                    if time.monotonic() > end:
+                        raise ConnectionError(f"expected a reply within {timeout_s:g} s, got a part: raise timeout_s")
+            plain = [(k, v) for k, v in reply.headers.multi_items() if k.lower() not in _OF_THE_BODY]
+            return type(reply)(reply.status_code, headers=plain, content=bytes(body), request=request)
+
+    return Bounded(timeout=timeout_s)
 
 
 def _checked(url: str) -> str:

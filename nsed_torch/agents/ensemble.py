@@ -18,6 +18,7 @@ from nsed_torch.agents.requests import (
     LikelihoodRequest,
     RateRequest,
     Rating,
+    check_answered,
 )
 from nsed_torch.records import ROLES, CallLog, Usage
 from nsed_torch.records.call_log import call_key
@@ -69,8 +70,10 @@ class Ensemble(nn.Module):
 
     Every call is looked up in the call log first and stored there as soon as its batch is done; without one, it is kept
     in memory. Engines that are modules become submodules, so `.to()`, `.parameters()` and `state_dict()` reach their
-    weights. Agents that `check_agents` refuses, an unknown adapter, or a backbone name that no submodule can bear, are
-    a ValueError.
+    weights. A call that failed is not kept, so it is made again the next time; the first such ends a batch with a
+    ConnectionError when all others are done, unless callers take it `silent`: a result that says nothing.
+    Agents that `check_agents` refuses, an unknown adapter, or a backbone name that no submodule can bear, are a
+    ValueError.
     """
 
     def __init__(
@@ -117,17 +120,23 @@ class Ensemble(nn.Module):
         """Length of a text in the tokens of whichever engine needs most."""
         return max(engine.count_tokens(text) for engine in self.engines.values())
 
-    def generate(self, requests: Sequence[GenerateRequest], progress: Progress | None = None) -> list[Generation]:
+    def generate(
+        self, requests: Sequence[GenerateRequest], progress: Progress | None = None, *, silent: bool = False
+    ) -> list[Generation]:
         """Answer requests of any agents, one backbone after the other."""
-        return self._call("generate", requests, Generation, progress)
+        return self._call("generate", requests, Generation, progress, silent)
 
-    def rate(self, requests: Sequence[RateRequest], progress: Progress | None = None) -> list[Rating]:
+    def rate(
+        self, requests: Sequence[RateRequest], progress: Progress | None = None, *, silent: bool = False
+    ) -> list[Rating]:
         """Rate candidates for any agents, one backbone after the other."""
-        return self._call("rate", requests, Rating, progress)
+        return self._call("rate", requests, Rating, progress, silent)
 
-    def measure(self, requests: Sequence[LikelihoodRequest], progress: Progress | None = None) -> list[Likelihood]:
+    def measure(
+        self, requests: Sequence[LikelihoodRequest], progress: Progress | None = None, *, silent: bool = False
+    ) -> list[Likelihood]:
         """Measure how likely texts are for any agents, one backbone after the other."""
-        return self._call("likelihood", requests, Likelihood, progress)
+        return self._call("likelihood", requests, Likelihood, progress, silent)
 
     @contextmanager
     def one_run(self) -> Iterator[None]:
@@ -157,7 +166,9 @@ class Ensemble(nn.Module):
             )
         return records
 
-    def _call(self, kind: Kind, requests: Sequence[Any], result: type[R], progress: Progress | None) -> list[R]:
+    def _call(
+        self, kind: Kind, requests: Sequence[Any], result: type[R], progress: Progress | None, silent: bool
+    ) -> list[R]:
         """Look every request up, ask the engines for what is missing, and commit what is done as soon as it is."""
         keys = self._keys(kind, requests)
         results = {key: _loaded(result, value) for key, value in self.call_log.get(keys).items()}
@@ -171,9 +182,11 @@ class Ensemble(nn.Module):
             ask: Any = {"generate": engine.generations, "rate": engine.ratings, "likelihood": engine.likelihoods}[kind]
             for done in ask([missing[key] for key in mine]) if mine else ():
                 ended = {mine[i]: value for i, value in done.items()}
-                self.call_log.put({key: dataclasses.asdict(value) for key, value in ended.items()})
+                self.call_log.put({k: dataclasses.asdict(value) for k, value in ended.items() if not value.failure})
                 results.update(ended)
                 report(len(results), total)
+        if not silent:
+            check_answered(results.values())
         return [results[key] for key in keys]
 
     def _keys(self, kind: Kind, requests: Sequence[GenerateRequest | RateRequest | LikelihoodRequest]) -> list[str]:

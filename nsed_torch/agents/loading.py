@@ -1,7 +1,9 @@
 """Building engines and encoders from weights on disk."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,7 +11,7 @@ import torch
 from nsed_torch.agents.adapters import adapter_folder, fingerprint, load_adapters
 from nsed_torch.agents.encoder import SentenceEncoder
 from nsed_torch.agents.transformers_engine import TransformersEngine
-from nsed_torch.agents.weights import Weights, quiet_libraries, resolve
+from nsed_torch.agents.weights import Weights, first_line, quiet_libraries, resolve
 from nsed_torch.records import read_json
 
 QUANTIZATIONS = ("none", "nf4", "int8")
@@ -38,7 +40,8 @@ def load_backbone(
     as in `TransformersEngine`.
 
     Raises:
-        ValueError: for an unknown quantization or dtype, or an adapter folder without safetensors.
+        ValueError: for an unknown quantization or dtype, and for files of the model or of an adapter that are damaged,
+            incomplete or of another model.
     """
     if quantization not in QUANTIZATIONS:
         raise ValueError(f"expected quantization to be one of {', '.join(QUANTIZATIONS)}, got {quantization!r}")
@@ -51,15 +54,19 @@ def load_backbone(
     from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415 - imported where an engine is built
 
     quiet_libraries()
-    tokenizer = AutoTokenizer.from_pretrained(place.folder, trust_remote_code=False)
-    model = AutoModelForCausalLM.from_pretrained(
-        place.folder,
-        dtype=torch_dtype,
-        device_map=device or ("auto" if torch.accelerator.is_available() else "cpu"),
-        quantization_config=_quantization_config(quantization, torch_dtype),
-        trust_remote_code=False,
-        use_safetensors=True,
-    )
+    with _one_line_errors(weights.name, place.folder):
+        tokenizer = AutoTokenizer.from_pretrained(place.folder, trust_remote_code=False)
+        model, found = AutoModelForCausalLM.from_pretrained(
+            place.folder,
+            dtype=torch_dtype,
+            device_map=device or ("auto" if torch.accelerator.is_available() else "cpu"),
+            quantization_config=_quantization_config(quantization, torch_dtype),
+            trust_remote_code=False,
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+        if missing := sorted(found["missing_keys"]):  # they would be random numbers
+            raise ValueError(f"{missing[0]} and {len(missing) - 1} other parameters are missing")
     model.requires_grad_(False)
     _keep_order(model)
     identity = {
@@ -69,7 +76,7 @@ def load_backbone(
         "dtype": str(torch_dtype).removeprefix("torch."),
         "device": torch.device(model.device).type,
         # Numbers may change with the libraries that compute them.
-        **{package: version(package) for package in ("torch", "transformers")},
+        **{package: version(package) for package in ("torch", "transformers", "tokenizers", "bitsandbytes", "peft")},
     }
     return TransformersEngine(
         load_adapters(model, folders),
@@ -96,9 +103,9 @@ def load_encoder(weights: Weights, *, device: str | None = None) -> SentenceEnco
     from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - imported where an encoder is built
 
     quiet_libraries()
-    model = SentenceTransformer(
-        str(place.folder), device=device, trust_remote_code=False, model_kwargs={"use_safetensors": True}
-    )
+    options = {"trust_remote_code": False, "model_kwargs": {"use_safetensors": True}}
+    with _one_line_errors(weights.name, place.folder):
+        model = SentenceTransformer(str(place.folder), device=device, **options)
     return SentenceEncoder(model, identity={"name": weights.name, "revision": place.revision})
 
 
@@ -107,6 +114,19 @@ def native_dtype() -> torch.dtype:
     if torch.accelerator.is_available():
         return torch.bfloat16
     return torch.bfloat16 if torch.ops.mkldnn._is_mkldnn_bf16_supported() else torch.float32
+
+
+@contextmanager
+def _one_line_errors(name: str, folder: Path) -> Iterator[None]:
+    """Turn whatever the libraries stumble over in damaged files into one line."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        raise ValueError(
+            f"weights {name!r}: {folder} cannot be loaded ({first_line(error)}): fetch or save the model again"
+        ) from error
 
 
 def _keep_order(model: Any) -> None:

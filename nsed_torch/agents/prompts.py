@@ -7,15 +7,16 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nsed_torch.agents.lookalikes import replaced
 from nsed_torch.agents.requests import Message
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-FENCE = re.compile(r"<\s*/?\s*text\s*-\s*[0-9a-f]+\s*>", re.IGNORECASE)
-"""Anything that looks like a fence, ours or forged."""
+FENCE = re.compile(r"<\s*+(?:/\s*+)?t\s*+e\s*+x\s*+t\s*+-\s*+[0-9a-f][0-9a-f\s]*+>")
+"""Anything that looks like a fence, ours or forged, as `lookalikes.skeleton` spells it; blanks hide none."""
 
-CUT_FENCE = re.compile(r"</?text(-[0-9a-f]*)?$", re.IGNORECASE)
+CUT_FENCE = re.compile(r"</?text(-[0-9a-f]*)?$")
 """A fence that an answer's end cut off."""
 
 SCORE = re.compile(r"^[^\w\n]*score[ \t*_\"]*:(.*)$", re.IGNORECASE | re.MULTILINE)
@@ -39,12 +40,14 @@ def nonce(seed: int) -> str:
 
 def fence(text: str, mark: str) -> str:
     """Enclose a model-written text in marks it cannot forge; look-alikes inside it are blotted out."""
-    return f"<text-{mark}>\n{FENCE.sub('[mark]', text).strip()}\n</text-{mark}>"
+    return f"<text-{mark}>\n{replaced(FENCE, text, '[mark]').strip()}\n</text-{mark}>"
 
 
 def unfence(text: str) -> str:
     """A model's text without the marks it copied from its prompt."""
-    return re.sub(r"\n{3,}", "\n\n", CUT_FENCE.sub("", FENCE.sub("", text))).strip()
+    while (bare := replaced(FENCE, text, "")) != text:  # taking one out may leave another
+        text = bare
+    return re.sub(r"\n{3,}", "\n\n", replaced(CUT_FENCE, text, "")).strip()
 
 
 def label(index: int) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from nsed_torch.agents.lookalikes import replaced
 from nsed_torch.agents.prompts import FENCE, Prompts, unfence
 from nsed_torch.agents.requests import (
     Engine,
@@ -149,4 +150,4 @@ def _candidates(request: RateRequest) -> Iterator[str]:
 
 def _shown(text: str) -> str:
     """A text as a judge's prompt shows it."""
-    return FENCE.sub("[mark]", unfence(text)).strip()
+    return replaced(FENCE, unfence(text), "[mark]").strip()

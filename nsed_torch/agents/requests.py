@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
@@ -59,9 +59,10 @@ class Generation:
     text: str
     prompt_tokens: int
     completion_tokens: int
-    finish_reason: str = "stop"  # or "length"
+    finish_reason: str = "stop"  # or "length", or "failed"
     notes: tuple[str, ...] = ()  # events worth knowing, such as a shrunk allowance
     seconds: float = field(default=0.0, compare=False)  # this call's share of its batch
+    failure: str = ""  # why the call failed; such a result says nothing and is never kept
 
 
 @dataclass(frozen=True)
@@ -72,9 +73,9 @@ class RatingScale:
     values: tuple[float, ...] = tuple((2 * d - 9) / 9 for d in range(10))  # in [-1, 1]
 
     def __post_init__(self) -> None:
-        # Configs bring lists; tuples keep the scale hashable.
+        # Configs bring lists and whole numbers; tuples keep the scale hashable.
         object.__setattr__(self, "labels", tuple(self.labels))
-        object.__setattr__(self, "values", tuple(self.values))
+        object.__setattr__(self, "values", tuple(map(float, self.values)))
         if len(self.labels) < 2 or len(self.labels) != len(self.values):
             raise ValueError(f"expected two or more labels with a value each, got {self.labels} and {self.values}")
         if len(set(self.labels)) < len(self.labels):
@@ -114,6 +115,7 @@ class Rating:
     prompt_tokens: int = 0  # the shared prefix counted once
     notes: tuple[str, ...] = ()
     seconds: float = field(default=0.0, compare=False)
+    failure: str = ""
 
 
 @dataclass(frozen=True)
@@ -135,9 +137,21 @@ class Likelihood:
     prompt_tokens: int = 0  # what the texts share counted once
     notes: tuple[str, ...] = ()
     seconds: float = field(default=0.0, compare=False)
+    failure: str = ""
 
 
 R = TypeVar("R", Generation, Rating, Likelihood)
+
+
+def failed(request: GenerateRequest | RateRequest | LikelihoodRequest, error: ConnectionError) -> Any:
+    """The result of a call that failed: nothing said, nothing rated, and why."""
+    why = str(error)
+    notes = (f"the call failed: {why}",)
+    if isinstance(request, GenerateRequest):
+        return Generation("", 0, 0, "failed", notes, failure=why)
+    if isinstance(request, RateRequest):
+        return Rating((None,) * len(request.candidates), notes=notes, failure=why)
+    return Likelihood((None,) * len(request.texts), notes=notes, failure=why)
 
 
 MIN_ANSWER = 16
@@ -180,7 +194,8 @@ class Engine(Protocol):
     Every request is answered as if it were alone. An engine defines `generate`, `rate` and `measure`, which take up to
     `max_batch` requests and answer in their order; or, where it schedules any number by itself, `generations`,
     `ratings` and `likelihoods`, which hand results out as they are done, each under its request's index. The three that
-    it leaves out are made of the others.
+    it leaves out are made of the others. A call that failed through no fault of this process is a ConnectionError, or,
+    in a stream, a `failed` result in its place, which spoils no other.
     """
 
     max_batch: int
@@ -232,9 +247,26 @@ class Engine(Protocol):
 
 def _in_order(parts: Iterator[Mapping[int, R]]) -> list[R]:
     done = {i: result for part in parts for i, result in part.items()}
-    return [done[i] for i in sorted(done)]
+    results = [done[i] for i in sorted(done)]
+    check_answered(results)
+    return results
+
+
+def check_answered(results: Iterable[Any]) -> None:
+    """Raise the first failure among results as a ConnectionError."""
+    for result in results:
+        if result.failure:
+            raise ConnectionError(result.failure)
 
 
 def _batches(answer: Callable[[Sequence[Any]], list[R]], requests: Sequence[Any], most: int) -> Iterator[dict[int, R]]:
     for start in range(0, len(requests), most):
-        yield dict(enumerate(answer(requests[start : start + most]), start))
+        batch = requests[start : start + most]
+        try:
+            yield dict(enumerate(answer(batch), start))
+        except ConnectionError as error:
+            if len(batch) == 1:
+                yield {start: failed(batch[0], error)}
+            else:  # one by one, so that one of them spoils no other
+                singles = (part[0] for request in batch for part in _batches(answer, [request], 1))
+                yield from ({i: result} for i, result in enumerate(singles, start))

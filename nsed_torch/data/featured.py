@@ -35,7 +35,7 @@ class CachedEncoder:
     def embed(self, texts: Sequence[str]) -> Float[Tensor, "text dim"]:
         """One unit vector per text, on the CPU in float32."""
         key = repr((sorted(self.identity().items()), list(texts))).encode()
-        return _kept("embeddings", key, (len(texts), self.dim), lambda: self.encoder.embed(texts))
+        return _kept("embeddings", key, (len(texts), self.dim), lambda: self.encoder.embed(texts), finite=True)
 
 
 def featured(
@@ -94,15 +94,27 @@ def _rows(
         yield proposal_features(question, said, letters_of(answers), groups, None if encoder is None else looked_up)
 
 
-def _kept(name: str, key: bytes, shape: tuple[int, ...], compute: Callable[[], Tensor]) -> Tensor:
-    """What the cache holds under a hash of all that it depends on; computed where it is missing or damaged."""
+def _kept(
+    name: str, key: bytes, shape: tuple[int, ...], compute: Callable[[], Tensor], *, finite: bool = False
+) -> Tensor:
+    """What the cache holds under a hash of all that it depends on; computed where it is missing or damaged.
+
+    Its sum stands beside it, and where all should be `finite`, it must be.
+    """
     path = cache_folder() / "features" / f"{name}-{hashlib.sha256(key).hexdigest()[:32]}.safetensors"
     try:
-        values = safetensors.torch.load(path.read_bytes())["features"]
-        if values.shape == shape:
+        kept = safetensors.torch.load(path.read_bytes())
+        values = kept["features"]
+        whole = values.shape == shape and torch.equal(kept["sum"], _sum_of(values))
+        if whole and (not finite or values.isfinite().all()):
             return values
     except (OSError, SafetensorError, KeyError):
         pass
     values = compute()
-    write_files({path: safetensors.torch.save({"features": values.contiguous()})})
+    values = values.contiguous()
+    write_files({path: safetensors.torch.save({"features": values, "sum": _sum_of(values)})})
     return values
+
+
+def _sum_of(values: Tensor) -> Tensor:
+    return torch.tensor(list(hashlib.sha256(values.numpy().tobytes()).digest()), dtype=torch.uint8)

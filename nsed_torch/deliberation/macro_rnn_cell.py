@@ -89,6 +89,7 @@ class _Turn:
     proposals: list[Proposal] = field(default_factory=list)
     classes: list[int] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    silent: set[str] = field(default_factory=set)  # whose call failed
     hearing: Hearing = field(default_factory=lambda: Hearing.of([], 0))
 
     @property
@@ -198,6 +199,8 @@ class MacroRNNCell(nn.Module):
 
         Raises:
             ContextWindowError: if a prompt does not fit a model's window.
+            ConnectionError: if every call for a task's proposals, or ratings, failed. Otherwise an agent whose call
+                failed is silent: no proposal, or no ratings, and a note of why.
         """
         watch = observer or Observer()
         turns = [
@@ -243,8 +246,9 @@ class MacroRNNCell(nn.Module):
                     seed=seed,
                 )
                 requests.append(GenerateRequest(agent.name, messages, agent.decoding, seed, agent.adapter, template))
-        generations = iter(self.ensemble.generate(requests, progress))
+        generations = iter(self.ensemble.generate(requests, progress, silent=True))
         for turn in turns:
+            failures = []
             if turn.standing.proposals:
                 turn.notes = [f"{', '.join(turn.standing.proposals)}: heard before, not asked again"]
             for agent in turn.authors:
@@ -255,8 +259,12 @@ class MacroRNNCell(nn.Module):
                 text = unfence(new.text)
                 usage = agent.usage(new.prompt_tokens, new.completion_tokens, new.seconds)
                 turn.proposals.append(Proposal(agent.name, text, new.finish_reason, usage))
-                empty = [] if text else ["gave no answer"]
+                empty = [] if text or new.failure else ["gave no answer"]
                 turn.notes += [f"{agent.name}: {note}" for note in (*new.notes, *empty)]
+                failures += [new.failure] * bool(new.failure)
+            if failures and len(failures) == len(turn.proposals):
+                raise ConnectionError(f"task {turn.task.id!r}: nobody answered: {failures[0]}")
+            turn.silent = {p.agent for p in turn.proposals if p.finish_reason == "failed"}
             # Every proposal is its own answer where nobody tells.
             turn.classes = self.answers.classes(turn.task, turn.texts) if self.answers else [-1] * len(turn.proposals)
 
@@ -283,7 +291,11 @@ class MacroRNNCell(nn.Module):
         nothing = JudgeReply((), (), Usage())
         replies = iter([(o, nothing if q is None else next(given)) for o, q in zip(orders, questions, strict=True)])
         for turn in turns:
-            hearing = Hearing.of([next(replies) for _ in turn.voters], len(turn.proposals))
+            heard = [next(replies) for _ in turn.voters]
+            asked = {voter.name: r.failure for voter, (order, r) in zip(turn.voters, heard, strict=True) if order}
+            if all(asked.values()) and (lost := [why for name, why in asked.items() if name not in turn.silent]):
+                raise ConnectionError(f"task {turn.task.id!r}: nobody rated: {lost[0]}")
+            hearing = Hearing.of(heard, len(turn.proposals))
             ratings = turn.standing.filled(hearing.ratings, turn.voter_names, turn.author_names)
             turn.hearing = replace(hearing, ratings=ratings)
 

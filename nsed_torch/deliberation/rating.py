@@ -43,6 +43,7 @@ class JudgeReply(NamedTuple):
     critiques: tuple[str, ...]  # "" where nothing was written
     usage: Usage
     notes: tuple[str, ...] = ()
+    failure: str = ""  # why a call failed, so that what it was about has no rating
 
 
 class RatingMode(Protocol):
@@ -74,7 +75,7 @@ class VerdictRating:
         self, ensemble: Ensemble, prompts: Prompts, questions: Sequence[JudgeQuestion], progress: Progress | None = None
     ) -> list[JudgeReply]:
         """Answer all questions: one rating request each."""
-        given = ensemble.rate(self.requests(prompts, questions), progress)
+        given = ensemble.rate(self.requests(prompts, questions), progress, silent=True)
         return [_unwritten(question, rating, rating.values) for question, rating in zip(questions, given, strict=True)]
 
     def requests(self, prompts: Prompts, questions: Sequence[JudgeQuestion]) -> list[RateRequest]:
@@ -114,7 +115,7 @@ class CritiqueRating:
             for request in _requests("critique", prompts, questions, self.listed)
             for i, candidate in enumerate(request.candidates)
         ]
-        written = iter(ensemble.generate(requests, progress))
+        written = iter(ensemble.generate(requests, progress, silent=True))
         return [self._reply(question, [next(written) for _ in question.candidates]) for question in questions]
 
     def most_tokens(self, prompts: Prompts, engine: Engine, question: JudgeQuestion) -> tuple[int, int]:
@@ -129,7 +130,9 @@ class CritiqueRating:
         fault = f"{failed} of {len(ratings)} critiques by {question.judge.name} ended in no valid score"
         usages = (question.judge.usage(g.prompt_tokens, g.completion_tokens, g.seconds) for g in written)
         shrunk = _named(question, [note for generation in written for note in generation.notes])
-        return JudgeReply(ratings, tuple(g.text for g in written), Usage.sum(usages), (fault,) * bool(failed) + shrunk)
+        lost = next((generation.failure for generation in written if generation.failure), "")
+        notes = (fault,) * bool(failed) + shrunk
+        return JudgeReply(ratings, tuple(g.text for g in written), Usage.sum(usages), notes, lost)
 
 
 @dataclass(frozen=True)
@@ -162,7 +165,8 @@ class LikelihoodRating:
         """Answer all questions: one request each, in which equal candidates are one text."""
         requests = self.requests(prompts, questions)
         replies = []
-        for question, request, measured in zip(questions, requests, ensemble.measure(requests, progress), strict=True):
+        likelihoods = ensemble.measure(requests, progress, silent=True)
+        for question, request, measured in zip(questions, requests, likelihoods, strict=True):
             ratings = {
                 text: None if value is None else 2 * value ** (1 / self.temperature) - 1
                 for text, value in zip(request.texts, measured.values, strict=True)
@@ -241,7 +245,7 @@ def _first_answer(prompts: Prompts, question: JudgeQuestion) -> tuple[Message, .
 def _unwritten(question: JudgeQuestion, read: Rating | Likelihood, ratings: Sequence[float | None]) -> JudgeReply:
     """A reply of a judge whose logits were read."""
     usage = question.judge.usage(read.prompt_tokens, 0, read.seconds)
-    return JudgeReply(tuple(ratings), ("",) * len(ratings), usage, _named(question, read.notes))
+    return JudgeReply(tuple(ratings), ("",) * len(ratings), usage, _named(question, read.notes), read.failure)
 
 
 def _named(question: JudgeQuestion, notes: Sequence[str]) -> tuple[str, ...]:

@@ -75,7 +75,8 @@ class CallLog(AbstractContextManager["CallLog"]):
 
         Values are JSON values, with the errors of `call_key`.
         """
-        rows = [(key, json.dumps(value, allow_nan=False)) for key, value in items.items()]
+        # As it is rather than escaped: a text that no file can hold is refused here and not on its way out.
+        rows = [(key, json.dumps(value, ensure_ascii=False, allow_nan=False)) for key, value in items.items()]
         with self._one_line_errors(), self._db:
             self._db.executemany("INSERT OR REPLACE INTO calls (key, value) VALUES (?, ?)", rows)
 

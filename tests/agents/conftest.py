@@ -4,14 +4,12 @@ import os
 import re
 import shutil
 import subprocess
-import threading
 import warnings
 from contextlib import contextmanager
 
 import pytest
 import torch
-from endpoint_server import Server, echo
-from local_server import serving
+from endpoint_server import endpoint
 from packaged_weights import model_folder, write_wheel
 from recording_team import AGENTS, Recording
 from tiny_models import CHAT, tiny_model, tiny_tokenizer
@@ -216,10 +214,7 @@ def ensemble(engines):
 def server(monkeypatch):
     """An endpoint that echoes until told otherwise."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with serving(Server) as served:
-        served.script, served.bodies, served.heads, served.lock = echo, [], [], threading.Lock()
-        served.flying = served.most = 0
-        served.url = f"http://127.0.0.1:{served.server_port}/v1"
+    with endpoint() as served:
         yield served
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from nsed_torch.agents import Agent
-from nsed_torch.agents.requests import call_seed
+from nsed_torch.agents.requests import call_seed, check_answered
 from nsed_torch.benchmarks import Grader
 from nsed_torch.deliberation.rating import MARKUP, JudgeQuestion, JudgeReply
 from nsed_torch.evaluation.methods.growth import Growth, Sized, Trail, answers
@@ -88,6 +88,7 @@ class BestOf(Sized):
         several = [trail for trail in trails if len(_different(trail)) > 1]
         questions = {trail.task.id: _question(panel, trail, judges[trail.task.id]) for trail in several}
         replies = panel.rating.rate(panel.ensemble, panel.prompts, list(questions.values()))
+        check_answered(replies)
         judged = dict(zip(questions, zip(questions.values(), replies, strict=True), strict=True))
         return [_rated_best(trail, *judged.get(trail.task.id, (None, None))) for trail in trails]
 
