@@ -156,9 +156,7 @@ class Round:
         if any(not 0 <= v < len(self.voters) for v, _ in places) or any(
             not 0 <= p < count for p in (*(p for _, p in places), *shown)
         ):
-            raise ValueError(
-                f"round {self.index}: expected critiques and sets of its voters and proposals, got others"
-            )
+            raise ValueError(f"round {self.index}: expected critiques and sets of its voters and proposals, got others")
 
 
 @dataclass(frozen=True)
