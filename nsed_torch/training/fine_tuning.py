@@ -147,7 +147,7 @@ def checkpoints_in(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
-        written = re.search("inline_container|PytorchStreamWriter|I/O error|Errno 28", str(error))
+        written = re.search("inline_container|PytorchStreamWriter|iostream error|I/O error|Errno 28", str(error))
         if not written or getattr(error, "filename", None):
             raise
         raise OSError(
