@@ -28,7 +28,15 @@ from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.records import CallLog, write_json
 from nsed_torch.records.files import write_text
 from nsed_torch.training.adapter_card import adapter_card
-from nsed_torch.training.fine_tuning import LEARNER, Example, fine_tune, last_checkpoint, restore, start_adapter
+from nsed_torch.training.fine_tuning import (
+    LEARNER,
+    Example,
+    checkpoints_in,
+    fine_tune,
+    last_checkpoint,
+    restore,
+    start_adapter,
+)
 from nsed_torch.training.logs import FileLog
 
 # Numbers of the log whose means are shown in the end.
@@ -71,15 +79,16 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
             restore(engine, Path(last))
         elif settings.steps:
             report(f"step {step} of {settings.steps}, {settings.questions} questions x {settings.rollouts} texts each")
-            train(
-                conductor,
-                graded.tasks,
-                Rewards(conductor.executor, replace(graded, call_log=log)),
-                folder / "checkpoints",
-                settings=settings,
-                resume=last,
-                **({"log": steps.write, "rollout_log": texts.write} if first else {}),
-            )
+            with checkpoints_in(folder / "checkpoints"):
+                train(
+                    conductor,
+                    graded.tasks,
+                    Rewards(conductor.executor, replace(graded, call_log=log)),
+                    folder / "checkpoints",
+                    settings=settings,
+                    resume=last,
+                    **({"log": steps.write, "rollout_log": texts.write} if first else {}),
+                )
     if not first:
         return None
     save_adapter(engine, LEARNER, folder / "adapter", dtype=cfg.adapter.dtype)

@@ -47,7 +47,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
     run.report(f"judging {len(parts['test'])} held-out tasks")
     before = trainer.evaluate(parts["test"], batch=lora.batch)
     log = FileLog(out / "judges.jsonl")
-    log.resume(0)
+    log.resume(-1)  # nothing of a killed run, whose first line is of step 0
     kept = trainer.fit(
         parts["train"],
         parts["validation"],

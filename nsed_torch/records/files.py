@@ -26,14 +26,14 @@ def write_files(files: Mapping[Path, bytes]) -> None:
     staged = {path: path.parent / f".{secrets.token_hex(8)}.tmp" for path in files}
     try:
         for path, temporary in staged.items():
-            with _naming(path):
+            with naming(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with temporary.open("xb") as file:
                     file.write(files[path])
                     file.flush()
                     os.fsync(file.fileno())
         for path, temporary in staged.items():
-            with _naming(path):
+            with naming(path):
                 temporary.replace(path)
     finally:
         for temporary in staged.values():
@@ -85,7 +85,7 @@ def _refuse_constant(name: str) -> Any:
 
 
 @contextlib.contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def naming(path: Path) -> Iterator[None]:
     """The system's own error names the temporary file or a folder above; the user asked for `path`."""
     try:
         yield

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from nsed_torch.records.checked import Record, json_line
-from nsed_torch.records.files import write_files
+from nsed_torch.records.files import naming, write_files
 from nsed_torch.records.transcript import Transcript
 
 TRACES = "traces.jsonl"
@@ -86,7 +86,7 @@ class TraceWriter:
     def add(self, traces: Sequence[Trace]) -> None:
         """Add the traces of a batch; on return they are on disk."""
         data = "".join(trace.to_line() for trace in traces).encode()
-        with self._file.open("r+b") as file:
+        with naming(self._file), self._file.open("r+b") as file:
             file.seek(self._position)
             if file.read(len(data)) != data:
                 self._cut()

@@ -2,13 +2,15 @@
 
 import contextlib
 import json
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from nsed_torch.agents import Message, TransformersEngine, add_adapter
@@ -133,9 +135,24 @@ def fine_tune(
         return
     trainer = _trainer(engine, examples, arguments, log)
     try:
-        trainer.train(resume_from_checkpoint=last)
+        with checkpoints_in(folder):
+            trainer.train(resume_from_checkpoint=last)
     finally:
         engine.eval()
+
+
+@contextlib.contextmanager
+def checkpoints_in(folder: Path) -> Iterator[None]:
+    """An OSError that names the folder where a checkpoint cannot be written: torch and safetensors raise others."""
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:
+        written = re.search("inline_container|PytorchStreamWriter|iostream error|I/O error|Errno 28", str(error))
+        if not written or getattr(error, "filename", None):
+            raise
+        raise OSError(
+            f"{folder}: cannot write a checkpoint ({error}): make space, and the same command goes on"
+        ) from error
 
 
 def last_checkpoint(folder: Path) -> tuple[int, str | None]:

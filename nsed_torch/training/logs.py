@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nsed_torch.records.files import write_text
+from nsed_torch.records.files import naming, write_text
 
 
 class FileLog:
@@ -19,7 +19,7 @@ class FileLog:
 
     def write(self, step: int, record: Mapping[str, Any]) -> None:
         """Append a line."""
-        with self.path.open("a", encoding="utf-8") as file:
+        with naming(self.path), self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": step, **record}) + "\n")
 
     def resume(self, step: int) -> None:

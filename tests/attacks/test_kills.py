@@ -1,0 +1,117 @@
+"""Killed at any moment, or out of disk space, a verb run again ends as a straight run; a full disk is one line."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from nsed_torch.records.trace import TraceWriter
+from nsed_torch.training.fine_tuning import checkpoints_in
+from nsed_torch.training.logs import FileLog
+
+pytest.importorskip("openai", reason="the extra `endpoint` is not installed")
+
+from golden import runs
+
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
+
+PAGES = 32 << 20
+"""Bytes of the file system on which runs find no room."""
+
+
+def play(tmp_path, act, count, *verbs, seed=1):
+    """What came of runs in a process of their own; for full disks in a small file system of their own."""
+    home, data = tmp_path / "home", tmp_path / "data"
+    home.mkdir()
+    data.mkdir()
+    small = ["bwrap", "--dev-bind", "/", "/", "--size", str(PAGES), "--tmpfs", str(home)] if act == "disks" else []
+    script = Path(__file__).with_name("killed_runs.py")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1", "TMPDIR": str(data)}
+    command = [*small, sys.executable, script, act, home, data, str(seed), str(count), *verbs]
+    child = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600, check=False)
+    assert child.returncode == 0, child.stderr[-3000:]
+    return json.loads((data / "found.json").read_text())
+
+
+@forks
+def test_a_killed_verb_ends_as_a_straight_one(tmp_path):
+    found = play(tmp_path, "kills", 2, "collect")["collect"]
+    assert found["wrong"] == []
+    assert found["kills"] >= 2
+
+
+GROUPS = {
+    "deliberate evaluate": 8,
+    "collect conduct": 14,
+    "tune fit-broker members": 10,
+    "train-judges specialize train-conductor": 9,
+}
+"""Verbs that share a process, and how often each is killed: 101 kills in all."""
+
+
+@pytest.mark.attack
+@forks
+@pytest.mark.parametrize("verbs", GROUPS)
+def test_every_verb_killed_anywhere_ends_as_a_straight_one(tmp_path, verbs):
+    found = play(tmp_path, "kills", GROUPS[verbs], *verbs.split())
+    assert {verb: one["wrong"] for verb, one in found.items() if one["wrong"]} == {}
+    assert all(one["kills"] >= GROUPS[verbs] for one in found.values())
+
+
+@pytest.mark.attack
+@forks
+@pytest.mark.skipif(not shutil.which("bwrap"), reason="needs bubblewrap")
+@pytest.mark.parametrize("verbs", ["collect deliberate conduct tune members", "evaluate specialize train-conductor"])
+def test_a_full_disk_is_one_line_and_the_next_run_goes_on(tmp_path, verbs):
+    found = play(tmp_path, "disks", 3, *verbs.split())
+    assert {verb: one["wrong"] for verb, one in found.items() if one["wrong"]} == {}
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_under_a_log_names_it(tmp_path):
+    (tmp_path / "log.jsonl").symlink_to("/dev/full")
+    with pytest.raises(OSError, match=r"cannot write this file: No space left on device: .*log.jsonl"):
+        FileLog(tmp_path / "log.jsonl").write(1, {"loss": 1.0})
+
+
+def test_a_full_disk_under_traces_names_them(tmp_path, monkeypatch):
+    class Line:
+        def to_line(self):
+            return "{}\n"
+
+    def full(number):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    writer = TraceWriter(tmp_path)
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match=r"cannot write this file: No space left on device: .*traces.jsonl"):
+        writer.add([Line()])
+    monkeypatch.undo()
+    writer.add([Line()])
+    assert (tmp_path / "traces.jsonl").read_text() == "{}\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_under_a_checkpoint_is_told_as_such(tmp_path):
+    with pytest.raises(OSError, match=r"checkpoints: cannot write a checkpoint \(.*make space"), torch_saves(tmp_path):
+        torch.save(torch.zeros(100_000), "/dev/full")
+    with pytest.raises(RuntimeError, match="of another kind"), torch_saves(tmp_path):
+        raise RuntimeError("of another kind")
+
+
+def torch_saves(folder):
+    """As a training does."""
+    return checkpoints_in(folder / "checkpoints")
+
+
+def test_a_training_of_judges_run_again_logs_anew(tmp_path):
+    for _ in range(2):
+        runs.tune_judges(tmp_path)
+    steps = [json.loads(line)["step"] for line in (tmp_path / "out/judges.jsonl").read_text().splitlines()]
+    assert steps.count(0) == 1
