@@ -79,8 +79,8 @@ class ChatReply(NamedTuple):
         # Some vocabularies open a turn with a space in front of a label.
         top = [(token["token"].strip(), token["logprob"]) for token in places[0].get("top_logprobs") or ()]
         numbers = all(type(log) in {int, float} and math.isfinite(log) for _, log in top)
-        if not (isinstance(text, str | None) and isinstance(reason, str | None) and numbers):
-            raise TypeError("expected texts and finite numbers, got others")
+        if not (isinstance(reason, str | None) and numbers):
+            raise TypeError("expected a text and finite numbers, got others")
         said = whole.get("usage") if isinstance(whole.get("usage"), dict) else {}
         counts = [said.get(name) for name in ("prompt_tokens", "completion_tokens")]
         read, written = (n if type(n) is int and 0 <= n <= MOST_TOKENS else None for n in counts)

@@ -94,17 +94,16 @@ def load_backbone(
 def load_encoder(weights: Weights, *, device: str | None = None) -> SentenceEncoder:
     """Load a sentence-transformers model in float32, on a device that the library chooses if None is given."""
     place = resolve(weights)
-    # Before its release 6.0 the library ran the code of any local folder, trusted or not.
-    modules = read_json(listed) if (listed := place.folder / "modules.json").is_file() else []
-    kinds = [str(module.get("type")) if isinstance(module, dict) else "nothing" for module in modules]
-    if foreign := [kind for kind in kinds if not kind.startswith("sentence_transformers.")]:
-        raise ValueError(f"{listed}: expected modules of sentence_transformers, got {foreign[0]}: its code is not run")
 
     from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - imported where an encoder is built
 
     quiet_libraries()
     options = {"trust_remote_code": False, "model_kwargs": {"use_safetensors": True}}
     with _one_line_errors(weights.name, place.folder):
+        # Before its release 6.0 the library ran the code of any local folder, trusted or not.
+        modules = read_json(listed) if (listed := place.folder / "modules.json").is_file() else []
+        if foreign := [kind for kind in (m["type"] for m in modules) if not kind.startswith("sentence_transformers.")]:
+            raise ValueError(f"modules.json: expected modules of sentence_transformers, got {foreign[0]}")
         model = SentenceTransformer(str(place.folder), device=device, **options)
     return SentenceEncoder(model, identity={"name": weights.name, "revision": place.revision})
 

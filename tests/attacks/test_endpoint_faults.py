@@ -65,6 +65,7 @@ def test_a_passing_fault_is_tried_again(server, status):
         ((200, {"choices": {"0": 1}}), "expected a chat completion, got "),
         ((200, completion([{"type": "text", "text": "no text"}])), "expected a chat completion, got .*no text"),
         ((200, completion(17)), "expected a chat completion, got "),
+        ((200, completion("x", finish=["stop"])), "expected a chat completion, got "),
         (
             (500, {"error": {"message": "\x1b]0;owned\x07\x1b[31m red \u202e" + "x" * 9000}}),
             r"status 500: .*owned \[31m red x+",
