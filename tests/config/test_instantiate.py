@@ -216,3 +216,9 @@ def test_this_test_reaches_real_modules():
     assert callable(os.system)
     assert callable(torch.hub.load)
     assert Path(nsed_torch.__path__[0]).is_dir()
+
+
+def test_arguments_of_another_type_are_refused_before_the_call():
+    node = {"_target_": "nsed_torch.agents.Decoding", "max_new_tokens": 2.5}
+    with pytest.raises(ValueError, match=r"Decoding: max_new_tokens: expected a whole number, got 2\.5; correct"):
+        instantiate(node)

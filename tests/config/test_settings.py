@@ -3,7 +3,8 @@
 import pytest
 from omegaconf import OmegaConf
 
-from nsed_torch.config import config_hash, plain_config
+from nsed_torch.config import conf_dir, config_hash, plain_config
+from nsed_torch.config.settings import check_settings
 
 
 def test_places_do_not_count_and_settings_do():
@@ -19,3 +20,11 @@ def test_places_do_not_count_and_settings_do():
 def test_any_setting_changes_the_name(change):
     base = OmegaConf.create({"seed": 0, "nested": {"a": 2}})
     assert config_hash(base) != config_hash(OmegaConf.create({**base, **change}))
+
+
+def test_a_key_that_a_setting_does_not_have_is_refused():
+    """Hydra itself takes whatever is added with a plus."""
+    root = OmegaConf.load(conf_dir() / "deliberate.yaml")
+    cfg = OmegaConf.create({"protocol": {**root.protocol, "typo": 1}})
+    with pytest.raises(ValueError, match=r"unknown setting 'protocol\.typo'; remove it"):
+        check_settings(cfg, "deliberate")
