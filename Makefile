@@ -33,7 +33,7 @@ test: $(VENV)/.dev ## run all tests, real models included (NSED_OFFLINE=1 leaves
 	@$(BIN)/python -m pytest -n auto --dist worksteal
 
 attack: $(VENV)/.dev ## all of the attack suite: kills, full disks, hostile programs, servers, configs, texts and folders
-	@echo "attack: up to 20 minutes on two cores"
+	@echo "attack: all of it, many minutes on two cores"
 	@$(BIN)/python -m pytest tests/attacks -m "attack or not attack" -n auto --dist worksteal
 
 mutants: $(VENV)/.dev ## take every defence away in turn; each time a named test must fail

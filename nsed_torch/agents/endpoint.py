@@ -62,9 +62,7 @@ class ChatReply(NamedTuple):
 
     text: str  # "" where it said nothing, as where a model only thought or called a tool
     reason: str | None  # why the text ended
-    top: (
-        list[tuple[str, float]] | None
-    )  # the likeliest first tokens' log-probabilities; None where the server says none
+    top: list[tuple[str, float]] | None  # log-probabilities of the likeliest first tokens, where the server says them
     read: int | None  # tokens; None where the server says none, or a number that no call can have
     written: int | None
     seconds: float

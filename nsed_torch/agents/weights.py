@@ -286,11 +286,11 @@ def _fingerprint(folder: Path) -> str:
     """Hash names and contents of all data files."""
     digest = hashlib.sha256()
     for file in sorted(f for f in folder.rglob("*") if f.is_file() and (is_data(f.name) or f.suffix == ".gguf")):
-        digest.update(f"{file.relative_to(folder).as_posix()}\0{_sum_of(file)}\0".encode())
+        digest.update(f"{file.relative_to(folder).as_posix()}\0{file_sha256(file)}\0".encode())
     return digest.hexdigest()[:12]
 
 
-def _sum_of(file: Path) -> str:
+def file_sha256(file: Path) -> str:
     """The sha256 of a whole file, kept in the cache while nobody touches it: 269 MB take 0.25 s, and then 0.1 ms."""
     stat = file.stat()
     known = repr((str(file.resolve()), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino))

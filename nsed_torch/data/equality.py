@@ -39,7 +39,7 @@ class Equality:
     def identity(self) -> dict[str, Any]:
         """Which rule and which version of it."""
         return {
-            "rule": "canonical",
+            "rule": "canonical, 2",
             "math_verify": importlib.metadata.version("math-verify") if self.math_verify else None,
         }
 

@@ -15,6 +15,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from nsed_torch import __version__
+from nsed_torch.agents.weights import file_sha256
 from nsed_torch.records import read_json, write_json
 from nsed_torch.records.files import write_text
 from nsed_torch.records.portable import without_home
@@ -25,16 +26,15 @@ ABOUT_RUN = "run.json"
 _LOCK, _HOLDER = ".lock", ".holder"
 _LEFT = re.compile(r"\.[0-9a-f]{16}\.tmp")  # what `write_files` had not yet given its name when it was killed
 _PATH = re.compile(r"[/\\~]|\.\w+$")  # other words are names, even where a file is called so
-_WHOLE = 64 << 20  # bytes up to which a file is hashed; larger ones are weights, told apart by size and time
 
 
 @contextlib.contextmanager
 def opened(folder: Path, identity: Mapping[str, Any], made: Sequence[str], *, goes_on: bool) -> Iterator[None]:
     """Hold a folder for one process, ready for the run of this identity.
 
-    What a run of the same identity left stays, so that this one goes on from there. What a run of another identity made
-    goes, by the names or patterns in `made`, finished calls excepted, for every call has a key of its own; but where
-    this run would go on from it (`goes_on`), it is refused.
+    What a run of the same identity left stays, so that this one goes on from there. What another run of the same verb
+    made goes, by the names or patterns in `made`, finished calls excepted, for every call has a key of its own. Refused
+    is a run that would go on from another's (`goes_on`), and one in whose way something lies that is not its verb's.
 
     Raises:
         ValueError: in one line, if another process holds the folder, or the run cannot go on from what is there.
@@ -74,19 +74,20 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     before, after = (dict(_leaves(one.get("settings", {}), "")) for one in (old, new))
     changed = [key for key in sorted({*before, *after}) if before.get(key) != after.get(key)]
     phrases += [f"{key} {before.get(key)!r} is now {after.get(key)!r}" for key in changed]
-    was, files = old.get("files", {}), new["files"]
+    was, files = dict(_leaves(old.get("files", {}), "")), dict(_leaves(new["files"], ""))
     return phrases + [f"what {key} names has changed" for key in files if key in was and was[key] != files[key]]
 
 
 def _make_way(folder: Path, identity: Mapping[str, Any], made: Sequence[str], *, goes_on: bool) -> None:
     about = folder / ABOUT_RUN
     there = [path for pattern in made for path in folder.glob(pattern)]
-    old = read_json(about) if about.is_file() else {}
+    read = read_json(about) if about.is_file() else {}
+    old = read if isinstance(read, dict) else {}
     if there and old != identity:
-        changed = differences(old, identity) if isinstance(old, dict) and old else ["nothing says of which"]
-        if goes_on:
+        if goes_on or old.get("verb") != identity["verb"]:
+            changed = "; ".join(differences(old, identity)) if old else f"nothing says who made {there[0].name}"
             raise ValueError(
-                f"{folder}: expected to go on with this run, got another's ({'; '.join(changed)}): "
+                f"{folder}: expected to go on with this run, got another's ({changed}): "
                 "choose another output_dir, or remove the folder"
             )
         for path in there:
@@ -131,13 +132,8 @@ def _digest(path: Path) -> str | None:
         return None
     found = hashlib.sha256()
     for file in files:
-        if any(part.startswith(".") for part in file.relative_to(path).parts) or ".sqlite" in file.name:
-            continue  # of the system's, or calls that grow
-        stat = file.stat()
-        found.update(f"{file.relative_to(path)}\0{stat.st_size}\0".encode("utf-8", "surrogateescape"))
-        if stat.st_size <= _WHOLE:
-            with file.open("rb") as stream:
-                found.update(hashlib.file_digest(stream, "sha256").digest())
-        else:
-            found.update(str(stat.st_mtime_ns).encode())
+        name = file.relative_to(path)
+        # Hidden files are the system's; logs of calls grow.
+        if ".sqlite" not in file.name and not any(part.startswith(".") for part in name.parts):
+            found.update(f"{name}\0{file_sha256(file)}\0".encode("utf-8", "surrogateescape"))
     return found.hexdigest()

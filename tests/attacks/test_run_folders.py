@@ -82,8 +82,22 @@ def test_another_verb_or_version_or_an_unknown_run_is_another(tmp_path, monkeypa
     with pytest.raises(ValueError, match=r"version .* is now 99"):
         run(tmp_path, identity_of("tune", {}), goes_on=True)
     (tmp_path / ABOUT_RUN).unlink()
-    with pytest.raises(ValueError, match="nothing says of which"):
+    with pytest.raises(ValueError, match=r"nothing says who made traces\.jsonl"):
         run(tmp_path, identity_of("tune", {}), goes_on=True)
+
+
+def test_nothing_is_removed_that_another_verb_or_somebody_else_made(tmp_path):
+    (tmp_path / "plots").mkdir()
+    with pytest.raises(ValueError, match="nothing says who made plots"):
+        run(tmp_path, identity_of("evaluate", {}))
+    (tmp_path / ABOUT_RUN).write_text('["no run"]')
+    with pytest.raises(ValueError, match="nothing says who made plots"):
+        run(tmp_path, identity_of("evaluate", {}))
+    run(tmp_path / "collected", identity_of("collect", {}))
+    with pytest.raises(ValueError, match="verb collect is now evaluate"):
+        run(tmp_path / "collected", identity_of("evaluate", {}))
+    assert (tmp_path / "plots").is_dir()
+    assert (tmp_path / "collected/traces.jsonl").is_file()
 
 
 @pytest.mark.parametrize("change", ["content", "new file", "template"])
@@ -109,8 +123,8 @@ def test_other_data_under_the_same_name_is_another_run(tmp_path, change):
 
 
 def test_what_a_kill_left_half_written_is_swept(tmp_path):
-    (tmp_path / "plots").mkdir()
-    left = [tmp_path / ".0123456789abcdef.tmp", tmp_path / "plots/.fedcba9876543210.tmp"]
+    (tmp_path / "deeper").mkdir()
+    left = [tmp_path / ".0123456789abcdef.tmp", tmp_path / "deeper/.fedcba9876543210.tmp"]
     others = [tmp_path / ".mine.tmp", tmp_path / "0123456789abcdef.tmp"]
     for path in (*left, *others):
         path.touch()

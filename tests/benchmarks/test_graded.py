@@ -53,7 +53,7 @@ def test_a_file_is_read_and_limited(questions):
     assert [(task.id, task.target) for task in graded.tasks] == [("0", "0"), ("1", "2"), ("2", "4")]
     assert graded.limited(2).tasks == graded.tasks[:2]
     assert graded.limited(None).tasks == graded.limited(9).tasks == graded.tasks
-    assert graded.identity == {"rule": "canonical", "math_verify": None}
+    assert graded.identity == {"rule": "canonical, 2", "math_verify": None}
     with pytest.raises(ValueError, match="expected a limit of at least 1 task, or null for all, got 0"):
         graded.limited(0)
 
