@@ -34,7 +34,7 @@ def play(tmp_path, act, count, *verbs, seed=1):
     script = Path(__file__).with_name("killed_runs.py")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1", "TMPDIR": str(data)}
     command = [*small, sys.executable, script, act, home, data, str(seed), str(count), *verbs]
-    child = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600, check=False)
+    child = subprocess.run(command, env=env, capture_output=True, text=True, timeout=1800, check=False)
     assert child.returncode == 0, child.stderr[-3000:]
     return json.loads((data / "found.json").read_text())
 
@@ -67,7 +67,9 @@ def test_every_verb_killed_anywhere_ends_as_a_straight_one(tmp_path, verbs):
 @pytest.mark.attack
 @forks
 @pytest.mark.skipif(not shutil.which("bwrap"), reason="needs bubblewrap")
-@pytest.mark.parametrize("verbs", ["collect deliberate conduct tune members", "evaluate specialize train-conductor"])
+@pytest.mark.parametrize(
+    "verbs", ["collect deliberate conduct tune fit-broker members", "evaluate specialize train-judges train-conductor"]
+)
 def test_a_full_disk_is_one_line_and_the_next_run_goes_on(tmp_path, verbs):
     found = play(tmp_path, "disks", 3, *verbs.split())
     assert {verb: one["wrong"] for verb, one in found.items() if one["wrong"]} == {}
