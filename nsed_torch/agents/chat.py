@@ -2,10 +2,10 @@
 
 import hashlib
 import re
-import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from nsed_torch.agents.deadline import PATIENCE, within
 from nsed_torch.agents.lookalikes import broken, one_line, skeleton
 from nsed_torch.agents.packing.forest import common_prefix
 from nsed_torch.agents.requests import Message
@@ -19,10 +19,6 @@ PLAIN_TEMPLATE = (
 
 PLAIN_STOP = "\n###"
 """What a base model writes when it opens another turn of the plain template."""
-
-
-PATIENCE = 20.0
-"""Seconds that a template may take for a first chat; any sound one takes milliseconds."""
 
 
 class ChatTemplateError(ValueError):
@@ -66,18 +62,25 @@ class Chat:
         return hashlib.sha256(self.template.encode()).hexdigest()[:16]
 
     def text(self, messages: Sequence[Message]) -> str:
-        """The rendered chat up to where the assistant speaks; a template that fails is a ValueError."""
+        """The rendered chat up to where the assistant speaks; a template that fails or does not end is a ValueError."""
         if not self.takes_system:
             messages = merge_system(messages)
         chat = [{"role": m.role, "content": self.neutralize(m.content)} for m in messages]
-        try:
-            rendered: str = self.tokenizer.apply_chat_template(
+
+        def render() -> str:
+            text: str = self.tokenizer.apply_chat_template(
                 chat, chat_template=self.template, tokenize=False, add_generation_prompt=True
             )
+            return text
+
+        try:
+            return within(PATIENCE, render)
+        except TimeoutError as error:
+            remedy = "correct it or set chat_template=plain"
+            raise ChatTemplateError(f"chat template: did not end within {PATIENCE:g} s: {remedy}") from error
         except Exception as error:  # a template is a program: what it stumbles over may be anything
             said = one_line(f"{type(error).__name__}: {error}")
             raise ChatTemplateError(f"chat template: {said}: correct it or set chat_template=plain") from error
-        return rendered
 
     def ids(self, messages: Sequence[Message]) -> list[int]:
         """Token ids of the rendered chat."""
@@ -121,29 +124,14 @@ class Chat:
         return ids
 
     def _takes_system(self) -> bool:
-        """Whether the template shows a system's text; one that shows no user's, or does not end, is a ValueError."""
+        """Whether the template shows a system's text; one that shows no user's is a ValueError."""
         self.takes_system = True
-        found: list[str | ChatTemplateError] = []
-
-        def attempt() -> None:
-            for chat in ([Message("system", "mark"), Message("user", "?")], [Message("user", "mark")]):
-                try:
-                    found.append(self.text(chat))
-                except ChatTemplateError as error:
-                    found.append(error)
-
-        # Nothing but the end of the process stops a template.
-        trial = threading.Thread(target=attempt, daemon=True)
-        trial.start()
-        trial.join(PATIENCE)
-        if trial.is_alive():
-            raise ValueError(f"chat template: did not end within {PATIENCE:g} s: correct it or set chat_template=plain")
-        system, user = found
-        if isinstance(user, ChatTemplateError):
-            raise user
-        if "mark" not in user:
+        if "mark" not in self.text([Message("user", "mark")]):
             raise ValueError("chat template: expected one that shows what users say: set chat_template=plain")
-        return isinstance(system, str) and "mark" in system
+        try:
+            return "mark" in self.text([Message("system", "mark"), Message("user", "?")])
+        except ChatTemplateError:
+            return False
 
 
 def merge_system(messages: Sequence[Message]) -> list[Message]:

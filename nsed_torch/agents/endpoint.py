@@ -8,9 +8,11 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from nsed_torch.agents.deadline import within
 from nsed_torch.agents.lookalikes import CONTROL, broken, one_line
 from nsed_torch.agents.requests import (
     ContextWindowError,
@@ -87,8 +89,10 @@ class ChatReply(NamedTuple):
         return cls(text, reason, top or None, read, written, seconds)
 
 
-Reply = ChatReply | ConnectionError
-"""What a server said, or why it said nothing."""
+Lost = ConnectionError | ContextWindowError
+"""Why a server said nothing."""
+
+Reply = ChatReply | Lost
 
 
 class EndpointEngine(Engine):
@@ -104,9 +108,9 @@ class EndpointEngine(Engine):
     Args:
         url: of the API, with its version: "http://localhost:8000/v1".
         model: as the server names it.
-        api_key_env: name of the environment variable that holds the key; "" sends none. The key itself is read for
-            every batch and kept nowhere.
-        timeout_s: seconds that one attempt may take; a body that trickles in is left at its first byte behind them.
+        api_key_env: name of the environment variable that holds the key, ending in _API_KEY or _TOKEN; "" sends none.
+            The key itself is read for every batch and kept nowhere.
+        timeout_s: seconds that one attempt may take, whatever trickles in meanwhile.
         retries: further attempts after lost connections, timeouts and the statuses 408, 409, 429 and from 500.
         max_batch: calls at the same time.
         context_window: tokens the model takes; None leaves it to the server to refuse what is too long. Prompts are
@@ -155,7 +159,7 @@ class EndpointEngine(Engine):
 
         Raises:
             ContextWindowError: if a prompt leaves fewer than 16 tokens (or the fewer asked for) for the answer by our
-                own estimate, or is too long by the server's word.
+                own estimate. One that is too long by the server's word is a failed call, for it may say so of any.
         """
         bodies = [self._writing(request) for request in requests]
         for i, reply in self._replies(bodies):
@@ -218,7 +222,7 @@ class EndpointEngine(Engine):
         }
 
     def _generation(self, request: GenerateRequest, reply: Reply, allowed: int) -> Generation:
-        if isinstance(reply, ConnectionError):
+        if not isinstance(reply, ChatReply):
             return failed(request, reply)  # type: ignore[no-any-return]
         text, reason, _, read, written, seconds = reply
         notes = [*shrunk(request.decoding.max_new_tokens, allowed)]
@@ -236,7 +240,7 @@ class EndpointEngine(Engine):
         )
 
     def _rating(self, request: RateRequest, came: Sequence[Reply]) -> Rating:
-        if lost := [reply for reply in came if isinstance(reply, ConnectionError)]:
+        if lost := [reply for reply in came if not isinstance(reply, ChatReply)]:
             return failed(request, lost[0])  # type: ignore[no-any-return]
         replies = [reply for reply in came if isinstance(reply, ChatReply)]
         verdicts = [_verdict(reply.top, request.scale) for reply in replies]
@@ -257,17 +261,15 @@ class EndpointEngine(Engine):
         )
 
     def _replies(self, bodies: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Reply]]:
-        """Replies as they come, under the indices of what `chat.completions.create` was called with.
-
-        After a prompt that was too long no call begins, but those begun end; then it is raised.
-        """
+        """Replies as they come, under the indices of what `chat.completions.create` was called with."""
         if not bodies:
             return
         width = min(self.max_batch, len(bodies))
-        settings = {"base_url": self.url, "timeout": self.timeout_s, "max_retries": self.retries}
+        # The client counts time for each part of a reply; what bounds the whole is in front of it.
+        settings = {"base_url": self.url, "timeout": 2 * self.timeout_s, "max_retries": self.retries}
         # Without a key the client would take OPENAI_API_KEY, and send it to whoever the url names.
         client = _openai().OpenAI(api_key=self._key() or "none", http_client=_bounded(self.timeout_s), **settings)
-        failures: list[ConnectionError | ContextWindowError] = []
+        failures: list[Lost] = []
         came = False
         with client, ThreadPoolExecutor(width) as pool:
             calls = {pool.submit(self._ask, client, body, width): i for i, body in enumerate(bodies)}
@@ -276,18 +278,14 @@ class EndpointEngine(Engine):
                     reply = failures[-1] if call.cancelled() else call.result()
                     came |= isinstance(reply, ChatReply)
                     failures += [] if isinstance(reply, ChatReply) else [reply]
-                    if isinstance(reply, ContextWindowError) or (not came and len(failures) == MOST_FAILURES):
+                    if not came and len(failures) == MOST_FAILURES:
                         for waiting in calls:
                             waiting.cancel()
-                    if not isinstance(reply, ContextWindowError):
-                        yield calls[call], reply
+                    yield calls[call], reply
             finally:
                 pool.shutdown(cancel_futures=True)  # whoever listened may have gone
-        for error in failures:
-            if isinstance(error, ContextWindowError):
-                raise error
 
-    def _ask(self, client: Any, body: Mapping[str, Any], width: int) -> Reply | ContextWindowError:
+    def _ask(self, client: Any, body: Mapping[str, Any], width: int) -> Reply:
         start = time.perf_counter()
         try:
             data = client.chat.completions.with_raw_response.create(**body).content
@@ -299,7 +297,7 @@ class EndpointEngine(Engine):
             got = self._shown(data.decode(errors="replace"))
             return ConnectionError(f"{self.url}: expected a chat completion, got {got}: check the url")
 
-    def _failure(self, error: Exception, model: str) -> ConnectionError | ContextWindowError:
+    def _failure(self, error: Exception, model: str) -> Lost:
         """The client's error as what the rest of the code expects, in one line."""
         status = getattr(error, "status_code", None)
         if status in {401, 403}:  # servers repeat parts of the key
@@ -336,9 +334,12 @@ class EndpointEngine(Engine):
             value = getattr(given, name)
             if not isinstance(value, kind) or not valid(value):
                 raise ValueError(f"{where}, {name}: expected {expected}, got {value!r}: correct it")
-        if not isinstance(given.api_key_env, str) or not re.fullmatch(r"\w*", given.api_key_env):
+        if not isinstance(given.api_key_env, str) or not re.fullmatch(r"(\w+_(API_KEY|TOKEN))?", given.api_key_env):
             # Not shown: what stands in place of a name may be the key itself.
-            raise ValueError(f"{where}, api_key_env: expected the name of an environment variable: correct it")
+            raise ValueError(
+                f"{where}, api_key_env: expected the name of an environment variable that ends in _API_KEY or _TOKEN, "
+                "for no other is sent to a server: export the key under such a name"
+            )
         if known := sorted(_SET & set(self.extra_body)):
             raise ValueError(f"{where}, extra_body: expected fields that no setting has, got {known}: leave them out")
         try:
@@ -365,19 +366,23 @@ def _bounded(timeout_s: float) -> Any:
 
     class Bounded(kind):  # type: ignore[misc, valid-type]
         def send(self, request: Any, *, stream: bool = False, **options: Any) -> Any:
-            end = time.monotonic() + timeout_s
+            try:
+                return within(timeout_s, partial(self._whole, request, **options))
+            except TimeoutError:
+                said = f"expected a whole reply within {timeout_s:g} s, got none: raise timeout_s"
+                raise ConnectionError(said) from None
+
+        def _whole(self, request: Any, **options: Any) -> Any:
             reply, body = super().send(request, stream=True, **options), bytearray()
             with contextlib.closing(reply):
                 for part in reply.iter_bytes():
                     body += part
                     if len(body) > MOST_BYTES:
                         raise ConnectionError(f"expected a reply of at most {MOST_BYTES} bytes, got more")
-                    if time.monotonic() > end:
-                        raise ConnectionError(f"expected a reply within {timeout_s:g} s, got a part: raise timeout_s")
             plain = [(k, v) for k, v in reply.headers.multi_items() if k.lower() not in _OF_THE_BODY]
             return type(reply)(reply.status_code, headers=plain, content=bytes(body), request=request)
 
-    return Bounded(timeout=timeout_s)
+    return Bounded()
 
 
 def _checked(url: str) -> str:

@@ -1,6 +1,6 @@
 """Building engines and encoders from weights on disk."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +16,8 @@ from nsed_torch.records import read_json
 
 QUANTIZATIONS = ("none", "nf4", "int8")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
+SPREADS = ("auto", "balanced", "balanced_low_0", "sequential")
+"""How accelerate lays a model over all devices."""
 
 
 def load_backbone(
@@ -35,18 +37,19 @@ def load_backbone(
 
     The quantization is "none", "nf4" (4-bit normal float) or "int8", by bitsandbytes. `dtype`, out of `DTYPES`, is that
     of what is not quantized and of the arithmetic; "auto" is bfloat16 where the hardware computes in it, else float32.
-    The device is anything accelerate's `device_map` takes ("cpu", "cuda:1", "auto"); None is "auto" where there is an
+    The device is one that is there ("cpu", "cuda:1") or one of `SPREADS`; None is "auto" where there is an
     accelerator, else "cpu". `adapters` are folders of LoRA adapters saved by peft as safetensors, by name. The rest is
     as in `TransformersEngine`.
 
     Raises:
-        ValueError: for an unknown quantization or dtype, and for files of the model or of an adapter that are damaged,
-            incomplete or of another model.
+        ValueError: for an unknown quantization, dtype or device, and for files of the model or of an adapter that are
+            damaged, incomplete or of another model.
     """
     if quantization not in QUANTIZATIONS:
         raise ValueError(f"expected quantization to be one of {', '.join(QUANTIZATIONS)}, got {quantization!r}")
     if dtype not in DTYPES:
         raise ValueError(f"expected dtype to be one of {', '.join(DTYPES)}, got {dtype!r}")
+    check_device(device, SPREADS)
     torch_dtype = native_dtype() if dtype == "auto" else getattr(torch, dtype)
     folders = {name: adapter_folder(name, path) for name, path in (adapters or {}).items()}
     place = resolve(weights)
@@ -93,6 +96,7 @@ def load_backbone(
 
 def load_encoder(weights: Weights, *, device: str | None = None) -> SentenceEncoder:
     """Load a sentence-transformers model in float32, on a device that the library chooses if None is given."""
+    check_device(device)
     place = resolve(weights)
 
     from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - imported where an encoder is built
@@ -106,6 +110,17 @@ def load_encoder(weights: Weights, *, device: str | None = None) -> SentenceEnco
             raise ValueError(f"modules.json: expected modules of sentence_transformers, got {foreign[0]}")
         model = SentenceTransformer(str(place.folder), device=device, **options)
     return SentenceEncoder(model, identity={"name": weights.name, "revision": place.revision})
+
+
+def check_device(device: str | None, spreads: Sequence[str] = ()) -> None:
+    """Refuse, by a ValueError, a device that this machine lacks; None leaves the choice to whoever loads."""
+    there = ["cpu"]
+    if accelerator := torch.accelerator.current_accelerator(check_available=True):
+        there += [accelerator.type, *(f"{accelerator.type}:{i}" for i in range(torch.accelerator.device_count()))]
+    if device is not None and device not in {*there, "cpu:0", *spreads}:
+        raise ValueError(
+            f"expected a device out of {', '.join([*there, *spreads])}, got {device!r}: take another, or null"
+        )
 
 
 def native_dtype() -> torch.dtype:

@@ -198,6 +198,8 @@ class Prompts:
     def _render(self, kind: str, seed: int, block: str, **values: Any) -> str:
         from jinja2 import TemplateError  # noqa: PLC0415 - not wanted at import
 
+        from nsed_torch.agents.templates import joined  # noqa: PLC0415
+
         try:
             template = self._environment.get_template(f"{kind}.jinja")
             if block not in template.blocks:
@@ -205,6 +207,7 @@ class Prompts:
             context = template.new_context(
                 {**values, "style": STYLES[self.style], "fence": partial(fence, mark=nonce(seed))}
             )
-            return "".join(template.blocks[block](context)).rstrip()
+            parts = template.blocks[block](context)
+            return (joined(parts) if len(self.folders) > 1 else "".join(parts)).rstrip()
         except (TemplateError, ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:
             raise ValueError(f"prompt template {kind}.jinja: {error}") from error

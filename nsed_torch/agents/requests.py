@@ -143,9 +143,13 @@ class Likelihood:
 R = TypeVar("R", Generation, Rating, Likelihood)
 
 
-def failed(request: GenerateRequest | RateRequest | LikelihoodRequest, error: ConnectionError) -> Any:
+class TooLong(str):
+    """Why a call failed where the server calls the prompt too long."""
+
+
+def failed(request: GenerateRequest | RateRequest | LikelihoodRequest, error: Exception) -> Any:
     """The result of a call that failed: nothing said, nothing rated, and why."""
-    why = str(error)
+    why = TooLong(error) if isinstance(error, ContextWindowError) else str(error)
     notes = (f"the call failed: {why}",)
     if isinstance(request, GenerateRequest):
         return Generation("", 0, 0, "failed", notes, failure=why)
@@ -253,10 +257,10 @@ def _in_order(parts: Iterator[Mapping[int, R]]) -> list[R]:
 
 
 def check_answered(results: Iterable[Any]) -> None:
-    """Raise the first failure among results as a ConnectionError."""
+    """Raise the first failure among results, as a ConnectionError unless it is `TooLong`."""
     for result in results:
         if result.failure:
-            raise ConnectionError(result.failure)
+            raise (ContextWindowError if isinstance(result.failure, TooLong) else ConnectionError)(result.failure)
 
 
 def _batches(answer: Callable[[Sequence[Any]], list[R]], requests: Sequence[Any], most: int) -> Iterator[dict[int, R]]:

@@ -64,7 +64,7 @@ class Contest:
     methods: Mapping[str, Method]  # those that are not the contest's own, by name
     batch_tasks: int = 16  # that go through a method's phases together
     equal_tokens: bool = True  # whether methods get the tokens that deliberation took on the task, or their own size
-    max_failures: int = 0  # tasks that may fail, counted over all methods
+    max_failures: int = 0  # tasks that may fail, over all methods; to lose a silent member is no failure of the task
     shard: Shard = Shard()
     report: Callable[[str], None] = lambda text: None  # hears of every batch
     observer: Observer | None = None  # hears of progress within a deliberation

@@ -10,6 +10,7 @@ from torch import nn
 
 from nsed_torch.agents import Agent, Decoding, Encoder, Ensemble, resolve
 from nsed_torch.agents.ensemble import check_agents
+from nsed_torch.agents.loading import SPREADS, check_device
 from nsed_torch.agents.weights import ResolvedWeights
 from nsed_torch.benchmarks import GradedTasks
 from nsed_torch.benchmarks.graders import GradersAnswers
@@ -138,17 +139,21 @@ def fetch_weights(
     offline: bool = False,
     report: Callable[[str], None] = lambda text: None,
     also: Sequence[Agent] = (),
+    here: bool = True,
 ) -> dict[str, ResolvedWeights]:
     """Have the weights of every backbone, and of the encoder if there is one, on this machine, where they have any.
 
     Raises:
-        ValueError: if a model is nowhere to be had; says what was tried.
+        ValueError: if a model is nowhere to be had; says what was tried. And where models will run `here`, if a device
+            is not there.
     """
     parts = {name: cfg.ensemble.engines[name] for name in _backbones(cfg.ensemble, also)}
     parts |= {"encoder": cfg.encoder} if "encoder" in cfg else {}
     for name, node in parts.items():
         if not isinstance(node, Mapping):
             raise ValueError(f"{name}: expected the settings of a model, got {node!r}")
+        if here and isinstance(device := node.get("device"), str):
+            check_device(device, () if name == "encoder" else SPREADS)
     nodes = {name: node["weights"] for name, node in parts.items() if "weights" in node}
     return {name: resolve(instantiate(node), offline=offline, report=report) for name, node in nodes.items()}
 

@@ -12,7 +12,7 @@ from nsed_torch.experiments.verb import VerbRun, verb
 def main(cfg: DictConfig, run: VerbRun) -> str:
     """Resolve the weights of every backbone and of the encoder, and say where each lies."""
     start = time.perf_counter()
-    found = fetch_weights(cfg, offline=cfg.offline, report=run.report)
+    found = fetch_weights(cfg, offline=cfg.offline, report=run.report, here=False)
     for name, weights in found.items():
         run.report(f"{name}: {weights.folder} (from {weights.source}, {weights.revision})")
     return f"{len(found)} models are here, {time.perf_counter() - start:.0f} s"

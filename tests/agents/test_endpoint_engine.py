@@ -137,8 +137,8 @@ def test_likelihood_is_refused(server):
 
 
 def test_identity_tells_models_apart_and_no_secrets(server, monkeypatch):
-    monkeypatch.setenv("THE_KEY", KEY)
-    own = engine(server, url=server.url + "/", api_key_env="THE_KEY", extra_body={"top_k": 4})
+    monkeypatch.setenv("THE_API_KEY", KEY)
+    own = engine(server, url=server.url + "/", api_key_env="THE_API_KEY", extra_body={"top_k": 4})
     assert own.identity(None) == {
         "endpoint": server.url,
         "model": "m",

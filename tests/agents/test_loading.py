@@ -6,7 +6,7 @@ import torch
 from hydra import compose, initialize_config_dir
 
 from nsed_torch.agents import Decoding, GenerateRequest, Message, RateRequest, Weights, load_backbone
-from nsed_torch.agents.loading import QUANTIZATIONS, native_dtype
+from nsed_torch.agents.loading import QUANTIZATIONS, SPREADS, check_device, native_dtype
 from nsed_torch.config import conf_dir, instantiate
 
 
@@ -123,3 +123,17 @@ def test_real_weights_rate_in_a_batch_as_alone(smollm2):
         assert rating.values == pytest.approx(alone.values, abs=1e-4)
         assert dataclasses.replace(rating, values=(), coverage=()) == dataclasses.replace(alone, values=(), coverage=())
         assert all(share > 0 for share in rating.coverage)
+
+
+def test_a_device_is_one_of_this_machine(monkeypatch):
+    monkeypatch.setattr("torch.accelerator.current_accelerator", lambda check_available: torch.device("cuda"))
+    monkeypatch.setattr("torch.accelerator.device_count", lambda: 2)
+    for device in (None, "cpu", "cuda", "cuda:0", "cuda:1", *SPREADS):
+        check_device(device, SPREADS)
+    for device in ("cuda:2", "mps", "meta", "disk", ""):
+        with pytest.raises(
+            ValueError, match=f"out of cpu, cuda, cuda:0, cuda:1, auto, .*, got '{device}': take another"
+        ):
+            check_device(device, SPREADS)
+    with pytest.raises(ValueError, match="got 'auto'"):
+        check_device("auto")

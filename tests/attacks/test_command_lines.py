@@ -1,13 +1,17 @@
 """Odd command lines end in exit code 0, or 2 and one line; never in a traceback."""
 
 import itertools
+import json
 import logging
 import random
+from pathlib import Path
 
 import pytest
 
 from nsed_torch.cli import VERBS, main
 from nsed_torch.config.overrides import setting_names
+from nsed_torch.records import Task
+from studies.needle import write_candidates
 
 VALUES = [
     *("two", "-1", "0", "null", "", "[]", "[a,b]", "{a: 1}", "1e400", "nan", "-inf", "true", "2.5", "9" * 25),
@@ -43,6 +47,17 @@ LINES = [
     ("train-conductor", "dry_run=true", "expect.speeds.read=0"),
     ("tune", "data_dir=5"),
     ("fetch", "offline=true", "+typo=1"),
+]
+ENGINE = "ensemble.engines.smollm2.device={}"
+LOADING = [
+    ("deliberate", "q?", ENGINE),
+    ("deliberate", "q?", "encoder.device={}"),
+    ("conduct", "q?", ENGINE),
+    ("evaluate", ENGINE),
+    ("collect", "questions=questions.jsonl", ENGINE),
+    ("train-conductor", "dry_run=false", ENGINE),
+    ("specialize", "specialist=none", "name=mine", "questions=questions.jsonl", "backbone.device={}"),
+    ("train-judges", "data_dir=data", "lora.validation_tasks=2", "lora.test_tasks=3", ENGINE),
 ]
 
 
@@ -93,13 +108,26 @@ def test_what_users_mistook_is_one_line(one_line, line):
     assert one_line(line).startswith(f"nsed {line[0]}: ")
 
 
+@pytest.mark.parametrize(
+    ("line", "device"), [(LOADING[0], "banana"), *((line, "cuda:99") for line in LOADING)], ids=str
+)
+def test_a_device_that_is_not_there_is_one_line_before_any_weights(one_line, line, device):
+    tasks = [Task(f"{i} + {i} = ?", f"t{i}", str(2 * i)) for i in range(16)]
+    write_candidates(Path("data"), tasks, count=2)
+    asked = [{"id": task.id, "question": task.question, "gold": task.target} for task in tasks]
+    Path("questions.jsonl").write_text("".join(json.dumps(one) + "\n" for one in asked))
+    err = one_line([word.format(device) for word in line])
+    assert "expected a device out of cpu" in err
+    assert err.endswith(f"got '{device}': take another, or null\n")
+
+
 def test_odd_lines_are_one_line(one_line):
-    for line in lines(24, seed=0):
+    for line in lines(len(VERBS), seed=0):
         one_line(line)
 
 
 @pytest.mark.attack
-@pytest.mark.parametrize("seed", range(1, 21))
+@pytest.mark.parametrize("seed", range(21))
 def test_many_odd_lines_are_one_line(one_line, seed):
     for line in lines(26, seed):
         one_line(line)

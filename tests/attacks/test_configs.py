@@ -3,12 +3,14 @@
 import logging
 import pydoc
 import re
+import threading
+import time
 
 import pytest
 from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
 from omegaconf import OmegaConf
 
-from nsed_torch.agents import Prompts
+from nsed_torch.agents import Prompts, templates
 from nsed_torch.cli import main
 from nsed_torch.config import conf_dir, instantiate
 from nsed_torch.config.hydra_node import check_hydra, check_search_path
@@ -159,4 +161,34 @@ def test_the_list_has_what_configs_name_and_no_more():
 def test_a_giant_of_a_template_is_refused(tmp_path, text):
     (tmp_path / "propose.jinja").write_text("{% block system %}{{ " + text + " }}{% endblock %}")
     with pytest.raises(ValueError, match=r"^prompt template propose\.jinja: "):
+        Prompts(folder=tmp_path)._render("propose", 1, "system", question="?")
+
+
+# They end by themselves after some seconds even where nothing stops them; real ones would go on for years.
+LOOPS = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}"
+MACRO = "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(20) }}"
+BLOCK = "{% set x %}{% for a in range(3000) %}{% for b in range(9999) %}word{% endfor %}{% endfor %}{% endset %}"
+
+
+@pytest.mark.parametrize("text", [LOOPS, MACRO, BLOCK])
+def test_a_template_without_end_is_stopped(tmp_path, monkeypatch, text):
+    monkeypatch.setattr(templates, "PATIENCE", 0.2)
+    (tmp_path / "propose.jinja").write_text("{% block system %}" + text + "{% endblock %}")
+    before, start = set(threading.enumerate()), time.monotonic()
+    with pytest.raises(ValueError, match=r"^prompt template propose\.jinja: did not end within 0\.2 s: correct it$"):
+        Prompts(folder=tmp_path)._render("propose", 1, "system", question="?")
+    for thread in set(threading.enumerate()) - before:
+        thread.join(1)
+        assert not thread.is_alive()
+    assert time.monotonic() - start < 5
+
+
+def test_a_template_writes_no_prompt_without_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(templates, "LONGEST", 10_000)
+    (tmp_path / "propose.jinja").write_text(
+        "{% block system %}" + LOOPS.replace("{% endfor %}", "word{% endfor %}", 1) + "{% endblock %}"
+    )
+    with pytest.raises(
+        ValueError, match=r"^prompt template propose\.jinja: expected at most 10000 characters, got more"
+    ):
         Prompts(folder=tmp_path)._render("propose", 1, "system", question="?")

@@ -1,11 +1,11 @@
 """Faults of an endpoint and of its settings: tried again or told in one line, at no cost to answers that came."""
 
-import contextlib
 import json
 import math
 import random
 import time
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from endpoint_server import KEY, ask, completion, echo, endpoint, engine
@@ -54,7 +54,7 @@ def test_a_passing_fault_is_tried_again(server, status):
         ((400, {"error": {"message": "seed: unknown"}}), "status 400: .*seed: unknown"),
         (
             (401, {"error": {"message": f"Incorrect API key {KEY[:4]}***"}}),
-            "status 401: expected a key in the .* THE_KEY",
+            "status 401: expected a key in the .* THE_API_KEY",
         ),
         ((500, {"error": {"message": f"not for {KEY}"}}), r"status 500: .*not for \[key\]"),
         ((200, "<html>another service</html>"), "expected a chat completion, got <html>"),
@@ -73,10 +73,10 @@ def test_a_passing_fault_is_tried_again(server, status):
     ],
 )
 def test_a_lasting_fault_is_one_line_without_the_key(server, monkeypatch, said, expected):
-    monkeypatch.setenv("THE_KEY", KEY)
+    monkeypatch.setenv("THE_API_KEY", KEY)
     server.script = lambda body: said
     with pytest.raises(ConnectionError, match=f"^{server.url}: {expected}") as caught:
-        engine(server, api_key_env="THE_KEY", retries=1).generate([ask()])
+        engine(server, api_key_env="THE_API_KEY", retries=1).generate([ask()])
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 500
     assert KEY[:4] not in str(caught.value)
@@ -87,7 +87,7 @@ def test_a_lasting_fault_is_one_line_without_the_key(server, monkeypatch, said, 
 
 def test_nobody_at_home_and_nobody_in_time(server):
     server.script = lambda body: time.sleep(0.3) or echo(body)
-    with pytest.raises(ConnectionError, match="APITimeoutError: Request timed out"):
+    with pytest.raises(ConnectionError, match=r"expected a whole reply within 0\.05 s, got none: raise timeout_s"):
         engine(server, timeout_s=0.05, retries=0).generate([ask()])
     with pytest.raises(
         ConnectionError, match=r"http://127.0.0.1:9/v1: APIConnectionError: .*check that the server is up"
@@ -104,10 +104,14 @@ def test_nobody_at_home_and_nobody_in_time(server):
     ],
 )
 def test_too_long_by_the_servers_word(server, error):
-    server.script = lambda body: (400, {"error": error})
+    server.script = lambda body: (400, {"error": error}) if len(body["messages"][-1]["content"]) > 9 else echo(body)
+    own = engine(server, max_batch=1)
     with pytest.raises(ContextWindowError, match=r"status 400: .*shorten the question"):
-        engine(server).generate([ask()])
+        own.generate([ask("x" * 10)])
     assert len(server.bodies) == 1
+    came = {i: r for part in own.generations([ask("x" * 10), ask("short")]) for i, r in part.items()}
+    assert came[1].text == "said: short"
+    assert came[0].finish_reason == "failed"
 
 
 def test_too_long_by_our_own_estimate(server):
@@ -208,24 +212,29 @@ def test_tokens_in_another_form_are_a_failed_call(server, top):
         judged(server, top)
 
 
-def dripping(handler):
-    """A body of one byte every few milliseconds, for as long as anybody reads."""
-    handler.send_response(200)
-    handler.send_header("Content-Type", "application/json")
-    handler.end_headers()
-    with contextlib.suppress(OSError):
-        for _ in range(1000):
-            handler.wfile.write(b" ")
-            time.sleep(0.01)
-    handler.close_connection = True
+@pytest.mark.parametrize("sent", ["HTTP/1.1 200 OK\r\nX-Long: ", "HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n"])
+def test_headers_or_a_body_that_trickle_in_are_left_at_the_deadline(server, sent):
+    left = []
 
+    def dripping(handler):
+        """One byte every few milliseconds, for as long as anybody reads."""
+        handler.wfile.write(sent.encode())
+        try:
+            for _ in range(1000):
+                handler.wfile.write(b"x")
+                time.sleep(0.01)
+        except OSError:
+            left.append(time.monotonic())
+        handler.close_connection = True
 
-def test_a_body_that_trickles_in_is_left_at_the_deadline(server):
     server.script = lambda body: dripping
     start = time.monotonic()
-    with pytest.raises(ConnectionError, match=r"within 0\.2 s, got a part: raise timeout_s"):
+    with pytest.raises(ConnectionError, match=r"expected a whole reply within 0\.2 s, got none: raise timeout_s"):
         engine(server, timeout_s=0.2, retries=0).generate([ask()])
     assert time.monotonic() - start < 5
+    while not left and time.monotonic() - start < 9:
+        time.sleep(0.01)
+    assert left, "the connection was left open"
 
 
 @pytest.mark.parametrize("status", [200, 400])
@@ -275,15 +284,19 @@ def team(server, log=None, *, rating=None, broker=None, rounds=1):
     return MacroRNN(cell, halting=FixedHalting(rounds), broker=broker)
 
 
-def without_poet(body):
+def without_poet(body, status=404, said="no \x1b[31mpoet"):
     if body["model"] == "poet":
-        return 404, {"error": {"message": "no \x1b[31mpoet"}}
+        return status, {"error": {"message": said}}
     return completion("71", top={"7": 0.5})
 
 
+TOO_LONG = {"status": 400, "said": "This model's maximum context length is 4 tokens."}
+
+
+@pytest.mark.parametrize("lie", [{}, TOO_LONG], ids=["absent", "too long"])
 @pytest.mark.parametrize("rating", [VerdictRating(), CritiqueRating()])
-def test_an_agent_that_fails_is_a_silent_member(server, rating):
-    server.script = without_poet
+def test_an_agent_that_fails_is_a_silent_member(server, rating, lie):
+    server.script = partial(without_poet, **lie)
     transcripts = team(server, rating=rating, rounds=2)(TASKS).transcripts
     for transcript in transcripts:
         assert transcript.answer
@@ -292,7 +305,8 @@ def test_an_agent_that_fails_is_a_silent_member(server, rating):
             assert (lost.agent, lost.text, lost.finish_reason) == ("far", "", "failed")
             assert record.ratings[1] == [None] * 3
             assert record.ratings[0][2] is not None or isinstance(rating, CritiqueRating)
-            assert sum("far: the call failed: " in note and "status 404" in note for note in record.notes) >= 2
+            status = f"status {lie.get('status', 404)}"
+            assert sum("far: the call failed: " in note and status in note for note in record.notes) >= 2
             assert all(note.isprintable() for note in record.notes)
         assert Transcript.from_line(transcript.to_line(), "here") == transcript
 
@@ -368,7 +382,8 @@ def test_others_than_deliberations_are_told_of_a_failure(server):
         ({"max_batch": 0}, "max_batch: expected a whole number, at least 1, got 0"),
         ({"context_window": 0}, "context_window: expected a number of tokens or null, got 0"),
         ({"api_key_env": KEY}, "api_key_env: expected the name of an environment variable"),
-        ({"api_key_env": "NOT_SET"}, "expected a key in the environment variable NOT_SET, got none: export it"),
+        ({"api_key_env": "AWS_SECRET_ACCESS_KEY"}, "that ends in _API_KEY or _TOKEN, for no other is sent to a server"),
+        ({"api_key_env": "X_API_KEY"}, "expected a key in the environment variable X_API_KEY, got none: export it"),
         ({"extra_body": {"model": "x"}}, r"extra_body: expected fields that no setting has, got \['model'\]"),
         ({"extra_body": {"x": math.nan}}, "extra_body: expected JSON values, got "),
     ],

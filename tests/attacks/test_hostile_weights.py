@@ -238,10 +238,15 @@ def test_a_broken_template_is_one_line_where_it_is_loaded(template, expected):
 
 def test_a_template_that_would_not_end_is_one_line(monkeypatch):
     monkeypatch.setattr(chat_module, "PATIENCE", 0.3)
-    # Ends by itself after a few seconds, so that the test leaves no work behind; the real ones would go on for hours.
-    template = "{% for i in range(99999) %}{% for j in range(60) %}{% endfor %}{% endfor %}"
+    # Ends by itself after some seconds even where nothing stops it; real ones would go on for hours.
+    endless = "{% for i in range(99999) %}{% for j in range(60) %}{% endfor %}{% endfor %}"
     with pytest.raises(ValueError, match=r"^chat template: did not end within 0\.3 s: correct it"):
-        Chat(tiny_tokenizer(special=("<|im_end|>",)), template)
+        Chat(tiny_tokenizer(special=("<|im_end|>",)), endless)
+    chat = Chat(
+        tiny_tokenizer(special=("<|im_end|>",)), CHAT + "{% if messages|length > 3 %}" + endless + "{% endif %}"
+    )
+    with pytest.raises(ValueError, match=r"^chat template: did not end within 0\.3 s: correct it"):
+        chat.text([Message("user", str(i)) for i in range(4)])
 
 
 def test_a_template_that_fails_later_is_one_line_too():

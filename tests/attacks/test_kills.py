@@ -39,13 +39,6 @@ def play(tmp_path, act, count, *verbs, seed=1):
     return json.loads((data / "found.json").read_text())
 
 
-@forks
-def test_a_killed_verb_ends_as_a_straight_one(tmp_path):
-    found = play(tmp_path, "kills", 2, "collect")["collect"]
-    assert found["wrong"] == []
-    assert found["kills"] >= 2
-
-
 GROUPS = {
     "deliberate evaluate": 8,
     "collect conduct": 14,

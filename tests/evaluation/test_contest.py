@@ -21,11 +21,16 @@ TASKS = tuple(Task(f"How much is {i} times 7?", f"q{i}", str(7 * i)) for i in ra
 AGENTS = ("ada", "ben", "cleo")
 
 
-def contest(methods=None, *, poison="", log=None, calls=None, roles=None, **settings):
-    """ada is right on even questions, ben on odd ones, cleo always; whoever reads the poison breaks."""
+def contest(methods=None, *, poison="", gone="", lost="", log=None, calls=None, roles=None, **settings):
+    """ada is right on even questions, ben on odd ones, cleo always; whoever reads the poison breaks.
+
+    The server of the agent `gone` fails; of `lost` only its ratings do.
+    """
 
     def write(request):
         text = request.messages[-1].content
+        if request.agent == gone:
+            raise ConnectionError("status 500")
         if poison and poison in text:
             raise ContextWindowError("the prompt is too long")
         if calls is not None:
@@ -35,6 +40,8 @@ def contest(methods=None, *, poison="", log=None, calls=None, roles=None, **sett
         return f"The answer is {7 * number if knows else 1000 + random.Random(request.seed).randrange(9)}."
 
     def judge(request, candidate):
+        if request.agent in {gone, lost}:
+            raise ConnectionError("status 500")
         return random.Random(f"{request.seed}{candidate}").uniform(-1, 1)
 
     log = CallLog(None) if log is None else log
@@ -141,6 +148,18 @@ def test_a_server_that_fails_is_one_of_the_failures():
     outcomes = contest({"mine": method}, max_failures=6).run(["deliberation", "mine"]).outcomes
     failed = by_method(outcomes)["mine"]
     assert {(o.verdict, o.note) for o in failed} == {(Verdict.FAILED, "ConnectionError: http://host/v1: status 500")}
+
+
+def test_a_silent_member_is_no_failure_of_its_task_but_one_of_its_own():
+    result = contest(lost="ben").run(["deliberation", "single"])
+    assert not [o for o in result.outcomes if o.verdict is Verdict.FAILED]
+    for trace in result.traces:
+        for record in trace.transcript.rounds:
+            assert record.ratings[1] == [None] * 3
+            assert any("ben: the call failed" in note for note in record.notes)
+    assert len(contest(gone="ben").run(["deliberation"]).traces) == 6
+    with pytest.raises(ValueError, match="at most 0 failures, got 4; the first of single:ben, task 'q0': Connection"):
+        contest(gone="ben").run(["deliberation", "single"])
 
 
 def test_faults_of_the_program_are_not_counted_as_failures():
