@@ -8,6 +8,7 @@ after, and the test that has to turn red. Words choose the mutants in whose defe
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/promises.md"
 BEGIN, END = "<!-- mutants -->\n", "<!-- end -->\n"
 FAILED = 1  # pytest's exit code when a test was red; others say that it could not be run
+PATIENCE = 300.0  # seconds for a test without its defence
 
 
 @dataclass(frozen=True)
@@ -67,11 +69,18 @@ def page(entries: Sequence[Mutant]) -> str:
     return f"{before}{BEGIN}\n{table(entries)}\n{END}{rest.split(END)[1]}"
 
 
-def run(tests: Sequence[str], root: Path) -> subprocess.CompletedProcess[str]:
-    """Run tests of one copy of the project."""
+def run(tests: Sequence[str], root: Path, seconds: float | None = None) -> tuple[int, str]:
+    """Run tests of one copy of the project: pytest's exit code and what it said. Tests that do not end are red."""
     command = [sys.executable, "-P", "-m", "pytest", "-q", "-x", "-n", "0", "--no-header", *tests]
     env = os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, check=False)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    with subprocess.Popen(command, cwd=root, env=env, start_new_session=True, **pipes) as child:
+        try:
+            said, _ = child.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)  # without its defence a test may have started anything
+            return FAILED, "did not end"
+    return child.returncode, said
 
 
 def survives(mutant: Mutant, root: Path) -> str:
@@ -81,10 +90,10 @@ def survives(mutant: Mutant, root: Path) -> str:
     try:
         compile(mutated, mutant.file, "exec") if file.suffix == ".py" else None
         file.write_text(mutated, "utf-8")
-        done = run([mutant.test], root)
+        code, said = run([mutant.test], root, PATIENCE)
     finally:
         file.write_text(kept, "utf-8")
-    return "" if done.returncode == FAILED else f"pytest ended with {done.returncode}: {done.stdout[-300:].strip()}"
+    return "" if code == FAILED else f"pytest ended with {code}: {said[-300:].strip()}"
 
 
 def copies(folder: Path, count: int) -> Queue[Path]:
@@ -115,9 +124,9 @@ def main() -> int:
     entries = [m for m in mutants() if any(word in f"{m.defence} {m.file} {m.test}" for word in words)]
     with tempfile.TemporaryDirectory() as folder:
         free = copies(Path(folder), jobs := max(1, (os.cpu_count() or 2)))
-        whole = run(sorted({entry.test for entry in entries}), ROOT)
-        if whole.returncode:
-            print(f"mutants: the tests are red before anything was taken away\n{whole.stdout[-3000:]}")
+        code, said = run(sorted({entry.test for entry in entries}), ROOT)
+        if code:
+            print(f"mutants: the tests are red before anything was taken away\n{said[-3000:]}")
             return 1
 
         def attempt(mutant: Mutant) -> str:
