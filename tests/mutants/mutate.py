@@ -122,6 +122,8 @@ def main() -> int:
         return 0
     words = chosen.word or [""]
     entries = [m for m in mutants() if any(word in f"{m.defence} {m.file} {m.test}" for word in words)]
+    if not entries:
+        parser.error(f"expected words of a defence, a file or a test, got {' '.join(words)}: see docs/promises.md")
     with tempfile.TemporaryDirectory() as folder:
         free = copies(Path(folder), jobs := max(1, (os.cpu_count() or 2)))
         code, said = run(sorted({entry.test for entry in entries}), ROOT)
