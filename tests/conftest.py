@@ -9,6 +9,8 @@ Environment, read once here:
 
 import gc
 import os
+import pickle
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -56,6 +58,29 @@ def pytest_collection_finish() -> None:
     """Spare the collector what was imported to collect the tests: it stays to the end."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _configs_are_read_once():
+    """Hydra reads a dozen of our files whenever a test composes a verb's config; they stay as they are."""
+
+    from hydra._internal.core_plugins.file_config_source import FileConfigSource
+
+    kept, read = {}, FileConfigSource.load_config
+    ours = Path(__file__).parents[1] / "conf"
+
+    def load_config(source, config_path):
+        place = source.path, config_path
+        if place not in kept:
+            result = read(source, config_path)
+            if not Path(source.path).is_relative_to(ours):
+                return result
+            kept[place] = pickle.dumps(result)
+        return pickle.loads(kept[place])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FileConfigSource, "load_config", load_config)
+        yield
 
 
 @pytest.fixture
