@@ -64,9 +64,12 @@ def pytest_collection_finish() -> None:
 def _configs_are_read_once():
     """Hydra reads a dozen of our files whenever a test composes a verb's config; they stay as they are."""
 
-    from hydra._internal.core_plugins.file_config_source import FileConfigSource
+    from hydra._internal.sources_registry import SourcesRegistry
+    from hydra.core.plugins import Plugins
 
-    kept, read = {}, FileConfigSource.load_config
+    Plugins.instance()  # which fills the registry
+    files = SourcesRegistry.instance().resolve("file")
+    kept, read = {}, files.load_config
     ours = Path(__file__).parents[1] / "conf"
 
     def load_config(source, config_path):
@@ -79,7 +82,7 @@ def _configs_are_read_once():
         return pickle.loads(kept[place])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FileConfigSource, "load_config", load_config)
+        patch.setattr(files, "load_config", load_config)
         yield
 
 
