@@ -60,29 +60,38 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def _read_once(source, ours):
+    """Wrap how a class of Hydra's reads config files, so that one of ours is read and parsed once."""
+    kept, read = {}, source.load_config
+
+    def load_config(self, config_path):
+        place = self.path, config_path
+        if place not in kept:
+            result = read(self, config_path)
+            if not ours(self.path):
+                return result
+            kept[place] = pickle.dumps(result)
+        return pickle.loads(kept[place])
+
+    return load_config
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _configs_are_read_once():
-    """Hydra reads a dozen of our files whenever a test composes a verb's config; they stay as they are."""
+    """Whenever a test composes a verb's config, Hydra reads twenty files, ours and its own; they stay as they are."""
 
     from hydra._internal.sources_registry import SourcesRegistry
     from hydra.core.plugins import Plugins
 
     Plugins.instance()  # which fills the registry
-    files = SourcesRegistry.instance().resolve("file")
-    kept, read = {}, files.load_config
-    ours = Path(__file__).parents[1] / "conf"
-
-    def load_config(source, config_path):
-        place = source.path, config_path
-        if place not in kept:
-            result = read(source, config_path)
-            if not Path(source.path).is_relative_to(ours):
-                return result
-            kept[place] = pickle.dumps(result)
-        return pickle.loads(kept[place])
-
+    conf = Path(__file__).parents[1] / "conf"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "load_config", load_config)
+        for scheme, ours in (
+            ("file", lambda path: Path(path).is_relative_to(conf)),
+            ("pkg", lambda path: path == "hydra.conf"),
+        ):
+            source = SourcesRegistry.instance().resolve(scheme)
+            patch.setattr(source, "load_config", _read_once(source, ours))
         yield
 
 
