@@ -15,6 +15,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Twice quiet: errors only. Progress of 60 packages and warnings about local index folders help nobody.
 INSTALL := $(BIN)/python -m pip install -qq -c constraints.txt
 
+# Every worker and child process would compile everything anew where the environment forbids to keep compiled modules.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test attack mutants lint docs bench results recorded clean
@@ -29,12 +32,12 @@ demo: $(VENV)/.gym ## five experts on mixed questions: who was right, who believ
 	@echo "demo: the page is $$output_dir/report.html"
 
 test: $(VENV)/.dev ## run all tests, real models included (NSED_OFFLINE=1 leaves those out)
-	@echo "test: the whole suite, about 6 minutes on two cores"
-	@$(BIN)/python -m pytest -n auto --dist worksteal
+	@echo "test: the whole suite, about 4 minutes on two cores"
+	@$(PYTEST) -n auto --dist worksteal
 
 attack: $(VENV)/.dev ## all of the attack suite: kills, full disks, hostile programs, servers, configs, texts and folders
 	@echo "attack: all of it, many minutes on two cores"
-	@$(BIN)/python -m pytest tests/attacks -m "attack or not attack" -n auto --dist worksteal
+	@$(PYTEST) tests/attacks -m "attack or not attack" -n auto --dist worksteal
 
 mutants: $(VENV)/.dev ## take every defence away in turn; each time a named test must fail
 	@$(BIN)/python tests/mutants/mutate.py

@@ -7,7 +7,10 @@ Environment, read once here:
     CI: any value makes Hypothesis draw the same examples each time.
 """
 
+import gc
 import os
+import pickle
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -31,6 +34,10 @@ for _name, _value in (
 # Workers of a parallel run inherit what was set here for the whole machine; each takes its share.
 os.environ["OMP_NUM_THREADS"] = str(min(int(os.environ["OMP_NUM_THREADS"]), max(1, _cores())))
 
+# Modules, configs and tests are millions of objects that stay. Looking through them every few hundred new ones, as
+# Python does on its own, took a fifth of the whole run.
+gc.set_threshold(50_000, 10, 10)
+
 # No deadline: a shared machine stalls now and then, and a slow example is no wrong one.
 settings.register_profile("nsed", deadline=None, max_examples=40, derandomize="CI" in os.environ)
 settings.load_profile("nsed")
@@ -45,6 +52,47 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("weights"):
             item.add_marker(skip)
+
+
+def pytest_collection_finish() -> None:
+    """Spare the collector what was imported to collect the tests: it stays to the end."""
+    gc.collect()
+    gc.freeze()
+
+
+def _read_once(source, ours):
+    """Wrap how a class of Hydra's reads config files, so that one of ours is read and parsed once."""
+    kept, read = {}, source.load_config
+
+    def load_config(self, config_path):
+        place = self.path, config_path
+        if place not in kept:
+            result = read(self, config_path)
+            if not ours(self.path):
+                return result
+            kept[place] = pickle.dumps(result)
+        return pickle.loads(kept[place])
+
+    return load_config
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _configs_are_read_once():
+    """Whenever a test composes a verb's config, Hydra reads twenty files, ours and its own; they stay as they are."""
+
+    from hydra._internal.sources_registry import SourcesRegistry
+    from hydra.core.plugins import Plugins
+
+    Plugins.instance()  # which fills the registry
+    conf = Path(__file__).parents[1] / "conf"
+    with pytest.MonkeyPatch.context() as patch:
+        for scheme, ours in (
+            ("file", lambda path: Path(path).is_relative_to(conf)),
+            ("pkg", lambda path: path == "hydra.conf"),
+        ):
+            source = SourcesRegistry.instance().resolve(scheme)
+            patch.setattr(source, "load_config", _read_once(source, ours))
+        yield
 
 
 @pytest.fixture

@@ -5,16 +5,17 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import safetensors.torch
-from jaxtyping import Float
 from safetensors import SafetensorError
-from torch import Tensor
 
 from nsed_torch.records.checked import Record, json_line
 from nsed_torch.records.files import naming, write_files
 from nsed_torch.records.transcript import Transcript
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+    from torch import Tensor
 
 TRACES = "traces.jsonl"
 EMBEDDINGS = "embeddings.safetensors"
@@ -96,8 +97,10 @@ class TraceWriter:
                 os.fsync(file.fileno())
         self._position += len(data)
 
-    def finish(self, embed: Callable[[Sequence[str]], Float[Tensor, "text dim"]]) -> None:
+    def finish(self, embed: "Callable[[Sequence[str]], Float[Tensor, 'text dim']]") -> None:
         """Say that all traces are there: drop what an earlier run had beyond them, and write the embeddings."""
+        import safetensors.torch  # noqa: PLC0415 - torch is slow to import, and texts need none
+
         if self._file.stat().st_size > self._position:
             self._cut()
         # Whatever changed a trace has removed these; what is left belongs to the very same texts.
@@ -134,7 +137,7 @@ def read_traces(folder: str | Path) -> Iterator[Trace]:
         raise ValueError(f"{path}: expected traces, got an empty file; {Trace.REMEDY}")
 
 
-def read_embeddings(folder: str | Path) -> dict[str, tuple[Float[Tensor, "dim"], Float[Tensor, "proposal dim"]]]:
+def read_embeddings(folder: str | Path) -> "dict[str, tuple[Float[Tensor, 'dim'], Float[Tensor, 'proposal dim']]]":
     """Read a folder's embeddings in float32.
 
     Returns:
@@ -143,6 +146,8 @@ def read_embeddings(folder: str | Path) -> dict[str, tuple[Float[Tensor, "dim"],
     Raises:
         ValueError: in one line, if the file is missing, as in a folder whose run has not ended, or is none of ours.
     """
+    import safetensors.torch  # noqa: PLC0415 - as above
+
     path = Path(folder).expanduser() / EMBEDDINGS
     try:
         tensors = safetensors.torch.load(path.read_bytes())

@@ -1,6 +1,7 @@
 """Every YAML file composes with every verb that knows its group, and names only what may be built."""
 
 import functools
+import importlib
 import re
 
 import pytest
@@ -40,7 +41,9 @@ CHOICES += [(verb, "") for verb in VERBS]
 CHOICES += [("deliberate", f"backbone@ensemble.engines.smollm2={option}") for option in OPTIONS["backbone"]]
 
 
+@functools.cache
 def composed(verb, *overrides):
+    """A verb's config as plain data. Shared: leave it as it is."""
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         config = compose(config_name(verb), overrides=[o for o in overrides if o])
         check_settings(config, config_name(verb))
@@ -67,9 +70,10 @@ def test_it_composes_and_every_target_exists_and_takes_its_arguments(verb, choic
     config = composed(verb, choice)
     nodes = targets(config)
     for node in nodes:
-        node.pop("learned", None)  # a file's name, which `build_broker` reads
-        # Partial: names and arguments are checked, but no weights are loaded.
-        built = instantiate({**node, "_partial_": True})
+        # Partial: names and arguments are checked, but no weights are loaded. `learned` names a file, which
+        # `build_broker` reads.
+        arguments = {key: value for key, value in node.items() if key != "learned"}
+        built = instantiate({**arguments, "_partial_": True})
         assert isinstance(built, functools.partial)
         assert f"{built.func.__module__}.{built.func.__qualname__}".startswith(("nsed_torch.", "torch.optim."))
     assert nodes or verb in {"members", "report"}
@@ -84,8 +88,10 @@ def test_a_model_elsewhere_is_refused_where_one_here_is_trained():
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_cfg_job_prints_what_it_would_run(nsed, verb):
+    assert callable(importlib.import_module(f"nsed_torch.experiments.{config_name(verb)}").main)
     config = OmegaConf.create(nsed.ok(verb, "--cfg", "job"))
     assert set(config) == set(composed(verb))
+    assert "output_dir" in config
 
 
 @pytest.mark.parametrize("verb", VERBS)

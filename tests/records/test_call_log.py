@@ -120,6 +120,11 @@ def test_sigkill_keeps_every_committed_put(tmp_path):
             assert len(log.get(f"{i}-{part}" for i in range(committed) for part in "ab")) == 2 * committed
 
 
+def test_records_are_opened_without_torch():
+    script = "import sys; from nsed_torch.records import CallLog; print('torch' in sys.modules)"
+    assert child(script).communicate() == ("False\n", "")
+
+
 def test_writers_share_a_fresh_file(tmp_path):
     script = """
         import pathlib, sys
