@@ -22,7 +22,6 @@ from nsed_torch.records import read_json, write_json
 from nsed_torch.training.answer_sets import fit_sets, set_rows
 from nsed_torch.training.logs import FileLog, to_tensorboard
 from nsed_torch.training.rules import RULES, decide
-from nsed_torch.training.rules.weighted_votes import accuracy
 from nsed_torch.training.trainer import Refit, fit_cell
 
 FREE = ("resume", "seeds", "refit")
@@ -118,7 +117,7 @@ def _by_rules(
     for name in wanted:
         if name not in left_out:
             began = perf_counter()
-            chosen[name] = decide(RULES[name](train, test), test, accuracy(train))
+            chosen[name] = decide(RULES[name], train, test)
             report(f"{name}: {perf_counter() - began:.1f} s")
     return chosen
 
