@@ -15,9 +15,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from nsed_torch.agents.replay import Recording, ReplayEngine
 from nsed_torch.agents.requests import CHARACTERS_PER_TOKEN
-from nsed_torch.data.equality import Equality
 from nsed_torch.records import Task
 from nsed_torch.records.files import read_json
 
@@ -68,22 +66,6 @@ class RecordedAnswers:
             answered=self.answered[rows][:, columns],
             parameters=self.parameters[columns],
         )
-
-    def engine(self, equality: Equality | None = None) -> ReplayEngine:
-        """An engine that speaks for all agents and rates by agreement of answers."""
-        rule = equality or Equality()
-        classes = rule.classes(self.answers).tolist()
-        recordings = {
-            agent: {t.id: Recording(self.outputs[i][j], classes[i][j]) for i, t in enumerate(self.tasks)}
-            for j, agent in enumerate(self.agents)
-        }
-        identity = {"digest": self.digest, "agents": list(self.agents), "equality": rule.identity()}
-        return ReplayEngine({task.id: task.question for task in self.tasks}, recordings, identity=identity)
-
-
-def recorded_engine(data_dir: str) -> ReplayEngine:
-    """The engine of all agents of a folder, for the group `ensemble`."""
-    return load_recorded(data_dir).engine()
 
 
 def load_recorded(

@@ -23,11 +23,11 @@ FEWEST = (1, 0)
 """Fewest agents of each role, as `broker=learned` has them: somebody must answer, nobody need judge."""
 
 
-def unroll(cell: ConsensusCell, episodes: Episodes, ratings: Tensor | None = None) -> ConsensusOutput:
-    """The cell's decisions in every recorded round; other ratings may stand in for the recorded ones."""
+def unroll(cell: ConsensusCell, episodes: Episodes) -> ConsensusOutput:
+    """The cell's decisions in every recorded round."""
     output, _ = cell.unroll(
         episodes.embeddings,
-        episodes.ratings if ratings is None else ratings,
+        episodes.ratings,
         episodes.vote_mask,
         episodes.task,
         None,
@@ -38,11 +38,9 @@ def unroll(cell: ConsensusCell, episodes: Episodes, ratings: Tensor | None = Non
     return output
 
 
-def elect(
-    cell: ConsensusCell, episodes: Episodes, ratings: Tensor | None = None, prepared: Prepared | None = None
-) -> Election:
+def elect(cell: ConsensusCell, episodes: Episodes, prepared: Prepared | None = None) -> Election:
     """The cell's decisions in the first recorded round, which no memory precedes; `prepare` may have been called."""
-    return cell.elect(_first_round(cell, episodes, ratings), episodes.task, prepared=prepared)
+    return cell.elect(_first_round(cell, episodes), episodes.task, prepared=prepared)
 
 
 @torch.no_grad()
@@ -51,10 +49,9 @@ def prepare(cell: ConsensusCell, episodes: Episodes) -> Prepared:
     return cell.prepare(_first_round(cell, episodes))
 
 
-def _first_round(cell: ConsensusCell, episodes: Episodes, ratings: Tensor | None = None) -> RoundInput:
+def _first_round(cell: ConsensusCell, episodes: Episodes) -> RoundInput:
     read = {name: None if value is None else value[:, 0] for name, value in _read(episodes).items()}
-    ratings = episodes.ratings if ratings is None else ratings
-    return RoundInput(ratings[:, 0], episodes.vote_mask[:, 0], category=_category(cell, episodes), **read)
+    return RoundInput(episodes.ratings[:, 0], episodes.vote_mask[:, 0], category=_category(cell, episodes), **read)
 
 
 def _read(episodes: Episodes) -> dict[str, Tensor | None]:

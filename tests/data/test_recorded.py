@@ -210,7 +210,7 @@ def test_recorded_agents_deliberate_like_live_ones(folder):
     assert transcripts[0].rounds[0].ratings == [[None, -1.0, 1.0], [-1.0, None, -1.0], [1.0, -1.0, None]]
     assert [p.text for p in transcripts[2].rounds[1].proposals] == ["it is 4", "", ""]
     identity = transcripts[0].agents[0].identity
-    assert (identity["digest"], identity["name"]) == (recorded.digest, "replay")
+    assert (identity["digest"], identity["name"]) == (recorded.digest, "recorded")
 
 
 REFERENCE = {
