@@ -23,7 +23,7 @@ from nsed_torch.nn import ConsensusCell, LearnedBroker
 from nsed_torch.nn.learned_broker import Heard
 from nsed_torch.records import read_json, read_traces, write_json
 from nsed_torch.training.broker_fit import SeatingFit, fit_asking, fit_on_partial_teams, replay, widened
-from nsed_torch.training.broker_rivals import best_asked, best_seated, random_asked, random_seated, shortlist
+from nsed_torch.training.broker_rivals import best_teams, random_asked, random_seated, shortlist, teams_to_try
 
 ASKING = ("tuned broker", "static best-k", "static best subset", "random-k", "oracle")
 SEATING = ("learned broker", "fixed team", "random team", "oracle")
@@ -174,10 +174,12 @@ def asking(cfg: DictConfig, everybody: Rounds, dim: int, part: Split, seed: int 
     team_fit, team_test, test = team.select(learned_on), team.select(part.test), pool.select(part.test)
     ends = [replay(broker, cell, test) for broker in brokers]
     prefixes = torch.ones(len(team.agents), len(team.agents), dtype=torch.bool).tril()
+    # Whoever answers rates the others.
+    best_k, subsets = (teams[..., None].expand(-1, -1, 2) for teams in (prefixes, all_teams(len(pool.agents))[1:]))
     points = [
         (torch.stack([end.cost for end in ends]), torch.stack([end.right.double() for end in ends])),
-        best_asked(team_cell, team_fit, team_test, prefixes, means),
-        best_asked(cell, pool.select(learned_on), test, all_teams(len(pool.agents))[1:], means),
+        best_teams(team_cell, team_fit, team_test, list(best_k), means, plurality=True),
+        best_teams(cell, pool.select(learned_on), test, list(subsets), means, plurality=True),
         random_asked(team_test, means, seed=seed),
     ]
     oracle = oracle_curve(team_test.correct, team_test.answer_cost / whole, budgets.tolist())
@@ -212,7 +214,7 @@ def seating(
             torch.stack([test.cost(team) for team in teams]),
             torch.stack([test.right(cell, team).double() for team in teams]),
         ),
-        best_seated(cell, learned_on, test, means),
+        best_teams(cell, learned_on, test, teams_to_try(cell, learned_on), means),
         random_seated(cell, learned_on, test, means, seed=seed or 0),
     ]
     oracle = oracle_curve(test.correct, test.answer_cost / fit.whole, budgets)

@@ -381,10 +381,9 @@ class SeatingFit:
             for role in range(worth.shape[2])
         ]
         tried = list(itertools.product(*grids))
-        teams = torch.stack([rounds.seated(worth - worth.new_tensor(thresholds)) for thresholds in tried])
-        accuracy = _accuracies(cell, rounds, teams)
-        costs = [float(rounds.cost(team).mean()) for team in teams]
-        return [Policy(price, *rest) for rest in zip(tried, costs, accuracy.tolist(), strict=True)]
+        teams = [rounds.seated(worth - worth.new_tensor(thresholds)) for thresholds in tried]
+        means = [[float(values.double().mean()) for values in (rounds.cost(t), rounds.right(cell, t))] for t in teams]
+        return [Policy(price, thresholds, *mean) for thresholds, mean in zip(tried, means, strict=True)]
 
     def policy(self, budget: float) -> Policy:
         """The most accurate policy that a mean budget pays for, the cheapest of equals; else the cheapest of all."""
@@ -403,17 +402,3 @@ class SeatingFit:
         broker.bias[0] = self.log_odds.bias - shift
         broker.weight[0, ..., :dim] = self.log_odds.weight
         return broker
-
-
-def _accuracies(
-    cell: ConsensusCell, rounds: Rounds, teams: Bool[Tensor, "policy batch agent role"]
-) -> Float[Tensor, "policy"]:
-    """Mean accuracy of each policy; a team that several of them give a task votes once."""
-    task = torch.arange(len(rounds)).expand(len(teams), -1)
-    rows = torch.cat([task[..., None], teams.flatten(2)], -1).flatten(0, 1)
-    different, where = rows.unique(dim=0, return_inverse=True)
-    right = [
-        rounds.select(part[:, 0]).right(cell, part[:, 1:].view(len(part), *teams.shape[2:]).bool())
-        for part in different.split(len(rounds))
-    ]
-    return torch.cat(right).double()[where].view(len(teams), -1).mean(1)
