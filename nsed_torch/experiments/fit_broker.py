@@ -22,7 +22,7 @@ from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.nn import ConsensusCell, LearnedBroker
 from nsed_torch.nn.learned_broker import Heard
 from nsed_torch.records import read_json, read_traces, write_json
-from nsed_torch.training.broker_fit import SeatingFit, fit_asking, fit_on_partial_teams, replay, widened
+from nsed_torch.training.broker_fit import SeatingFit, fit_asking, fit_on_partial_teams, replay
 from nsed_torch.training.broker_rivals import best_teams, random_asked, random_seated, shortlist, teams_to_try
 
 ASKING = ("tuned broker", "static best-k", "static best subset", "random-k", "oracle")
@@ -65,7 +65,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
         episodes, answers = answers_of(cfg, folders[0])
         rounds, facts = priced(episodes, answers), {}
         splits = divisions(episodes.ids, cfg.fractions, cfg.seeds)
-        learn = partial(asking, cfg, rounds, episodes.dim)
+        learn = partial(asking, cfg, rounds)
         names, unit = ASKING, "parameters x answer length"
         live = (
             f"with the agents of the saved cell: broker=learned broker.learned={folder / 'broker'}/SHARE.safetensors "
@@ -154,8 +154,8 @@ def electing(source: str, episodes: Episodes, splits: Sequence[Split]) -> Callab
     return load
 
 
-def asking(cfg: DictConfig, everybody: Rounds, dim: int, part: Split, seed: int | None) -> Division:
-    """A broker that asks one agent after the other; the saved cell will be given embeddings of width dim live."""
+def asking(cfg: DictConfig, everybody: Rounds, part: Split, seed: int | None) -> Division:
+    """A broker that asks one agent after the other."""
     seed, learned_on = seed or 0, torch.cat([part.train, part.validation])
     team = everybody.by_accuracy(learned_on)
     whole = float(team.answer_cost[learned_on].sum(1).mean())
@@ -168,7 +168,7 @@ def asking(cfg: DictConfig, everybody: Rounds, dim: int, part: Split, seed: int 
     ridges = [30.0] if cfg.ridges is None else list(cfg.ridges)
     fit = fit_asking(cell, pool, part.train, part.validation, ridges=ridges)
     brokers = [fit.within(budget) for budget in means.tolist()]
-    live = widened(cell, dim), pool.agents
+    live = cell, pool.agents
     if not len(part.test):
         return Division(brokers, live, [fit.ridge])
     team_fit, team_test, test = team.select(learned_on), team.select(part.test), pool.select(part.test)

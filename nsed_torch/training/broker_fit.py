@@ -73,7 +73,7 @@ def fit_on_partial_teams(
     """
     draw = torch.Generator().manual_seed(seed)
     agents = len(rounds.agents)
-    cell = ConsensusCell(1, agents, slots=1).double()
+    cell = ConsensusCell(rounds.task.shape[1], agents).double()
     start = copy.deepcopy(cell.state_dict())
     optimizer = torch.optim.Adam(cell.parameters(), lr=0.05)
     least, best = math.inf, cell.state_dict()
@@ -97,15 +97,6 @@ def fit_on_partial_teams(
                 least, best = value, copy.deepcopy(cell.state_dict())
     cell.load_state_dict(best)
     return cell
-
-
-@torch.no_grad()
-def widened(cell: ConsensusCell, dim: int) -> ConsensusCell:
-    """A cell of `fit_on_partial_teams` for embeddings of that width: it votes the same, and has a fresh memory."""
-    wide = ConsensusCell(dim, cell.agents).to(cell.log_beta.dtype)
-    for name in ("trust.bias", "log_beta", "backing"):
-        wide.get_parameter(name).copy_(cell.get_parameter(name))
-    return wide
 
 
 def fit_asking(
