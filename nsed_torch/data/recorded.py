@@ -3,7 +3,6 @@
 import dataclasses
 import gzip
 import hashlib
-import json
 import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from nsed_torch.agents.requests import CHARACTERS_PER_TOKEN
 from nsed_torch.records import Task
-from nsed_torch.records.files import read_json
+from nsed_torch.records.files import parse_json, read_json
 
 SUFFIXES = (".jsonl", ".jsonl.gz")
 
@@ -225,10 +224,7 @@ def _read_records(path: Path, digest: Any, fields: Sequence[str]) -> Iterator[tu
             continue
         where = f"{path}:{number}"
         digest.update(line.strip() + b"\n")
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{where}: not valid JSON ({error}); mend or remove the line") from error
+        record = parse_json(line, where, "mend or remove the line")
         if not isinstance(record, dict) or not set(fields) <= set(record):
             raise ValueError(f"{where}: expected an object with {', '.join(fields)}, got {str(record)[:60]}")
         if isinstance(record["id"], bool) or not isinstance(record["id"], str | int):

@@ -39,9 +39,8 @@ def tune_seed(
 ) -> dict[str, Any]:
     """Train on one division of the tasks and compare on its test part.
 
-    Every seed turns the ring of hashed ids on by the size of the test part, so that seeds test different tasks until
-    all have been tested. Proposals stand in the order of their authors' accuracy on the training tasks: that is how
-    the plurality, the untrained and the tuned consensus all break ties.
+    Proposals stand in the order of their authors' accuracy on the training tasks: that is how the plurality, the
+    untrained and the tuned consensus all break ties.
 
     Returns:
         What `result.json` holds: scores by method and task, the fit, the cell's small parameters.

@@ -338,11 +338,10 @@ class Policy(NamedTuple):
 class SeatingFit:
     """Teams by question, learned on some tasks: of simple policies, the best that a mean budget pays for.
 
-    A policy seats agent a in role r where `u_ar = z_ar(x) - threshold_r - price cost_ar` is above 0, with z the
-    log-odds that a is right (judges: puts a right above a wrong answer) and cost_ar its mean share of the full team's
-    cost; at least `FEWEST` in any case. Thresholds, one a role, and the price come from a grid; each policy is
-    tried on the tasks given, with log-odds from regressions that did not see them (`left_out`), and the cell's vote of
-    its teams. As u is linear in x, it is a head of a `LearnedBroker`, and live the same agents are seated. Ours.
+    A `Policy` seats agent a in role r where `u_ar = z_ar(x) - threshold_r - price cost_ar` is above 0, with z the
+    log-odds that a is right (judges: puts a right above a wrong answer); at least `FEWEST` in any case. Thresholds and
+    prices come from a grid; each policy is tried on the tasks given, with log-odds from regressions that did not see
+    them, and the cell's vote of its teams. As u is linear in x, it is a head of a `LearnedBroker`. Ours.
 
     The encoder is the identity of what embedded the tasks; prices are in log-odds per cost of a full team.
     """

@@ -65,9 +65,8 @@ class CellTrainer:
     """Trains a cell on some recorded rounds and keeps the parameters that are best on others.
 
     Every epoch is one step on all training tasks; of a quasi-Newton optimizer (`torch.optim.LBFGS`) it is as many
-    iterations as that makes in a step. Training ends when such an epoch changes the objective by less than the
-    tolerance, when validation tasks have not gained for as long as patience has it, or at a cap. With patience the
-    parameters of the epoch of lowest validation loss are kept, those before training included; without, the last.
+    iterations as that makes in a step, and such a fit can converge. With patience the parameters of the epoch of lowest
+    validation loss are kept, those before training included; without, the last.
 
     The cell is trained in place, with the first firmness of the schedule. In the folder stand a line an epoch
     (`log.jsonl`) and `checkpoint.pt`, with which a run that is interrupted goes on where it was and ends as an

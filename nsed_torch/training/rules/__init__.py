@@ -1,7 +1,7 @@
 """The field's own rules for combining recorded answers, to be shown beside a tuned vote on the same tasks."""
 
 import dataclasses
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from jaxtyping import Bool, Float
@@ -66,5 +66,7 @@ def _by_name(episodes: Episodes) -> Episodes:
     names = tuple(sorted(episodes.agents))
     place = torch.tensor([names.index(name) for name in episodes.agents], device=episodes.task.device)
     seats = {name: getattr(episodes, name) for name in ("voters", "authors")}
-    moved = {name: torch.where(agent >= 0, place[agent.clamp(min=0)], -1) for name, agent in seats.items()}
+    moved: dict[str, Any] = {
+        name: torch.where(agent >= 0, place[agent.clamp(min=0)], -1) for name, agent in seats.items()
+    }
     return dataclasses.replace(episodes, agents=names, **moved)
