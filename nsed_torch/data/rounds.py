@@ -163,11 +163,6 @@ class Rounds:
             names["agents"] = tuple(self.agents[i] for i in columns.tolist())
         return dataclasses.replace(self, **chosen, **names)
 
-    def by_accuracy(self, tasks: Int[Tensor, "train"]) -> "Rounds":
-        """The agent that is most often right in some tasks first, so that ties of a vote go to the better one."""
-        accuracy = self.correct[tasks].double().mean(0)
-        return self.select(agents=accuracy.argsort(descending=True, stable=True))
-
     def without_questions(self) -> "Rounds":
         """The same with nothing by which a cell could tell the questions apart."""
         return dataclasses.replace(self, task=torch.zeros_like(self.task))

@@ -157,7 +157,8 @@ def electing(source: str, episodes: Episodes, splits: Sequence[Split]) -> Callab
 def asking(cfg: DictConfig, everybody: Rounds, part: Split, seed: int | None) -> Division:
     """A broker that asks one agent after the other."""
     seed, learned_on = seed or 0, torch.cat([part.train, part.validation])
-    team = everybody.by_accuracy(learned_on)
+    # Ties of a vote go to the first, so to the agent that is most often right.
+    team = everybody.select(agents=everybody.correct[learned_on].double().mean(0).argsort(descending=True, stable=True))
     whole = float(team.answer_cost[learned_on].sum(1).mean())
     budgets = torch.tensor(sorted(cfg.budgets), dtype=torch.float64)
     means = budgets * whole
