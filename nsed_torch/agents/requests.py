@@ -44,7 +44,7 @@ class Decoding:
 class GenerateRequest:
     """Ask an agent to write the next assistant turn of a chat."""
 
-    agent: str  # engines that script or replay look it up, others ignore it
+    agent: str  # engines that script look it up, others ignore it
     messages: tuple[Message, ...]
     decoding: Decoding
     seed: int  # of this call alone: the same request gives the same text in any batch

@@ -117,7 +117,7 @@ def recorded_tasks(
 
     `data_dir` holds `questions.jsonl[.gz]` {id, question, gold}, or has it in `zeroeval/subset` or `subset`. The prompt
     says behind every question how to answer, such as `Put your final answer in \boxed{}.`; "" keeps the questions as
-    they were recorded, which replaying the recorded answers needs. `math_verify` is as in `Equality`.
+    they were recorded. `math_verify` is as in `Equality`.
     """
     if not data_dir:
         raise ValueError("expected a folder of recorded answers, got none: pass data_dir=DIR")

@@ -26,7 +26,6 @@ _LISTED = {
     "nsed_torch.benchmarks.patterns": "darkbench",
     "nsed_torch.conductor": "ConductorBroker Pools",
     "nsed_torch.conductor.grpo": "GRPO",
-    "nsed_torch.data": "recorded_engine",
     "nsed_torch.deliberation": "Budget BudgetBroker CritiqueRating LikelihoodRating VerdictRating",
     "nsed_torch.evaluation.methods": "BestOf Conducted Debate MixtureOfAgents Plurality RandomRouting SelfConsistency "
     "SelfCorrection SelfMoA",

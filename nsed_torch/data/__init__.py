@@ -2,7 +2,7 @@
 
 from nsed_torch.data.episodes import Episodes, joined, recorded_episodes
 from nsed_torch.data.equality import Equality
-from nsed_torch.data.recorded import RecordedAnswers, load_recorded, recorded_engine
+from nsed_torch.data.recorded import RecordedAnswers, load_recorded
 from nsed_torch.data.splits import split
 from nsed_torch.data.traces import load_traces
 
@@ -13,7 +13,6 @@ __all__ = [
     "joined",
     "load_recorded",
     "load_traces",
-    "recorded_engine",
     "recorded_episodes",
     "split",
 ]

@@ -3,7 +3,6 @@
 import dataclasses
 import gzip
 import hashlib
-import json
 import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,11 +14,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from nsed_torch.agents.replay import Recording, ReplayEngine
 from nsed_torch.agents.requests import CHARACTERS_PER_TOKEN
-from nsed_torch.data.equality import Equality
 from nsed_torch.records import Task
-from nsed_torch.records.files import read_json
+from nsed_torch.records.files import parse_json, read_json
 
 SUFFIXES = (".jsonl", ".jsonl.gz")
 
@@ -68,22 +65,6 @@ class RecordedAnswers:
             answered=self.answered[rows][:, columns],
             parameters=self.parameters[columns],
         )
-
-    def engine(self, equality: Equality | None = None) -> ReplayEngine:
-        """An engine that speaks for all agents and rates by agreement of answers."""
-        rule = equality or Equality()
-        classes = rule.classes(self.answers).tolist()
-        recordings = {
-            agent: {t.id: Recording(self.outputs[i][j], classes[i][j]) for i, t in enumerate(self.tasks)}
-            for j, agent in enumerate(self.agents)
-        }
-        identity = {"digest": self.digest, "agents": list(self.agents), "equality": rule.identity()}
-        return ReplayEngine({task.id: task.question for task in self.tasks}, recordings, identity=identity)
-
-
-def recorded_engine(data_dir: str) -> ReplayEngine:
-    """The engine of all agents of a folder, for the group `ensemble`."""
-    return load_recorded(data_dir).engine()
 
 
 def load_recorded(
@@ -243,10 +224,7 @@ def _read_records(path: Path, digest: Any, fields: Sequence[str]) -> Iterator[tu
             continue
         where = f"{path}:{number}"
         digest.update(line.strip() + b"\n")
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{where}: not valid JSON ({error}); mend or remove the line") from error
+        record = parse_json(line, where, "mend or remove the line")
         if not isinstance(record, dict) or not set(fields) <= set(record):
             raise ValueError(f"{where}: expected an object with {', '.join(fields)}, got {str(record)[:60]}")
         if isinstance(record["id"], bool) or not isinstance(record["id"], str | int):

@@ -23,11 +23,11 @@ FEWEST = (1, 0)
 """Fewest agents of each role, as `broker=learned` has them: somebody must answer, nobody need judge."""
 
 
-def unroll(cell: ConsensusCell, episodes: Episodes, ratings: Tensor | None = None) -> ConsensusOutput:
-    """The cell's decisions in every recorded round; other ratings may stand in for the recorded ones."""
+def unroll(cell: ConsensusCell, episodes: Episodes) -> ConsensusOutput:
+    """The cell's decisions in every recorded round."""
     output, _ = cell.unroll(
         episodes.embeddings,
-        episodes.ratings if ratings is None else ratings,
+        episodes.ratings,
         episodes.vote_mask,
         episodes.task,
         None,
@@ -38,11 +38,9 @@ def unroll(cell: ConsensusCell, episodes: Episodes, ratings: Tensor | None = Non
     return output
 
 
-def elect(
-    cell: ConsensusCell, episodes: Episodes, ratings: Tensor | None = None, prepared: Prepared | None = None
-) -> Election:
+def elect(cell: ConsensusCell, episodes: Episodes, prepared: Prepared | None = None) -> Election:
     """The cell's decisions in the first recorded round, which no memory precedes; `prepare` may have been called."""
-    return cell.elect(_first_round(cell, episodes, ratings), episodes.task, prepared=prepared)
+    return cell.elect(_first_round(cell, episodes), episodes.task, prepared=prepared)
 
 
 @torch.no_grad()
@@ -51,10 +49,9 @@ def prepare(cell: ConsensusCell, episodes: Episodes) -> Prepared:
     return cell.prepare(_first_round(cell, episodes))
 
 
-def _first_round(cell: ConsensusCell, episodes: Episodes, ratings: Tensor | None = None) -> RoundInput:
+def _first_round(cell: ConsensusCell, episodes: Episodes) -> RoundInput:
     read = {name: None if value is None else value[:, 0] for name, value in _read(episodes).items()}
-    ratings = episodes.ratings if ratings is None else ratings
-    return RoundInput(ratings[:, 0], episodes.vote_mask[:, 0], category=_category(cell, episodes), **read)
+    return RoundInput(episodes.ratings[:, 0], episodes.vote_mask[:, 0], category=_category(cell, episodes), **read)
 
 
 def _read(episodes: Episodes) -> dict[str, Tensor | None]:
@@ -166,14 +163,9 @@ class Rounds:
             names["agents"] = tuple(self.agents[i] for i in columns.tolist())
         return dataclasses.replace(self, **chosen, **names)
 
-    def by_accuracy(self, tasks: Int[Tensor, "train"]) -> "Rounds":
-        """The agent that is most often right in some tasks first, so that ties of a vote go to the better one."""
-        accuracy = self.correct[tasks].double().mean(0)
-        return self.select(agents=accuracy.argsort(descending=True, stable=True))
-
     def without_questions(self) -> "Rounds":
-        """The same for cells of width 1, which cannot tell the questions apart."""
-        return dataclasses.replace(self, task=self.task.new_zeros(len(self), 1))
+        """The same with nothing by which a cell could tell the questions apart."""
+        return dataclasses.replace(self, task=torch.zeros_like(self.task))
 
     def elect(self, cell: ConsensusCell, team: Bool[Tensor, "*batch agent role"] | None = None) -> Election:
         """The vote of a team, of everybody if None: its proposals by its judges' ratings, without memory."""
@@ -219,30 +211,16 @@ class Rounds:
         place = worth.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
         return self.there & ((worth > 0) | (place < torch.tensor(FEWEST)))
 
-    def pairs(
-        self,
-    ) -> tuple[Float[Tensor, "batch voter proposal other"], Bool[Tensor, "batch voter proposal other"]]:
-        """How far each judge put a right proposal above a wrong one: 1, one half for equal ratings, or 0.
-
-        Returns:
-            That, and the pairs of a right and a wrong proposal of others that it rated both; 0 elsewhere.
-        """
-        mask = self.vote_mask & ~torch.eye(len(self.agents), dtype=torch.bool)
-        pairs = (mask & self.correct[:, None])[..., None] & (mask & ~self.correct[:, None])[:, :, None]
-        rating = torch.where(mask, self.ratings, 0)
-        ahead = ((rating[..., None] - rating[:, :, None]).sign() + 1) / 2
-        return torch.where(pairs, ahead, 0), pairs
-
     def worth(self) -> tuple[Float[Tensor, "batch agent role"], Bool[Tensor, "batch agent role"]]:
-        """Of a proposer whether it was right; of a judge the share of pairs that it put in the right order.
+        """Of a proposer whether it was right; of a judge the share of others' pairs that it put in the right order.
 
         Returns:
             That, in [0, 1], and where it could be seen.
         """
-        ahead, pairs = self.pairs()
-        seen = pairs.sum((-1, -2))
-        judged = ahead.sum((-1, -2)) / seen.clamp(min=1)
-        return torch.stack([self.correct.double(), judged], -1), torch.stack([self.there[..., 0], seen > 0], -1)
+        rated = self.vote_mask & ~torch.eye(len(self.agents), dtype=torch.bool)
+        judged = in_order(self.ratings, rated & self.correct[:, None], rated & ~self.correct[:, None])
+        seen = torch.stack([self.there[..., 0], judged.isfinite()], -1)
+        return torch.stack([self.correct.double(), judged.nan_to_num()], -1), seen
 
     @torch.no_grad()
     def heard(self, cell: ConsensusCell, asked: Bool[Tensor, "batch agent"]) -> tuple[Heard, Bool[Tensor, "batch"]]:
@@ -271,6 +249,17 @@ class Rounds:
 
     def _right(self, winner: Int[Tensor, "batch"]) -> Bool[Tensor, "batch"]:
         return self.correct.gather(1, winner.clamp(min=0)[:, None])[:, 0] & (winner >= 0)
+
+
+def in_order(
+    ratings: Float[Tensor, "batch voter proposal"],
+    right: Bool[Tensor, "batch #voter proposal"],
+    wrong: Bool[Tensor, "batch #voter proposal"],
+) -> Float[Tensor, "batch voter"]:
+    """Share of (right, wrong) pairs of which a judge rates the right one higher; a tie is half, NaN for no pair."""
+    ahead = ((ratings[..., :, None] - ratings[..., None, :]).sign() + 1) / 2
+    pairs = (right[..., :, None] & wrong[..., None, :]).expand_as(ahead)
+    return torch.where(pairs, ahead, 0).sum((-1, -2)) / pairs.sum((-1, -2))
 
 
 def all_teams(agents: int) -> Bool[Tensor, "team agent"]:

@@ -38,7 +38,8 @@ def write_run(
     """
     comparison = Comparison.of(contested.outcomes)
     outcomes = [withheld_outcome(o) if graded.withheld else o for o in contested.outcomes]
-    found = measured(contested, graded)
+    not_run = any(outcome.verdict is Verdict.NOT_RUN for outcome in contested.outcomes)
+    found = insight(contested.traces, question=graded.group) if contested.traces and not not_run else None
     data = {
         "schema_version": SCHEMA_VERSION,
         "benchmark": {**graded.identity, "tasks": len(graded.tasks)},
@@ -76,14 +77,6 @@ def draw_plots(comparison: Comparison, found: Mapping[str, Any] | None, folder: 
         plot_cost(methods, folder / "cost.png")
     if found is not None:
         plot_rounds(found["course"], found["tasks"], folder / "rounds.png")
-
-
-def measured(contested: Contested, graded: GradedTasks) -> dict[str, Any] | None:
-    """What the deliberations tell; nothing without any, or where answers could not be graded."""
-    not_run = any(outcome.verdict is Verdict.NOT_RUN for outcome in contested.outcomes)
-    if not contested.traces or not_run:
-        return None
-    return insight(contested.traces, question=graded.group)
 
 
 def is_complete(folder: Path) -> bool:

@@ -22,8 +22,8 @@ from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.nn import ConsensusCell, LearnedBroker
 from nsed_torch.nn.learned_broker import Heard
 from nsed_torch.records import read_json, read_traces, write_json
-from nsed_torch.training.broker_fit import SeatingFit, fit_asking, fit_on_partial_teams, replay, widened
-from nsed_torch.training.broker_rivals import best_asked, best_seated, random_asked, random_seated, shortlist
+from nsed_torch.training.broker_fit import SeatingFit, fit_asking, fit_on_partial_teams, replay
+from nsed_torch.training.broker_rivals import best_teams, random_asked, random_seated, shortlist, teams_to_try
 
 ASKING = ("tuned broker", "static best-k", "static best subset", "random-k", "oracle")
 SEATING = ("learned broker", "fixed team", "random team", "oracle")
@@ -65,7 +65,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
         episodes, answers = answers_of(cfg, folders[0])
         rounds, facts = priced(episodes, answers), {}
         splits = divisions(episodes.ids, cfg.fractions, cfg.seeds)
-        learn = partial(asking, cfg, rounds, episodes.dim)
+        learn = partial(asking, cfg, rounds)
         names, unit = ASKING, "parameters x answer length"
         live = (
             f"with the agents of the saved cell: broker=learned broker.learned={folder / 'broker'}/SHARE.safetensors "
@@ -154,10 +154,11 @@ def electing(source: str, episodes: Episodes, splits: Sequence[Split]) -> Callab
     return load
 
 
-def asking(cfg: DictConfig, everybody: Rounds, dim: int, part: Split, seed: int | None) -> Division:
-    """A broker that asks one agent after the other; the saved cell will be given embeddings of width dim live."""
+def asking(cfg: DictConfig, everybody: Rounds, part: Split, seed: int | None) -> Division:
+    """A broker that asks one agent after the other."""
     seed, learned_on = seed or 0, torch.cat([part.train, part.validation])
-    team = everybody.by_accuracy(learned_on)
+    # Ties of a vote go to the first, so to the agent that is most often right.
+    team = everybody.select(agents=everybody.correct[learned_on].double().mean(0).argsort(descending=True, stable=True))
     whole = float(team.answer_cost[learned_on].sum(1).mean())
     budgets = torch.tensor(sorted(cfg.budgets), dtype=torch.float64)
     means = budgets * whole
@@ -168,16 +169,18 @@ def asking(cfg: DictConfig, everybody: Rounds, dim: int, part: Split, seed: int 
     ridges = [30.0] if cfg.ridges is None else list(cfg.ridges)
     fit = fit_asking(cell, pool, part.train, part.validation, ridges=ridges)
     brokers = [fit.within(budget) for budget in means.tolist()]
-    live = widened(cell, dim), pool.agents
+    live = cell, pool.agents
     if not len(part.test):
         return Division(brokers, live, [fit.ridge])
     team_fit, team_test, test = team.select(learned_on), team.select(part.test), pool.select(part.test)
     ends = [replay(broker, cell, test) for broker in brokers]
     prefixes = torch.ones(len(team.agents), len(team.agents), dtype=torch.bool).tril()
+    # Whoever answers rates the others.
+    best_k, subsets = (teams[..., None].expand(-1, -1, 2) for teams in (prefixes, all_teams(len(pool.agents))[1:]))
     points = [
         (torch.stack([end.cost for end in ends]), torch.stack([end.right.double() for end in ends])),
-        best_asked(team_cell, team_fit, team_test, prefixes, means),
-        best_asked(cell, pool.select(learned_on), test, all_teams(len(pool.agents))[1:], means),
+        best_teams(team_cell, team_fit, team_test, list(best_k), means, plurality=True),
+        best_teams(cell, pool.select(learned_on), test, list(subsets), means, plurality=True),
         random_asked(team_test, means, seed=seed),
     ]
     oracle = oracle_curve(team_test.correct, team_test.answer_cost / whole, budgets.tolist())
@@ -212,7 +215,7 @@ def seating(
             torch.stack([test.cost(team) for team in teams]),
             torch.stack([test.right(cell, team).double() for team in teams]),
         ),
-        best_seated(cell, learned_on, test, means),
+        best_teams(cell, learned_on, test, teams_to_try(cell, learned_on), means),
         random_seated(cell, learned_on, test, means, seed=seed or 0),
     ]
     oracle = oracle_curve(test.correct, test.answer_cost / fit.whole, budgets)

@@ -31,11 +31,7 @@ from nsed_torch.training.logs import FileLog
 
 @verb("specialize", ("adapter", "checkpoints", "before.json", "log.jsonl", "metrics.json"), goes_on=lambda cfg: True)
 def main(cfg: DictConfig, run: VerbRun) -> Path:
-    """Compose, load, train, test before and after, write the adapter and its card.
-
-    Writes `adapter/`, `metrics.json`, `log.jsonl` (a line per step) and `checkpoints/`. The same command goes on from
-    the last checkpoint.
-    """
+    """Compose, load, train, test before and after, write the adapter, its card, `metrics.json` and the log."""
     folder = run.folder
     settings: FineTuning = instantiate(cfg.training)
     learned = lesson(cfg, settings)

@@ -53,10 +53,8 @@ MADE = (
 def main(cfg: DictConfig, run: VerbRun) -> Path | None:
     """Compose, load, begin, train, write the adapter; or say what it would cost.
 
-    Writes `adapter/`, `log.jsonl` (a line per step), `rollouts.jsonl` (the texts of a step a line), `metrics.json`,
-    `learning.png` and `checkpoints/`; with a warm start `warm/` and `warm.jsonl`. The same command goes on from the
-    last checkpoint, and workflows that were executed before are not executed again. Of several processes the first
-    one writes.
+    The same command goes on from the last checkpoint, and workflows that were executed before are not executed again.
+    Of several processes the first one writes.
     """
     folder = run.folder
     settings: GRPO = instantiate(cfg.grpo)

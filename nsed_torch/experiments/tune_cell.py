@@ -14,7 +14,6 @@ from nsed_torch.config import instantiate, plain_config
 from nsed_torch.data import Episodes, joined, split
 from nsed_torch.data.rounds import winners_correct
 from nsed_torch.data.splits import Split
-from nsed_torch.evaluation.baselines import best_single, oracle, plurality_correct
 from nsed_torch.experiments.build import consensus_cell
 from nsed_torch.nn import ConformalSets, ConsensusCell, Reading
 from nsed_torch.nn.pretrained import CONFORMAL
@@ -40,9 +39,8 @@ def tune_seed(
 ) -> dict[str, Any]:
     """Train on one division of the tasks and compare on its test part.
 
-    Every seed turns the ring of hashed ids on by the size of the test part, so that seeds test different tasks until
-    all have been tested. Proposals stand in the order of their authors' accuracy on the training tasks: that is how
-    the plurality, the untrained and the tuned consensus all break ties.
+    Proposals stand in the order of their authors' accuracy on the training tasks: that is how the plurality, the
+    untrained and the tuned consensus all break ties.
 
     Returns:
         What `result.json` holds: scores by method and task, the fit, the cell's small parameters.
@@ -55,11 +53,10 @@ def tune_seed(
     train, validation, test = _in_order(episodes, parts)
     learned = joined([train, validation])
     cell = fresh_cell(cfg, train)
-    single, name = best_single(learned, test)
     scores = {
-        "oracle": oracle(test),
-        "best_single": single,
-        "plurality": plurality_correct(test),
+        "oracle": test.by_agent().right.any(1),
+        "best_single": decide(RULES["best_single"], learned, test),
+        "plurality": decide(RULES["plurality"], train, test),
         **_by_rules(cfg.rules, learned, test, report),
         "consensus_untrained": winners_correct(cell, test),
     }
@@ -69,7 +66,7 @@ def tune_seed(
         "seed": seed,
         "settings": settings,
         "fit": {**fit._asdict(), "chosen": fit.chosen and fit.chosen._asdict(), "last": fit.last._asdict()},
-        "best_single": name,
+        "best_single": test.agents[int(accuracy(learned).argmax())],
         "parameters": {k: v.tolist() for k, v in cell.state_dict().items() if v.numel() <= 64},
         **({} if sets is None else {"sets": set_rows(sets, cell, test)}),
         "scores": {
@@ -100,8 +97,8 @@ def refit(cfg: DictConfig, episodes: Episodes, folder: Path, card: str, report: 
 
 def _in_order(episodes: Episodes, parts: Split) -> tuple[Episodes, Episodes, Episodes]:
     """Train, validation and test, proposals by their authors' accuracy in training."""
-    accuracy = episodes.by_agent().right[parts.train].float().mean(0)
-    train, validation, test = (episodes.sorted_by(accuracy).select(rows) for rows in parts)
+    best_first = episodes.sorted_by(accuracy(episodes.select(parts.train)))
+    train, validation, test = (best_first.select(rows) for rows in parts)
     return train, validation, test
 
 
@@ -118,7 +115,7 @@ def _by_rules(
     for name in wanted:
         if name not in left_out:
             began = perf_counter()
-            chosen[name] = decide(RULES[name](train, test), test, accuracy(train))
+            chosen[name] = decide(RULES[name], train, test)
             report(f"{name}: {perf_counter() - began:.1f} s")
     return chosen
 

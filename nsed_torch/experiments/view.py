@@ -15,6 +15,7 @@ from nsed_torch.conductor import WorkflowJob
 from nsed_torch.conductor.executor import WorkflowObserver
 from nsed_torch.deliberation import Observer
 from nsed_torch.evaluation.insight import Summary
+from nsed_torch.evaluation.tables import terminal_table
 from nsed_torch.evaluation.workflows import reading, sources
 from nsed_torch.records import Execution, Round, Task, Trace, Transcript, Usage
 from nsed_torch.records.execution import StepRecord
@@ -165,14 +166,10 @@ def summary_table(summary: Summary) -> RenderableType:
     """How often answers were right, with intervals, and what they cost."""
     usage = summary.usage
     cost = f"{usage.calls:,} calls, {usage.tokens:,} tokens, {usage.seconds:.1f} s of model time"
-    table = Table(title=f"{summary.tasks} tasks, {cost}", title_justify="left", title_style="bold")
-    table.add_column("right")
-    for column in ("n", "accuracy", "95% interval"):
-        table.add_column(column, justify="right")
+    rows = [["right", "n", "accuracy", "95% interval"]]
     for what, accuracy in summary.accuracies.items():
-        ends = f"{accuracy.low:.1%} to {accuracy.high:.1%}"
-        table.add_row(Text(what), str(accuracy.n), f"{accuracy.mean:.1%}", ends)
-    return table
+        rows.append([what, str(accuracy.n), f"{accuracy.mean:.1%}", f"{accuracy.low:.1%} to {accuracy.high:.1%}"])
+    return terminal_table(rows, title=f"{summary.tasks} tasks, {cost}")
 
 
 def undecided(transcript: Transcript) -> str:

@@ -73,7 +73,7 @@ def fit_on_partial_teams(
     """
     draw = torch.Generator().manual_seed(seed)
     agents = len(rounds.agents)
-    cell = ConsensusCell(1, agents, slots=1).double()
+    cell = ConsensusCell(rounds.task.shape[1], agents).double()
     start = copy.deepcopy(cell.state_dict())
     optimizer = torch.optim.Adam(cell.parameters(), lr=0.05)
     least, best = math.inf, cell.state_dict()
@@ -97,15 +97,6 @@ def fit_on_partial_teams(
                 least, best = value, copy.deepcopy(cell.state_dict())
     cell.load_state_dict(best)
     return cell
-
-
-@torch.no_grad()
-def widened(cell: ConsensusCell, dim: int) -> ConsensusCell:
-    """A cell of `fit_on_partial_teams` for embeddings of that width: it votes the same, and has a fresh memory."""
-    wide = ConsensusCell(dim, cell.agents).to(cell.log_beta.dtype)
-    for name in ("trust.bias", "log_beta", "backing"):
-        wide.get_parameter(name).copy_(cell.get_parameter(name))
-    return wide
 
 
 def fit_asking(
@@ -347,11 +338,10 @@ class Policy(NamedTuple):
 class SeatingFit:
     """Teams by question, learned on some tasks: of simple policies, the best that a mean budget pays for.
 
-    A policy seats agent a in role r where `u_ar = z_ar(x) - threshold_r - price cost_ar` is above 0, with z the
-    log-odds that a is right (judges: puts a right above a wrong answer) and cost_ar its mean share of the full team's
-    cost; at least `FEWEST` in any case. Thresholds, one a role, and the price come from a grid; each policy is
-    tried on the tasks given, with log-odds from regressions that did not see them (`left_out`), and the cell's vote of
-    its teams. As u is linear in x, it is a head of a `LearnedBroker`, and live the same agents are seated. Ours.
+    A `Policy` seats agent a in role r where `u_ar = z_ar(x) - threshold_r - price cost_ar` is above 0, with z the
+    log-odds that a is right (judges: puts a right above a wrong answer); at least `FEWEST` in any case. Thresholds and
+    prices come from a grid; each policy is tried on the tasks given, with log-odds from regressions that did not see
+    them, and the cell's vote of its teams. As u is linear in x, it is a head of a `LearnedBroker`. Ours.
 
     The encoder is the identity of what embedded the tasks; prices are in log-odds per cost of a full team.
     """
@@ -381,10 +371,9 @@ class SeatingFit:
             for role in range(worth.shape[2])
         ]
         tried = list(itertools.product(*grids))
-        teams = torch.stack([rounds.seated(worth - worth.new_tensor(thresholds)) for thresholds in tried])
-        accuracy = _accuracies(cell, rounds, teams)
-        costs = [float(rounds.cost(team).mean()) for team in teams]
-        return [Policy(price, *rest) for rest in zip(tried, costs, accuracy.tolist(), strict=True)]
+        teams = [rounds.seated(worth - worth.new_tensor(thresholds)) for thresholds in tried]
+        means = [[float(values.double().mean()) for values in (rounds.cost(t), rounds.right(cell, t))] for t in teams]
+        return [Policy(price, thresholds, *mean) for thresholds, mean in zip(tried, means, strict=True)]
 
     def policy(self, budget: float) -> Policy:
         """The most accurate policy that a mean budget pays for, the cheapest of equals; else the cheapest of all."""
@@ -403,17 +392,3 @@ class SeatingFit:
         broker.bias[0] = self.log_odds.bias - shift
         broker.weight[0, ..., :dim] = self.log_odds.weight
         return broker
-
-
-def _accuracies(
-    cell: ConsensusCell, rounds: Rounds, teams: Bool[Tensor, "policy batch agent role"]
-) -> Float[Tensor, "policy"]:
-    """Mean accuracy of each policy; a team that several of them give a task votes once."""
-    task = torch.arange(len(rounds)).expand(len(teams), -1)
-    rows = torch.cat([task[..., None], teams.flatten(2)], -1).flatten(0, 1)
-    different, where = rows.unique(dim=0, return_inverse=True)
-    right = [
-        rounds.select(part[:, 0]).right(cell, part[:, 1:].view(len(part), *teams.shape[2:]).bool())
-        for part in different.split(len(rounds))
-    ]
-    return torch.cat(right).double()[where].view(len(teams), -1).mean(1)

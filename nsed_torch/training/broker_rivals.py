@@ -1,8 +1,6 @@
 """What a learned broker has to beat on recorded rounds: fixed teams chosen on other tasks, random ones, mixtures."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from operator import attrgetter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy
@@ -19,83 +17,60 @@ EXHAUSTIVE = 8
 Points = tuple[Float[Tensor, "budget question"], Float[Tensor, "budget question"]]
 """Cost and accuracy, question by question, at each budget."""
 
-Vote = Callable[[Rounds], tuple[Float[Tensor, "batch"], Float[Tensor, "batch"]]]
-"""From rounds to what a team took and whether it was right, task by task."""
+
+class FixedTeam(NamedTuple):
+    """Agents in their roles, and how their votes are counted."""
+
+    seats: Bool[Tensor, "agent role"]
+    by_plurality: bool  # rather than by the cell
+
+    def vote(self, cell: ConsensusCell, rounds: Rounds) -> tuple[Float[Tensor, "batch"], Float[Tensor, "batch"]]:
+        """What it takes and whether it is right, task by task."""
+        asked = self.seats[:, 0].expand(len(rounds), -1)
+        right = rounds.plurality_right(asked) if self.by_plurality else rounds.right(cell, self.seats)
+        return rounds.cost(self.seats), right.double()
 
 
-class RivalTeam(NamedTuple):
-    """A fixed team, how it votes, and its mean cost and accuracy on the tasks that choose."""
-
-    team: Tensor
-    vote: Vote
-    cost: float
-    accuracy: float
-
-    @classmethod
-    def on(cls, fit: Rounds, team: Tensor, vote: Vote) -> "RivalTeam":
-        """Measure a team."""
-        return cls(team, vote, *(float(values.mean()) for values in vote(fit)))
-
-
-def best_asked(
-    cell: ConsensusCell, fit: Rounds, test: Rounds, teams: Bool[Tensor, "team agent"], budgets: Float[Tensor, "budget"]
+def best_teams(
+    cell: ConsensusCell,
+    fit: Rounds,
+    test: Rounds,
+    teams: Sequence[Bool[Tensor, "agent role"]],
+    budgets: Float[Tensor, "budget"],
+    *,
+    plurality: bool = False,
 ) -> Points:
-    """The best of some teams that answer and judge one another, see `on_the_hull`.
-
-    Each team votes by the cell or by plurality, whichever is better on the tasks that choose.
-    """
-
-    def vote(rounds: Rounds, team: Tensor, by_plurality: bool) -> tuple[Tensor, Tensor]:
-        asked = team.expand(len(rounds), -1)
-        right = rounds.plurality_right(asked) if by_plurality else rounds.heard(cell, asked)[1]
-        return torch.where(asked, rounds.answer_cost, 0).sum(1), right.double()
-
-    candidates = []
-    for team in teams:
-        rules = [partial(vote, team=team, by_plurality=rule) for rule in (False, True)]
-        candidates.append(max((RivalTeam.on(fit, team, rule) for rule in rules), key=attrgetter("accuracy")))
-    return on_the_hull(candidates, test, budgets)
-
-
-def best_seated(cell: ConsensusCell, fit: Rounds, test: Rounds, budgets: Float[Tensor, "budget"]) -> Points:
-    """The best fixed teams of proposers and judges, see `on_the_hull`.
-
-    The hull is one of all teams with a proposer, where there are at most `EXHAUSTIVE` seats. Else it is one of those
-    that a greedy search meets: from the best single proposer on, the seat is added that gains most accuracy.
-    """
-    where = fit.there.any(0)
-
-    def vote(rounds: Rounds, team: Tensor) -> tuple[Tensor, Tensor]:
-        return rounds.cost(team), rounds.right(cell, team).double()
-
-    def measured(teams: Sequence[Tensor]) -> list[RivalTeam]:
-        return [RivalTeam.on(fit, team, partial(vote, team=team)) for team in teams if team[:, 0].any()]
-
-    if (seats := int(where.sum())) <= EXHAUSTIVE:
-        every = where.new_zeros(2**seats, *where.shape)
-        every[:, where] = all_teams(seats)
-        return on_the_hull(measured(list(every)), test, budgets)
-    steps = measured(_additions(torch.zeros_like(where), where))
-    candidates = list(steps)
-    while steps:
-        steps = measured(_additions(max(steps, key=attrgetter("accuracy")).team, where))
-        candidates += steps
-    return on_the_hull(candidates, test, budgets)
-
-
-def on_the_hull(candidates: Sequence[RivalTeam], test: Rounds, budgets: Float[Tensor, "budget"]) -> Points:
-    """The best that fixed teams can do at mean budgets.
+    """The best that fixed teams can do at mean budgets; where allowed, by plurality if that is better.
 
     On the upper concave hull of mean cost and accuracy, from asking nobody on, a budget is met exactly by a coin
     between two neighbouring teams. What is returned is the coin's expectation on other tasks.
     """
-    cost = torch.tensor([0.0, *(candidate.cost for candidate in candidates)], dtype=torch.float64)
-    accuracy = torch.tensor([0.0, *(candidate.accuracy for candidate in candidates)], dtype=torch.float64)
+    candidates = [FixedTeam(seats, rule) for seats in teams for rule in ((False, True) if plurality else (False,))]
+    means = [[float(values.mean()) for values in candidate.vote(cell, fit)] for candidate in candidates]
+    cost, accuracy = torch.tensor([[0.0, 0.0], *means], dtype=torch.float64).T
     weights = hull_weights(cost, accuracy, budgets)[:, 1:]
     used = weights.any(0).nonzero()[:, 0]
-    votes = [candidates[i].vote(test) for i in used.tolist()]
+    votes = [candidates[i].vote(cell, test) for i in used.tolist()]
     spent, right = (torch.stack(values) for values in zip(*votes, strict=True))
     return weights[:, used] @ spent, weights[:, used] @ right
+
+
+def teams_to_try(cell: ConsensusCell, fit: Rounds) -> list[Bool[Tensor, "agent role"]]:
+    """All teams with a proposer, where there are at most `EXHAUSTIVE` seats; else those that a greedy search meets.
+
+    From the best single proposer on, it adds the seat that gains most accuracy.
+    """
+    where = fit.there.any(0)
+    if (seats := int(where.sum())) <= EXHAUSTIVE:
+        every = where.new_zeros(2**seats, *where.shape)
+        every[:, where] = all_teams(seats)
+        return [team for team in every if team[:, 0].any()]
+    met: list[Tensor] = []
+    team = torch.zeros_like(where)
+    while steps := [larger for larger in _additions(team, where) if larger[:, 0].any()]:
+        team = max(steps, key=lambda larger: float(fit.right(cell, larger).double().mean()))
+        met += steps
+    return met
 
 
 def hull_weights(

@@ -15,6 +15,7 @@ from nsed_torch.agents import Ensemble, Prompts, TransformersEngine, add_adapter
 from nsed_torch.agents.adapters import adapter_parameters
 from nsed_torch.agents.requests import call_seed
 from nsed_torch.data import Equality, RecordedAnswers
+from nsed_torch.data.rounds import in_order
 from nsed_torch.deliberation import VerdictRating
 from nsed_torch.deliberation.rating import JudgeQuestion
 from nsed_torch.nn import ConsensusCell, RoundInput
@@ -65,11 +66,9 @@ def judge_scores(
 ) -> JudgeScores:
     """Score judges on tasks that have right and wrong answers; ratings are NaN where there is none."""
     right, wrong = (correct & answered)[:, None], (~correct & answered)[:, None]
-    better = (ratings[..., :, None] - ratings[..., None, :]).sign() / 2 + 0.5
-    counted = (right[..., :, None] & wrong[..., None, :]).expand_as(better)
     signed = torch.where(right, ratings > 0, ratings < 0) & answered[:, None]
     return JudgeScores(
-        pairs=torch.where(counted, better, 0).sum((-1, -2)) / counted.sum((-1, -2)),
+        pairs=in_order(ratings, right, wrong),
         signs=signed.sum(-1) / answered.sum(-1, keepdim=True),
         consensus=correct.gather(1, winner[:, None])[:, 0].double(),
         loss=surprise(consensus, correct),

@@ -5,7 +5,7 @@ import io
 import math
 import pickle
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +16,6 @@ from torch import Tensor
 from nsed_torch.data import Episodes, joined
 from nsed_torch.data.rounds import elect, prepare, unroll
 from nsed_torch.nn import ConsensusCell
-from nsed_torch.nn.probe import gradient_probe
 from nsed_torch.records import write_files
 from nsed_torch.training.logs import FileLog
 from nsed_torch.training.losses import consensus_loss, distance_from_start, reads
@@ -35,20 +34,12 @@ class Schedule:
     firmness: Sequence[float] = (1.0,)  # how many times as strongly what reads is pulled; validation tasks choose one
     every_round: bool = False  # whether every round's consensus counts, or each task's last
     frozen: Sequence[str] = ()  # names of parameters, or their beginnings, that stay as they are
-    probe: int = 10  # epochs between two looks at how gradients spread over rounds and parts
+    probe: int = 10  # epochs between two looks at how the gradient spreads over parts
     checkpoint: int = 10  # epochs between two checkpoints
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "patience", "probe", "checkpoint"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise ValueError(f"training {name}: expected a whole number of at least 1, got {value}")
-        listed: Any = self.firmness  # from a config it may be anything
-        if not isinstance(listed, Iterable) or not listed or not all(0 <= value < math.inf for value in listed):
-            raise ValueError(f"training firmness: expected a list of values of at least 0, got {self.firmness}")
-        for name in ("pull", "tolerance"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"training {name}: expected a value of at least 0, got {getattr(self, name)}")
+        if not self.firmness:
+            raise ValueError("training firmness: expected one or more values, got none: pass firmness=[1.0]")
 
 
 class Fit(NamedTuple):
@@ -74,13 +65,12 @@ class CellTrainer:
     """Trains a cell on some recorded rounds and keeps the parameters that are best on others.
 
     Every epoch is one step on all training tasks; of a quasi-Newton optimizer (`torch.optim.LBFGS`) it is as many
-    iterations as that makes in a step. Training ends when such an epoch changes the objective by less than the
-    tolerance, when validation tasks have not gained for as long as patience has it, or at a cap. With patience the
-    parameters of the epoch of lowest validation loss are kept, those before training included; without, the last.
+    iterations as that makes in a step, and such a fit can converge. With patience the parameters of the epoch of lowest
+    validation loss are kept, those before training included; without, the last.
 
-    The cell is trained in place. Firmness, by default the first of the schedule's, and epochs stand in for what the
-    schedule says. In the folder stand a line an epoch (`log.jsonl`) and `checkpoint.pt`, with which a run that is
-    interrupted goes on where it was and ends as an uninterrupted one would, bit for bit on the same machine.
+    The cell is trained in place, with the first firmness of the schedule. In the folder stand a line an epoch
+    (`log.jsonl`) and `checkpoint.pt`, with which a run that is interrupted goes on where it was and ends as an
+    uninterrupted one would, bit for bit on the same machine.
     """
 
     def __init__(
@@ -91,14 +81,10 @@ class CellTrainer:
         *,
         optimizer: MakeOptimizer,
         schedule: Schedule | None = None,
-        firmness: float | None = None,
-        epochs: int | None = None,
         folder: Path | None = None,
     ) -> None:
         self.cell, self.train, self.validation = cell, train, validation
         self.schedule = schedule or Schedule()
-        self.firmness = self.schedule.firmness[0] if firmness is None else firmness
-        self.epochs = self.schedule.epochs if epochs is None else epochs
         for name, parameter in cell.named_parameters():
             parameter.requires_grad_(not any(name.startswith(frozen) for frozen in self.schedule.frozen))
         trained = [p for p in cell.parameters() if p.requires_grad]
@@ -151,21 +137,21 @@ class CellTrainer:
         patience = self.schedule.patience
         if self._chooses and patience is not None and self._epoch - self._best_epoch >= patience:
             return "patience"
-        return "epochs" if self._epoch >= self.epochs else ""
+        return "epochs" if self._epoch >= self.schedule.epochs else ""
 
     def _train_epoch(self) -> dict[str, Any]:
         record: dict[str, Any] = {"rate": self.optimizer.param_groups[0]["lr"]}
-        if self._epoch % self.schedule.probe == 1 or self.schedule.probe == 1:
-            ratings = self.train.ratings.clone().requires_grad_()
-            report = gradient_probe(self.cell, self._loss(self.train, ratings), ratings=ratings)
-            record["gradient"] = {"rounds": report.rounds["ratings"], "parts": report.parameters}
+        looks = self.schedule.probe == 1 or self._epoch % self.schedule.probe == 1
         losses: list[float] = []
 
         def closure() -> float:
             self.optimizer.zero_grad()
             loss = self._loss(self.train)
-            whole = loss + self.schedule.pull * distance_from_start(self.cell, self._start, self.firmness)
+            pulled = distance_from_start(self.cell, self._start, self.schedule.firmness[0])
+            whole = loss + self.schedule.pull * pulled
             whole.backward()
+            if looks and not losses:
+                record["gradient"] = gradient_norms(self.cell)
             losses.append(loss.item())
             return whole.item()
 
@@ -173,12 +159,11 @@ class CellTrainer:
         objective = float(self.optimizer.step(closure))
         return record | {"loss": losses[0], "objective": objective}
 
-    def _loss(self, episodes: Episodes, ratings: Tensor | None = None) -> Float[Tensor, ""]:
+    def _loss(self, episodes: Episodes) -> Float[Tensor, ""]:
         if episodes.round_mask.shape[1] == 1:
-            known = self._prepared if episodes is self.train and ratings is None else None
-            election = elect(self.cell, episodes, ratings, known)
+            election = elect(self.cell, episodes, self._prepared if episodes is self.train else None)
             return consensus_loss(election.answer_support, episodes.correct[:, 0], election.answer_mask, self.cell.beta)
-        output = unroll(self.cell, episodes, ratings)
+        output = unroll(self.cell, episodes)
         weight = episodes.round_mask.clone()
         if not self.schedule.every_round:
             weight &= torch.arange(weight.shape[1], device=weight.device) == episodes.last[:, None]
@@ -216,8 +201,19 @@ class CellTrainer:
             *(str(self.cell), str(type(self.optimizer))),
             [name for name, p in self.cell.named_parameters() if p.requires_grad],
             *(list(self.train.ids), None if self.validation is None else list(self.validation.ids)),
-            *(schedule.pull, self.firmness, schedule.every_round, schedule.patience),
+            *(schedule.pull, schedule.firmness[0], schedule.every_round, schedule.patience),
         ]
+
+
+def gradient_norms(cell: ConsensusCell) -> dict[str, float]:
+    """L2 norms of the gradient by part of the cell ("gate", "trust", "kappa", ...); 0 where none arrives."""
+    squares: dict[str, float] = {}
+    for name, parameter in cell.named_parameters():
+        if parameter.requires_grad:
+            part = name.split(".")[0]
+            reached = 0.0 if parameter.grad is None else parameter.grad.square().sum().item()
+            squares[part] = squares.get(part, 0.0) + reached
+    return {part: math.sqrt(square) for part, square in squares.items()}
 
 
 class Refit(NamedTuple):
@@ -259,8 +255,8 @@ def fit_cell(
     def fitted(
         cell: ConsensusCell, data: Episodes, chooser: Episodes | None, firmness: float, where: Path | None, epochs: int
     ) -> Fit:
-        limits: dict[str, Any] = {"schedule": schedule, "firmness": firmness, "epochs": epochs}
-        return CellTrainer(cell, data, chooser, optimizer=optimizer, folder=where, **limits).fit(resume=resume)
+        limits = replace(schedule, firmness=(firmness,), epochs=epochs)
+        return CellTrainer(cell, data, chooser, optimizer=optimizer, schedule=limits, folder=where).fit(resume=resume)
 
     trained = [name for name, _ in cell.named_parameters() if not name.startswith(tuple(schedule.frozen))]
     reading = any(map(reads, trained))

@@ -8,15 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from recorded_team import ensemble_of
 
-from nsed_torch.agents import HashedEncoder
-from nsed_torch.agents.prompts import unfence
 from nsed_torch.data import Equality, RecordedAnswers, load_recorded
 from nsed_torch.data.equality import plurality
 from nsed_torch.data.recorded import read_tasks
-from nsed_torch.deliberation import MacroRNN, MacroRNNCell
-from nsed_torch.nn import ConsensusCell, FixedHalting
 
 QUESTIONS = [{"id": f"q{i}", "question": f"How much is {i} + {i}?", "gold": str(2 * i)} for i in range(4)]
 
@@ -200,19 +195,6 @@ def test_choices_that_cannot_be_met_are_refused(folder, tmp_path_factory):
         load_recorded(tmp_path_factory.mktemp("empty"))
 
 
-def test_recorded_agents_deliberate_like_live_ones(folder):
-    recorded = load_recorded(folder)
-    ensemble = ensemble_of(recorded, Equality(math_verify=False))
-    assert [agent.decoding.max_new_tokens for agent in ensemble.agents] == [2, 3, 3]
-    rnn = MacroRNN(MacroRNNCell(ensemble, HashedEncoder(16), ConsensusCell(16, 3).double()), halting=FixedHalting(2))
-    transcripts = rnn(recorded.tasks).transcripts
-    assert [t.answer for t in transcripts] == ["it is 0", "it is 2", "it is 4", "it is 6.0"]
-    assert transcripts[0].rounds[0].ratings == [[None, -1.0, 1.0], [-1.0, None, -1.0], [1.0, -1.0, None]]
-    assert [p.text for p in transcripts[2].rounds[1].proposals] == ["it is 4", "", ""]
-    identity = transcripts[0].agents[0].identity
-    assert (identity["digest"], identity["name"]) == (recorded.digest, "replay")
-
-
 REFERENCE = {
     ("gsm8k", None): (44, 1319, 0.967, 0.996),
     ("math_l5", None): (43, 721, 0.893, 0.975),
@@ -232,22 +214,6 @@ def test_real_recordings_give_their_reference_numbers(name, limit):
     assert round(recorded.correct.any(1).double().mean().item(), 3) == oracle
     if (name, limit) in PLURALITY:
         assert round(_plurality(recorded), 3) == PLURALITY[name, limit]
-
-
-@pytest.mark.skipif("NSED_DATA" not in os.environ, reason="NSED_DATA names no folder with recorded answers")
-@pytest.mark.parametrize("name", ["gsm8k", "math_l5"])
-def test_real_recordings_deliberate_to_their_plurality(name):
-    recorded = load_recorded(Path(os.environ["NSED_DATA"]) / "zeroeval" / name, max_parameters_b=20).select(
-        range(40, 46)
-    )
-    rule = Equality(math_verify=False)
-    cell = MacroRNNCell(
-        ensemble_of(recorded, rule), HashedEncoder(16), ConsensusCell(16, len(recorded.agents)).double()
-    )
-    winner = plurality(rule.classes(recorded.answers))
-    for i, transcript in enumerate(MacroRNN(cell, halting=FixedHalting(1))(recorded.tasks).transcripts):
-        assert transcript.rounds[0].winner == winner[i]
-        assert transcript.answer == unfence(recorded.outputs[i][winner[i]])
 
 
 def _plurality(recorded: RecordedAnswers) -> float:

@@ -18,7 +18,6 @@ from team_traces import team, trace, turn
 
 from nsed_torch.agents import HashedEncoder
 from nsed_torch.data import load_traces, split
-from nsed_torch.evaluation.baselines import plurality_correct
 from nsed_torch.evaluation.faulty_members import KINDS, most_faulty
 from nsed_torch.evaluation.member_study import (
     COMMONEST,
@@ -124,9 +123,8 @@ def test_the_order_of_agents_changes_nothing(found, vote, data):
 
 
 def test_commonest_answers_are_the_baseline_where_nothing_ties(tmp_path):
-    recorded = episodes(tmp_path, team(60, 1, 3))
-    found = polled(recorded)
-    mine, baseline = commonest(found, range(3)), plurality_correct(recorded)
+    found = polled(episodes(tmp_path, team(60, 1, 3)))
+    mine, baseline = commonest(found, range(3)), found.plurality_right(torch.ones_like(found.correct))
     clear = found.classes.sort(1).values.diff(dim=1).eq(0).any(1)
     assert clear.any()
     assert mine[clear].tolist() == baseline[clear].double().tolist()

@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 import torch
+from recorded_team import ensemble_of
 
 from nsed_torch.agents import HashedEncoder
+from nsed_torch.benchmarks import AnswerGrader
+from nsed_torch.benchmarks.graders import GradersAnswers
 from nsed_torch.data import RecordedAnswers, load_recorded, load_traces, recorded_episodes
 from nsed_torch.data.rounds import Rounds
-from nsed_torch.nn import ConsensusCell, LearnedBroker
+from nsed_torch.deliberation import BudgetBroker, MacroRNN, MacroRNNCell
+from nsed_torch.nn import ConsensusCell, FixedHalting, LearnedBroker
 from nsed_torch.records import TraceWriter, read_json, read_traces
 from nsed_torch.training.broker_fit import replay
 
@@ -77,34 +81,26 @@ def test_what_is_used_may_learn_from_all_tasks(nsed: Any) -> None:
 
 
 def test_the_saved_broker_decides_live_as_on_the_recorded_answers(nsed: Any) -> None:
-    """From recorded answers to a broker of the command line, which asks the same agents of the same team."""
+    """From recorded answers to files, with which the same agents are asked of the same team."""
     recorded = folder(nsed.folder / "data")
     told = nsed.ok("fit-broker", "data_dir=data", "seeds=1", "output_dir=out", "budgets=[0.4]", "steps=20")
     out = nsed.folder / "out/broker"
     assert f"broker=learned broker.learned={out}/SHARE.safetensors cell={out}/cell rounds=8\n" in told
-    broker = LearnedBroker.from_pretrained(nsed.folder / "out/broker/0.40.safetensors")
-    agents = ", ".join(f"{name}: {{backbone: recorded}}" for name in broker.agents)
-    nsed.ok(
-        "evaluate", "benchmark=recorded", "data_dir=data", "ensemble=recorded",
-        "ensemble.engines.recorded.data_dir=data", f"+ensemble.agents={{{agents}}}",
-        "encoder=hashed", "broker=learned", "broker.learned=out/broker/0.40.safetensors", "cell=out/broker/cell",
-        "rounds=3", "methods=[deliberation]", "output_dir=live",
-    )  # fmt: skip
-    everybody = Rounds.of(recorded_episodes(recorded, HashedEncoder(64))).without_questions()
-    pool = everybody.select(agents=[everybody.agents.index(name) for name in broker.agents])
-    cell = ConsensusCell.from_pretrained(nsed.folder / "out/broker/cell", agents=broker.agents)
-    narrow = ConsensusCell(1, len(broker.agents)).double()
+    broker = LearnedBroker.from_pretrained(out / "0.40.safetensors")
+    team = recorded.select(range(len(recorded)), [recorded.agents.index(name) for name in broker.agents])
+    cell = ConsensusCell.from_pretrained(out / "cell", agents=broker.agents)
+    macro = MacroRNNCell(ensemble_of(team), HashedEncoder(64), cell, answers=GradersAnswers(AnswerGrader()))
+    live = MacroRNN(macro, halting=FixedHalting(3), broker=BudgetBroker(learned=broker))
     with torch.no_grad():
-        for name in ("trust.bias", "log_beta", "backing"):
-            narrow.get_parameter(name).copy_(cell.get_parameter(name))
-    outcome = replay(broker, narrow, pool)
+        transcripts = live(team.tasks).transcripts
+    outcome = replay(broker, cell, Rounds.of(recorded_episodes(team, HashedEncoder(64))).without_questions())
     assert 1 < float(outcome.asked.sum(1).double().mean()) < 3
-    traces = {trace.transcript.task.id: trace for trace in read_traces(nsed.folder / "live")}
-    for i, task in enumerate(recorded.tasks):
-        last, grades = traces[task.id].transcript.rounds[-1], traces[task.id].grades[-1]
+    for i, transcript in enumerate(transcripts):
+        last = transcript.rounds[-1]
         assert set(last.proposers) == {broker.agents[a] for a in outcome.asked[i].nonzero()[:, 0].tolist()}
-        assert grades[last.winner or 0] == bool(outcome.right[i])
-        assert traces[task.id].transcript.stop_reason in {"broker", "rounds"}
+        winner = team.agents.index(last.proposers[last.winner or 0])
+        assert bool(team.correct[i, winner]) == bool(outcome.right[i])
+        assert transcript.stop_reason in {"broker", "rounds"}
 
 
 @pytest.fixture

@@ -127,7 +127,7 @@ def test_a_sweep_ends_with_one_table(nsed, data, tmp_path):
         (["seeds=0"], "seeds: expected a value of at least 1, got 0"),
         (["agents=[ant,eel]"], "expected agents out of ant, bee, cat, dog, got eel"),
         (["voting=loudest"], "consensus vote: expected one of quadratic"),
-        (["training.patience=0"], "training patience: expected a whole number of at least 1, got 0"),
+        (["training.patience=0"], "patience: expected a value of at least 1, got 0"),
         (["training.patients=3"], "unknown setting 'training.patients'; did you mean 'training.patience'?"),
         (["fractions=[0.5,0.5,0.5]"], "three fractions of at least 0 that sum to 1"),
         (["rounds=9"], "expected rounds from 1 to the number of agents, 4, got 9"),

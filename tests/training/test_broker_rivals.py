@@ -10,12 +10,12 @@ from nsed_torch.data.rounds import Rounds
 from nsed_torch.nn import ConsensusCell
 from nsed_torch.training import broker_rivals
 from nsed_torch.training.broker_rivals import (
-    best_asked,
-    best_seated,
+    best_teams,
     hull_weights,
     random_asked,
     random_seated,
     shortlist,
+    teams_to_try,
 )
 
 
@@ -40,10 +40,10 @@ def pool() -> Rounds:
 
 
 def test_best_teams_mix_with_nobody() -> None:
-    teams = torch.tensor([[1, 0, 0], [1, 1, 0], [1, 1, 1]]).bool()
+    teams = list(torch.tensor([[1, 0, 0], [1, 1, 0], [1, 1, 1]]).bool()[..., None].expand(-1, -1, 2))
     fit, test = pool().select(range(5)), pool().select(range(5, 10))
     budgets = torch.tensor([1.0, 4.0, 6.0]).double()
-    cost, right = best_asked(ConsensusCell(1, 3, slots=1).double(), fit, test, teams, budgets)
+    cost, right = best_teams(ConsensusCell(1, 3, slots=1).double(), fit, test, teams, budgets, plurality=True)
     assert cost.mean(1).tolist() == [1.0, 4.0, 4.0]
     assert right.mean(1).tolist() == [0.25, 1.0, 1.0]
 
@@ -62,6 +62,10 @@ def test_shortlist_takes_turns_between_budgets() -> None:
     assert shortlist(pool(), torch.arange(10), torch.tensor([1.0]).double(), 2).agents == ("b", "c")
 
 
+def seated(cell, fit, test, budgets):
+    return best_teams(cell, fit, test, teams_to_try(cell, fit), budgets)
+
+
 def parts(agents=3, **options):
     episodes = planted(90, agents, **options)
     rounds = Rounds.of(episodes)
@@ -70,7 +74,7 @@ def parts(agents=3, **options):
 
 def test_no_fixed_team_within_the_budget_is_better_on_training_tasks():
     cell, fit, _ = parts(knows=0.8, guesses=0.3, judge=0.9)
-    cost, right = best_seated(cell, fit, fit, torch.tensor([900.0], dtype=torch.float64))
+    cost, right = seated(cell, fit, fit, torch.tensor([900.0], dtype=torch.float64))
     assert cost.mean() <= 900
     for bits in itertools.product([False, True], repeat=6):
         assert fit.right(cell, torch.tensor(bits).view(3, 2)).double().mean() <= right.mean() + 1e-12
@@ -79,18 +83,18 @@ def test_no_fixed_team_within_the_budget_is_better_on_training_tasks():
 def test_a_budget_is_met_by_a_coin_between_two_teams():
     cell, fit, test = parts(knows=0.8, guesses=0.3)
     budgets = torch.tensor([50.0, 100.0, 250.0], dtype=torch.float64)
-    cost, _ = best_seated(cell, fit, fit, budgets)
+    cost, _ = seated(cell, fit, fit, budgets)
     assert (cost.mean(1) <= budgets + 1e-9).all()
-    half, one, _ = best_seated(cell, fit, test, budgets)[1]
+    half, one, _ = seated(cell, fit, test, budgets)[1]
     torch.testing.assert_close(2 * half, one)
 
 
 def test_a_greedy_search_finds_a_planted_expert_and_its_judge(monkeypatch):
     cell, fit, _ = parts(knows=0.9, guesses=0.2, judge=0.9)
     budgets = torch.tensor([100.0, 500.0, 900.0], dtype=torch.float64)
-    best = best_seated(cell, fit, fit, budgets)[1].mean(1)
+    best = seated(cell, fit, fit, budgets)[1].mean(1)
     monkeypatch.setattr(broker_rivals, "EXHAUSTIVE", 0)
-    greedy = best_seated(cell, fit, fit, budgets)[1].mean(1)
+    greedy = seated(cell, fit, fit, budgets)[1].mean(1)
     assert (greedy <= best + 1e-12).all()
     assert greedy[0] == pytest.approx(best[0].item())
     assert greedy[2] > greedy[0]

@@ -1,5 +1,6 @@
 """A learned broker decides live as it does on the answers it was fitted to."""
 
+import copy
 import random
 
 import pytest
@@ -14,7 +15,7 @@ from nsed_torch.data.rounds import Rounds
 from nsed_torch.deliberation import Budget, BudgetBroker, MacroRNN, MacroRNNCell
 from nsed_torch.nn import ConsensusCell, FixedHalting, InfeasibleBudgetError, LearnedBroker
 from nsed_torch.records import CallLog, Task
-from nsed_torch.training.broker_fit import fit_on_partial_teams, replay, widened
+from nsed_torch.training.broker_fit import fit_on_partial_teams, replay
 
 NAMES = ("ada", "bob", "cyd", "dan")
 
@@ -66,11 +67,10 @@ def live(
     team = recorded.select(range(len(recorded)), order)
     encoder = HashedEncoder(16)
     ensemble = ensemble_of(team, **options)
-    wide = widened(cell, 16)
-    rows = torch.tensor(order)
+    own = copy.deepcopy(cell)
     with torch.no_grad():
-        wide.trust.bias.copy_(wide.trust.bias[rows])
-    macro = MacroRNNCell(ensemble, encoder, wide, answers=GradersAnswers(AnswerGrader()))
+        own.trust.bias.copy_(cell.trust.bias[list(order)])
+    macro = MacroRNNCell(ensemble, encoder, own, answers=GradersAnswers(AnswerGrader()))
     return MacroRNN(macro, halting=FixedHalting(9), broker=broker)
 
 
@@ -172,12 +172,3 @@ def test_a_team_may_be_some_of_the_brokers_agents_and_nobody_else(recorded, cell
         ValueError, match=r"^broker: expected agents out of ada, bob, cyd, eve, got dan: leave them out"
     ):
         MacroRNN(everybody.cell, broker=BudgetBroker(learned=broker))
-
-
-def test_a_widened_cell_votes_the_same(cell) -> None:
-    wide = widened(cell, 16)
-    assert wide.dim == 16
-    assert torch.equal(wide.trust.bias, cell.trust.bias)
-    assert not wide.trust.weight.any()
-    assert not wide.kappa.any()
-    assert torch.equal(wide.log_beta, cell.log_beta)

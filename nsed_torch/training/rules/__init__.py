@@ -1,7 +1,9 @@
 """The field's own rules for combining recorded answers, to be shown beside a tuned vote on the same tasks."""
 
-from typing import Protocol
+import dataclasses
+from typing import Any, Protocol
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -9,13 +11,7 @@ from nsed_torch.data import Episodes
 from nsed_torch.training.rules.crowd import Crowd
 from nsed_torch.training.rules.learned_votes import boosted_votes, logistic_vote
 from nsed_torch.training.rules.routers import best_by_category, best_single, knn_router
-from nsed_torch.training.rules.weighted_votes import (
-    log_odds,
-    optimal_weight,
-    optimal_weight_pseudo,
-    plurality,
-    surprising_popularity,
-)
+from nsed_torch.training.rules.weighted_votes import accuracy, log_odds, optimal_weight, plurality
 
 __all__ = ["RULES", "decide"]
 
@@ -37,8 +33,6 @@ RULES: dict[str, Rule] = {
     "plurality": plurality,
     "log_odds": log_odds,
     "optimal_weight": optimal_weight,
-    "optimal_weight_pseudo": optimal_weight_pseudo,
-    "surprising_popularity": surprising_popularity,
     "dawid_skene": Crowd("DawidSkene"),
     "dawid_skene_graded": Crowd("DawidSkene", graded=True),
     "one_coin_dawid_skene": Crowd("OneCoinDawidSkene"),
@@ -51,17 +45,28 @@ RULES: dict[str, Rule] = {
 """By name, routers first, then votes, models of crowds and learners."""
 
 
-def decide(
-    scores: Float[Tensor, "batch agent"], test: Episodes, order: Float[Tensor, "agent"]
-) -> Bool[Tensor, "batch"]:
-    """Whether the answer of the highest score is right; False where nothing is scored.
+def decide(rule: Rule, train: Episodes, test: Episodes) -> Bool[Tensor, "batch"]:
+    """Whether the answer to which a rule gives the highest score is right; False where nothing is scored.
 
-    Ties go to the answer of the agent highest in `order`, the accuracy on training tasks, then lowest in index. Scores
-    within 1e-9 of the highest, relative to its size where that is above 1, are ties: sums of the same weights
-    differ by rounding.
+    Ties go to the answer of the agent most accurate on training tasks, then to the first by name; the order of the pool
+    changes nothing. Scores within 1e-9 of the highest, relative to its size where that is above 1, are ties: sums of
+    the same weights differ by rounding.
     """
+    train, test = _by_name(train), _by_name(test)
+    scores = rule(train, test)
     best = scores.amax(1, keepdim=True)
     tied = (scores >= best - 1e-9 * best.abs().clamp(min=1).nan_to_num(posinf=1)) & scores.isfinite()
-    ranked = order.argsort(descending=True, stable=True)
+    ranked = accuracy(train).argsort(descending=True, stable=True)
     winner = ranked[tied[:, ranked].int().argmax(1)]
     return test.by_agent().right.gather(1, winner[:, None])[:, 0] & tied.any(1)
+
+
+def _by_name(episodes: Episodes) -> Episodes:
+    """The same with the agents of the pool in the order of their names."""
+    names = tuple(sorted(episodes.agents))
+    place = torch.tensor([names.index(name) for name in episodes.agents], device=episodes.task.device)
+    seats = {name: getattr(episodes, name) for name in ("voters", "authors")}
+    moved: dict[str, Any] = {
+        name: torch.where(agent >= 0, place[agent.clamp(min=0)], -1) for name, agent in seats.items()
+    }
+    return dataclasses.replace(episodes, agents=names, **moved)

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nsed_torch.data import Episodes
-from nsed_torch.training.rules.learned_votes import by_name, library
+from nsed_torch.training.rules.learned_votes import library
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,14 @@ class Crowd:
         """Probability of every agent's answer."""
         aggregation = library("crowdkit.aggregation", "crowd-kit", self.method)
         pandas = library("pandas", "pandas", self.method)
-        order = by_name(train)
-        labels = _labels(train, test)[:, order]
+        labels = _labels(train, test)
         task, worker = (labels >= 0).nonzero(as_tuple=True)
         if not (task >= len(train)).any():
-            return torch.full((len(test), len(order)), -torch.inf, dtype=torch.float64)
+            return torch.full((len(test), labels.shape[1]), -torch.inf, dtype=torch.float64)
         votes = pandas.DataFrame({"task": task, "worker": worker, "label": labels[task, worker]})
         known = {}
         if self.graded:
-            right, where = train.by_agent().right.cpu()[:, order].max(1)
+            right, where = train.by_agent().right.cpu().max(1)
             gold = labels[: len(train)].gather(1, where[:, None])[:, 0]
             known["true_labels"] = pandas.Series(gold[right].numpy(), index=right.nonzero()[:, 0].numpy())
         with warnings.catch_warnings():
@@ -53,19 +52,17 @@ class Crowd:
         frame = frame.reindex(index=range(len(train), len(labels)), columns=range(int(labels.max()) + 1))
         table = torch.tensor(frame.fillna(0.0).to_numpy(dtype="float64"))
         mine = labels[len(train) :]
-        scores = table.gather(1, mine.clamp(min=0)).masked_fill(mine < 0, -torch.inf)
-        return scores[:, order.argsort()].to(test.task.device)
+        return table.gather(1, mine.clamp(min=0)).masked_fill(mine < 0, -torch.inf).to(test.task.device)
 
 
 def _labels(train: Episodes, test: Episodes) -> Int[Tensor, "task agent"]:
     """Labels of the answers to training tasks, then test tasks; -1 where there is none. A column an agent."""
-    both = [(part.by_agent(), by_name(part)) for part in (train, test)]
-    if all((part.labels >= 0).eq(part.answered).all() for part, _ in both):
-        return torch.cat([part.labels for part, _ in both]).cpu()
-    classes = [part.classes.cpu() for part, _ in both]
-    most = max(int(part.max()) + 1 if part.numel() else 0 for part in classes)
-    order = both[0][1]
-    named = torch.cat([_numbered(part[:, order]) for part in classes])[:, order.argsort()]
+    both = [part.by_agent() for part in (train, test)]
+    if all((part.labels >= 0).eq(part.answered).all() for part in both):
+        return torch.cat([part.labels for part in both]).cpu()
+    classes = torch.cat([part.classes for part in both]).cpu()
+    most = int(classes.max()) + 1 if classes.numel() else 0
+    named = _numbered(classes)
     random = torch.rand(len(named), max(most, 1), generator=torch.Generator().manual_seed(0)).argsort(1)
     return torch.where(named >= 0, random.gather(1, named.clamp(min=0)), -1)
 

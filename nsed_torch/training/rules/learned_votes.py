@@ -23,11 +23,6 @@ def library(module: str, package: str, rule: str) -> Any:
         ) from error
 
 
-def by_name(episodes: Episodes) -> Int[Tensor, "agent"]:
-    """Agents in the order of their names, so that a rule does not depend on the order of the pool."""
-    return torch.tensor(sorted(range(len(episodes.agents)), key=episodes.agents.__getitem__), dtype=torch.long)
-
-
 def logistic_vote(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:
     """A vote with weights of a logistic regression: a right answer against each wrong one of its task.
 
@@ -84,7 +79,7 @@ def boosted_votes(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent
 
 
 class _Answers(NamedTuple):
-    """The different answers of each task, each in the column of its first agent; agents in the order of their names."""
+    """The different answers of each task, each in the column of its first agent."""
 
     votes: Bool[Tensor, "batch answer agent"]  # who gave it
     there: Bool[Tensor, "batch answer"]  # which columns are answers
@@ -93,8 +88,7 @@ class _Answers(NamedTuple):
 
 
 def _answers(episodes: Episodes) -> _Answers:
-    order = by_name(episodes)
-    right, answered, classes, labels = (value.cpu()[:, order] for value in episodes.by_agent())
+    right, answered, classes, labels = (value.cpu() for value in episodes.by_agent())
     same = (classes[:, :, None] == classes[:, None, :]) & answered[:, :, None]
     there = answered & (same.int().argmax(2) == torch.arange(classes.shape[1]))
     votes = same & there[:, :, None]
@@ -102,11 +96,9 @@ def _answers(episodes: Episodes) -> _Answers:
 
 
 def _spread(scores: Float[Tensor, "batch answer"], table: _Answers, test: Episodes) -> Float[Tensor, "batch agent"]:
-    """Scores of answers to the agents that gave them, in the order of the pool."""
-    voted = table.votes.any(1)
+    """Scores of answers to the agents that gave them."""
     column = table.votes.int().argmax(1)
-    agents = scores.gather(1, column).masked_fill(~voted, -torch.inf)
-    return agents[:, by_name(test).argsort()].to(test.task.device)
+    return scores.gather(1, column).masked_fill(~table.votes.any(1), -torch.inf).to(test.task.device)
 
 
 def _features(
@@ -114,15 +106,14 @@ def _features(
 ) -> Float[Tensor, "answer feature"]:
     """A row an answer, NaN for what is not known; its label and its task's category come last."""
     votes = table.votes.double()
-    order = by_name(train)
-    skill = accuracy(train).cpu()[order]
+    skill = accuracy(train).cpu()
     size = votes.sum(2)
     given = size.sum(1, keepdim=True)
     larger = (size[:, None, :] > size[:, :, None]).sum(2)
     rival = (size[:, None, :] - torch.eye(size.shape[1]) * size.shape[1] * 2).amax(2).clamp(min=0)
     voters = size.clamp(min=1)
     rate, known = agreement(train)
-    agree = torch.where(known, rate, 0).cpu()[order][:, order]
+    agree = torch.where(known, rate, 0).cpu()
     pairs = (size * (size - 1)).clamp(min=1)
     who = votes.masked_fill(~table.votes.any(1)[:, None, :], torch.nan)
     numbers = torch.stack(

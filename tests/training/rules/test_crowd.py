@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from nsed_torch.training.rules import RULES, decide
-from nsed_torch.training.rules.weighted_votes import accuracy
 
 pytest.importorskip("crowdkit")
 CROWD = ("dawid_skene", "dawid_skene_graded", "one_coin_dawid_skene", "wawa", "zero_based_skill", "mace")
@@ -16,9 +15,7 @@ def test_independent_agents_are_told_apart(name, labels, table, drawn):
     rows, golds = drawn(400, skills=(0.95, 0.9, 0.4, 0.4, 0.4, 0.4), silent=0.05)
     episodes = table(rows, golds, labels=labels, task=torch.zeros(400, 1))
     train, test = episodes.select(range(300)), episodes.select(range(300, 400))
-    share = {
-        which: decide(RULES[which](train, test), test, accuracy(train)).double().mean() for which in (name, "plurality")
-    }
+    share = {which: decide(RULES[which], train, test).double().mean() for which in (name, "plurality")}
     assert share[name] >= share["plurality"]
 
 
@@ -37,6 +34,5 @@ def test_known_labels_overrule_a_majority_that_is_always_wrong(table):
     rows, golds = ["abbb", "bccc", "cddd", "daaa"] * 30, "abcd" * 30
     episodes = table(rows, golds, labels=True, task=torch.zeros(120, 1))
     train, test = episodes.select(range(100)), episodes.select(range(100, 120))
-    order = accuracy(train)
-    assert decide(RULES["dawid_skene_graded"](train, test), test, order).all()
-    assert not decide(RULES["dawid_skene"](train, test), test, order).any()
+    assert decide(RULES["dawid_skene_graded"], train, test).all()
+    assert not decide(RULES["dawid_skene"], train, test).any()
