@@ -11,7 +11,14 @@ from nsed_torch.data import Episodes
 from nsed_torch.training.rules.crowd import Crowd
 from nsed_torch.training.rules.learned_votes import boosted_votes, logistic_vote
 from nsed_torch.training.rules.routers import best_by_category, best_single, knn_router
-from nsed_torch.training.rules.weighted_votes import accuracy, log_odds, optimal_weight, plurality
+from nsed_torch.training.rules.weighted_votes import (
+    accuracy,
+    log_odds,
+    optimal_weight,
+    optimal_weight_pseudo,
+    plurality,
+    surprising_popularity,
+)
 
 __all__ = ["RULES", "decide"]
 
@@ -33,6 +40,8 @@ RULES: dict[str, Rule] = {
     "plurality": plurality,
     "log_odds": log_odds,
     "optimal_weight": optimal_weight,
+    "optimal_weight_pseudo": optimal_weight_pseudo,
+    "surprising_popularity": surprising_popularity,
     "dawid_skene": Crowd("DawidSkene"),
     "dawid_skene_graded": Crowd("DawidSkene", graded=True),
     "one_coin_dawid_skene": Crowd("OneCoinDawidSkene"),

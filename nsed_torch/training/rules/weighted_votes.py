@@ -23,6 +23,21 @@ def log_odds(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:
     return _weighted(test, _odds(accuracy(train), options(train)))
 
 
+def surprising_popularity(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:
+    """After Inverse Surprising Popularity (arXiv 2510.01499): votes beyond those expected had others said otherwise.
+
+    `sum over i of 1[i says s] - mean over j != i of P(i says s | j says anything but what j says)`; no grades are used.
+    After its random shuffling of labels this is a vote, up to a constant, with, for q the rate at which i and j agree,
+
+        w_j = 1 + sum over i != j of (q_ij - (1 - q_ij) / (K - 1)) / ((N - 1) (K - 1)).
+
+    The idea and the random shuffling of labels are published. The formula is our reconstruction from summaries of the
+    paper and has not been held against its text; the shuffling is done in expectation, which gives the weights, q
+    counts training tasks that both answered, and the sum is over the pool, whoever answers.
+    """
+    return _weighted(test, _surprise_weights(train))
+
+
 def optimal_weight(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:
     """Log-odds of accuracies that agreement alone tells (arXiv 2510.01499, its OW-L); no grades are used.
 
@@ -40,6 +55,21 @@ def optimal_weight(train: Episodes, test: Episodes) -> Float[Tensor, "batch agen
             y[i] = (target[i] * y).sum() / (known[i] * y * y).sum().clamp(min=1e-12)
     y = y if y.sum() >= 0 else -y
     return _weighted(test, _odds(y + 1 / options_, options_))
+
+
+def optimal_weight_pseudo(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:
+    """Log-odds of how often an agent says what `surprising_popularity` elects (after arXiv 2510.01499, its OW-I).
+
+    No grades are used. As far from the paper's text as `surprising_popularity`; tied winners count by equal shares.
+    """
+    classes, answered = train.by_agent().classes, train.by_agent().answered
+    score = summed(classes, _surprise_weights(train).expand(classes.shape))
+    elected = answered & (score >= score.amax(1, keepdim=True) - 1e-9)
+    # Each of several tied answers of a task is the elected one with the same chance.
+    size = summed(classes, answered.double())
+    ties = torch.where(elected, 1 / size, 0).sum(1, keepdim=True)
+    share = torch.where(elected, 1 / ties, 0).sum(0) / answered.sum(0).clamp(min=1)
+    return _weighted(test, _odds(share, options(train)))
 
 
 def accuracy(train: Episodes) -> Float[Tensor, "agent"]:
@@ -83,3 +113,10 @@ def agreement(train: Episodes) -> tuple[Float[Tensor, "agent agent"], Bool[Tenso
         same[j] = (pair & (classes == classes[:, j : j + 1])).sum(0)
     known = (both > 0) & ~torch.eye(agents, dtype=torch.bool, device=both.device)
     return same.double() / both.clamp(min=1), known
+
+
+def _surprise_weights(train: Episodes) -> Float[Tensor, "agent"]:
+    wrong = options(train) - 1
+    rate, known = agreement(train)
+    expected = torch.where(known, rate - (1 - rate) / wrong, 0).sum(1)
+    return 1 + expected / (wrong * max(len(expected) - 1, 1))

@@ -9,7 +9,8 @@ import torch
 from nsed_torch.training.rules import RULES, decide
 
 PERMUTATION = (3, 0, 4, 1, 2)
-BARE = {"best_single", "best_by_category", "plurality", "log_odds", "optimal_weight"}
+BARE = {"best_single", "best_by_category", "plurality", "log_odds", "optimal_weight", "optimal_weight_pseudo"}
+BARE |= {"surprising_popularity"}
 ROUTERS = {"best_single", "best_by_category", "knn_router"}
 
 

@@ -1,5 +1,6 @@
 """Votes with one weight an agent against their closed forms."""
 
+import itertools
 import math
 
 import torch
@@ -50,3 +51,47 @@ def test_agreement_tells_accuracies_where_errors_are_independent(table, drawn):
     # Grades play no part in it.
     train.correct.zero_()
     assert torch.equal(RULES["optimal_weight"](train, alone).diagonal(), found)
+
+
+def test_inverse_surprising_popularity_is_its_definition(table):
+    """On answers that are symmetric in the labels, by counting: votes less those expected had others said otherwise."""
+    base = ["aaab", "aabc", "abbc", "aaba", "abca"]
+    letters, pool = "abc", 4
+    rows = [
+        "".join(dict(zip(letters, to, strict=True))[x] for x in row)
+        for row in base
+        for to in itertools.permutations(letters)
+    ]
+    train = table(rows, labels=True)
+    test = table(["aabc", "abba", "cabc"], labels=True)
+
+    def chance(i, said, j, given):
+        those = [row for row in rows if row[j] == given]
+        return sum(row[i] == said for row in those) / len(those)
+
+    def advantage(row, said):
+        total = 0.0
+        for i in range(pool):
+            others = [j for j in range(pool) if j != i]
+            otherwise = [chance(i, said, j, t) for j in others for t in letters if t != row[j]]
+            total += (row[i] == said) - sum(otherwise) / len(otherwise)
+        return total
+
+    expected = torch.tensor([[advantage(row, x) for x in row] for row in ("aabc", "abba", "cabc")]).double()
+    scores = RULES["surprising_popularity"](train, test)
+    torch.testing.assert_close(scores - scores[:, :1], expected - expected[:, :1], atol=1e-6, rtol=0)
+
+
+def test_surprising_popularity_decides_ties_for_those_who_agree_with_others(table):
+    # Agents 0 and 1 agree with each other and the third often, agent 3 with nobody.
+    train = table(["aaab", "bbbc", "aacb", "aaab"], "dddd", labels=True)
+    scores = RULES["surprising_popularity"](train, table(["..ab", "a..b"], labels=True))
+    assert scores[0, 2] > scores[0, 3]
+    assert scores[1, 0] > scores[1, 3]
+
+
+def test_pseudo_labels_share_ties(table):
+    # Two agents always differ: each is the elected one half of the time, however often.
+    train = table(["ab", "ba", "ab"], labels=True)
+    scores = RULES["optimal_weight_pseudo"](train, table(["ab"], labels=True))
+    torch.testing.assert_close(scores, torch.zeros_like(scores))
