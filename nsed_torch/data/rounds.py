@@ -13,7 +13,7 @@ from torch import Tensor
 from nsed_torch.data.episodes import Episodes
 from nsed_torch.data.equality import plurality
 from nsed_torch.nn import ConsensusCell, ConsensusOutput, RoundInput
-from nsed_torch.nn.election import Election, Prepared
+from nsed_torch.nn.election import Prepared
 from nsed_torch.nn.learned_broker import Heard
 
 CHUNK = 1 << 14
@@ -40,7 +40,7 @@ def unroll(cell: ConsensusCell, episodes: Episodes, ratings: Tensor | None = Non
 
 def elect(
     cell: ConsensusCell, episodes: Episodes, ratings: Tensor | None = None, prepared: Prepared | None = None
-) -> Election:
+) -> ConsensusOutput:
     """The cell's decisions in the first recorded round, which no memory precedes; `prepare` may have been called."""
     return cell.elect(_first_round(cell, episodes, ratings), episodes.task, prepared=prepared)
 
@@ -175,7 +175,7 @@ class Rounds:
         """The same for cells of width 1, which cannot tell the questions apart."""
         return dataclasses.replace(self, task=self.task.new_zeros(len(self), 1))
 
-    def elect(self, cell: ConsensusCell, team: Bool[Tensor, "*batch agent role"] | None = None) -> Election:
+    def elect(self, cell: ConsensusCell, team: Bool[Tensor, "*batch agent role"] | None = None) -> ConsensusOutput:
         """The vote of a team, of everybody if None: its proposals by its judges' ratings, without memory."""
         seated = self.there if team is None else self.there & team
         everybody = torch.arange(len(self.agents)).expand(len(self), -1)
