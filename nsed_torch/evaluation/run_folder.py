@@ -122,26 +122,28 @@ class Run:
         Raises:
             ValueError: in one line with the file, if one cannot be read.
         """
-        results = folder / RESULTS
-        files = [path for path in (results, folder / ABOUT) if path.is_file()]
+        files = [path for path in (folder / RESULTS, folder / ABOUT) if path.is_file()]
         data = read_json(files[0]) if files else None
         about = data if isinstance(data, dict) else {}
         traces = {t.transcript.task.id: t for t in read_traces(folder)} if (folder / TRACES).is_file() else {}
         outcomes, executions = defaultdict[str, list[Outcome]](list), defaultdict[str, dict[str, Execution]](dict)
-        for outcome in read_outcomes(folder / OUTCOMES) if (folder / OUTCOMES).is_file() else ():
+        answered = list(read_outcomes(folder / OUTCOMES)) if (folder / OUTCOMES).is_file() else []
+        for outcome in answered:
             outcomes[outcome.task].append(outcome)
         for path in sorted((folder / EXECUTIONS).glob("*.jsonl")):
             for number, line in enumerate(path.read_bytes().splitlines(), start=1):
                 execution = Execution.from_line(line, f"{path}:{number}")
                 executions[execution.task.id][path.stem] = execution
-        reference = str(about.get("reference", "deliberation"))
+        if answered:
+            compared = Comparison.of(answered)
+        else:
+            rows = summarize(traces.values()).accuracies if traces else {}
+            methods = {what: MethodResult(accuracy.n, accuracy, {}, Usage(), {}) for what, accuracy in rows.items()}
+            compared = Comparison("", methods, {})
         tasks = [
-            TaskEntry(name, traces.get(name), tuple(outcomes[name]), reference, executions[name])
+            TaskEntry(name, traces.get(name), tuple(outcomes[name]), compared.reference, executions[name])
             for name in dict.fromkeys([*traces, *outcomes, *executions])
         ]
-        counted = summarize(traces.values()).accuracies if traces and results not in files else {}
-        rows = {what: MethodResult(accuracy.n, accuracy, {}, Usage(), {}) for what, accuracy in counted.items()}
-        compared = Comparison.from_json(data, str(results)) if results in files else Comparison("", rows, {})
         plots = [
             (path.stem.replace("_", " "), "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode())
             for path in sorted((folder / "plots").glob("*.png"))

@@ -1,4 +1,4 @@
-"""A comparison as tables: Markdown, CSV, LaTeX and the terminal. Names are any text, and data in each of them."""
+"""A comparison as tables: Markdown, CSV and the terminal. Names are any text, and data in each of them."""
 
 import re
 from collections.abc import Sequence
@@ -20,19 +20,8 @@ Rows = Sequence[Sequence[str]]
 """The headings, then a row each; any texts. Columns of nothing but numbers are set to the right."""
 
 _MARKDOWN = re.compile(r"[\\`*_\[\]<>&|~$]")
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    **{c: "\\" + c for c in "#$%&_{}"},
-    **{c: f"{{{c}}}" for c in "[]*"},  # behind `\\` and `\midrule` these would be read as options
-}
 # Cells of nothing but numbers, which no format reads as anything else; a name that looks so is as safe.
 _NUMBERS = re.compile(r"[-+<]?[\d.]+( \[[-+]?[\d.]+, [-+]?[\d.]+\])?", re.ASCII)
-_SIGNS = str.maketrans({"-": "$-$", "<": "$<$"})
 # Spreadsheets read a cell that starts so as a formula. A quote is one of them, so that a guard can be taken away again.
 _FORMULA = tuple("=+-@\t\r\n'")
 
@@ -51,21 +40,6 @@ def markdown(comparison: Comparison) -> str:
     """A table of methods, one by stratum where there are strata, and what to know about the numbers."""
     tables = [markdown_table(rows) + "\n" for rows in _tables(comparison)]
     return "\n".join([*tables, *map(markdown_text, notes(comparison))]) + "\n"
-
-
-def latex(comparison: Comparison) -> str:
-    r"""The same tables as `tabular`s that need `\usepackage{booktabs}`; the notes are comments."""
-    from pandas import DataFrame  # noqa: PLC0415 - heavy, and wanted only here
-
-    lines = [f"% {one_line(note)}" for note in notes(comparison)]
-    for rows in _tables(comparison):
-        head, *body = [
-            [cell.translate(_SIGNS) if _NUMBERS.fullmatch(cell) else latex_text(cell) for cell in row] for row in rows
-        ]
-        columns = "".join(side[0] for side in _sides(rows))
-        table = DataFrame(body, columns=head, dtype=object)
-        lines += ["", table.to_latex(index=False, escape=False, column_format=columns).rstrip()]
-    return "\n".join(lines) + "\n"
 
 
 def csv(comparison: Comparison) -> str:
@@ -149,11 +123,6 @@ def terminal_table(rows: Rows, *, title: str = "", caption: str = "") -> Table:
 def markdown_text(text: str) -> str:
     """Any text as Markdown within a line or a cell, shown as it is but for white space."""
     return _MARKDOWN.sub(r"\\\g<0>", one_line(text))
-
-
-def latex_text(text: str) -> str:
-    """Any text as LaTeX, shown as it is but for white space."""
-    return "".join(_LATEX.get(c, c) for c in one_line(text))
 
 
 def one_line(text: str) -> str:

@@ -9,11 +9,11 @@ from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.evaluation.contest import Contested
 from nsed_torch.evaluation.insight import insight
 from nsed_torch.evaluation.pages import write_report
-from nsed_torch.evaluation.plots import plot_cost, plot_methods, plot_rounds
+from nsed_torch.evaluation.plots import plot_cost, plot_rounds
 from nsed_torch.evaluation.provenance import provenance
 from nsed_torch.evaluation.run_folder import OUTCOMES, RESULTS
 from nsed_torch.evaluation.statistics import plain
-from nsed_torch.evaluation.tables import csv, latex, markdown
+from nsed_torch.evaluation.tables import csv, markdown
 from nsed_torch.records import Verdict, write_files
 from nsed_torch.records.files import to_json
 from nsed_torch.records.withholding import withheld_outcome
@@ -52,7 +52,6 @@ def write_run(
             folder / OUTCOMES: "".join(outcome.to_line() for outcome in outcomes).encode(),
             folder / "tables" / "results.md": markdown(comparison).encode(),
             folder / "tables" / "results.csv": csv(comparison).encode(),
-            folder / "tables" / "results.tex": latex(comparison).encode(),
             folder / RESULTS: (to_json(data) + "\n").encode(),
         }
     )
@@ -65,14 +64,13 @@ def write_run(
 
 
 def draw_plots(comparison: Comparison, found: Mapping[str, Any] | None, folder: Path) -> None:
-    """Methods with their intervals, cost against accuracy, and accuracy by round of the deliberations.
+    """Cost against accuracy of the methods, and accuracy by round of the deliberations.
 
     Raises:
         ValueError: if matplotlib is not installed.
     """
     methods = {name: method for name, method in comparison.methods.items() if method.accuracy.mean is not None}
     if methods:
-        plot_methods(methods, folder / "methods.png")
         plot_cost(methods, folder / "cost.png")
     if found is not None:
         plot_rounds(found["course"], found["tasks"], folder / "rounds.png")
