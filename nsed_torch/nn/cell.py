@@ -30,7 +30,6 @@ class ConsensusCell(Pretrained):
         slots: memory slots a task keeps.
         vote: ratings and mask to ballots; signed quadratic if None.
         gate: state, consensus and task embedding to factors on retention; a learned gate if None.
-        trust: voters, task, hidden state and mask to weights; one weight vector an agent if None.
         calibration: ratings, mask and voters to the ratings that are voted on; as given if None.
         reading: what moves trust and support by what proposals say and by the task's category; nothing if None.
         pooling: how proposals that say the same pool their support: mean, sum or logsumexp.
@@ -60,7 +59,6 @@ class ConsensusCell(Pretrained):
         *,
         vote: nn.Module | None = None,
         gate: nn.Module | None = None,
-        trust: nn.Module | None = None,
         calibration: nn.Module | None = None,
         reading: Reading | None = None,
         pooling: str = "mean",
@@ -74,7 +72,7 @@ class ConsensusCell(Pretrained):
         self.agent_names = None
         self.vote = vote if vote is not None else QuadraticVote()
         self.gate = gate if gate is not None else ForgetGate()
-        self.trust = trust if trust is not None else Trust(agents, dim)
+        self.trust = Trust(agents, dim)
         self.calibration = calibration
         self.reading = reading
         self.memory = BoundedMemory()
