@@ -5,6 +5,7 @@ import importlib.metadata
 import json
 import operator
 import re
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -69,8 +70,7 @@ class Pretrained(nn.Module):
             "agent_names": names and list(names),
             "sha256": hashlib.sha256(weights).hexdigest(),
         }
-        start = dict(_fresh(type(self), settings, tensors).named_parameters())
-        text = _card(self, config, start) + (f"\n{card.strip()}\n" if card.strip() else "")
+        text = _card(self, config) + (f"\n{card.strip()}\n" if card.strip() else "")
         root = Path(folder).expanduser()
         contents = {WEIGHTS: weights, CARD: text.encode(), CONFIG: f"{to_json(config)}\n".encode()}
         write_files({root / name: content for name, content in contents.items()})
@@ -174,28 +174,12 @@ def read_module(
     return module
 
 
-def _card(cell: Pretrained, config: Mapping[str, Any], start: Mapping[str, Tensor]) -> str:
-    """The model card: what the cell is by its config, how far it went from a fresh one's parameters, how to load it."""
-
-    def row(name: str, value: Tensor) -> str:
-        change = (value.detach().cpu() - start[name].detach()).double()
-        moved = f"{change.norm():.4g} | {change.abs().max():.4g}" if value.numel() else "nothing in it |"
-        return f"| `{name}` | {list(value.shape)} | {moved} |"
-
-    reading, names = config["reading"], config["agent_names"]
+def _card(cell: Pretrained, config: Mapping[str, Any]) -> str:
+    """The model card: what the cell is, by its config, and how to load it."""
     # JSON in an indented block: no name can break out of it.
-    known = f"The agents, in the order of their rows:\n\n    {json.dumps(names, ensure_ascii=False)}"
-    parts = {
-        "vote": cell.vote,
-        "calibration": "of each judge" if config["calibration"] else "none",
-        "reading": "none"
-        if reading is None
-        else f"{len(reading['features'])} features of proposals, {len(reading['categories'])} categories of tasks",
-        "names": known if names else "The agents have no names; row i of a parameter is agent i.",
-    }
+    shown = textwrap.indent(to_json(config), "    ")
     template = (Path(__file__).parent / "model_card.md").read_text(encoding="utf-8")
-    rows = "\n".join(row(*named) for named in cell.named_parameters())
-    return template.format_map({**config, **parts, "gate": cell.gate, "fingerprint": cell.fingerprint(), "rows": rows})
+    return template.format(config=shown, fingerprint=cell.fingerprint())
 
 
 def _tensors(cell: nn.Module) -> dict[str, Tensor]:

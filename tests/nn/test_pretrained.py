@@ -142,26 +142,17 @@ def front_matter(folder):
 
 def test_the_card(tmp_path):
     cell = ConsensusCell(DIM, 2, calibration=Calibration(2))
-    with torch.no_grad():
-        cell.trust.weight[0, 0] = 3
-        cell.trust.weight[1, 1] = -4
     names = ['ev"il`\n---\n# x', "b|c"]
     cell.save_pretrained(tmp_path, agent_names=names, card="## Measured\n\n{accuracy} 80%\n\n")
     head, body = front_matter(tmp_path)
     assert head["library_name"] == "nsed_torch"
     assert head["license"] == "apache-2.0"
     assert "nsed_torch" in head["tags"]
-    assert "| `trust.weight` | [2, 8] | 5 | 4 |" in body
-    rows = [line for line in body.splitlines() if line.startswith("| `") and line != rows_of_weight(body)]
-    assert len(rows) == len(list(cell.parameters())) - 1
-    assert all(line.endswith("| 0 | 0 |") for line in rows)
-    assert f"    {json.dumps(names)}\n" in body
+    block = [line for line in body.splitlines() if line.startswith("    ")]
+    assert json.loads("\n".join(block)) == json.loads((tmp_path / "config.json").read_text())
+    assert "# x" not in body.splitlines()
     assert cell.fingerprint() in body
     assert body.endswith("\n\n## Measured\n\n{accuracy} 80%\n")
-
-
-def rows_of_weight(body):
-    return next(line for line in body.splitlines() if line.startswith("| `trust.weight`"))
 
 
 def test_cells_saved_when_trust_could_read_features_are_read(folder):
