@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nsed_torch.evaluation.comparison import Comparison, MethodResult
-from nsed_torch.evaluation.statistics import DIGITS, Estimate, shown
+from nsed_torch.evaluation.statistics import shown
 from nsed_torch.records import Verdict
 
 UNNAMED = "(none)"
@@ -25,13 +25,6 @@ _NUMBERS = re.compile(r"[-+<]?[\d.]+( \[[-+]?[\d.]+, [-+]?[\d.]+\])?", re.ASCII)
 # Spreadsheets read a cell that starts so as a formula. A quote is one of them, so that a guard can be taken away again.
 _FORMULA = tuple("=+-@\t\r\n'")
 
-_CSV_COLUMNS = (
-    *("method", "stratum", "tasks", "n", "accuracy", "low", "high", "interval", "failed", "not_run"),
-    *("reference", "difference", "difference_n", "difference_low", "difference_high", "difference_interval"),
-    *("test", "p", "p_holm"),
-    *("tokens_per_task", "relative_tokens", "calls", "prompt_tokens", "completion_tokens", "price", "seconds"),
-)
-
 _WIDTH = 110  # characters of a line where no terminal sets the width
 _COLUMNS, _STRATA = 6, 40  # of a table on a terminal: columns, and rows by stratum
 
@@ -43,19 +36,21 @@ def markdown(comparison: Comparison) -> str:
 
 
 def csv(comparison: Comparison) -> str:
-    """One row per method, then one per method and stratum; numbers as they are, texts quoted, no cell a formula."""
-    from pandas import DataFrame  # noqa: PLC0415 - heavy, and wanted only here
+    """One row per method, then one per method and stratum; columns as `results.json` has them, no cell a formula."""
+    from pandas import json_normalize  # noqa: PLC0415 - heavy, and wanted only here
 
-    rows = [_facts(comparison, name, method) for name, method in comparison.methods.items()]
-    rows += [
-        {"method": name, "stratum": stratum or UNNAMED, **_estimate_facts(estimate, "", "accuracy")}
-        for name, method in comparison.methods.items()
-        for stratum, estimate in method.strata.items()
-    ]
-    cells = [[_csv_cell(row.get(column)) for column in _CSV_COLUMNS] for row in rows]
-    text: str = DataFrame(cells, columns=_CSV_COLUMNS, dtype=object).to_csv(
-        index=False, quoting=QUOTE_NONNUMERIC, lineterminator="\n"
-    )
+    data = comparison.to_json()
+    rows, strata = [], []
+    for name, method in data["methods"].items():
+        own = {"method": name, "stratum": "", "reference": data["reference"], "paired": data["paired"].get(name, {})}
+        strata += [
+            {"method": name, "stratum": stratum or UNNAMED, "accuracy": accuracy}
+            for stratum, accuracy in method.pop("strata").items()
+        ]
+        rows.append({**own, **method, **data["timings"][name]})
+    # Counts stay whole where a row has none.
+    table = json_normalize([*rows, *strata]).convert_dtypes().map(_harmless)
+    text: str = table.to_csv(index=False, quoting=QUOTE_NONNUMERIC, lineterminator="\n")
     return text
 
 
@@ -169,31 +164,8 @@ def _cells(comparison: Comparison, name: str, method: MethodResult) -> list[str]
     ]
 
 
-def _facts(comparison: Comparison, name: str, method: MethodResult) -> dict[str, Any]:
-    facts = {
-        "method": name,
-        "tasks": method.tasks,
-        **_estimate_facts(method.accuracy, "", "accuracy"),
-        "failed": method.count(Verdict.FAILED),
-        "not_run": method.count(Verdict.NOT_RUN),
-        "tokens_per_task": method.tokens_per_task,
-        "relative_tokens": comparison.relative_tokens(name),
-        **vars(method.usage),
-    }
-    if pair := comparison.paired.get(name):
-        facts |= {"reference": comparison.reference, "test": pair.test, "p": pair.p, "p_holm": pair.p_holm}
-        facts |= _estimate_facts(pair.difference, "difference_", "difference")
-    return facts
-
-
-def _estimate_facts(estimate: Estimate, prefix: str, mean: str) -> dict[str, Any]:
-    return {f"{prefix}{key}": value for key, value in vars(estimate).items()} | {mean: estimate.mean}
-
-
-def _csv_cell(value: str | float | None) -> str | float:
-    if isinstance(value, str):
-        return "'" + value if value.startswith(_FORMULA) else value
-    return "" if value is None else round(value, DIGITS)
+def _harmless(cell: Any) -> Any:
+    return "'" + cell if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
 
 
 def _sides(rows: Rows) -> list[str]:

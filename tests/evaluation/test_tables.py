@@ -88,11 +88,15 @@ def test_csv_holds_what_results_hold():
         ("plurality", "easy"),
     ]
     first, second, third = rows[:3]
-    assert (first["n"], first["accuracy"], first["difference"], first["p"]) == ("8", "0.75", "", "")
-    assert (second["reference"], second["difference"], second["difference_n"]) == ("deliberation", "0.75", "8")
-    assert (second["test"], second["p"], second["p_holm"]) == ("McNemar, exact", "0.03125", "0.03125")
-    assert (second["failed"], second["price"], second["seconds"], second["calls"]) == ("1", "4.0", "32.0", "16")
-    assert (third["n"], third["interval"], third["price"]) == ("4", "Clopper-Pearson", "")
+
+    def shown(row, *columns):
+        return [row[column] for column in columns]
+
+    difference = ("reference", "paired.difference.mean", "paired.difference.n", "paired.test", "paired.p_holm")
+    assert shown(first, "accuracy.n", "accuracy.mean", *difference) == ["8", "0.75", "deliberation", *[""] * 4]
+    assert shown(second, *difference) == ["deliberation", "0.75", "8", "McNemar, exact", "0.03125"]
+    assert shown(second, "verdicts.failed", "usage.price", "seconds", "usage.calls") == ["1", "4", "32", "16"]
+    assert shown(third, "accuracy.n", "accuracy.interval", "usage.price") == ["4", "Clopper-Pearson", ""]
 
 
 def test_strata_have_a_table_of_their_own():
