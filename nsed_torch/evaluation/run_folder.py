@@ -10,7 +10,6 @@ from typing import Any
 
 from nsed_torch.evaluation.comparison import Comparison, MethodResult
 from nsed_torch.evaluation.insight import standing, summarize
-from nsed_torch.evaluation.workflows import WorkflowSummary
 from nsed_torch.records import Execution, Outcome, Trace, Usage, Verdict, read_json, read_outcomes, read_traces
 from nsed_torch.records.trace import ABOUT, TRACES
 from nsed_torch.records.withholding import WITHHELD, withheld_outcome, withheld_trace
@@ -178,15 +177,6 @@ class Run:
         """Tag, label and number of tasks of each filter; what cannot be graded only where there is some."""
         tags = [tag for entry in self.tasks for tag in entry.tags]
         return [(tag, label, tags.count(tag)) for tag, label in FILTERS.items() if tag in tags or tag != "ungraded"]
-
-    @property
-    def workflows(self) -> list[WorkflowSummary]:
-        """Of every method that had workflows run."""
-        done = defaultdict[str, list[Execution]](list)
-        for entry in self.tasks:
-            for method, execution in entry.executions.items():
-                done[method].append(execution)
-        return [WorkflowSummary.of(method, executions) for method, executions in done.items()]
 
     @property
     def remarks(self) -> dict[str, Any]:
