@@ -70,11 +70,8 @@ def insight(traces: Iterable[Trace], *, question: Callable[[Task], str] = lambda
     proposal do not count.
 
     Args:
-        traces: graded, of one ensemble; `records.read_traces` gives them one by one.
+        traces: one or more, graded, of one ensemble; `records.read_traces` gives them one by one.
         question: id of the question a task asks, `GradedTasks.group`; the task's own by default.
-
-    Raises:
-        ValueError: for no traces.
     """
     numbers = defaultdict[str, int](count().__next__)
     asked, curves, oracle, tokens = [], [], [], Counter[int]()
@@ -95,8 +92,6 @@ def insight(traces: Iterable[Trace], *, question: Callable[[Task], str] = lambda
                         signs.append((number, (1 + np.sign(rating if right else -rating)) / 2, 1))
                 ahead = np.sign(np.subtract.outer(rated[True], rated[False]))
                 pairs.append((number, (ahead.sum() + ahead.size) / 2, ahead.size))
-    if not curves:
-        raise ValueError("expected at least one trace, got none: run nsed collect or nsed evaluate first")
     return {
         "tasks": len(curves),
         "questions": len(numbers),  # less than tasks where these are epochs of one question

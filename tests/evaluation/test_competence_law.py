@@ -151,19 +151,3 @@ def test_more_tasks_narrow_the_intervals():
     for name in ("p_g_interval", "k_interval", "beta_interval", "t_opt_interval"):
         wide, narrow = (getattr(law, name) for law in (some, many))
         assert wide.low < narrow.low < narrow.high < wide.high
-
-
-@pytest.mark.parametrize(
-    ("accuracy", "tasks", "message"),
-    [
-        ([0.5, 0.6, 0.7], 10, "at least 4 rounds, got 3: three numbers are fitted, record more rounds"),
-        ([], 10, "at least 4 rounds, got 0"),
-        ([0.5, 0.6, 0.7, 1.2], 10, r"law: expected shares in \[0, 1\] of at least 1 task, got .*1.2"),
-        ([0.5, 0.6, 0.7, math.nan], 10, r"got .*nan\] of 10"),
-        ([0.5] * 4, 0, "of at least 1 task, got .* of 0"),
-    ],
-)
-def test_refusals_in_one_line(accuracy, tasks, message):
-    with pytest.raises(ValueError, match=message) as refused:
-        fit_fatigue_law(accuracy, tasks)
-    assert "\n" not in str(refused.value)

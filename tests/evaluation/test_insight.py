@@ -199,11 +199,6 @@ def test_nobody_right_leaves_pairs_unmeasured():
     assert found["sign"].mean == pytest.approx((1 + 2 * 0.5) / 6)
 
 
-def test_no_traces_are_refused():
-    with pytest.raises(ValueError, match="expected at least one trace, got none"):
-        insight([])
-
-
 def test_epochs_of_a_question_are_one_observation():
     rows = [[None, 0.5], [-0.5, None]]
     right, wrong = turn(["yes", "no"], 0, rows), turn(["no", "yes"], 0, rows)
