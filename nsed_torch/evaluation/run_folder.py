@@ -126,12 +126,11 @@ class Run:
         about = data if isinstance(data, dict) else {}
         traces = {t.transcript.task.id: t for t in read_traces(folder)} if (folder / TRACES).is_file() else {}
         outcomes, executions = defaultdict[str, list[Outcome]](list), defaultdict[str, dict[str, Execution]](dict)
-        answered = list(read_outcomes(folder / OUTCOMES)) if (folder / OUTCOMES).is_file() else []
+        answered = read_outcomes(folder / OUTCOMES) if (folder / OUTCOMES).is_file() else []
         for outcome in answered:
             outcomes[outcome.task].append(outcome)
         for path in sorted((folder / EXECUTIONS).glob("*.jsonl")):
-            for number, line in enumerate(path.read_bytes().splitlines(), start=1):
-                execution = Execution.from_line(line, f"{path}:{number}")
+            for execution in Execution.read_lines(path):
                 executions[execution.task.id][path.stem] = execution
         if answered:
             compared = Comparison.of(answered)

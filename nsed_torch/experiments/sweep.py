@@ -95,7 +95,7 @@ def _read(settings: str, path: Path) -> Combination:
             raise ValueError(f"{path}: not what nsed tune writes ({error!r}); rerun the one that wrote it") from error
         outcomes = scored([read_json(seed)["scores"] for seed in seeds])
     else:
-        outcomes, reference = list(read_outcomes(folder / OUTCOMES)), None
+        outcomes, reference = read_outcomes(folder / OUTCOMES), None
     comparison = Comparison.of(outcomes, reference=reference, by_student=recorded)
     return Combination(settings, comparison, [o for o in outcomes if o.method == comparison.reference], recorded)
 
