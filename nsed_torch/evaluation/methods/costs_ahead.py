@@ -1,6 +1,5 @@
 """What methods and deliberations may cost, before any model is called."""
 
-import copy
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +10,7 @@ import torch
 from nsed_torch.agents import Engine, Ensemble, GenerateRequest, HashedEncoder, RateRequest
 from nsed_torch.agents.requests import Generation, Likelihood, LikelihoodRequest, Rating
 from nsed_torch.conductor import Workflow, WorkflowStep
-from nsed_torch.deliberation import MacroRNN
+from nsed_torch.deliberation import MacroRNN, MacroRNNCell
 from nsed_torch.deliberation.rating import MARKUP
 from nsed_torch.evaluation.methods.panel import Method, Panel
 from nsed_torch.nn import FixedHalting
@@ -40,11 +39,21 @@ def expected_deliberation(rnn: MacroRNN, tasks: Sequence[Task]) -> Usage:
     Everybody takes part in every round that the halting rule allows: what a broker or an early stop saves is not
     foreseen.
     """
-    cell = copy.copy(rnn.cell)
-    cell.ensemble, cell.encoder = _stand_in(cell.ensemble), HashedEncoder(cell.encoder.dim)
-    cell.answers = cell.sets = None
+    cell = rnn.cell
+    stand_in = MacroRNNCell(
+        _stand_in(cell.ensemble),
+        HashedEncoder(cell.encoder.dim),
+        cell.consensus,
+        prompts=cell.prompts,
+        rating=cell.rating,
+        memory_tokens=cell.memory_tokens,
+        seed=cell.seed,
+        diagonal_mask=cell.diagonal_mask,
+        anonymous=cell.anonymous,
+        shuffled=cell.shuffled,
+    )
     with torch.no_grad():
-        deliberation = MacroRNN(cell, halting=FixedHalting(rnn.halting.rounds))(tasks)
+        deliberation = MacroRNN(stand_in, halting=FixedHalting(rnn.halting.rounds))(tasks)
     return Usage.sum(transcript.usage for transcript in deliberation.transcripts)
 
 
