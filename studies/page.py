@@ -202,10 +202,13 @@ def results_table(data: Any, methods: Sequence[str] | None = None) -> Markdown:
     return table(rows, ["method", "n", "accuracy", f"{data['reference']} minus it", "p (Holm)", "tokens per task"])
 
 
-@on_pages("results.json")
-def results_notes(data: Any) -> Markdown:
-    """What to know about the numbers of results.json: whose intervals and tests they are, what failed."""
-    return Markdown("\n".join(map(markdown_text, notes(Comparison.from_json(data)))))
+@on_pages()
+def results_notes(step: StepResults) -> Any:
+    """What to know about an evaluation's numbers: whose intervals and tests they are, what failed."""
+    outcomes = step.read("outcomes.jsonl", read_outcomes)
+    if isinstance(outcomes, NotRun):
+        return outcomes
+    return Markdown("\n".join(map(markdown_text, notes(Comparison.of(outcomes)))))
 
 
 @on_pages("results.json")

@@ -2,24 +2,22 @@
 
 import torch
 
-from nsed_torch.nn import VOTES, Calibration, ConsensusCell, Trust
+from nsed_torch.nn import VOTES, Calibration, ConsensusCell
 from nsed_torch.nn.gate import gate_named
 
 DIM, POOL = 4, 5
 NAMES = tuple("abcde")
 
 
-def cell_of(vote="quadratic", gate="learned", calibration=False, features=False, dtype=torch.float64, seed=0):
+def cell_of(vote="quadratic", gate="learned", calibration=False, dtype=torch.float64, seed=0):
     """A cell whose every parameter has left its start."""
     g = torch.Generator().manual_seed(seed)
-    phi = torch.randn(POOL, 3, generator=g, dtype=torch.float64) if features else None
     cell = ConsensusCell(
         DIM,
         POOL,
         slots=3,
         vote=VOTES[vote](),
         gate=gate_named(gate, DIM, leak=0.7),
-        trust=Trust(POOL, DIM, features=phi, rank=2),
         calibration=Calibration(POOL) if calibration else None,
     ).to(dtype)
     with torch.no_grad():

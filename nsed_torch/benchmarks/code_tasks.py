@@ -70,40 +70,38 @@ def mbpp(*, data_dir: str | None = None, split: str = "test", prompt: str = BLOC
     return source.graded(entries, ProgramGrader(tests), prompt=prompt, split=split)
 
 
-def livecodebench(*, data_dir: str | None = None, prompt: str = BLOCK, leaked: bool = False) -> GradedTasks:
+def livecodebench(*, data_dir: str | None = None, prompt: str = BLOCK) -> GradedTasks:
     """LiveCodeBench, code generation, release v5 (Jain et al. 2024); strata are difficulties.
 
     Answers are run on the tests that a problem's statement shows, never on the official hidden ones, which the Hub
-    ships as pickles that would run code when read. So more answers pass than in published tables. With `leaked`, hidden
-    tests that became known because some program failed them run too, where the file has them and they were confirmed.
+    ships as pickles that would run code when read. So more answers pass than in published tables.
 
     The file is `livecodebench/problems_v5_880.jsonl.gz` {question_id, question_content, starter_code, difficulty,
-    sample_tests_parsed, sample_tests_validated, leaked_failing_tests}, of which those with validated sample tests are
-    asked; the Hub's has public_test_cases for the tests, in five files.
+    sample_tests_parsed, sample_tests_validated}, of which those with validated sample tests are asked; the Hub's has
+    public_test_cases for the tests, in five files.
     """
     source = read_rows("livecodebench", "livecodebench/problems_v5_880.jsonl.gz", LIVECODEBENCH, data_dir)
     tests, entries = {}, []
     for row in source.rows:
         if row.value("sample_tests_validated") or "sample_tests_validated" not in row.values:
             name, starter = row.text("question_id"), row.value("starter_code") or ""
-            tests[name] = tuple(_cases(row, starter, leaked=leaked))
+            tests[name] = tuple(_cases(row, starter))
             lines = ["Write a Python program that reads standard input and writes to standard output."]
             if starter.strip():
                 lines = ["Complete this Python code:", _block(starter)]
             question = paragraphs(row.text("question_content").strip(), *lines, prompt.strip())
             entries.append((Task(question, name), row.text("difficulty")))
-    kind = ("validated samples" if data_dir else "public") + (" and leaked" if leaked else "")
+    kind = "validated samples" if data_dir else "public"
     return source.graded(entries, ProgramGrader(tests, tolerance=0.0), prompt=prompt, tests=kind)
 
 
-def _cases(row: Row, starter: str, *, leaked: bool) -> Iterator[Case]:
+def _cases(row: Row, starter: str) -> Iterator[Case]:
     given = row.value("sample_tests_parsed", "public_test_cases")
     try:
         shown: list[dict[str, Any]] = json.loads(given) if isinstance(given, str) else list(given or [])
-        extra = [test for test in row.value("leaked_failing_tests") or [] if test.get("ref_pass", True)]
         if not shown:
             raise row.fault("tests in column sample_tests_parsed or public_test_cases", "none")
-        for test in shown + extra * leaked:
+        for test in shown:
             if test["testtype"] == "functional":
                 method = _METHOD.search(starter)
                 entry = test.get("func_name") or (method[1] if method else "")

@@ -27,18 +27,17 @@ PROBED = 16
 
 
 def generated_tasks(
-    family: str, size: int = 100, seed: int = 0, *, options: Mapping[str, Any] | None = None, label: str | None = None
+    family: str, size: int = 100, seed: int = 0, *, options: Mapping[str, Any] | None = None
 ) -> GradedTasks:
     """Tasks of a reasoning-gym family.
 
     An answer is right if it equals the family's recorded one, or if it is made of numbers, signs and brackets alone and
     the family's own scorer, which knows other solutions, gives it full marks. A task depends on family, seed, options
     and its place alone, so a larger size, of at most `APART`, only adds tasks. A question that came before is left out.
-    `options` are the family's own settings, such as `{"max_terms": 3}` of `chain_sum`; ids begin with `label`, or with
-    the family's name.
+    `options` are the family's own settings, such as `{"max_terms": 3}` of `chain_sum`; ids begin with its name.
     """
     settings = dict(options or {})
-    items = _drawn(family, size, seed, settings, label or family)
+    items = _drawn(family, size, seed, settings, family)
     return GradedTasks(_tasks(items), GymGrader(items=items), _identity(family, seed, settings))
 
 

@@ -27,8 +27,6 @@ class GradedTasks:
 
     def limited(self, limit: int | None) -> "GradedTasks":
         """The first `limit` tasks; all if None."""
-        if limit is not None and limit < 1:
-            raise ValueError(f"expected a limit of at least 1 task, or null for all, got {limit}")
         return replace(self, tasks=self.tasks[:limit])
 
     def chosen(self, ids: Collection[str] | None) -> "GradedTasks":
@@ -44,8 +42,6 @@ class GradedTasks:
 
     def repeated(self, epochs: int) -> "GradedTasks":
         """Every task `epochs` times, each time under an id, and so with seeds, of its own."""
-        if epochs < 1:
-            raise ValueError(f"expected at least 1 epoch, got {epochs}")
         copies = [
             (replace(task, id=task.id if epoch == 1 else f"{task.id}~{epoch}"), task.id)
             for epoch in range(1, epochs + 1)

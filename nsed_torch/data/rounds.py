@@ -13,7 +13,7 @@ from torch import Tensor
 from nsed_torch.data.episodes import Episodes
 from nsed_torch.data.equality import plurality
 from nsed_torch.nn import ConsensusCell, ConsensusOutput, RoundInput
-from nsed_torch.nn.election import Election, Prepared
+from nsed_torch.nn.election import Prepared
 from nsed_torch.nn.learned_broker import Heard
 
 CHUNK = 1 << 14
@@ -38,7 +38,7 @@ def unroll(cell: ConsensusCell, episodes: Episodes) -> ConsensusOutput:
     return output
 
 
-def elect(cell: ConsensusCell, episodes: Episodes, prepared: Prepared | None = None) -> Election:
+def elect(cell: ConsensusCell, episodes: Episodes, prepared: Prepared | None = None) -> ConsensusOutput:
     """The cell's decisions in the first recorded round, which no memory precedes; `prepare` may have been called."""
     return cell.elect(_first_round(cell, episodes), episodes.task, prepared=prepared)
 
@@ -167,7 +167,7 @@ class Rounds:
         """The same with nothing by which a cell could tell the questions apart."""
         return dataclasses.replace(self, task=torch.zeros_like(self.task))
 
-    def elect(self, cell: ConsensusCell, team: Bool[Tensor, "*batch agent role"] | None = None) -> Election:
+    def elect(self, cell: ConsensusCell, team: Bool[Tensor, "*batch agent role"] | None = None) -> ConsensusOutput:
         """The vote of a team, of everybody if None: its proposals by its judges' ratings, without memory."""
         seated = self.there if team is None else self.there & team
         everybody = torch.arange(len(self.agents)).expand(len(self), -1)

@@ -74,7 +74,7 @@ class BudgetBroker(nn.Module):
     the one who joins is asked anew; the least and most numbers do not count then. Otherwise an agent worth less than
     0 in a role takes it only to make up the least number.
 
-    With telemetry a track record is kept as rounds go by, and agents that gave no answer sit out for a while: of those
+    With telemetry it is counted as rounds go by who gave no answer, and sits out for a while: of those
     who do not sit out a team is made if they make one, else as few as need be are called back. A transcript then
     depends on what came before it; it is the same again for the same telemetry at the start and the same tasks in one
     call, as far as nobody's bench ends in between.
@@ -86,7 +86,7 @@ class BudgetBroker(nn.Module):
         min_judges: of a round.
         max_judges: None is all agents.
         learned: what agents are worth; None is one for everybody.
-        telemetry: how they have been doing; None keeps no record, and nobody sits out.
+        telemetry: who has failed of late; None keeps no record, and nobody sits out.
         telemetry_file: JSON that the telemetry is saved to after every round; loading it is the caller's.
 
     Raises:
@@ -146,11 +146,9 @@ class BudgetBroker(nn.Module):
         noted = [_with_bench(record, self._run.bench or {}) for record in records]
         self._run.bench = None
         if self.telemetry is not None:
-            # Proposers that were asked: whether an answer was right nobody knows here, for to win a vote is not to be
-            # right, and a round keeps what its judges took in sum only.
             for proposal in (p for record in records for p in record.proposals if p.agent not in record.standing):
                 if proposal.text:
-                    self.telemetry.success(proposal.agent, proposal.usage.seconds)
+                    self.telemetry.success(proposal.agent)
                 else:
                     self.telemetry.failure(proposal.agent)
             if self.telemetry_file is not None:
@@ -177,7 +175,7 @@ class BudgetBroker(nn.Module):
         if self.learned is not None and len(rounds) >= self.learned.rounds:
             return None
         if self._run.bench is None:  # read once per round, so that all its tasks see the same one
-            self._run.bench = {} if self.telemetry is None else _benched(self.telemetry)
+            self._run.bench = {} if self.telemetry is None else self.telemetry.benched()
         worth = self._worth(task, rounds)
         if self.learned is not None and self.learned.one_by_one:
             return self._joined(task, rounds, worth, self._run.bench)
@@ -302,12 +300,6 @@ def round_costs(task: Task, cell: MacroRNNCell, proposers: int) -> Float[Tensor,
         )
         rows.append([[usage.price, float(usage.tokens), 0.0] for usage in usages])
     return torch.tensor(rows, dtype=torch.float64)
-
-
-def _benched(telemetry: Telemetry) -> Bench:
-    benched = (~telemetry.available()).nonzero()[:, 0].tolist()
-    benched.sort(key=lambda agent: int(telemetry.benched_until[agent]))
-    return {telemetry.agents[agent]: int(telemetry.strikes[agent]) for agent in benched}
 
 
 def _seated(

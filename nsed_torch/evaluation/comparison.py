@@ -18,7 +18,6 @@ from nsed_torch.evaluation.statistics import (
     student,
 )
 from nsed_torch.records import Outcome, Usage, Verdict
-from nsed_torch.records.checked import rebuild
 
 REFERENCE = "deliberation"
 """What other methods are compared with, where it took part."""
@@ -131,25 +130,6 @@ class Comparison:
         data: dict[str, Any] = plain({"level": LEVEL, **parts})
         return data
 
-    @classmethod
-    def from_json(cls, data: Any, where: str = "results.json") -> "Comparison":
-        """Read what `to_json` gave; keys beside it are passed over.
-
-        Raises:
-            ValueError: in one line with the file `where`, if it is none.
-        """
-        try:
-            methods = {name: _read_method(entry, data["timings"][name]) for name, entry in data["methods"].items()}
-            paired = {name: rebuild(Paired, entry) for name, entry in data["paired"].items()}
-            reference = data["reference"]
-            if reference not in methods or paired.keys() != methods.keys() - {reference}:
-                raise ValueError(f"reference {reference!r} is not compared with each of {', '.join(methods)}")
-        except (TypeError, KeyError, AttributeError, ValueError) as error:
-            raise ValueError(
-                f"{where}: not the results of an evaluation ({error!r}); rerun the nsed evaluate that wrote it"
-            ) from error
-        return cls(reference, methods, paired)
-
 
 def scored(runs: Sequence[Mapping[str, Mapping[str, float]]]) -> list[Outcome]:
     """Outcomes without calls, for a comparison of what several seeds tested: one task per question and seed.
@@ -177,7 +157,7 @@ def _result(outcomes: Sequence[Outcome], mean: _Mean) -> MethodResult:
         tasks=len(outcomes),
         accuracy=accuracy(outcomes),
         verdicts={verdict.value: counts[verdict] for verdict in Verdict if counts[verdict]},
-        # What is written is what is computed with, so that results read from a file give the same tables.
+        # What is written is what is computed with.
         usage=replace(usage, price=round(usage.price, DIGITS), seconds=round(usage.seconds, DIGITS)),
         strata={s: accuracy(o for o in outcomes if o.stratum == s) for s in strata if strata != [""]},
     )
@@ -207,9 +187,3 @@ def _by_question(scores: Iterable[tuple[str, float]]) -> _Questions:
 
 def _by_student(questions: _Questions) -> Estimate:
     return student([sum(scores) / len(scores) for scores in questions])
-
-
-def _read_method(entry: Mapping[str, Any], timing: Mapping[str, Any]) -> MethodResult:
-    method: MethodResult = rebuild(MethodResult, entry)
-    usage: Usage = rebuild(Usage, {**entry["usage"], "seconds": timing["seconds"]})
-    return replace(method, usage=usage, strata={name: rebuild(Estimate, mean) for name, mean in method.strata.items()})

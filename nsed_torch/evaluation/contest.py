@@ -54,9 +54,6 @@ class Contest:
     on other tasks each task's lead agent is chosen; then the rest. Several processes that share a call log share the
     work: each makes the calls of its own tasks, and once all have, all replay the whole from the log. So the results
     do not depend on the number of processes.
-
-    Raises:
-        ValueError: for a batch below one task, or failures below none.
     """
 
     rnn: MacroRNN  # the team that deliberates, with the call log of the run
@@ -70,12 +67,6 @@ class Contest:
     observer: Observer | None = None  # hears of progress within a deliberation
     _traces: dict[str, Trace] = field(default_factory=dict, init=False)
     _failures: int = field(default=0, init=False)
-
-    def __post_init__(self) -> None:
-        if self.batch_tasks < 1 or self.max_failures < 0:
-            raise ValueError(
-                f"expected batch_tasks >= 1 and max_failures >= 0, got {self.batch_tasks} and {self.max_failures}"
-            )
 
     def run(self, names: Sequence[str]) -> Contested:
         """Put methods to all tasks, named out of `deliberation`, `single`, `best_single` and the names of the methods.
@@ -170,12 +161,7 @@ def cross_fitted_leads(
 
     Returns:
         Task id -> name of its lead, for every task that an agent answered by itself.
-
-    Raises:
-        ValueError: for no agents or fewer than 2 folds.
     """
-    if not agents or folds < 2:
-        raise ValueError(f"expected agents and at least 2 folds, got {list(agents)} and {folds}")
     names = {f"{SINGLE}:{name}": name for name in agents}
     single = [(outcome, names[outcome.method]) for outcome in outcomes if outcome.method in names]
     fold = {outcome.task: int(place(outcome.group, seed) * folds) for outcome, _ in single}
@@ -196,15 +182,11 @@ def best_single(outcomes: Sequence[Outcome], leads: Mapping[str, str]) -> list[O
     """The outcomes of each task's lead by itself, under the name `best_single`; no call is made for them.
 
     Their usage is the lead's, for choosing it cost these tasks nothing.
-
-    Raises:
-        ValueError: if a lead's outcome is missing.
     """
     by_task = {(outcome.task, outcome.method): outcome for outcome in outcomes}
     chosen = []
     for task, lead in leads.items():
-        if not (outcome := by_task.get((task, f"{SINGLE}:{lead}"))):
-            raise ValueError(f"expected an outcome of {SINGLE}:{lead} on task {task!r}, got none: run it on all tasks")
+        outcome = by_task[task, f"{SINGLE}:{lead}"]
         note = "; ".join(filter(None, (f"by {lead}", outcome.note)))
         chosen.append(replace(outcome, method=BEST_SINGLE, note=note))
     return chosen

@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, count, pairwise
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -70,11 +70,8 @@ def insight(traces: Iterable[Trace], *, question: Callable[[Task], str] = lambda
     proposal do not count.
 
     Args:
-        traces: graded, of one ensemble; `records.read_traces` gives them one by one.
+        traces: one or more, graded, of one ensemble; `records.read_traces` gives them one by one.
         question: id of the question a task asks, `GradedTasks.group`; the task's own by default.
-
-    Raises:
-        ValueError: for no traces.
     """
     numbers = defaultdict[str, int](count().__next__)
     asked, curves, oracle, tokens = [], [], [], Counter[int]()
@@ -95,8 +92,6 @@ def insight(traces: Iterable[Trace], *, question: Callable[[Task], str] = lambda
                         signs.append((number, (1 + np.sign(rating if right else -rating)) / 2, 1))
                 ahead = np.sign(np.subtract.outer(rated[True], rated[False]))
                 pairs.append((number, (ahead.sum() + ahead.size) / 2, ahead.size))
-    if not curves:
-        raise ValueError("expected at least one trace, got none: run nsed collect or nsed evaluate first")
     return {
         "tasks": len(curves),
         "questions": len(numbers),  # less than tasks where these are epochs of one question
@@ -125,7 +120,6 @@ def _course(
     return {
         "rounds": rounds,
         "law": _law([accuracy.mean or 0.0 for accuracy in accuracies], len(curves)),
-        "flips": _flips(curves),
         # Share of tasks where some proposal of some round is right and the final answer is not.
         "oracle_gap": clustered_share(asked, missed),
     }
@@ -145,15 +139,6 @@ def _law(accuracy: list[float], tasks: int) -> Tree:
         return {"fit": None, "notes": ["accuracy is the same after every round: there is no curve to fit"]}
     fit = fit_fatigue_law(accuracy, tasks)
     return {"fit": fit, "notes": fit.notes}
-
-
-def _flips(curves: Sequence[Sequence[bool]]) -> list[Tree]:
-    """What became of standing answers in the next round, over tasks that held both; wrong ones may differ."""
-    seen = Counter(chain.from_iterable(enumerate(pairwise(curve), start=1) for curve in curves))
-    words = {True: "right", False: "wrong"}
-    kinds = {(a, b): f"{words[a]}_to_{words[b]}" for a in words for b in words}
-    rounds = sorted({r for r, _ in seen})
-    return [{"round": r, **{name: seen[r, kind] for kind, name in kinds.items()}} for r in rounds]
 
 
 def _share(counted: Counted) -> Estimate:

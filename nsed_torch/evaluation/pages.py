@@ -26,7 +26,7 @@ _STOP_REASONS = {
     "rounds": "all rounds done",
     "evidence": "enough evidence",
     "fatigue": "the most useful round",
-    "learned": "the trained rule said so",
+    "broker": "nobody else was worth asking",
     "budget": "budget spent",
     "no_answers": "nobody answered",
 }

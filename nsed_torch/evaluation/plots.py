@@ -104,22 +104,6 @@ def plot_rounds(course: Mapping[str, Any], tasks: int, path: Path) -> None:
     write_png(axes, path, legend=True)
 
 
-def plot_methods(methods: Mapping[str, MethodResult], path: Path) -> None:
-    """Accuracy of every method as a bar with its interval, in the order given; one or more, all with scores."""
-    axes = new_axes(7.5, 1.3 + 0.38 * len(methods))
-    rows = {name: method.accuracy for name, method in methods.items()}
-    axes.barh(range(len(rows)), [accuracy.mean for accuracy in rows.values()], 0.62, color=SKY)
-    draw_points(axes, range(len(rows)), list(rows.values()), across=True, color="0.25")
-    axes.set_yticks(range(len(rows)), list(map(short_name, rows)))
-    axes.invert_yaxis()
-    for place, accuracy in enumerate(rows.values()):
-        end = (accuracy.mean if accuracy.high is None else accuracy.high, place)
-        axes.annotate(f"{accuracy.mean:.1%}", end, (6, 0), textcoords="offset points", va="center", fontsize=8)
-    axes.grid(visible=False, axis="y")
-    axes.set(xlim=(0, 1.1), xlabel="accuracy, 95% interval")
-    write_png(axes, path)
-
-
 def plot_cost(methods: Mapping[str, MethodResult], path: Path) -> None:
     """Cost against accuracy: a point per method, up and to the left is better; the legend is sorted by accuracy.
 

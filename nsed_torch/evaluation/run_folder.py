@@ -10,7 +10,6 @@ from typing import Any
 
 from nsed_torch.evaluation.comparison import Comparison, MethodResult
 from nsed_torch.evaluation.insight import standing, summarize
-from nsed_torch.evaluation.workflows import WorkflowSummary
 from nsed_torch.records import Execution, Outcome, Trace, Usage, Verdict, read_json, read_outcomes, read_traces
 from nsed_torch.records.trace import ABOUT, TRACES
 from nsed_torch.records.withholding import WITHHELD, withheld_outcome, withheld_trace
@@ -122,26 +121,27 @@ class Run:
         Raises:
             ValueError: in one line with the file, if one cannot be read.
         """
-        results = folder / RESULTS
-        files = [path for path in (results, folder / ABOUT) if path.is_file()]
+        files = [path for path in (folder / RESULTS, folder / ABOUT) if path.is_file()]
         data = read_json(files[0]) if files else None
         about = data if isinstance(data, dict) else {}
         traces = {t.transcript.task.id: t for t in read_traces(folder)} if (folder / TRACES).is_file() else {}
         outcomes, executions = defaultdict[str, list[Outcome]](list), defaultdict[str, dict[str, Execution]](dict)
-        for outcome in read_outcomes(folder / OUTCOMES) if (folder / OUTCOMES).is_file() else ():
+        answered = read_outcomes(folder / OUTCOMES) if (folder / OUTCOMES).is_file() else []
+        for outcome in answered:
             outcomes[outcome.task].append(outcome)
         for path in sorted((folder / EXECUTIONS).glob("*.jsonl")):
-            for number, line in enumerate(path.read_bytes().splitlines(), start=1):
-                execution = Execution.from_line(line, f"{path}:{number}")
+            for execution in Execution.read_lines(path):
                 executions[execution.task.id][path.stem] = execution
-        reference = str(about.get("reference", "deliberation"))
+        if answered:
+            compared = Comparison.of(answered)
+        else:
+            rows = summarize(traces.values()).accuracies if traces else {}
+            methods = {what: MethodResult(accuracy.n, accuracy, {}, Usage(), {}) for what, accuracy in rows.items()}
+            compared = Comparison("", methods, {})
         tasks = [
-            TaskEntry(name, traces.get(name), tuple(outcomes[name]), reference, executions[name])
+            TaskEntry(name, traces.get(name), tuple(outcomes[name]), compared.reference, executions[name])
             for name in dict.fromkeys([*traces, *outcomes, *executions])
         ]
-        counted = summarize(traces.values()).accuracies if traces and results not in files else {}
-        rows = {what: MethodResult(accuracy.n, accuracy, {}, Usage(), {}) for what, accuracy in counted.items()}
-        compared = Comparison.from_json(data, str(results)) if results in files else Comparison("", rows, {})
         plots = [
             (path.stem.replace("_", " "), "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode())
             for path in sorted((folder / "plots").glob("*.png"))
@@ -176,15 +176,6 @@ class Run:
         """Tag, label and number of tasks of each filter; what cannot be graded only where there is some."""
         tags = [tag for entry in self.tasks for tag in entry.tags]
         return [(tag, label, tags.count(tag)) for tag, label in FILTERS.items() if tag in tags or tag != "ungraded"]
-
-    @property
-    def workflows(self) -> list[WorkflowSummary]:
-        """Of every method that had workflows run."""
-        done = defaultdict[str, list[Execution]](list)
-        for entry in self.tasks:
-            for method, execution in entry.executions.items():
-                done[method].append(execution)
-        return [WorkflowSummary.of(method, executions) for method, executions in done.items()]
 
     @property
     def remarks(self) -> dict[str, Any]:

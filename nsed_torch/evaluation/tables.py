@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nsed_torch.evaluation.comparison import Comparison, MethodResult
-from nsed_torch.evaluation.statistics import DIGITS, Estimate, shown
+from nsed_torch.evaluation.statistics import shown
 from nsed_torch.records import Verdict
 
 UNNAMED = "(none)"
@@ -20,28 +20,10 @@ Rows = Sequence[Sequence[str]]
 """The headings, then a row each; any texts. Columns of nothing but numbers are set to the right."""
 
 _MARKDOWN = re.compile(r"[\\`*_\[\]<>&|~$]")
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    **{c: "\\" + c for c in "#$%&_{}"},
-    **{c: f"{{{c}}}" for c in "[]*"},  # behind `\\` and `\midrule` these would be read as options
-}
 # Cells of nothing but numbers, which no format reads as anything else; a name that looks so is as safe.
 _NUMBERS = re.compile(r"[-+<]?[\d.]+( \[[-+]?[\d.]+, [-+]?[\d.]+\])?", re.ASCII)
-_SIGNS = str.maketrans({"-": "$-$", "<": "$<$"})
 # Spreadsheets read a cell that starts so as a formula. A quote is one of them, so that a guard can be taken away again.
 _FORMULA = tuple("=+-@\t\r\n'")
-
-_CSV_COLUMNS = (
-    *("method", "stratum", "tasks", "n", "accuracy", "low", "high", "interval", "failed", "not_run"),
-    *("reference", "difference", "difference_n", "difference_low", "difference_high", "difference_interval"),
-    *("test", "p", "p_holm"),
-    *("tokens_per_task", "relative_tokens", "calls", "prompt_tokens", "completion_tokens", "price", "seconds"),
-)
 
 _WIDTH = 110  # characters of a line where no terminal sets the width
 _COLUMNS, _STRATA = 6, 40  # of a table on a terminal: columns, and rows by stratum
@@ -54,34 +36,29 @@ def markdown(comparison: Comparison) -> str:
 
 
 def latex(comparison: Comparison) -> str:
-    r"""The same tables as `tabular`s that need `\usepackage{booktabs}`; the notes are comments."""
+    r"""The same tables as `tabular`s that need `\usepackage{booktabs}`."""
     from pandas import DataFrame  # noqa: PLC0415 - heavy, and wanted only here
 
-    lines = [f"% {one_line(note)}" for note in notes(comparison)]
-    for rows in _tables(comparison):
-        head, *body = [
-            [cell.translate(_SIGNS) if _NUMBERS.fullmatch(cell) else latex_text(cell) for cell in row] for row in rows
-        ]
-        columns = "".join(side[0] for side in _sides(rows))
-        table = DataFrame(body, columns=head, dtype=object)
-        lines += ["", table.to_latex(index=False, escape=False, column_format=columns).rstrip()]
-    return "\n".join(lines) + "\n"
+    tables = [DataFrame(body, columns=head, dtype=object) for head, *body in _tables(comparison)]
+    return "\n".join(table.map(one_line).to_latex(index=False, escape=True) for table in tables)
 
 
 def csv(comparison: Comparison) -> str:
-    """One row per method, then one per method and stratum; numbers as they are, texts quoted, no cell a formula."""
-    from pandas import DataFrame  # noqa: PLC0415 - heavy, and wanted only here
+    """One row per method, then one per method and stratum; columns as `results.json` has them, no cell a formula."""
+    from pandas import json_normalize  # noqa: PLC0415 - heavy, and wanted only here
 
-    rows = [_facts(comparison, name, method) for name, method in comparison.methods.items()]
-    rows += [
-        {"method": name, "stratum": stratum or UNNAMED, **_estimate_facts(estimate, "", "accuracy")}
-        for name, method in comparison.methods.items()
-        for stratum, estimate in method.strata.items()
-    ]
-    cells = [[_csv_cell(row.get(column)) for column in _CSV_COLUMNS] for row in rows]
-    text: str = DataFrame(cells, columns=_CSV_COLUMNS, dtype=object).to_csv(
-        index=False, quoting=QUOTE_NONNUMERIC, lineterminator="\n"
-    )
+    data = comparison.to_json()
+    rows, strata = [], []
+    for name, method in data["methods"].items():
+        own = {"method": name, "stratum": "", "reference": data["reference"], "paired": data["paired"].get(name, {})}
+        strata += [
+            {"method": name, "stratum": stratum or UNNAMED, "accuracy": accuracy}
+            for stratum, accuracy in method.pop("strata").items()
+        ]
+        rows.append({**own, **method, **data["timings"][name]})
+    # Counts stay whole where a row has none.
+    table = json_normalize([*rows, *strata]).convert_dtypes().map(_harmless)
+    text: str = table.to_csv(index=False, quoting=QUOTE_NONNUMERIC, lineterminator="\n")
     return text
 
 
@@ -151,11 +128,6 @@ def markdown_text(text: str) -> str:
     return _MARKDOWN.sub(r"\\\g<0>", one_line(text))
 
 
-def latex_text(text: str) -> str:
-    """Any text as LaTeX, shown as it is but for white space."""
-    return "".join(_LATEX.get(c, c) for c in one_line(text))
-
-
 def one_line(text: str) -> str:
     """Any text in one line, without what a terminal would obey."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
@@ -200,31 +172,8 @@ def _cells(comparison: Comparison, name: str, method: MethodResult) -> list[str]
     ]
 
 
-def _facts(comparison: Comparison, name: str, method: MethodResult) -> dict[str, Any]:
-    facts = {
-        "method": name,
-        "tasks": method.tasks,
-        **_estimate_facts(method.accuracy, "", "accuracy"),
-        "failed": method.count(Verdict.FAILED),
-        "not_run": method.count(Verdict.NOT_RUN),
-        "tokens_per_task": method.tokens_per_task,
-        "relative_tokens": comparison.relative_tokens(name),
-        **vars(method.usage),
-    }
-    if pair := comparison.paired.get(name):
-        facts |= {"reference": comparison.reference, "test": pair.test, "p": pair.p, "p_holm": pair.p_holm}
-        facts |= _estimate_facts(pair.difference, "difference_", "difference")
-    return facts
-
-
-def _estimate_facts(estimate: Estimate, prefix: str, mean: str) -> dict[str, Any]:
-    return {f"{prefix}{key}": value for key, value in vars(estimate).items()} | {mean: estimate.mean}
-
-
-def _csv_cell(value: str | float | None) -> str | float:
-    if isinstance(value, str):
-        return "'" + value if value.startswith(_FORMULA) else value
-    return "" if value is None else round(value, DIGITS)
+def _harmless(cell: Any) -> Any:
+    return "'" + cell if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
 
 
 def _sides(rows: Rows) -> list[str]:

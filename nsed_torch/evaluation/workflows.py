@@ -1,7 +1,6 @@
-"""Workflows on a page: where steps and lines stand in a graph, and what the workflows of a run have in common."""
+"""Workflows on a page: where steps and lines stand in a graph."""
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,7 +23,7 @@ SHAPES = {
     Topology.TREE: "each step but the last feeds exactly one",
     Topology.GRAPH: "some step feeds several others, or none",
 }
-"""What the words for shapes mean; the order of tables."""
+"""What the words for shapes mean."""
 
 
 def workflow_of(level: Level) -> Workflow:
@@ -125,34 +124,3 @@ def _path(source: Box, target: Box, lane: int) -> str:
         return f"M{x1} {y1}C{x1 + bend} {y1} {x2 - bend} {y2} {x2} {y2}"
     down = f"C{x1 + bend} {y1} {x1 + bend} {lane} {x1 + GAP} {lane}"
     return f"M{x1} {y1}{down}H{x2 - GAP}C{x2 - bend} {lane} {x2 - bend} {y2} {x2} {y2}"
-
-
-@dataclass(frozen=True)
-class WorkflowSummary:
-    """What the workflows of a method have in common."""
-
-    method: str
-    tasks: int
-    steps: float  # of the first workflows, on average
-    shapes: list[tuple[int, Topology, int]]  # level of recursion from 0, shape, tasks that have it there
-    workers: dict[str, float]  # name -> share of all steps of all levels, most asked first
-    reasons: dict[str, int]  # code of a repair -> tasks, most frequent first
-    fallbacks: int  # tasks where the default workflow stood in
-
-    @classmethod
-    def of(cls, method: str, executions: Sequence[Execution]) -> "WorkflowSummary":
-        """Count over executions, one or more."""
-        shapes = Counter((n, workflow_of(level).topology()) for e in executions for n, level in enumerate(e.levels))
-        workers = Counter(step.worker for e in executions for level in e.levels for step in level.steps)
-        plans = [[level.plan for level in execution.levels if level.plan] for execution in executions]
-        reasons = Counter(reason for own in plans for reason in dict.fromkeys(r for plan in own for r in plan.reasons))
-        order = list(SHAPES)
-        return cls(
-            method,
-            len(executions),
-            sum(len(execution.levels[0].steps) for execution in executions) / len(executions),
-            [(*key, shapes[key]) for key in sorted(shapes, key=lambda key: (key[0], order.index(key[1])))],
-            {name: count / workers.total() for name, count in workers.most_common()},
-            dict(reasons.most_common()),
-            sum(any(plan.fallback for plan in own) for own in plans),
-        )

@@ -9,7 +9,7 @@ from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.evaluation.contest import Contested
 from nsed_torch.evaluation.insight import insight
 from nsed_torch.evaluation.pages import write_report
-from nsed_torch.evaluation.plots import plot_cost, plot_methods, plot_rounds
+from nsed_torch.evaluation.plots import plot_cost, plot_rounds
 from nsed_torch.evaluation.provenance import provenance
 from nsed_torch.evaluation.run_folder import OUTCOMES, RESULTS
 from nsed_torch.evaluation.statistics import plain
@@ -66,14 +66,13 @@ def write_run(
 
 
 def draw_plots(comparison: Comparison, found: Mapping[str, Any] | None, folder: Path) -> None:
-    """Methods with their intervals, cost against accuracy, and accuracy by round of the deliberations.
+    """Cost against accuracy of the methods, and accuracy by round of the deliberations.
 
     Raises:
         ValueError: if matplotlib is not installed.
     """
     methods = {name: method for name, method in comparison.methods.items() if method.accuracy.mean is not None}
     if methods:
-        plot_methods(methods, folder / "methods.png")
         plot_cost(methods, folder / "cost.png")
     if found is not None:
         plot_rounds(found["course"], found["tasks"], folder / "rounds.png")

@@ -83,14 +83,20 @@ def read_runs(folder: Path, since: float = 0.0) -> list[Combination]:
 
 
 def _read(settings: str, path: Path) -> Combination:
-    data, folder = read_json(path), path.parent
-    comparison = Comparison.from_json(data, str(path))
-    recorded = path.name == METRICS
+    folder, recorded = path.parent, path.name == METRICS
     if recorded:
-        seeds = [folder / f"seed_{seed['seed']}" / "result.json" for seed in data["seeds"]]
+        data = read_json(path)
+        try:
+            seeds, reference = (
+                [folder / f"seed_{seed['seed']}" / "result.json" for seed in data["seeds"]],
+                data["reference"],
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{path}: not what nsed tune writes ({error!r}); rerun the one that wrote it") from error
         outcomes = scored([read_json(seed)["scores"] for seed in seeds])
     else:
-        outcomes = read_outcomes(folder / OUTCOMES)
+        outcomes, reference = read_outcomes(folder / OUTCOMES), None
+    comparison = Comparison.of(outcomes, reference=reference, by_student=recorded)
     return Combination(settings, comparison, [o for o in outcomes if o.method == comparison.reference], recorded)
 
 

@@ -1,7 +1,5 @@
 """Deliberation on tensors, one round or a recorded sequence: the innermost of the three nested cells."""
 
-import math
-
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -9,7 +7,7 @@ from torch import Tensor, nn
 from nsed_torch import functional
 from nsed_torch.functional.tally import POOLINGS, author_weight
 from nsed_torch.nn.bounded_memory import BoundedMemory, MemoryState
-from nsed_torch.nn.election import ConsensusOutput, Election, Prepared, RoundInput
+from nsed_torch.nn.election import ConsensusOutput, Prepared, RoundInput
 from nsed_torch.nn.gate import ForgetGate
 from nsed_torch.nn.pretrained import Pretrained
 from nsed_torch.nn.reading import Reading, of_voters
@@ -32,16 +30,12 @@ class ConsensusCell(Pretrained):
         slots: memory slots a task keeps.
         vote: ratings and mask to ballots; signed quadratic if None.
         gate: state, consensus and task embedding to factors on retention; a learned gate if None.
-        trust: voters, task, hidden state and mask to weights; one weight vector an agent if None.
         calibration: ratings, mask and voters to the ratings that are voted on; as given if None.
         reading: what moves trust and support by what proposals say and by the task's category; nothing if None.
         pooling: how proposals that say the same pool their support: mean, sum or logsumexp.
-        beta: inverse temperature of the consensus at the start, above 0; trained as its logarithm.
-        kappa: pull of the hidden state on support at the start.
-        backing: how far an author's weight as a voter counts for its own proposal at the start.
 
     Raises:
-        ValueError: if a size is below 1, beta is not above 0, or the pooling is unknown.
+        ValueError: if a size is below 1 or the pooling is unknown.
 
     Examples:
         >>> import torch
@@ -65,32 +59,26 @@ class ConsensusCell(Pretrained):
         *,
         vote: nn.Module | None = None,
         gate: nn.Module | None = None,
-        trust: nn.Module | None = None,
         calibration: nn.Module | None = None,
         reading: Reading | None = None,
         pooling: str = "mean",
-        beta: float = 1.0,
-        kappa: float = 0.0,
-        backing: float = 0.0,
     ) -> None:
         super().__init__()
         if min(dim, agents, slots) < 1:
             raise ValueError(f"expected dim, agents and slots of at least 1, got {dim}, {agents} and {slots}")
-        if not 0 < beta < math.inf:
-            raise ValueError(f"expected a finite beta above 0, got {beta}")
         if pooling not in POOLINGS:
             raise ValueError(f"expected pooling to be mean, sum or logsumexp, got {pooling!r}")
         self.dim, self.agents, self.slots, self.pooling = dim, agents, slots, pooling
         self.agent_names = None
         self.vote = vote if vote is not None else QuadraticVote()
         self.gate = gate if gate is not None else ForgetGate()
-        self.trust = trust if trust is not None else Trust(agents, dim)
+        self.trust = Trust(agents, dim)
         self.calibration = calibration
         self.reading = reading
         self.memory = BoundedMemory()
-        self.log_beta = nn.Parameter(torch.tensor(math.log(beta)))
-        self.kappa = nn.Parameter(torch.tensor(float(kappa)))
-        self.backing = nn.Parameter(torch.tensor(float(backing)))
+        self.log_beta = nn.Parameter(torch.tensor(0.0))
+        self.kappa = nn.Parameter(torch.tensor(0.0))  # pull of the hidden state on support
+        self.backing = nn.Parameter(torch.tensor(0.0))  # how far an author's weight counts for its own proposal
 
     @property
     def beta(self) -> Tensor:
@@ -139,21 +127,21 @@ class ConsensusCell(Pretrained):
         if state is None:
             state = MemoryState.empty(len(ratings), self.slots, self.dim, embeddings.dtype, embeddings.device)
         inputs = RoundInput(ratings, vote_mask, voters, authors, classes, features, category, proposal_mask, voter_mask)
-        _, _, there, counted = inputs.seats()
+        _, _, there, _ = inputs.seats()
         embeddings = torch.where(there[:, :, None] & embeddings.isfinite(), embeddings, 0)
         task = torch.where(task.isfinite(), task, 0)
-        election = self.elect(inputs, task, state.hidden(), embeddings)
-        gate = self.gate(state, (election.consensus[:, :, None] * embeddings).sum(1), task)
+        output = self.elect(inputs, task, state.hidden(), embeddings)
+        gate = self.gate(state, (output.consensus[:, :, None] * embeddings).sum(1), task)
         state, gate = state.faded(gate)
         state, source = self.memory(
             state,
             gate,
             embeddings,
-            election.consensus,
-            election.answer_support,
-            proposal_mask=election.answer_mask,
+            output.consensus,
+            output.answer_support,
+            proposal_mask=output.answer_mask,
         )
-        return ConsensusOutput(*election, functional.controversy(ratings, counted), gate, source), state
+        return output._replace(gate=gate, source=source), state
 
     def elect(
         self,
@@ -162,7 +150,7 @@ class ConsensusCell(Pretrained):
         hidden: Float[Tensor, "batch dim"] | None = None,
         embeddings: Float[Tensor, "batch proposal dim"] | None = None,
         prepared: Prepared | None = None,
-    ) -> Election:
+    ) -> ConsensusOutput:
         """The vote of one round alone, without touching the memory.
 
         `hidden` is the state that the round begins with; None before the first, when it is 0. It pulls on the
@@ -184,7 +172,7 @@ class ConsensusCell(Pretrained):
             support = support + self.backing * author_weight(tau, known, inputs.authors)
         support = torch.where(proposal_mask, support, 0)
         decided = functional.consensus(support, proposal_mask, self.beta, inputs.classes, self.pooling)
-        return Election(
+        return ConsensusOutput(
             ballots=ballots,
             trust=tau,
             support=support,
@@ -195,6 +183,9 @@ class ConsensusCell(Pretrained):
             all_negative=functional.all_negative(decided.support, decided.winner),
             conviction=functional.conviction(decided.support, decided.winner),
             decisiveness=functional.decisiveness(decided.support),
+            controversy=functional.controversy(inputs.ratings, counted),
+            gate=support.new_zeros(len(support), 0),
+            source=voters.new_zeros(len(support), 0),
         )
 
     def prepare(self, inputs: RoundInput) -> Prepared:

@@ -42,8 +42,11 @@ class Prepared(NamedTuple):
     own: Float[Tensor, "batch voter feature"] | None  # those of each voter's own proposal
 
 
-class Election(NamedTuple):
-    """What a round's vote decided; values of answers stand at the proposal that shows them, 0 elsewhere."""
+class ConsensusOutput(NamedTuple):
+    """What a round's vote decided and the memory kept; values of answers stand at the proposal that shows them, else 0.
+
+    Without memory, from `elect`, there are no slots; from `unroll` the axis `round` stands after `batch`.
+    """
 
     ballots: Float[Tensor, "batch voter proposal"]  # the votes; 0 where masked
     trust: Float[Tensor, "batch voter"]  # in each voter; 0 where masked
@@ -55,26 +58,6 @@ class Election(NamedTuple):
     all_negative: Bool[Tensor, "batch"]  # whether even the winner has negative support
     conviction: Float[Tensor, "batch"]  # the winner's share of the absolute supports of answers, in [-1, 1]
     decisiveness: Float[Tensor, "batch"]  # sum of the absolute supports of answers
-
-    @property
-    def answer_mask(self) -> Bool[Tensor, "*batch proposal"]:
-        """Which proposals show an answer."""
-        return _shows_itself(self.shown_by)
-
-
-class ConsensusOutput(NamedTuple):
-    """What one round decided, as `Election`, and kept; from `unroll` with the axis `round` after `batch`."""
-
-    ballots: Float[Tensor, "batch voter proposal"]
-    trust: Float[Tensor, "batch voter"]
-    support: Float[Tensor, "batch proposal"]
-    shown_by: Int[Tensor, "batch proposal"]
-    answer_support: Float[Tensor, "batch proposal"]
-    consensus: Float[Tensor, "batch proposal"]
-    winner: Int[Tensor, "batch"]
-    all_negative: Bool[Tensor, "batch"]
-    conviction: Float[Tensor, "batch"]
-    decisiveness: Float[Tensor, "batch"]
     controversy: Float[Tensor, "batch proposal"]  # variance of each proposal's counted ratings
     gate: Float[Tensor, "batch slot"]  # factor on the incoming slots; 0 for an empty one
     source: Int[Tensor, "batch slot"]  # of each new slot: its index among old ones followed by proposals, -1 if empty
@@ -82,8 +65,4 @@ class ConsensusOutput(NamedTuple):
     @property
     def answer_mask(self) -> Bool[Tensor, "*batch proposal"]:
         """Which proposals show an answer."""
-        return _shows_itself(self.shown_by)
-
-
-def _shows_itself(shown_by: Int[Tensor, "*batch proposal"]) -> Bool[Tensor, "*batch proposal"]:
-    return shown_by == torch.arange(shown_by.shape[-1], device=shown_by.device)
+        return self.shown_by == torch.arange(self.shown_by.shape[-1], device=self.shown_by.device)

@@ -5,6 +5,7 @@ import importlib.metadata
 import json
 import operator
 import re
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,8 +26,8 @@ from nsed_torch.records.files import to_json
 SCHEMA = 2
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 CONFORMAL = "conformal.safetensors"  # of `ConformalSets` that were calibrated on the cell's consensus
-_ABOUT_FILE = ("schema_version", "nsed_torch", "sha256", "agent_names")  # the rest of config.json describes the cell
-_FEATURES = "trust.features"
+# The rest of config.json describes the cell; earlier ones say of trust that it reads no features, as none does now.
+_ABOUT_FILE = ("schema_version", "nsed_torch", "sha256", "agent_names", "trust")
 _HABITS = ("reading.mean", "reading.deviation")
 _HUB_TIMEOUT = 5.0  # seconds
 
@@ -69,8 +70,7 @@ class Pretrained(nn.Module):
             "agent_names": names and list(names),
             "sha256": hashlib.sha256(weights).hexdigest(),
         }
-        start = dict(_fresh(type(self), settings, tensors).named_parameters())
-        text = _card(self, config, start) + (f"\n{card.strip()}\n" if card.strip() else "")
+        text = _card(self, config) + (f"\n{card.strip()}\n" if card.strip() else "")
         root = Path(folder).expanduser()
         contents = {WEIGHTS: weights, CARD: text.encode(), CONFIG: f"{to_json(config)}\n".encode()}
         write_files({root / name: content for name, content in contents.items()})
@@ -114,7 +114,7 @@ def with_strangers(cell: Cell, count: int) -> Cell:
     """The same cell for a larger pool: its own agents keep their indices, strangers stand behind them.
 
     What belongs to a stranger is what a fresh cell gives every agent, so a ballot weighs as an untrained one does:
-    bias and weight of trust 0, ratings as given. Features and habits of a stranger are the mean of those known. Ours.
+    bias and weight of trust 0, ratings as given. Habits of a stranger are the mean of those known. Ours.
 
     Returns:
         A copy; while no stranger votes, it decides what the cell decides.
@@ -125,7 +125,7 @@ def with_strangers(cell: Cell, count: int) -> Cell:
     settings, tensors = _settings(cell), _tensors(cell)
     start = _tensors(_fresh(type(cell), settings, tensors))
     for name in _of_agents(tensors):
-        like = tensors[name].mean(0) if name in {_FEATURES, *_HABITS} else start[name][0]
+        like = tensors[name].mean(0) if name in _HABITS else start[name][0]
         tensors[name] = torch.cat([tensors[name], like.expand(count, *like.shape)])
     return _restored(type(cell), {**settings, "agents": cell.agents + count}, tensors)
 
@@ -174,36 +174,17 @@ def read_module(
     return module
 
 
-def _card(cell: Pretrained, config: Mapping[str, Any], start: Mapping[str, Tensor]) -> str:
-    """The model card: what the cell is by its config, how far it went from a fresh one's parameters, how to load it."""
-
-    def row(name: str, value: Tensor) -> str:
-        change = (value.detach().cpu() - start[name].detach()).double()
-        moved = f"{change.norm():.4g} | {change.abs().max():.4g}" if value.numel() else "nothing in it |"
-        return f"| `{name}` | {list(value.shape)} | {'starts at random |' if name == 'trust.left' else moved} |"
-
-    features, rank = config["trust"]["features"], config["trust"]["rank"]
-    reading, names = config["reading"], config["agent_names"]
+def _card(cell: Pretrained, config: Mapping[str, Any]) -> str:
+    """The model card: what the cell is, by its config, and how to load it."""
     # JSON in an indented block: no name can break out of it.
-    known = f"The agents, in the order of their rows:\n\n    {json.dumps(names, ensure_ascii=False)}"
-    parts = {
-        "vote": cell.vote,
-        "trust": "parameters of each agent" if features is None else f"rank {rank}, from {features} features",
-        "calibration": "of each judge" if config["calibration"] else "none",
-        "reading": "none"
-        if reading is None
-        else f"{len(reading['features'])} features of proposals, {len(reading['categories'])} categories of tasks",
-        "names": known if names else "The agents have no names; row i of a parameter is agent i.",
-    }
+    shown = textwrap.indent(to_json(config), "    ")
     template = (Path(__file__).parent / "model_card.md").read_text(encoding="utf-8")
-    rows = "\n".join(row(*named) for named in cell.named_parameters())
-    return template.format_map({**config, **parts, "gate": cell.gate, "fingerprint": cell.fingerprint(), "rows": rows})
+    return template.format(config=shown, fingerprint=cell.fingerprint())
 
 
 def _tensors(cell: nn.Module) -> dict[str, Tensor]:
-    """All that tells a cell from another of its settings; unlike the state dict, with the agents' features."""
-    everything = {**dict(cell.named_parameters()), **dict(cell.named_buffers())}
-    return {name: value.detach().cpu().contiguous().clone() for name, value in everything.items()}
+    """All that tells a cell from another of its settings."""
+    return {name: value.detach().cpu().contiguous().clone() for name, value in cell.state_dict().items()}
 
 
 def _settings(cell: Any) -> dict[str, Any]:
@@ -229,14 +210,12 @@ def _settings(cell: Any) -> dict[str, Any]:
     gate: dict[str, Any] = {"mode": gates[type(cell.gate)]}
     if isinstance(cell.gate, LeakyGate):
         gate["leak"] = cell.gate.leak.item()
-    trust, reading = cell.trust, cell.reading
-    of_features = (None, None) if trust.features is None else (trust.features.shape[1], trust.left.shape[1])
+    reading = cell.reading
     return {
         **{name: getattr(cell, name) for name in ("dim", "agents", "slots")},
         "dtype": dtypes[0],
         "vote": vote,
         "gate": gate,
-        "trust": dict(zip(("features", "rank"), of_features, strict=True)),
         "calibration": cell.calibration is not None,
         "pooling": cell.pooling,
         "reading": reading and {"features": list(reading.features), "categories": list(reading.categories)},
@@ -245,9 +224,7 @@ def _settings(cell: Any) -> dict[str, Any]:
 
 def _fresh(make: type[Cell], settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Cell:
     """A cell of these settings at its start. Sizes are those of the tensors: no file can ask for more memory."""
-    features, rank = tensors.get(_FEATURES), settings["trust"]["rank"]
-    dim = tensors["trust.weight" if features is None else "trust.right"].shape[-1] // 2
-    agents = len(tensors["trust.bias"] if features is None else features)
+    agents, dim = len(tensors["trust.bias"]), tensors["trust.weight"].shape[-1] // 2
     vote = dict(settings["vote"])
     # Forked: loading a cell is nothing that a seeded experiment should notice.
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
@@ -257,8 +234,6 @@ def _fresh(make: type[Cell], settings: Mapping[str, Any], tensors: Mapping[str, 
             operator.index(settings["slots"]),
             vote=VOTES[vote.pop("name")](**vote),
             gate=gate_named(settings["gate"]["mode"], dim),
-            # In float64, because torch has no QR of half precision; the way there and back is exact.
-            trust=Trust(agents, dim) if features is None else Trust(agents, dim, features=features.double(), rank=rank),
             calibration=Calibration(agents) if settings["calibration"] else None,
             pooling=settings["pooling"],
             reading=Reading(agents, **settings["reading"]) if settings["reading"] else None,
@@ -272,7 +247,7 @@ def _restored(make: type[Cell], settings: Mapping[str, Any], tensors: Mapping[st
         if (dtypes := {str(value.dtype) for value in tensors.values()}) != {f"torch.{settings['dtype']}"}:
             raise ValueError(f"dtype: expected tensors of {settings['dtype']}, got {' and '.join(sorted(dtypes))}")
         cell = _fresh(make, settings, tensors)
-        cell.load_state_dict({name: value for name, value in tensors.items() if name != _FEATURES}, strict=True)
+        cell.load_state_dict(tensors, strict=True)
     except KeyError as error:
         raise ValueError(f"there is no {error}") from error
     except (AttributeError, IndexError, TypeError, ValueError, RuntimeError) as error:
@@ -331,7 +306,6 @@ def _picked(tensors: Mapping[str, Tensor], rows: list[int]) -> dict[str, Tensor]
 
 
 def _of_agents(tensors: Mapping[str, Tensor]) -> set[str]:
-    """Names of tensors with a row an agent; with features, trust's parameters belong to no agent."""
-    trust = {_FEATURES} if _FEATURES in tensors else {"trust.bias", "trust.weight"}
+    """Names of tensors with a row an agent."""
     reading = {"reading.trust", "reading.category", *_HABITS}
-    return tensors.keys() & {*trust, *reading, "calibration.scale", "calibration.shift"}
+    return tensors.keys() & {"trust.bias", "trust.weight", *reading, "calibration.scale", "calibration.shift"}

@@ -10,46 +10,13 @@ from nsed_torch import functional
 class Trust(nn.Module):
     """Trust `tau_i = 1 + a_i + w_i . [x; h]` in each voter, one at the start; it may become negative. Ours.
 
-    Each agent of the pool owns one a and one w; or both are linear in the agent's features phi, `a_i = u . phi_i`
-    and `w_i = R^T L^T phi_i`. Then no parameter belongs to an agent: a module built on the features of other
-    agents loads the same state dict, so that agents never seen in training get values.
-
-    Args:
-        agents: size of the pool.
-        dim: width of task embedding and hidden state.
-        features: phi, one row an agent, best of unit scale; kept as a buffer outside the state dict.
-        rank: of the map from features to w; at most the number of features. L starts as random orthonormal columns
-            and R as zeros, so that w starts as zero and still learns.
-
-    Raises:
-        ValueError: if the rank is below 1, or there is not one row of finite features an agent.
+    Each agent of the pool owns one a and one w; `dim` is the width of task embedding and hidden state.
     """
 
-    features: Tensor | None
-
-    def __init__(
-        self,
-        agents: int,
-        dim: int,
-        *,
-        features: Float[Tensor, "agent feature"] | None = None,
-        rank: int = 8,
-    ) -> None:
+    def __init__(self, agents: int, dim: int) -> None:
         super().__init__()
-        self.register_buffer("features", features, persistent=False)
-        if features is None:
-            self.bias = nn.Parameter(torch.zeros(agents))
-            self.weight = nn.Parameter(torch.zeros(agents, 2 * dim))
-            return
-        if rank < 1:
-            raise ValueError(f"trust rank: expected at least 1, got {rank}")
-        if len(features) != agents or features.shape[1] < 1 or not features.isfinite().all():
-            shape = tuple(features.shape)
-            raise ValueError(f"expected finite features of (agents, features), {agents} rows, got shape {shape}")
-        n = features.shape[1]
-        self.bias = nn.Parameter(features.new_zeros(n))
-        self.left = nn.Parameter(nn.init.orthogonal_(features.new_empty(n, min(rank, n))))
-        self.right = nn.Parameter(features.new_zeros(min(rank, n), 2 * dim))
+        self.bias = nn.Parameter(torch.zeros(agents))
+        self.weight = nn.Parameter(torch.zeros(agents, 2 * dim))
 
     def forward(
         self,
@@ -59,13 +26,7 @@ class Trust(nn.Module):
         voter_mask: Bool[Tensor, "batch voter"],
     ) -> Float[Tensor, "batch voter"]:
         """Trust in the voters, given by their index in the pool; 0 where masked."""
-        context = torch.cat([task, hidden], dim=-1)
-        bias: Tensor = self.bias
-        if self.features is None:
-            weight: Tensor = self.weight
-        else:
-            bias, weight = self.features @ bias, self.features @ self.left @ self.right
-        return functional.trust(bias, weight, context, voters, voter_mask)
+        return functional.trust(self.bias, self.weight, torch.cat([task, hidden], dim=-1), voters, voter_mask)
 
 
 class Calibration(nn.Module):

@@ -34,7 +34,7 @@ def consensus_loss(
     return (counted * share).sum() / counted.sum().clamp(min=torch.finfo(support.dtype).tiny)
 
 
-READERS = ("trust.weight", "trust.right", "reading.")
+READERS = ("trust.weight", "reading.")
 """Beginnings of the names of parameters that read a question, a state or a text: many for the tasks there are."""
 
 

@@ -315,7 +315,7 @@ def test_an_agent_that_fails_sits_on_the_bench(server):
     server.script = without_poet
     telemetry = Telemetry(["near", "far", "here"])
     team(server, broker=BudgetBroker(telemetry=telemetry))(TASKS[:1])
-    assert telemetry.strikes.tolist() == [0, 1, 0]
+    assert telemetry.benched() == {"far": 1}
 
 
 def test_a_failed_call_is_no_answer_when_the_run_goes_on(server):

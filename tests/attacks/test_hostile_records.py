@@ -119,7 +119,9 @@ def test_embeddings_that_are_no_numbers_are_refused(tmp_path):
 @pytest.mark.parametrize("where", ["ratings", "embeddings", "task"])
 def test_numbers_that_are_none_leave_every_gradient_finite(bad, where):
     draw = torch.Generator().manual_seed(0)
-    cell = ConsensusCell(4, 3, kappa=0.3, backing=0.2).double()
+    cell = ConsensusCell(4, 3).double()
+    cell.kappa.data.fill_(0.3)
+    cell.backing.data.fill_(0.2)
     given = {
         "embeddings": torch.randn(1, 3, 4, dtype=torch.float64, generator=draw),
         "ratings": torch.rand(1, 3, 3, dtype=torch.float64, generator=draw),

@@ -32,10 +32,6 @@ STDIN = {
     "starter_code": "",
     "difficulty": "easy",
     "sample_tests_parsed": [{"input": "6\n", "output": "YES\n", "testtype": "stdin", "ref_pass": True}],
-    "leaked_failing_tests": [
-        {"input": "7\n", "output": "NO\n", "testtype": "stdin", "ref_pass": True},
-        {"input": "8\n", "output": "?\n", "testtype": "stdin", "ref_pass": False},
-    ],
     "sample_tests_validated": True,
 }
 STARTER = (
@@ -48,7 +44,6 @@ CALL = STDIN | {
     "starter_code": STARTER,
     "difficulty": "hard",
     "sample_tests_parsed": [{"input": "[1]\n2", "output": "2", "testtype": "functional", "func_name": "count"}],
-    "leaked_failing_tests": [],
 }
 
 
@@ -119,9 +114,6 @@ def test_livecodebench_asks_for_programs_and_for_methods(write):
         "2727": (Case("call", "[1]\n2", "2", entry="count"),),
     }
     assert graded.identity["tests"] == "validated samples"
-    leaked = livecodebench(data_dir=folder, leaked=True)
-    assert leaked.grader.tests["1873_A"] == (Case("stdin", "6\n", "YES\n"), Case("stdin", "7\n", "NO\n"))
-    assert leaked.identity["tests"] == "validated samples and leaked"
 
 
 def test_livecodebench_on_the_hub_uses_public_tests_and_never_the_pickled_ones(hub):

@@ -89,7 +89,6 @@ def test_what_several_seeds_tested():
     pair = found.paired["plurality"]
     assert pair.difference == student([-0.5, 1.0, 1.0, -1.0])
     assert (pair.test, pair.p) == sign_flip([-0.5, 1.0, 1.0, -1.0])
-    assert Comparison.from_json(found.to_json() | {"seeds": []}).to_json() == found.to_json()
     single = Comparison.of(scored(RUNS[:1]), reference="consensus_tuned", by_student=True)
     assert single.paired["plurality"].difference == student([0.0, 1.0])
     with pytest.raises(ValueError, match="at least 2 tested tasks, got 1"):
@@ -131,7 +130,7 @@ METHODS = st.lists(st.sampled_from(Verdict), min_size=1, max_size=9)
 
 
 @given(METHODS, METHODS, st.integers(1, 3), st.lists(st.floats(0, 1e3), min_size=18, max_size=18), st.randoms())
-def test_any_order_gives_the_same_bytes_and_json_keeps_them(mine, others, epochs, prices, random):
+def test_any_order_gives_the_same_bytes(mine, others, epochs, prices, random):
     rows = [
         outcome(
             method, f"q{i}", verdict, group=f"g{i // epochs}", stratum="xyz"[i % 3], usage=Usage(1, i, 2, prices[i])
@@ -142,8 +141,6 @@ def test_any_order_gives_the_same_bytes_and_json_keeps_them(mine, others, epochs
     results = Comparison.of(rows, reference="a")
     shuffled = random.sample(rows, len(rows))
     assert written(Comparison.of(shuffled, reference="a")) == written(results)
-    again = Comparison.from_json(json.loads(json.dumps({**results.to_json(), "provenance": {}})))
-    assert again.to_json() == results.to_json()
     for method in results.methods.values():
         assert sum(method.verdicts.values()) == method.tasks
         assert (
@@ -208,21 +205,3 @@ def test_what_is_no_evaluation_is_refused():
         Comparison.of(outcomes("a", [RIGHT]) * 2)
     with pytest.raises(ValueError, match="expected a reference among a, got 'b'"):
         Comparison.of(outcomes("a", [RIGHT]), reference="b")
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda data: [],
-        lambda data: data.pop("timings") and data,
-        lambda data: data | {"reference": "nobody"},
-        lambda data: data | {"paired": {}},
-        lambda data: data | {"methods": data["methods"] | {"a": {}}},
-        lambda data: data | {"methods": {"a": data["methods"]["a"] | {"tasks": "3"}, "b": data["methods"]["b"]}},
-    ],
-)
-def test_spoilt_json_is_refused_in_one_line(spoil):
-    data = Comparison.of(outcomes("a", [RIGHT]) + outcomes("b", [WRONG])).to_json()
-    with pytest.raises(ValueError, match=r"^somewhere.json: not the results of an evaluation \(.*rerun") as caught:
-        Comparison.from_json(spoil(data), "somewhere.json")
-    assert "\n" not in str(caught.value)

@@ -61,11 +61,6 @@ def test_right_proposals_that_nobody_took(course):
     assert (course["oracle_gap"].mean, course["oracle_gap"].n) == (1 / 3, 3)
 
 
-def test_flips(course):
-    """From right to right, right to wrong, wrong to right, wrong to wrong, by the first round of a pair."""
-    assert [tuple(flip.values()) for flip in course["flips"]] == [(1, 0, 1, 1, 0), (2, 0, 0, 0, 1)]
-
-
 def rising(rights, tasks):
     """Every task holds a round for each count; the answer is right in as many tasks as counted."""
     return [trace(f"t{i}", *(turn([YES if i < right else NO]) for right in rights)) for i in range(tasks)]
@@ -197,20 +192,11 @@ def test_without_ratings_only_what_needs_them_is_missing():
     assert found["course"]["rounds"][0]["accuracy"].mean == 0.5
 
 
-def test_one_round_has_no_transitions():
-    assert insight([trace("one", turn(["yes", "no"]))])["course"]["flips"] == []
-
-
 def test_nobody_right_leaves_pairs_unmeasured():
     rows = [[None, 0.2, -0.4], [0.2, None, 0.2], [0.0, 0.0, None]]
     found = insight([trace("one", turn(["no"] * 3, 0, rows), turn(["no"] * 3, 0, rows))])["p_v"]["pooled"]
     assert (found["auc"].mean, found["auc"].n) == (None, 0)
     assert found["sign"].mean == pytest.approx((1 + 2 * 0.5) / 6)
-
-
-def test_no_traces_are_refused():
-    with pytest.raises(ValueError, match="expected at least one trace, got none"):
-        insight([])
 
 
 def test_epochs_of_a_question_are_one_observation():

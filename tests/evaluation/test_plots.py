@@ -14,7 +14,6 @@ from nsed_torch.evaluation.plots import (
     plot_cost,
     plot_curves,
     plot_learning,
-    plot_methods,
     plot_rounds,
 )
 from nsed_torch.evaluation.statistics import Estimate
@@ -58,10 +57,9 @@ def test_accuracy_by_round_with_and_without_a_law(rounds, tmp_path):
     assert png(tmp_path / "a.png") == png(tmp_path / "b.png")
 
 
-@pytest.mark.parametrize("plot", [plot_methods, plot_cost])
 @pytest.mark.parametrize("methods", [METHODS, {"one": METHODS["deliberation"]}, {"free": method(0, 0.71, 0.62, 0.79)}])
-def test_methods_of_any_name(plot, methods, tmp_path, recwarn):
-    plot(methods, tmp_path / "x.png")
+def test_methods_of_any_name(methods, tmp_path, recwarn):
+    plot_cost(methods, tmp_path / "x.png")
     assert ink(tmp_path / "x.png") > 900
     assert not recwarn.list
 
@@ -89,5 +87,5 @@ def test_curves_are_drawn_the_same_each_time(tmp_path, steps):
 def test_without_matplotlib_one_line_says_how_to_get_it(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ValueError, match=r"expected matplotlib for plots, .* pip install nsed_torch\[report\]"):
-        plot_methods(METHODS, tmp_path / "x.png")
+        plot_cost(METHODS, tmp_path / "x.png")
     assert not list(tmp_path.iterdir())

@@ -178,16 +178,6 @@ def run(count=3, **about):
     return Run(about, Comparison("", {}, {}), tasks(count), [])
 
 
-def test_a_run_tells_what_its_workflows_have_in_common():
-    page = Page(render_run(run()))
-    (section,) = page.words("section", class_="workflows")
-    assert section.startswith("Workflows of conductor 3 tasks, 4.0 steps on average in the first workflow.")
-    assert "chain every step waits for the one before it 0 1" in section
-    assert "tree each step but the last feeds exactly one 0 2" in section
-    assert "Zebulon 41.7%" in section
-    assert "in 0 of 3 the default workflow stood in. unknown_worker 3 too_many_steps 3" in section
-
-
 def test_each_task_of_a_run_has_its_graph():
     html = render_run(run())
     page = Page(html)

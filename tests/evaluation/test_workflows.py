@@ -4,13 +4,13 @@ import itertools
 import re
 
 import pytest
-from executed_workflows import ACCEPTED, DIAMOND, PLAN, REVISED, UNREADABLE, everything, executed
+from executed_workflows import REVISED, everything, executed
 from hypothesis import given, settings
 from scripted_workers import flow
 from workflow_texts import workflows
 
 from nsed_torch.conductor.workflow import Topology
-from nsed_torch.evaluation.workflows import HEIGHT, PREVIOUS, SHAPES, WIDTH, WorkflowSummary, draw, drawings, reading
+from nsed_torch.evaluation.workflows import HEIGHT, PREVIOUS, SHAPES, WIDTH, draw, drawings, reading
 from nsed_torch.records import Task
 from nsed_torch.records.execution import Level, StepRecord
 
@@ -76,24 +76,3 @@ def test_a_level_without_a_workflow_is_refused():
         list(
             drawings(executed(REVISED).__class__(Task("Why?"), [], [Level(["w"], "x", drawn(REVISED).level.steps)], 0))
         )
-
-
-def test_a_summary_counts_shapes_workers_and_reasons():
-    single = flow((2, "Answer the question.", ()))
-    found = [
-        executed(DIAMOND, ACCEPTED, plans=[PLAN, UNREADABLE]),
-        executed(single, plans=[UNREADABLE]),
-        executed(single, REVISED),
-        executed(single),
-        executed(single),
-    ]
-    summary = WorkflowSummary.of("conductor", found)
-    assert (summary.method, summary.tasks, summary.steps, summary.fallbacks) == ("conductor", 5, 9 / 5, 2)
-    assert list(summary.reasons.items()) == [("no_lists", 2), ("unknown_worker", 1), ("too_many_steps", 1)]
-    assert summary.workers == {"Oberon": 6 / 11, "Zebulon": 3 / 11, "Quillfeather": 2 / 11}
-    assert summary.shapes == [
-        (0, Topology.SINGLE, 4),
-        (0, Topology.TREE, 1),
-        (1, Topology.ACCEPT, 1),
-        (1, Topology.CHAIN, 1),
-    ]

@@ -44,14 +44,12 @@ def test_one_command_writes_everything_and_again_without_a_model(nsed, questions
     assert results["insight"]["tasks"] == 2
     assert results["provenance"]["config"]["rounds"] == 2
     assert results["provenance"]["seeds"] == {"seed": 0}
-    for name in ("tables/results.md", "tables/results.csv", "tables/results.tex", "report.html", "plots/rounds.png"):
+    for name in ("tables/results.md", "tables/results.csv", "report.html", "plots/rounds.png"):
         assert (folder / name).stat().st_size > 0, name
     for said in ("deliberation: 2 of 2 tasks", "plurality: 2 of 2 tasks", "self_consistency", "accuracy"):
         assert said in out
 
-    before = {
-        path: path.read_bytes() for path in folder.rglob("*") if path.suffix in {".json", ".jsonl", ".md", ".tex"}
-    }
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.suffix in {".json", ".jsonl", ".md"}}
     for name in ("generations", "ratings"):
         monkeypatch.setattr(TransformersEngine, name, lambda *_: pytest.fail("a model was asked again"))
     nsed.ok("evaluate", *words, "batch_tasks=1")

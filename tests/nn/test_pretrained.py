@@ -32,9 +32,9 @@ def same(ours, theirs):
 
 @pytest.mark.parametrize("vote", VOTES)
 @pytest.mark.parametrize("gate", ["learned", "leaky", "vector", "none"])
-@pytest.mark.parametrize(("calibration", "features"), [(False, False), (True, True)])
-def test_outputs_are_equal_to_the_last_bit(tmp_path, vote, gate, calibration, features):
-    cell = cell_of(vote, gate, calibration, features)
+@pytest.mark.parametrize("calibration", [False, True])
+def test_outputs_are_equal_to_the_last_bit(tmp_path, vote, gate, calibration):
+    cell = cell_of(vote, gate, calibration)
     cell.save_pretrained(tmp_path, agent_names=NAMES)
     before = torch.get_rng_state()
     loaded = ConsensusCell.from_pretrained(tmp_path)
@@ -47,9 +47,8 @@ def test_outputs_are_equal_to_the_last_bit(tmp_path, vote, gate, calibration, fe
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("features", [False, True])
-def test_dtype_is_kept(tmp_path, dtype, features):
-    cell = cell_of(gate="leaky", features=features, calibration=True, dtype=dtype)
+def test_dtype_is_kept(tmp_path, dtype):
+    cell = cell_of(gate="leaky", calibration=True, dtype=dtype)
     cell.save_pretrained(tmp_path)
     loaded = ConsensusCell.from_pretrained(tmp_path)
     ours, theirs = ({**c.state_dict(), **dict(c.named_buffers())} for c in (cell, loaded))
@@ -59,7 +58,7 @@ def test_dtype_is_kept(tmp_path, dtype, features):
 
 
 def test_save_load_save_writes_the_same_bytes(tmp_path):
-    cell = cell_of("entmax", "vector", True, True)
+    cell = cell_of("entmax", "vector", True)
     cell.agent_names = NAMES
     cell.save_pretrained(tmp_path / "one")
     again = ConsensusCell.from_pretrained(tmp_path / "one")
@@ -75,10 +74,9 @@ def test_settings_of_a_vote_are_kept(tmp_path):
     assert ConsensusCell.from_pretrained(tmp_path).vote.temperature == 3
 
 
-@pytest.mark.parametrize("features", [False, True])
 @pytest.mark.parametrize("team", ["dba", "c", "edcba"])
-def test_a_team_of_the_pool_votes_as_it_did_within_it(tmp_path, features, team):
-    cell = cell_of(calibration=True, features=features)
+def test_a_team_of_the_pool_votes_as_it_did_within_it(tmp_path, team):
+    cell = cell_of(calibration=True)
     cell.save_pretrained(tmp_path, agent_names=NAMES)
     picked = ConsensusCell.from_pretrained(tmp_path, agents=list(team))
     assert (picked.agents, picked.agent_names) == (len(team), tuple(team))
@@ -144,41 +142,29 @@ def front_matter(folder):
 
 def test_the_card(tmp_path):
     cell = ConsensusCell(DIM, 2, calibration=Calibration(2))
-    with torch.no_grad():
-        cell.trust.weight[0, 0] = 3
-        cell.trust.weight[1, 1] = -4
     names = ['ev"il`\n---\n# x', "b|c"]
     cell.save_pretrained(tmp_path, agent_names=names, card="## Measured\n\n{accuracy} 80%\n\n")
     head, body = front_matter(tmp_path)
     assert head["library_name"] == "nsed_torch"
     assert head["license"] == "apache-2.0"
     assert "nsed_torch" in head["tags"]
-    assert "| `trust.weight` | [2, 8] | 5 | 4 |" in body
-    rows = [line for line in body.splitlines() if line.startswith("| `") and line != rows_of_weight(body)]
-    assert len(rows) == len(list(cell.parameters())) - 1
-    assert all(line.endswith("| 0 | 0 |") for line in rows)
-    assert f"    {json.dumps(names)}\n" in body
+    block = [line for line in body.splitlines() if line.startswith("    ")]
+    assert json.loads("\n".join(block)) == json.loads((tmp_path / "config.json").read_text())
+    assert "# x" not in body.splitlines()
     assert cell.fingerprint() in body
     assert body.endswith("\n\n## Measured\n\n{accuracy} 80%\n")
 
 
-def rows_of_weight(body):
-    return next(line for line in body.splitlines() if line.startswith("| `trust.weight`"))
-
-
-def test_the_card_of_a_cell_on_features(tmp_path):
-    cell_of(features=True).save_pretrained(tmp_path)
-    _, body = front_matter(tmp_path)
-    assert "| trust | rank 2, from 3 features |" in body
-    assert "| `trust.left` | [3, 2] | starts at random | |" in body
-    assert "The agents have no names" in body
+def test_cells_saved_when_trust_could_read_features_are_read(folder):
+    before = ConsensusCell.from_pretrained(folder).fingerprint()
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "trust": {"features": None, "rank": None}}))
+    assert ConsensusCell.from_pretrained(folder).fingerprint() == before
 
 
 def test_the_fingerprint_tells_cells_apart():
-    cells = [cell_of(), cell_of(seed=1), cell_of("linear"), cell_of(dtype=torch.float32), cell_of(features=True)]
-    other = cell_of(features=True)
-    other.trust.features[0, 0] += 1  # outside the state dict
-    prints = [cell.fingerprint() for cell in [*cells, other]]
+    cells = [cell_of(), cell_of(seed=1), cell_of("linear"), cell_of(dtype=torch.float32)]
+    prints = [cell.fingerprint() for cell in cells]
     assert len(set(prints)) == len(prints)
     assert cell_of().fingerprint() == prints[0]
     assert with_part("vote", OwnVote()).fingerprint() not in prints  # a transcript of one's own parts has one too

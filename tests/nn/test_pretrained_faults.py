@@ -132,7 +132,6 @@ ONE = torch.tensor(1.0, dtype=torch.float64)
         (lambda f: edited(f, gate={"mode": "leaky"}), r"config\.json: .*gate\.leak"),
         (lambda f: edited(f, calibration=False), r"Unexpected key.*calibration"),
         (lambda f: edited(f, calibration=1), r"calibration: expected True, got 1"),
-        (lambda f: edited(f, trust={"features": 3, "rank": 1}), r"trust: expected"),
         (lambda f: edited(f, _target_="os.system"), r"_target_: expected None, got os.system"),
         (lambda f: edited(f, agent_names=["a"]), r"agent_names: expected 5 different names"),
         (lambda f: edited(f, agent_names=5), r"agent_names: expected 5 different names, got 5"),

@@ -5,13 +5,12 @@ import torch
 
 from nsed_torch.nn import ConsensusCell
 from nsed_torch.nn.pretrained import with_strangers
-from nsed_torch.nn.trust import Calibration, Trust
+from nsed_torch.nn.trust import Calibration
 
 
-def cell(*, features=False, calibrated=True):
+def cell(*, calibrated=True):
     torch.manual_seed(0)
-    trust = Trust(3, 4, features=torch.randn(3, 2).double()) if features else None
-    made = ConsensusCell(4, 3, trust=trust, calibration=Calibration(3) if calibrated else None).double()
+    made = ConsensusCell(4, 3, calibration=Calibration(3) if calibrated else None).double()
     with torch.no_grad():
         for parameter in made.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.3)
@@ -28,10 +27,9 @@ def vote(cell, voters):
     return cell(embeddings, ratings, torch.ones_like(ratings, dtype=torch.bool), task, voters=voters)[0]
 
 
-@pytest.mark.parametrize("features", [False, True])
 @pytest.mark.parametrize("calibrated", [False, True])
-def test_agents_that_are_known_decide_what_they_decided(features, calibrated):
-    known = cell(features=features, calibrated=calibrated)
+def test_agents_that_are_known_decide_what_they_decided(calibrated):
+    known = cell(calibrated=calibrated)
     larger = with_strangers(known, 2)
     seats = torch.tensor([[0, 1, 2]] * 2)
     for before, after in zip(vote(known, seats), vote(larger, seats), strict=True):
@@ -48,12 +46,6 @@ def test_a_stranger_weighs_what_an_agent_of_bias_0_weighs_and_is_taken_at_its_wo
     assert larger.calibration.shift[3:].tolist() == [0.0, 0.0]
     output = vote(larger, torch.tensor([[3, 4]] * 2))
     assert torch.allclose(output.trust, torch.ones(2, 2, dtype=torch.float64))
-
-
-def test_features_of_a_stranger_are_the_mean_of_those_known():
-    known = cell(features=True)
-    larger = with_strangers(known, 1)
-    assert torch.equal(larger.trust.features[3], known.trust.features.mean(0))
 
 
 @pytest.mark.parametrize("count", [0, 3])

@@ -193,8 +193,9 @@ def test_no_text_breaks_out_of_its_cell(text):
 
 
 def test_hostile_names_stay_in_their_cells(render, folder):
-    results = Comparison.of(outcomes({HOSTILE: [RIGHT]}, strata=(HOSTILE,)))
-    write_json(folder / "results.json", results.to_json())
+    runs = outcomes({HOSTILE: [RIGHT]}, strata=(HOSTILE,))
+    write_json(folder / "results.json", Comparison.of(runs).to_json())
+    (folder / "outcomes.jsonl").write_text("".join(outcome.to_line() for outcome in runs))
     assert cells(render("{{ results_table(steps.collect) }}"))[1][0].startswith("a | b # Big <script>x</script>")
     assert cells(render("{{ strata_table(steps.collect) }}"))[0][1].startswith("a | b # Big")
     assert "\n#" not in render("{{ results_notes(steps.collect) }}")

@@ -16,17 +16,6 @@ MOST = 64
 GREEDY = "temperature 0: another sample would be equal"
 
 
-class Sized:
-    """A method with a size of its own: its first field, a number of samples, rounds or layers."""
-
-    least = 1
-
-    def __post_init__(self) -> None:
-        name, got = next(iter(vars(self).items()))
-        if got < self.least:
-            raise ValueError(f"{type(self).__name__}: expected {name} of at least {self.least}, got {got}")
-
-
 @dataclass
 class Trail:
     """A task on its way through a method."""

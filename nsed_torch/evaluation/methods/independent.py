@@ -11,7 +11,7 @@ from nsed_torch.agents import Agent
 from nsed_torch.agents.requests import call_seed, check_answered
 from nsed_torch.benchmarks import Grader
 from nsed_torch.deliberation.rating import MARKUP, JudgeQuestion, JudgeReply
-from nsed_torch.evaluation.methods.growth import Growth, Sized, Trail, answers
+from nsed_torch.evaluation.methods.growth import Growth, Trail, answers
 from nsed_torch.evaluation.methods.panel import Answer, Attempt, Panel
 from nsed_torch.records import Task
 
@@ -29,7 +29,7 @@ class Single:
 
 
 @dataclass(frozen=True)
-class Plurality(Sized):
+class Plurality:
     """The commonest final answer of all agents, each with as many votes as samples.
 
     With one sample each it votes on the proposals of round 1 of a deliberation. Smallest form: one sample of every
@@ -60,7 +60,7 @@ class SelfConsistency(Plurality):
 
 
 @dataclass(frozen=True)
-class BestOf(Sized):
+class BestOf:
     """Best of N by a judge: the lead's samples, of which another agent's highest rating wins.
 
     Best-of-N is published with trained verifiers (Cobbe et al. 2021, arXiv 2110.14168); an agent of the ensemble in

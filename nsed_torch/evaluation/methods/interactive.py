@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nsed_torch.agents import Agent
-from nsed_torch.evaluation.methods.growth import Growth, Sized, Trail, answers, reading_tokens
+from nsed_torch.evaluation.methods.growth import Growth, Trail, answers, reading_tokens
 from nsed_torch.evaluation.methods.independent import commonest
 from nsed_torch.evaluation.methods.panel import Answer, Attempt, Panel
 from nsed_torch.records import Task
@@ -14,7 +14,7 @@ AGGREGATE = "aggregate"
 
 
 @dataclass(frozen=True)
-class SelfCorrection(Sized):
+class SelfCorrection:
     """The lead answers, then reads its last answer and revises it; its last text counts.
 
     Published as Self-Refine (Madaan et al. 2023, arXiv 2303.17651), and for reasoning without any outside hint by Huang
@@ -23,7 +23,6 @@ class SelfCorrection(Sized):
     """
 
     rounds: int = 2
-    least = 0
 
     def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
         """Answer all tasks, as `Method`."""
@@ -36,7 +35,7 @@ class SelfCorrection(Sized):
 
 
 @dataclass(frozen=True)
-class Debate(Sized):
+class Debate:
     """Multi-agent debate: each round every agent reads the others' last answers and updates its own.
 
     Published: Du et al. 2023 (arXiv 2305.14325), three agents and two rounds, the majority of the last answers. There
@@ -60,7 +59,7 @@ class Debate(Sized):
 
 
 @dataclass(frozen=True)
-class SelfMoA(Sized):
+class SelfMoA:
     """The lead writes its answer out of its own samples.
 
     Published: Self-MoA of Li et al. 2025 (arXiv 2502.00674), who take it for better than mixing models of different
@@ -86,7 +85,7 @@ class SelfMoA(Sized):
 
 
 @dataclass(frozen=True)
-class MixtureOfAgents(Sized):
+class MixtureOfAgents:
     """Layers of agents that all read what the layer before wrote; the lead writes the last text.
 
     Published: Wang et al. 2024 (arXiv 2406.04692), who count the aggregator as the last layer, so that our `layers` is

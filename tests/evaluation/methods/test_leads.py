@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,12 +70,6 @@ def test_one_question_or_no_score_leaves_the_first_agent():
     assert cross_fitted_leads([], AGENTS) == {}
 
 
-@pytest.mark.parametrize(("agents", "folds"), [((), 5), (AGENTS, 1)])
-def test_no_agents_or_one_fold_are_refused(fails, agents, folds):
-    with fails(f"expected agents and at least 2 folds, got {list(agents)} and {folds}"):
-        cross_fitted_leads([], agents, folds)
-
-
 def test_the_best_single_agents_outcomes_bear_a_name_of_their_own():
     outcomes = grid([(Verdict.RIGHT, Verdict.WRONG, Verdict.WRONG)] * 2)
     chosen = best_single(outcomes, {"t1": "bob", "t0": "ann"})
@@ -85,8 +78,3 @@ def test_the_best_single_agents_outcomes_bear_a_name_of_their_own():
         ("best_single", "t0", Verdict.RIGHT, "by ann; short"),
     ]
     assert dataclasses.replace(chosen[1], method="single:ann", note="short") == outcomes[0]
-
-
-def test_a_missing_outcome_is_named(fails):
-    with fails("expected an outcome of single:cid on task 't9', got none: run it on all tasks"):
-        best_single(grid([(Verdict.RIGHT,) * 3]), {"t9": "cid"})

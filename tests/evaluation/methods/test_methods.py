@@ -149,14 +149,6 @@ def test_first_answers_are_shared_with_each_other_and_with_a_deliberation(team):
     assert len(engine.generated) == 12
 
 
-@pytest.mark.parametrize("build", METHODS)
-def test_sizes_below_the_least_are_refused(fails, build):
-    size = {MixtureOfAgents: "layers", SelfCorrection: "rounds", Debate: "rounds"}.get(build, "samples")
-    least = int(build is not SelfCorrection)
-    with fails(f"{build.__name__}: expected {size} of at least {least}, got {least - 1}"):
-        build(least - 1)
-
-
 @pytest.mark.parametrize("method", [Single("Zeb"), BestOf(judge="Zeb")], ids=["single", "judge"])
 def test_an_unknown_agent_is_named_before_any_call(team, fails, method):
     panel, engine = team.build()
