@@ -39,7 +39,7 @@ def latex(comparison: Comparison) -> str:
     r"""The same tables as `tabular`s that need `\usepackage{booktabs}`."""
     from pandas import DataFrame  # noqa: PLC0415 - heavy, and wanted only here
 
-    tables = [DataFrame(body, columns=head, dtype=object) for head, *body in _tables(comparison)]
+    tables = [DataFrame(body, columns=list(map(one_line, head)), dtype=object) for head, *body in _tables(comparison)]
     return "\n".join(table.map(one_line).to_latex(index=False, escape=True) for table in tables)
 
 

@@ -140,7 +140,7 @@ def test_names_come_back_from_markdown(name, stratum):
 def test_latex_has_the_tables_with_names_as_text():
     text = latex(two("a_b & c\n$x$"))
     assert text.count(r"\begin{tabular}") == len(rendered(markdown(two("a_b"))))
-    assert r"a\_b \& c \$x\$ & 0.750" in text
+    assert r"a\_b \& c \$x\$ & 8 & 0.750" in text
 
 
 @example("\t=1+1", "'=1")
