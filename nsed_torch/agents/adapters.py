@@ -37,15 +37,19 @@ def add_adapter(
     rank: int = 8,
     alpha: float = 16.0,
     targets: Sequence[str] = ATTENTION,
+    layers: Sequence[int] | None = None,
+    invocation: Sequence[int] | None = None,
     seed: int = 0,
 ) -> None:
     """Give an engine a fresh LoRA adapter that can learn.
 
     `W x` becomes `W x + (alpha / rank) B A x` with `A` random and `B = 0`, so the adapter changes nothing at the
     start. Its parameters require gradients, in float32 where the model computes in half precision. `targets` are names
-    of linear layers, the seed is A's; other adapters stay as they are.
+    of linear layers, in some `layers` or all, the seed is A's; other adapters stay as they are. With an `invocation`,
+    token ids such as `Chat.ending` gives, it reads from their last place on, and what stands before is the bare
+    model's, so that all adapters share it.
 
-    Source: LoRA, Hu et al. 2021 (published).
+    Source: LoRA, Hu et al. 2021; activated LoRA, Greenewald et al. 2025, arXiv 2504.12397 (published).
     """
     if name in engine.adapters:
         raise ValueError(f"expected a new adapter, the backbone has one named {name!r}: choose another name")
@@ -53,8 +57,18 @@ def add_adapter(
         raise ValueError(f"expected an adapter name that can name a submodule, got {name!r}: rename the agent")
     if rank < 1 or not alpha > 0:
         raise ValueError(f"expected an adapter's rank of at least 1 and alpha above 0, got {rank} and {alpha}")
+    from peft import LoraConfig  # noqa: PLC0415 - heavy
+
+    config = LoraConfig(
+        r=rank,
+        lora_alpha=alpha,
+        target_modules=list(targets),
+        layers_to_transform=None if layers is None else list(layers),
+        alora_invocation_tokens=list(invocation) if invocation else None,
+        task_type="CAUSAL_LM",
+    )
     learning = [p for p in engine.parameters() if p.requires_grad]
-    engine.model = _wrapped(engine.model, name, rank, alpha, targets, seed).eval()
+    engine.model = _wrapped(engine.model, name, config, seed).eval()
     engine.adapters[name] = lambda: _digest(adapter_files(engine, name).values())
     for config in engine.model.peft_config.values():  # of a name, trainers' checkpoints would ask the Hub every time
         config.base_model_name_or_path = ""
@@ -74,7 +88,15 @@ def copy_adapter(engine: TransformersEngine, name: str, path: str) -> None:
 
     folder = adapter_folder(name, path)
     saved = read_json(folder / CONFIG)
-    add_adapter(engine, name, rank=saved["r"], alpha=saved["lora_alpha"], targets=sorted(saved["target_modules"]))
+    add_adapter(
+        engine,
+        name,
+        rank=saved["r"],
+        alpha=saved["lora_alpha"],
+        targets=sorted(saved["target_modules"]),
+        layers=saved.get("layers_to_transform"),
+        invocation=saved.get("alora_invocation_tokens"),
+    )
     with _quiet():
         try:
             loaded = set_peft_model_state_dict(engine.model, load_file(folder / WEIGHTS), adapter_name=name)
@@ -94,10 +116,12 @@ def adapter_parameters(engine: TransformersEngine, name: str) -> dict[str, nn.Pa
 
 
 def adapter_shape(engine: TransformersEngine, name: str) -> dict[str, Any]:
-    """Rank, alpha and targets of an adapter."""
+    """Rank, alpha and targets of an adapter, the layers if they are not all, and the invocation if it has one."""
     engine.check_adapter(name)
     config = engine.model.peft_config[name]
-    return {"rank": config.r, "alpha": config.lora_alpha, "targets": sorted(config.target_modules)}
+    parts = {"layers": config.layers_to_transform, "invocation": config.alora_invocation_tokens}
+    shape = {"rank": config.r, "alpha": config.lora_alpha, "targets": sorted(config.target_modules)}
+    return {**shape, **{part: value for part, value in parts.items() if value}}
 
 
 def save_adapter(engine: TransformersEngine, name: str, folder: str | Path, *, dtype: str | None = None) -> None:
@@ -181,15 +205,14 @@ def _digest(parts: Iterable[bytes]) -> str:
     return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
 
 
-def _wrapped(model: Any, name: str, rank: int, alpha: float, targets: Sequence[str], seed: int) -> Any:
+def _wrapped(model: Any, name: str, config: Any, seed: int) -> Any:
     """The model with one more adapter, whose A is drawn from the seed alone."""
-    from peft import LoraConfig, PeftModel, get_peft_model  # noqa: PLC0415 - heavy
+    from peft import PeftModel, get_peft_model  # noqa: PLC0415 - heavy
 
-    layers = {key.split(".")[-1] for key, module in model.named_modules() if not isinstance(module, nn.Embedding)}
-    missing = [t for t in targets if t not in layers]
-    if missing or not targets:
+    linear = {key.split(".")[-1] for key, module in model.named_modules() if not isinstance(module, nn.Embedding)}
+    missing = sorted(config.target_modules - linear)
+    if missing or not config.target_modules:
         raise ValueError(f"expected names of the model's linear layers as targets, got {missing or 'none'}")
-    config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=list(targets), task_type="CAUSAL_LM")
     with torch.random.fork_rng(), _quiet():
         torch.manual_seed(seed)
         if not isinstance(model, PeftModel):

@@ -86,6 +86,15 @@ class Chat:
         """Token ids of the rendered chat."""
         return self.encode(self.text(messages))
 
+    def ending(self, sentence: str) -> list[int]:
+        """Token ids of a sentence that ends what a user says, and of all that the template puts behind it."""
+        text = self.text([Message("user", f"?\n\n{sentence}")])
+        if sentence not in text:
+            raise ValueError(
+                f"expected a sentence that the chat template leaves as it is, got {sentence!r}: choose another"
+            )
+        return self.encode(text[text.rindex(sentence) :])
+
     def turns(self, messages: Sequence[Message], texts: Sequence[str]) -> list[Turn]:
         """Token ids of the rendered chat with each text as the assistant's next words; its turn is left open.
 

@@ -33,6 +33,7 @@ class Draft:
     seed: int
     allowance: int  # tokens it may write
     written: list[int] = field(default_factory=list)
+    readings: list[int] = field(default_factory=list)  # of the prompt
     seconds: float = 0.0  # its share of the time of all passes it took part in
 
     def __post_init__(self) -> None:
@@ -42,6 +43,11 @@ class Draft:
     def position(self) -> int:
         """Where its last written token stands."""
         return len(self.prompt) + len(self.written) - 1
+
+    @property
+    def last(self) -> int:
+        """The reading of its last written token: who read the prompt's end reads on."""
+        return self.readings[-1] - self.prompt[-1] + self.written[-1]
 
     def uniform(self) -> float:
         """The next number of its stream, in [0, 1)."""
@@ -56,7 +62,9 @@ def decode(
     Up to `max_rows` answers are written at once, up to `pass_tokens` of prompts read in a pass; `ended` says whether
     the token just written was an answer's last.
     """
-    waiting = sorted(drafts, key=lambda draft: (-draft.allowance, draft.adapter or "", draft.prompt))
+    for draft in drafts:
+        draft.readings = model.readings(draft.prompt, draft.adapter)
+    waiting = sorted(drafts, key=lambda draft: (-draft.allowance, draft.readings))
     width = max((len(draft.prompt) + min(draft.allowance, SPARE) for draft in drafts), default=0)
     slots = Slots(min(max_rows, len(drafts)), width)
     running: list[Draft] = []
@@ -65,17 +73,20 @@ def decode(
         if waiting and room * REFILL >= slots.rows:
             fresh = waiting[:room]
             del waiting[:room]
-            shared = shared_with_last([draft.prompt for draft in fresh], [draft.adapter for draft in fresh])
+            shared = shared_with_last([draft.readings for draft in fresh])
             for few in passes([len(draft.prompt) for draft in fresh], pass_tokens, shared):
                 entering = [fresh[i] for i in few]
                 start = time.perf_counter()
-                prompts, rows = [draft.prompt for draft in entering], range(len(running), len(running) + len(entering))
-                draw(model.read(prompts, [draft.adapter for draft in entering], slots, rows), entering, start)
+                prompts, rows = (
+                    [draft.readings for draft in entering],
+                    range(len(running), len(running) + len(entering)),
+                )
+                draw(model.read(prompts, slots, rows), entering, start)
                 running += entering
         else:
             start = time.perf_counter()
-            last, positions = [draft.written[-1] for draft in running], [draft.position for draft in running]
-            draw(model.step(last, positions, [draft.adapter for draft in running], slots), running, start)
+            last, positions = [draft.last for draft in running], [draft.position for draft in running]
+            draw(model.step(last, positions, slots), running, start)
         done = _leave(running, slots, ended)
         if done:
             yield done

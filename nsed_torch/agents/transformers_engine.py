@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from nsed_torch.agents.chat import Chat, Turn
 from nsed_torch.agents.decode_loop import Draft, decode
 from nsed_torch.agents.packing import PackedModel
-from nsed_torch.agents.packing.forest import common_prefix, grouped
+from nsed_torch.agents.packing.forest import READER, common_prefix, grouped
 from nsed_torch.agents.requests import (
     Engine,
     GenerateRequest,
@@ -143,8 +143,8 @@ class TransformersEngine(nn.Module, Engine):
         owners = [i for i, request in enumerate(requests) if request.candidates]
         prompts = {i: self.rating_prompts(requests[i]) for i in owners}
         read = {i: tokens_read(rows) for i, rows in prompts.items()}
-        firsts, adapters = [prompts[i][0] for i in owners], [requests[i].adapter for i in owners]
-        for few in grouped(firsts, adapters, self.pass_tokens, list(read.values())):
+        firsts = [self._packed.readings(prompts[i][0], requests[i].adapter) for i in owners]
+        for few in grouped(firsts, self.pass_tokens, list(read.values())):
             start = time.perf_counter()
             mine = [owners[k] for k in few]
             logits = self._read([prompts[i] for i in mine], [requests[i] for i in mine])
@@ -160,13 +160,14 @@ class TransformersEngine(nn.Module, Engine):
         yield from ({i: Likelihood(())} for i, texts in enumerate(turns) if not texts)
         # Text by text: a pass has logits at every token of its texts, so it should be small though a request is large.
         places = [(i, k) for i, texts in enumerate(turns) for k in range(len(texts))]
-        adapters = [requests[i].adapter for i, _ in places]
+        sequences = [self._packed.readings(turns[i][k].ids, requests[i].adapter) for i, k in places]
         found: list[dict[int, float]] = [{} for _ in requests]
         seconds = [0.0] * len(requests)
-        for few in grouped([turns[i][k].ids for i, k in places], adapters, self.pass_tokens):
+        for few in grouped(sequences, self.pass_tokens):
             start = time.perf_counter()
             mine = [turns[i][k] for i, k in (places[n] for n in few)]
-            logits, rows = self.follow([t.ids for t in mine], [adapters[n] for n in few], [t.start - 1 for t in mine])
+            with self._packed.opened() as model:
+                logits, rows = model.follow([sequences[n] for n in few], [t.start - 1 for t in mine])
             logs = log_likelihoods(logits, rows, mine, self.stop_ids).tolist()
             share = (time.perf_counter() - start) / len(few)
             done = {}
@@ -187,12 +188,16 @@ class TransformersEngine(nn.Module, Engine):
         check_window(longest, f"an answer as agent {request.agent!r} would have given it", *self._window)
         return turns
 
+    def invoked(self, ids: Sequence[int], adapter: str) -> bool:
+        """Whether an adapter reads the last of some tokens: a plain one does, an activated one from its invocation."""
+        return self._packed.readings(ids, adapter)[-1] >= READER
+
     def follow(
         self, sequences: Sequence[Sequence[int]], adapters: Sequence[str | None], starts: Sequence[int]
     ) -> tuple[Float[Tensor, "place token"], list[list[int]]]:
         """Next-token logits behind every token of sequences, as `PackedModel.follow`; differentiable."""
         with self._packed.opened() as model:
-            return model.follow(sequences, adapters, starts)
+            return model.follow([model.readings(*one) for one in zip(sequences, adapters, strict=True)], starts)
 
     def expected_ratings(self, requests: Sequence[RateRequest]) -> Float[Tensor, "candidate"]:
         """Ratings of every candidate of every request, in order: `rate` with gradients."""
@@ -204,11 +209,10 @@ class TransformersEngine(nn.Module, Engine):
         self, prompts: Sequence[list[list[int]]], requests: Sequence[RateRequest]
     ) -> list[Float[Tensor, "candidate token"]]:
         """Logits behind every prompt of every request, in one pass; those of the scales' labels are exact."""
-        rows = [row for own in prompts for row in own]
-        owners = [request.adapter for own, request in zip(prompts, requests, strict=True) for _ in own]
+        pairs = [(row, request.adapter) for own, request in zip(prompts, requests, strict=True) for row in own]
         labels = {label for request in requests for label in self.chat.label_ids(request.scale.labels)}
         with self._packed.opened() as model, model.exact(sorted(labels)):
-            return list(model.read(rows, owners).split([len(own) for own in prompts]))
+            return list(model.read([model.readings(*one) for one in pairs]).split([len(own) for own in prompts]))
 
     def rating_prompts(self, request: RateRequest) -> list[list[int]]:
         """Token ids of the prompt of each candidate; one that exceeds the window is a ContextWindowError."""

@@ -236,6 +236,9 @@ class MacroRNNCell(nn.Module):
         requests = []
         for turn in turns:
             memory = [text for text in self._shown(state.slots[turn.row]) if text]
+            # One fence for all agents of a round, so that they share the memory's computation. Who wrote these texts,
+            # in earlier rounds, cannot know it.
+            mark = call_seed(self.seed, turn.task.id, index, "propose")
             for agent in (a for a in turn.authors if a.name not in turn.standing.proposals):
                 seed = call_seed(self.seed, turn.task.id, index, agent.name, "propose")
                 messages = self.prompts.propose(
@@ -243,7 +246,7 @@ class MacroRNNCell(nn.Module):
                     memory=memory,
                     critiques=state.critiques[turn.row].get(agent.name, ()),
                     persona=agent.persona,
-                    seed=seed,
+                    seed=mark,
                 )
                 requests.append(GenerateRequest(agent.name, messages, agent.decoding, seed, agent.adapter, template))
         generations = iter(self.ensemble.generate(requests, progress, silent=True))

@@ -42,7 +42,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
         raise ValueError(f"expected a backbone in this process, got {type(engine).__name__}: choose another backbone")
     before = _before(learned, engine, run)
     lora = cfg.adapter
-    start_adapter(engine, **{key: lora[key] for key in ("start", "rank", "alpha", "targets", "seed")})
+    start_adapter(engine, **{str(key): value for key, value in lora.items() if key != "dtype"})
     run.report(f"learning from {len(examples)} examples, {settings.steps} steps of {settings.batch}")
     log = FileLog(folder / "log.jsonl")
     fine_tune(engine, examples, folder / "checkpoints", settings=settings, log=log)
@@ -108,7 +108,7 @@ def answer_tasks(cfg: DictConfig, settings: FineTuning) -> tuple[GradedTasks, Gr
         return train, held_out
     plain: Any = OmegaConf.to_container(cfg.families, resolve=True)  # identities go to JSON
     families = {str(name): options or {} for name, options in plain.items()}
-    train = mixed_tasks(families, settings.steps * settings.batch, cfg.seeds.train)
+    train = mixed_tasks(families, cfg.examples or settings.steps * settings.batch, cfg.seeds.train)
     secret = {t.question for seed, size in cfg.avoid.items() for t in mixed_tasks(families, size, seed).tasks}
     train = replace(train, tasks=tuple(task for task in train.tasks if task.question not in secret))
     return train, mixed_tasks(families, cfg.held_out, cfg.seeds.held_out)

@@ -149,7 +149,7 @@ def _conductor(cfg: DictConfig, log: CallLog, report: Callable[[str], None]) -> 
     engine = ensemble.engines[agent.backbone]
     if not isinstance(engine, TransformersEngine):
         raise ValueError(f"expected a policy in this process, got {type(engine).__name__}: choose another backbone")
-    start_adapter(engine, **{key: cfg.adapter[key] for key in ("start", "rank", "alpha", "targets", "seed")})
+    start_adapter(engine, **{str(key): value for key, value in cfg.adapter.items() if key != "dtype"})
     executor = Executor(ensemble, prompts=prompts, seed=cfg.seed, max_steps=cfg.max_steps)
     return Conductor(executor, agent, pools=pools), engine
 

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,8 +16,10 @@ from torch import Tensor, nn
 
 from nsed_torch.agents import Message, TransformersEngine, add_adapter
 from nsed_torch.agents.adapters import WEIGHTS, copy_adapter
-from nsed_torch.agents.packing.forest import Root, plant
 from nsed_torch.training.logs import FileLog
+
+KINDS = ("plain", "activated")
+"""Of adapters: one reads all of a prompt, the other from its invocation on."""
 
 LEARNER = "learner"  # what an adapter is called while it learns; a saved one has no name
 
@@ -46,47 +49,68 @@ class FineTuning:
             raise ValueError(f"expected steps, batch, save_steps of at least 1 and rates above 0, got {self}")
 
 
-@dataclass(frozen=True)
-class Packing:
-    """Examples of a step in one row: tokens that prompts have in common are read once, and nothing is padded.
+def tokenized(engine: TransformersEngine, examples: Sequence[Example]) -> dict[str, list[Any]]:
+    """Examples as the engine reads them: `sequences` of token ids, and where in each the reply `starts`."""
+    chat = engine.chat
+    prompts = [chat.ids(example.messages) for example in examples]
+    for prompt in prompts:
+        if not engine.invoked(prompt, LEARNER):
+            raise ValueError(
+                "expected prompts that end with the adapter's invocation, got one that ends with "
+                f"{chat.tokenizer.decode(prompt[-24:])!r}: set adapter.invocation to what they all end with"
+            )
+    ends = chat.tokenizer.eos_token_id
+    replies = [[*chat.encode(example.reply), ends] for example in examples]
+    return {
+        "sequences": [[*prompt, *reply] for prompt, reply in zip(prompts, replies, strict=True)],
+        "starts": [len(prompt) for prompt in prompts],
+    }
+
+
+def reply_loss(engine: TransformersEngine, sequences: Sequence[list[int]], starts: Sequence[int]) -> Tensor:
+    """Mean cross-entropy of the tokens of replies, each read by the adapter that learns; examples share a pass.
 
     A token sees its own example alone, so the gradient is that of the examples one by one.
     """
-
-    engine: TransformersEngine
-
-    def __call__(self, examples: Sequence[Example]) -> dict[str, Tensor]:
-        """What the model takes, and `labels`: the token wanted behind each place that is kept.
-
-        `input_ids` and `position_ids` [1, token], `attention_mask` [1, 1, token, token] (True where a token sees
-        another), `logits_to_keep` [reply token] (places whose logits count) and `labels` [1, reply token].
-        """
-        chat = self.engine.chat
-        prompts = [chat.ids(example.messages) for example in examples]
-        replies = [[*chat.encode(example.reply), chat.tokenizer.eos_token_id] for example in examples]
-        forest = plant([[*p, *r] for p, r in zip(prompts, replies, strict=True)], [Root()] * len(examples))
-        size = len(forest.tokens)
-        sees = torch.zeros(size, size, dtype=torch.bool)
-        for node in forest.nodes:
-            seen = torch.tensor(node.places)
-            sees[node.start : node.stop, seen] = seen <= torch.arange(node.start, node.stop)[:, None]
-        behind = forest.places([len(prompt) - 1 for prompt in prompts])
-        kept = [place for places in behind for place in places[:-1]]
-        return {
-            "input_ids": torch.tensor([forest.tokens]),
-            "position_ids": torch.tensor([forest.positions]),
-            "attention_mask": sees[None, None],
-            "logits_to_keep": torch.tensor(kept),
-            "labels": torch.tensor([[token for reply in replies for token in reply]]),
-        }
+    logits, rows = engine.follow(sequences, [LEARNER] * len(sequences), [start - 1 for start in starts])
+    wanted = [token for ids, start in zip(sequences, starts, strict=True) for token in ids[start:]]
+    behind = [row for own in rows for row in own[:-1]]
+    return nn.functional.cross_entropy(logits[behind].float(), torch.tensor(wanted, device=logits.device))
 
 
 def start_adapter(
-    engine: TransformersEngine, *, start: str | None, rank: int, alpha: float, targets: Sequence[str], seed: int
+    engine: TransformersEngine,
+    *,
+    start: str | None,
+    rank: int,
+    alpha: float,
+    targets: Sequence[str],
+    seed: int,
+    kind: str = "plain",
+    invocation: str = "",
+    first_layer: int = 0,
 ) -> None:
-    """Give an engine the adapter `LEARNER` and let it learn: a fresh one, or a copy of the one at `start`."""
+    """Give an engine the adapter `LEARNER` and let it learn: a fresh one, or a copy of the one at `start`.
+
+    A fresh one is "plain", or "activated": it reads from the `invocation` on, a sentence that ends all prompts. It
+    changes layers from `first_layer` on.
+    """
+    if kind not in KINDS or (kind == "activated") > bool(invocation):
+        raise ValueError(f"expected an adapter's kind out of {', '.join(KINDS)}, with an invocation, got {kind!r}")
+    count = engine.model.config.get_text_config().num_hidden_layers
+    if not 0 <= first_layer < count:
+        raise ValueError(f"expected an adapter's first layer below the model's {count}, got {first_layer}")
     if start is None:
-        add_adapter(engine, LEARNER, rank=rank, alpha=alpha, targets=list(targets), seed=seed)
+        add_adapter(
+            engine,
+            LEARNER,
+            rank=rank,
+            alpha=alpha,
+            targets=list(targets),
+            layers=range(first_layer, count) if first_layer else None,
+            invocation=engine.chat.ending(invocation) if kind == "activated" else None,
+            seed=seed,
+        )
     else:
         copy_adapter(engine, LEARNER, start)
     engine.model.set_adapter(LEARNER)
@@ -180,11 +204,10 @@ def _trainer(engine: TransformersEngine, examples: Sequence[Example], arguments:
     from transformers import PrinterCallback, Trainer, TrainerCallback  # noqa: PLC0415 - heavy
 
     class Losses(Trainer):  # type: ignore[misc]
-        """The loss on the places that are kept; the vocabulary's product is computed nowhere else."""
+        """The loss on replies; the vocabulary's product is computed nowhere else."""
 
-        def compute_loss(self, model: nn.Module, inputs: Mapping[str, Any], *_: Any, **__: Any) -> Tensor:
-            logits = model(**{k: v for k, v in inputs.items() if k != "labels"}, use_cache=False).logits
-            return nn.functional.cross_entropy(logits[0].float(), inputs["labels"][0])
+        def compute_loss(self, _: nn.Module, inputs: Mapping[str, Any], *__: Any, **___: Any) -> Tensor:
+            return reply_loss(engine, **inputs)
 
     class Numbers(TrainerCallback):  # type: ignore[misc]
         """Hands the trainer's numbers on, with the time that each step took."""
@@ -201,7 +224,7 @@ def _trainer(engine: TransformersEngine, examples: Sequence[Example], arguments:
         model=engine.model,
         args=arguments,
         train_dataset=list(examples),
-        data_collator=Packing(engine),
+        data_collator=partial(tokenized, engine),
         callbacks=[Numbers()],
     )
     trainer.remove_callback(PrinterCallback)

@@ -32,7 +32,8 @@ def test_a_fresh_adapter_changes_nothing_and_can_learn(engine, rated):
     before = {name: value.clone() for name, value in engine.state_dict().items()}
     add_adapter(engine, "judge", rank=2)
     add_adapter(engine, "other", rank=3, targets=["q_proj"])
-    assert rated(engine) == rated(engine, "judge") == rated(engine, "other") == pytest.approx(bare, abs=1e-6)
+    for reader in ([], ["judge"], ["other"]):
+        assert rated(engine, *reader) == pytest.approx(bare, abs=1e-6)
     assert {name for name, p in engine.named_parameters() if p.requires_grad} == {
         *adapter_parameters(engine, "judge"),
         *adapter_parameters(engine, "other"),
@@ -43,7 +44,8 @@ def test_a_fresh_adapter_changes_nothing_and_can_learn(engine, rated):
     assert {p.shape[0] for n, p in adapter_parameters(engine, "other").items() if "lora_A" in n} == {3}
     shake(engine, "judge")
     assert rated(engine, "judge") != pytest.approx(bare, abs=1e-4)
-    assert rated(engine) == rated(engine, "other") == pytest.approx(bare, abs=1e-6)
+    for reader in ([], ["other"]):
+        assert rated(engine, *reader) == pytest.approx(bare, abs=1e-6)
 
 
 def test_a_is_drawn_from_the_seed_and_from_nothing_else(load_tiny):
@@ -118,6 +120,29 @@ def test_an_adapter_can_begin_as_a_saved_one_and_go_on(engine, load_tiny, rated,
     shake(engine, "pupil")
     assert rated(engine, "pupil") != pytest.approx(before, abs=1e-4)
     assert rated(engine, "judge") == pytest.approx(before, abs=1e-5)
+
+
+def test_an_activated_adapter_reads_from_its_invocation_on_however_it_was_loaded(load_tiny, rated, ask, tmp_path):
+    engine = load_tiny()
+    invocation = engine.chat.ending("Answer the question.")
+    add_adapter(engine, "expert", rank=2, layers=[1], invocation=invocation)
+    shake(engine, "expert")
+    save_adapter(engine, "expert", tmp_path)
+    copy_adapter(engine, "pupil", str(tmp_path))
+    again = load_tiny(adapters={"expert": str(tmp_path)})
+    pairs = [(text, reader) for text in "xy" for reader in ("expert", "pupil")]
+    asked = [ask(f"{text} Answer the question.", temperature=0, adapter=reader) for text, reader in pairs]
+    texts = [generation.text for generation in engine.generate(asked)]
+    assert texts[::2] == texts[1::2] == [g.text for g in again.generate(asked[::2])]
+    assert texts[0] != engine.generate([ask("x Answer the question.", temperature=0)])[0].text
+    # Where nothing invokes it, the bare model reads.
+    bare = rated(engine)
+    for loaded in (engine, again):
+        assert rated(loaded, "expert") == pytest.approx(bare, abs=1e-6)
+    ids = engine.chat.ids(asked[0].messages)
+    assert ids[-len(invocation) :] == invocation
+    assert [engine.invoked(part, "expert") for part in (ids, ids[: -len(invocation)])] == [True, False]
+    assert {int(name.split("layers.")[1][0]) for name in adapter_parameters(engine, "expert")} == {1}
 
 
 @pytest.mark.parametrize("fault", ["shape", "layer"])

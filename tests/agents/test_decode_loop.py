@@ -149,8 +149,9 @@ def test_in_bfloat16_it_is_the_plain_model_within_its_rounding(load_tiny, adapte
     prompts, adapters = [engine.chat.ids(r.messages) for r in ragged], [r.adapter for r in ragged]
     slots = Slots(len(prompts))
     with torch.no_grad(), engine._packed.opened() as model:
-        first = model.read(prompts, adapters, slots, range(len(prompts)))
-        second = model.step([5] * len(prompts), [len(ids) for ids in prompts], adapters, slots)
+        readings = [model.readings([*ids, 5], name) for ids, name in zip(prompts, adapters, strict=True)]
+        first = model.read([ids[:-1] for ids in readings], slots, range(len(prompts)))
+        second = model.step([ids[-1] for ids in readings], [len(ids) for ids in prompts], slots)
     assert first.dtype == second.dtype == torch.bfloat16
     with torch.no_grad():
         for ids, name, *rows in zip(prompts, adapters, first.float(), second.float(), strict=True):

@@ -66,6 +66,18 @@ def test_one_adapter_can_begin_as_another(nsed, backbone, questions, tmp_path):
     assert f"It began as `{first}`." in (tmp_path / "second" / "adapter" / "README.md").read_text()
 
 
+def test_an_activated_specialist_says_what_invokes_it(nsed, backbone, questions, tmp_path):
+    words = ["specialist=none", f"questions={questions}", *backbone, *SMALL, "memory_share=0.5"]
+    words.append("adapter.kind=activated")
+    nsed.ok("specialize", *words, "adapter.first_layer=1", "output_dir=out")
+    shape = read_json(tmp_path / "out" / "metrics.json")["adapter"]
+    assert (shape["layers"], len(shape["invocation"]) > 3) == ([1], True)
+    said = nsed.fault("specialize", *words, "adapter.invocation=Speak.", "output_dir=other")
+    assert "expected prompts that end with the adapter's invocation, got one that ends with " in said
+    for number, word in enumerate(("adapter.kind=strange", "adapter.invocation=", "adapter.first_layer=2")):
+        assert "expected an adapter's " in nsed.fault("specialize", *words, word, f"output_dir=refused{number}")
+
+
 def test_a_judge_learns_from_recorded_answers(nsed, backbone, questions, tmp_path):
     data = tmp_path / "recorded"
     (data / "answers").mkdir(parents=True)

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from nsed_torch.agents import Decoding, GenerateRequest, Message, add_adapter
 from nsed_torch.agents.adapters import adapter_parameters
-from nsed_torch.training.fine_tuning import Example, FineTuning, Packing, fine_tune, last_checkpoint
+from nsed_torch.training.fine_tuning import Example, FineTuning, fine_tune, last_checkpoint, reply_loss, tokenized
 from nsed_torch.training.logs import FileLog
 
 TARGETS = ("q_proj", "v_proj", "down_proj")
@@ -44,9 +44,7 @@ def plain_loss(engine, examples):
 
 
 def packed_loss(engine, examples):
-    batch = Packing(engine)(examples)
-    labels = batch.pop("labels")
-    return nn.functional.cross_entropy(engine.model(**batch, use_cache=False).logits[0], labels[0])
+    return reply_loss(engine, **tokenized(engine, examples))
 
 
 @settings(max_examples=15, deadline=None)
@@ -74,13 +72,6 @@ def test_its_gradient_is_that_of_the_examples_one_by_one(shared_learner):
     packed = torch.autograd.grad(packed_loss(shared_learner, examples), parameters)
     plain = torch.autograd.grad(plain_loss(shared_learner, examples), parameters)
     assert_close(packed, plain, atol=1e-5, rtol=1e-3)
-
-
-def test_common_beginnings_are_read_once(learner):
-    row = Packing(learner)(EXAMPLES[:4])["input_ids"]
-    lengths = [len(learner.chat.ids(e.messages)) + len(e.reply) + 1 for e in EXAMPLES[:4]]
-    shared = len(learner.chat.ids(EXAMPLES[0].messages)) - len("a<|im_end|>") + 1
-    assert row.shape[1] < sum(lengths) - 2 * shared // 2
 
 
 def test_it_learns_and_nothing_but_the_adapter_changes(learner, tmp_path):

@@ -63,9 +63,9 @@ def unreadable(name: str, found: str) -> ValueError:
 class ForestPlan:
     """Prefill: every node of a forest sees itself causally and what stands above it.
 
-    What roots keep is read from `prefixes`, and `kept`, from `PrefixCache.keep`, is stored there; `slots` are filled
-    with whole sequences for decoding, `rows` being the row of each. `dense` is one product over all tokens with a mask,
-    as an accelerator likes it, or one per node without the waste; None is dense everywhere but on a CPU.
+    What sequences begin with is read from `prefixes`, and `kept`, from `PrefixCache.keep`, is stored there; `slots` are
+    filled with whole sequences for decoding, `rows` being the row of each. `dense` is one product over all tokens with
+    a mask, as an accelerator likes it, or one per node without the waste; None is dense everywhere but on a CPU.
     """
 
     def __init__(
@@ -86,14 +86,14 @@ class ForestPlan:
         self.slots = slots
         self.rows = rows
         self.dense = device.type != "cpu" if dense is None else dense
-        # The columns of a pass are the kept tokens that its roots use, then its own tokens.
-        self._kept = sorted({place for node in forest.nodes for place in node.root.kept})
+        # The columns of a pass are the kept tokens that its sequences begin with, then its own tokens.
+        self._kept = sorted({place for node in forest.nodes for place in node.kept})
         order = {place: i for i, place in enumerate(self._kept)}
-        self._roots = [[order[place] for place in node.root.kept] for node in forest.nodes]
+        self._roots = [[order[place] for place in node.kept] for node in forest.nodes]
         self._sizes = [len(self._kept), *map(len, forest.nodes)]
         number = {node.start: i for i, node in enumerate(forest.nodes, 1)}
         self._lines = [[number[above.start] for above in (*node.ancestors, node)] for node in forest.nodes]
-        self._masks: dict[tuple[int, int, int | None], Tensor] = {}
+        self._masks: dict[tuple[int, int, int | None, int], Tensor] = {}
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, shape: Shape) -> Tensor:
         """Attention of one layer; keys and values go where they are wanted later."""
@@ -108,11 +108,12 @@ class ForestPlan:
                     self.slots.fill(layer, self.rows[sequence], own[0], said[0])
         if self.kept is not None:
             self.prefixes.store(layer, self.kept, key[0], value[0])
+        groups = query.shape[1] // key.shape[1]
         if self.dense:
-            return attention(query, keys, values, self._whole(keys.shape[2], shape.window), shape)
+            return attention(query, keys, values, self._whole(keys.shape[2], shape.window, groups), shape)
         asked = query.split(self._sizes[1:], dim=2)
         parts = [
-            attention(own, *columns, self._mask(node, shape.window), shape)
+            attention(own, *columns, self._mask(node, shape.window, groups), shape)
             for node, own, columns in zip(self.forest.nodes, asked, seen, strict=True)
         ]
         return torch.cat(parts, dim=2)
@@ -131,26 +132,27 @@ class ForestPlan:
             )
             yield own, said
 
-    def _mask(self, node: Node, window: int | None) -> Tensor | None:
+    def _mask(self, node: Node, window: int | None, groups: int) -> Tensor | None:
         """What a node's tokens see of the columns it sees; None if that is all up to themselves."""
         total = node.first + len(node)
         if len(node) == total and (window is None or total <= window):
             return None
-        known = len(node), total, window
+        known = len(node), total, window, groups
         if known not in self._masks:
-            self._masks[known] = visible(torch.arange(node.first, total, device=self.device), total, window)
+            seen = visible(torch.arange(node.first, total, device=self.device), total, window)
+            self._masks[known] = seen.repeat(groups, 1)
         return self._masks[known]
 
-    def _whole(self, width: int, window: int | None) -> Tensor:
+    def _whole(self, width: int, window: int | None, groups: int) -> Tensor:
         """What every token sees of all columns."""
-        known = len(self.forest.tokens), width, window
+        known = len(self.forest.readings), width, window, groups
         if known not in self._masks:
-            mask = torch.zeros(len(self.forest.tokens), width, dtype=torch.bool)
+            mask = torch.zeros(len(self.forest.readings), width, dtype=torch.bool)
             for node, root in zip(self.forest.nodes, self._roots, strict=True):
                 columns = root + [len(self._kept) + place for place in node.places]
                 positions = torch.arange(node.first, node.first + len(node))
                 mask[node.start : node.stop, columns] = visible(positions, len(columns), window)
-            self._masks[known] = mask.to(self.device)
+            self._masks[known] = mask.to(self.device).repeat(groups, 1)
         return self._masks[known]
 
     def _index(self, columns: list[int]) -> slice | Tensor:
@@ -216,7 +218,8 @@ def attention(
     """Softmax attention; several query heads may share one head of keys; no mask means causal.
 
     Under a mask, queries that share keys stand below each other, so that the keys are read once: kernels that repeat
-    them take 10 times as long for one token per row in bfloat16 on a CPU.
+    them take 10 times as long for one token per row in bfloat16 on a CPU. The mask of more than one token has their
+    rows already, once for every head that shares keys.
     """
     groups, tokens = query.shape[1] // key.shape[1], query.shape[2]
     if mask is None and shape.softcap is None:
@@ -224,10 +227,9 @@ def attention(
             query, key, value, is_causal=True, scale=shape.scale, enable_gqa=groups > 1
         )
     if mask is None:
-        mask = query.new_ones(tokens, tokens, dtype=torch.bool).tril()
+        mask = query.new_ones(tokens, tokens, dtype=torch.bool).tril().repeat(groups, 1)
     if groups > 1:
         query = query.unflatten(1, (-1, groups)).flatten(2, 3)
-        mask = mask if tokens == 1 else torch.cat([mask] * groups, dim=-2)
     heads: Tensor = _masked(query, key, value, mask, shape).unflatten(2, (groups, tokens)).flatten(1, 2)
     return heads
 

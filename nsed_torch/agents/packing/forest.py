@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 
+READER = 1 << 32
+"""A reading is a token plus this times who reads it, 0 for the bare backbone: equal readings behind equal beginnings
+are the same computation, whichever adapters their sequences end with."""
 
-@dataclass(frozen=True)
-class Root:
-    """What a sequence begins with before this pass: an adapter, and tokens whose keys and values are kept."""
-
-    adapter: str | None = None  # the LoRA adapter that reads; None for the bare backbone
-    kept: tuple[int, ...] = ()  # places in the prefix cache, one per token, in order
+Kept = tuple[int, ...]
+"""Places in the prefix cache of what a sequence begins with, one per token, in order."""
 
 
 @dataclass
@@ -20,7 +19,7 @@ class Node:
     start: int  # place of its first token in the pass
     stop: int  # place behind its last token
     first: int  # position of its first token in its sequences
-    root: Root
+    kept: Kept  # what its sequences begin with, which is not read again
     ancestors: tuple["Node", ...]  # topmost first
     ending: list[int] = field(default_factory=list)  # which sequences end with it
 
@@ -38,30 +37,29 @@ class Forest:
     """The layout of a pass."""
 
     nodes: list[Node]  # in the order of their places
-    tokens: list[int]  # every token that is read
+    readings: list[int]  # every token that is read, and by whom
     positions: list[int]  # of each token in its sequences
-    adapters: list[str | None]  # the adapter that reads each token
     ends: list[int]  # place of every sequence's last token
 
     def places(self, starts: Sequence[int]) -> list[list[int]]:
-        """Places of every sequence's tokens, from a position of each on that lies behind what its root keeps."""
+        """Places of every sequence's tokens, from a position of each on that lies behind what it begins with."""
         found: list[list[int]] = [[] for _ in self.ends]
         for node in self.nodes:
             for i in node.ending:
-                found[i] = node.places[starts[i] - len(node.root.kept) :]
+                found[i] = node.places[starts[i] - len(node.kept) :]
         return found
 
 
-def plant(sequences: Sequence[Sequence[int]], roots: Sequence[Root]) -> Forest:
-    """Lay sequences out as a forest: sequences with the same root share every token of a common prefix.
+def plant(sequences: Sequence[Sequence[int]], kept: Sequence[Kept]) -> Forest:
+    """Lay sequences of readings out as a forest: those that begin with the same kept places share a common prefix.
 
-    They are whole token ids, those that the root keeps included; each is longer than what its root keeps.
+    They are whole, what is kept included; each is longer than that.
     """
-    forest = Forest([], [], [], [], [0] * len(sequences))
-    ranks = {root: i for i, root in enumerate(dict.fromkeys(roots))}
-    order = sorted(range(len(sequences)), key=lambda i: (ranks[roots[i]], sequences[i]))
+    forest = Forest([], [], [], [0] * len(sequences))
+    ranks = {places: i for i, places in enumerate(dict.fromkeys(kept))}
+    order = sorted(range(len(sequences)), key=lambda i: (ranks[kept[i]], sequences[i]))
     pending: list[tuple[list[int], int, tuple[Node, ...]]] = [
-        (list(members), len(root.kept), ()) for root, members in groupby(order, key=roots.__getitem__)
+        (list(members), len(places), ()) for places, members in groupby(order, key=kept.__getitem__)
     ]
     while pending:
         members, depth, ancestors = pending.pop()
@@ -69,12 +67,11 @@ def plant(sequences: Sequence[Sequence[int]], roots: Sequence[Root]) -> Forest:
         # In sorted order the outermost two share exactly what all share.
         stop = common_prefix(first, sequences[members[-1]], depth)
         if stop > depth:
-            start, root = len(forest.tokens), roots[members[0]]
-            node = Node(start, start + stop - depth, depth, root, ancestors)
+            start = len(forest.readings)
+            node = Node(start, start + stop - depth, depth, kept[members[0]], ancestors)
             forest.nodes.append(node)
-            forest.tokens.extend(first[depth:stop])
+            forest.readings.extend(first[depth:stop])
             forest.positions.extend(range(depth, stop))
-            forest.adapters.extend([root.adapter] * (stop - depth))
             ancestors = (*ancestors, node)
             node.ending = [i for i in members if len(sequences[i]) == stop]
             for i in node.ending:
@@ -105,22 +102,17 @@ def passes(lengths: Sequence[int], most: int, shared: Sequence[int] | None = Non
     return [range(*pair) for pair in pairwise([*starts, len(lengths)]) if lengths]
 
 
-def grouped(
-    sequences: Sequence[Sequence[int]], adapters: Sequence[str | None], most: int, lengths: Sequence[int] | None = None
-) -> list[list[int]]:
-    """Indices of sequences, in passes of `most` tokens; those that have most in common stand beside each other.
+def grouped(sequences: Sequence[list[int]], most: int, lengths: Sequence[int] | None = None) -> list[list[int]]:
+    """Indices of sequences of readings, in passes of `most` tokens; those that have most in common stand together.
 
     `lengths` are the tokens that each stands for; None is its own.
     """
-    order = sorted(range(len(sequences)), key=lambda i: (adapters[i] or "", sequences[i]))
-    shared = shared_with_last([sequences[i] for i in order], [adapters[i] for i in order])
+    order = sorted(range(len(sequences)), key=lambda i: sequences[i])
     stands = lengths or [len(sequence) for sequence in sequences]
+    shared = shared_with_last([sequences[i] for i in order])
     return [[order[k] for k in few] for few in passes([stands[i] for i in order], most, shared)]
 
 
-def shared_with_last(sequences: Sequence[Sequence[int]], adapters: Sequence[str | None]) -> list[int]:
-    """How many tokens each sequence has in common with the one before it; none if another adapter reads it."""
-    return [
-        common_prefix(sequences[i - 1], sequences[i]) if i and adapters[i - 1] == adapters[i] else 0
-        for i in range(len(sequences))
-    ]
+def shared_with_last(sequences: Sequence[Sequence[int]]) -> list[int]:
+    """How many readings each sequence has in common with the one before it."""
+    return [common_prefix(sequences[i - 1], sequences[i]) if i else 0 for i in range(len(sequences))]

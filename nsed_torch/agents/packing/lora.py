@@ -17,7 +17,7 @@ class MixedLora:
     `y = W x + sum_a [token reads with a] s_a B_a A_a x`: the A of all adapters present stand below each other and
     the B beside each other, so both products are done once, and a mask with the scales stands between them. Where
     gradients are on, they reach the adapters of the tokens present. An adapter that is anything but plain LoRA of
-    linear layers is a ValueError.
+    linear layers, or activated LoRA, which is plain LoRA of some tokens, is a ValueError.
     """
 
     def __init__(self, model: Any) -> None:
@@ -90,7 +90,7 @@ def departures(model: nn.Module) -> Iterator[str]:
             yield f"weights of its own at {place}"
         elif module.merged:
             yield f"a merged adapter at {place}"
-        elif module.lora_variant:
+        elif {type(v).__name__ for v in module.lora_variant.values()} - {"ALoraLinearVariant"}:
             yield f"{', '.join(sorted(type(v).__name__ for v in module.lora_variant.values()))} at {place}"
         elif any(module.lora_bias.values()):
             yield f"a bias of the adapter at {place}"

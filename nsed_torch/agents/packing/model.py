@@ -1,5 +1,6 @@
 """A causal language model that reads packed tokens."""
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -10,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nsed_torch.agents.packing.attention import NAME, ForestPlan, Plan, Probe, StepPlan, packed_attention, unreadable
-from nsed_torch.agents.packing.forest import Forest, Root, plant
+from nsed_torch.agents.packing.forest import READER, Forest, Kept, plant
 from nsed_torch.agents.packing.lora import MixedLora
 from nsed_torch.agents.packing.prefixes import PrefixCache
 from nsed_torch.agents.packing.products import computing, exact_product, thin_products
@@ -21,15 +22,16 @@ class PackedModel:
     """Reads tokens of any sequences and adapters in one row, without padding.
 
     The model is a causal language model or a `PeftModel` around one; other layers than softmax attention over all or
-    the last tokens, and adapters other than plain LoRA, are a ValueError. Keys and values of up to `prefix_tokens` stay
-    from call to call.
+    the last tokens, and adapters other than plain and activated LoRA, are a ValueError. Sequences are `readings`. Keys
+    and values of up to `prefix_tokens` stay from call to call.
     """
 
     def __init__(self, model: Any, prefix_tokens: int) -> None:
         self.model = model
         self.base: Any = model.get_base_model() if hasattr(model, "get_base_model") else model
         self.prefixes = PrefixCache(prefix_tokens)
-        self._weights: tuple[tuple[int, int], ...] = ()
+        self._readers: list[str | None] = [None]
+        self._weights: dict[str | None, list[tuple[int, int]]] = {}
         self._users = 0
         self._closing = ExitStack()
         base, name = self.base, type(self.base).__name__
@@ -42,7 +44,7 @@ class PackedModel:
         _register()
         probe = Probe()
         with torch.no_grad(), self.opened():
-            self._forward(probe, [0], [0], [None], [0])
+            self._forward(probe, [0], [0], [0])
         if probe.layers != list(range(base.config.get_text_config().num_hidden_layers)):
             raise unreadable(name, f"other layers beside its attention in {probe.layers}")
 
@@ -64,10 +66,13 @@ class PackedModel:
                 self._closing.close()
 
     def _open(self) -> None:
-        weights = tuple((p.data_ptr(), p._version) for p in self.model.parameters())
-        if weights != self._weights:
+        weights = self._versions()
+        if weights[None] != self._weights.get(None):
             self.prefixes.clear()
-            self._weights = weights
+        for reader, adapter in enumerate(self._readers):
+            if adapter and weights.get(adapter) != self._weights.get(adapter):
+                self.prefixes.forget(reader)
+        self._weights = weights
         with ExitStack() as parts:
             self._lora = parts.enter_context(MixedLora(self.model).applied())
             parts.enter_context(thin_products(self.model))
@@ -77,43 +82,52 @@ class PackedModel:
             self._mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.base.device)
             self._closing = parts.pop_all()
 
+    def readings(self, tokens: Sequence[int], adapter: str | None) -> list[int]:
+        """A sequence's tokens, each with who reads it: the adapter, or the bare model.
+
+        An activated adapter (aLoRA, Greenewald et al. 2025, arXiv 2504.12397) reads from the last place where its
+        invocation tokens stand; what lies before is the bare model's, and so is all of a sequence without them.
+        """
+        if adapter is None:
+            return list(tokens)
+        if adapter not in self._readers:
+            self._readers.append(adapter)
+        mark, start = self._readers.index(adapter) * READER, 0
+        config = getattr(self.base, "peft_config", {}).get(adapter)
+        if invocation := list(getattr(config, "alora_invocation_tokens", None) or ()):
+            start = last_place(tokens, invocation)
+        return [*tokens[:start], *(token + mark for token in tokens[start:])]
+
     def read(
-        self,
-        sequences: Sequence[Sequence[int]],
-        adapters: Sequence[str | None],
-        slots: Slots | None = None,
-        rows: Sequence[int] = (),
+        self, sequences: Sequence[Sequence[int]], slots: Slots | None = None, rows: Sequence[int] = ()
     ) -> Float[Tensor, "sequence token"]:
         """Next-token logits behind every sequence.
 
-        Common prefixes of sequences with the same adapter are read once, kept ones not at all. Differentiable with
-        respect to weights that require gradients; then nothing kept is used. Keys and values of whole sequences are
-        left in these rows of `slots`.
+        What sequences have in common is read once, what is kept not at all. Differentiable with respect to weights that
+        require gradients; then nothing is used that they have a part in. Keys and values of whole sequences are left in
+        these rows of `slots`.
         """
-        forest = plant(sequences, self._roots(sequences, adapters))
+        forest = plant(sequences, self._kept(sequences))
         return self._read(forest, forest.ends, slots, rows)
 
     def follow(
-        self, sequences: Sequence[Sequence[int]], adapters: Sequence[str | None], starts: Sequence[int]
+        self, sequences: Sequence[Sequence[int]], starts: Sequence[int]
     ) -> tuple[Float[Tensor, "place token"], list[list[int]]]:
         """Next-token logits behind every token of sequences, from a start of each on; otherwise as `read`.
 
         Logits come once for tokens that sequences share, and for each sequence the rows that are its tokens'.
         """
         # What is kept has no logits, so it may reach no further than to the start.
-        roots = self._roots([s[: start + 1] for s, start in zip(sequences, starts, strict=True)], adapters)
-        forest = plant(sequences, roots)
+        forest = plant(sequences, self._kept([s[: start + 1] for s, start in zip(sequences, starts, strict=True)]))
         places = forest.places(starts)
         wanted = sorted({place for own in places for place in own})
         order = {place: row for row, place in enumerate(wanted)}
         return self._read(forest, wanted), [[order[place] for place in own] for own in places]
 
-    def step(
-        self, tokens: Sequence[int], positions: Sequence[int], adapters: Sequence[str | None], slots: Slots
-    ) -> Float[Tensor, "row token"]:
+    def step(self, readings: Sequence[int], positions: Sequence[int], slots: Slots) -> Float[Tensor, "row token"]:
         """Next-token logits of rows that each read one more token."""
         plan = StepPlan(slots, torch.tensor(positions, device=self.base.device))
-        return self._forward(plan, tokens, positions, adapters, range(len(tokens)))
+        return self._forward(plan, readings, positions, range(len(readings)))
 
     @contextmanager
     def exact(self, tokens: Sequence[int]) -> Iterator[None]:
@@ -124,9 +138,25 @@ class PackedModel:
         with computing([head] if half else [], partial(exact_product, tokens)):
             yield
 
-    def _roots(self, sequences: Sequence[Sequence[int]], adapters: Sequence[str | None]) -> list[Root]:
-        learning = torch.is_grad_enabled()
-        return [Root(a) for a in adapters] if learning else self.prefixes.match(sequences, adapters)
+    def _kept(self, sequences: Sequence[Sequence[int]]) -> list[Kept]:
+        """What sequences begin with that is kept; where weights learn, only what none of them has a part in."""
+        if not torch.is_grad_enabled():
+            return self.prefixes.match(sequences)
+        if any(p.requires_grad and owner(name) is None for name, p in self.model.named_parameters()):
+            return [()] * len(sequences)
+        frozen = [next((i for i, r in enumerate(s) if r >= READER), len(s)) for s in sequences]
+        bare = [s[:n] for s, n in zip(sequences, frozen, strict=True) if n]
+        if bare and self.prefixes.capacity:
+            with torch.no_grad():
+                self.read(bare)
+        return self.prefixes.match([s[: n + 1] for s, n in zip(sequences, frozen, strict=True)])
+
+    def _versions(self) -> dict[str | None, list[tuple[int, int]]]:
+        """By adapter, None for the bare model, what changes when its weights do."""
+        versions: dict[str | None, list[tuple[int, int]]] = {None: []}
+        for name, parameter in self.model.named_parameters():
+            versions.setdefault(owner(name), []).append((parameter.data_ptr(), parameter._version))
+        return versions
 
     def _read(
         self, forest: Forest, ends: Sequence[int], slots: Slots | None = None, rows: Sequence[int] = ()
@@ -134,20 +164,16 @@ class PackedModel:
         try:
             kept = None if torch.is_grad_enabled() else self.prefixes.keep(forest)
             plan = ForestPlan(forest, self.prefixes, self.base.device, kept=kept, slots=slots, rows=rows)
-            return self._forward(plan, forest.tokens, forest.positions, forest.adapters, ends)
+            return self._forward(plan, forest.readings, forest.positions, ends)
         except BaseException:
             self.prefixes.clear()  # places may be taken that were never filled
             raise
 
     def _forward(
-        self,
-        plan: Plan,
-        tokens: Sequence[int],
-        positions: Sequence[int],
-        adapters: Sequence[str | None],
-        ends: Sequence[int],
+        self, plan: Plan, readings: Sequence[int], positions: Sequence[int], ends: Sequence[int]
     ) -> Float[Tensor, "end token"]:
-        self._lora.select(adapters, ends)
+        readers, tokens = zip(*(divmod(reading, READER) for reading in readings), strict=True)
+        self._lora.select([self._readers[reader] for reader in readers], ends)
         output = self.base(
             input_ids=self._row(tokens),
             position_ids=self._row(positions),
@@ -161,6 +187,19 @@ class PackedModel:
 
     def _row(self, values: Sequence[int]) -> Int[Tensor, "1 token"]:
         return torch.tensor([list(values)], device=self.base.device)
+
+
+def owner(parameter: str) -> str | None:
+    """The LoRA adapter that a parameter belongs to, by its name; None for the bare model's."""
+    found = re.search(r"\.lora_\w+\.([^.]+)", parameter)
+    return found[1] if found else None
+
+
+def last_place(tokens: Sequence[int], part: Sequence[int]) -> int:
+    """Where a part begins in tokens for the last time; behind all of them where it does not."""
+    width = len(part)
+    found = (i for i in range(len(tokens) - width, -1, -1) if list(tokens[i : i + width]) == list(part))
+    return next(found, len(tokens))
 
 
 def _register() -> None:

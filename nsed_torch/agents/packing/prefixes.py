@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nsed_torch.agents.packing.forest import Forest, Root
+from nsed_torch.agents.packing.forest import READER, Forest, Kept
 
 AGE = 64
 """Tokens of depth that one pass without use weighs as much as."""
@@ -14,12 +14,12 @@ AGE = 64
 NEVER = -(2**40)
 """When a free place was last used."""
 
-Link = tuple[str | int | None, int]
-"""What comes before a token, an adapter or the place of a token, and the token."""
+Link = tuple[int | None, int]
+"""The place of what comes before a token, None for nothing, and its reading."""
 
 
 class PrefixCache:
-    """A tree of tokens read before, one per adapter; each token has one place in every layer's buffers.
+    """A tree of readings, tokens with who read them; each has one place in every layer's buffers.
 
     When room is short, the tokens deepest in their prompts and longest out of use go first. A token is used no later
     than what precedes it and lies deeper, so what precedes a kept token is kept as well. The capacity is in tokens, 0
@@ -41,12 +41,18 @@ class PrefixCache:
         self._used = torch.full((self.capacity,), NEVER)
         self._clock = 0
 
-    def match(self, sequences: Sequence[Sequence[int]], adapters: Sequence[str | None]) -> list[Root]:
+    def forget(self, reader: int) -> None:
+        """Forget what one adapter read, as when its weights have changed; what stands before that stays."""
+        for place, link in enumerate(self._links):
+            if link is not None and link[1] // READER == reader:
+                self._forget(place)
+
+    def match(self, sequences: Sequence[Sequence[int]]) -> list[Kept]:
         """The longest kept beginning of every sequence of a pass, which leaves each at least one token."""
         self._clock += 1
-        roots = [self._match(*pair) for pair in zip(sequences, adapters, strict=True)]
-        self._used[[place for root in roots for place in root.kept]] = self._clock
-        return roots
+        found = [self._match(sequence) for sequence in sequences]
+        self._used[[place for kept in found for place in kept]] = self._clock
+        return found
 
     def keep(self, forest: Forest) -> tuple[Int[Tensor, " token"], Int[Tensor, " token"]]:
         """Choose places of a pass to keep, with the place here for each; `store` must follow for every layer."""
@@ -86,14 +92,14 @@ class PrefixCache:
         """One layer's keys and values at some places."""
         return self._buffers[layer, 0][:, places], self._buffers[layer, 1][:, places]
 
-    def _match(self, tokens: Sequence[int], adapter: str | None) -> Root:
+    def _match(self, readings: Sequence[int]) -> Kept:
         kept: list[int] = []
-        for token in tokens[:-1]:
-            place = self._places.get((kept[-1] if kept else adapter, token))
+        for reading in readings[:-1]:
+            place = self._places.get((kept[-1] if kept else None, reading))
             if place is None:
                 break
             kept.append(place)
-        return Root(adapter, tuple(kept))
+        return tuple(kept)
 
     def _forget(self, place: int) -> None:
         link = self._links[place]
@@ -106,13 +112,13 @@ class PrefixCache:
         """Enter chosen tokens into the tree, where what precedes each is by then, and return where each went."""
         entered: dict[int, int] = {}
         for node in forest.nodes:
-            before: str | int | None = (node.root.kept or (node.root.adapter,))[-1]
+            before = node.kept[-1] if node.kept else None
             if node.ancestors:
                 before = entered.get(node.ancestors[-1].stop - 1)
             for place in range(node.start, node.stop):
                 if place not in rooms:
                     break
-                link = before, forest.tokens[place]
+                link = before, forest.readings[place]
                 # A prompt's last token is read again though it may be kept: its old place stays.
                 before = entered[place] = self._places.setdefault(link, rooms[place])
                 self._links[before] = link

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 from nsed_torch.agents.packing import Slots
 from nsed_torch.agents.packing.attention import ForestPlan, Shape, StepPlan, attention, packed_attention, visible
-from nsed_torch.agents.packing.forest import Root, plant
+from nsed_torch.agents.packing.forest import READER, plant
 from nsed_torch.agents.packing.prefixes import PrefixCache
 
 CPU = torch.device("cpu")
@@ -59,7 +59,7 @@ def owners(forest, sequences, adapters):
     for node in forest.nodes:
         for i in node.ending:
             found.update({p: (adapters[i], sequences[i][: forest.positions[p] + 1]) for p in node.places})
-    return [found[p] for p in range(len(forest.tokens))]
+    return [found[p] for p in range(len(forest.readings))]
 
 
 @settings(max_examples=12)
@@ -75,7 +75,8 @@ def test_a_token_sees_its_own_sequence_alone(series, shape, heads, capacity):
     for prompts in series:
         adapters, sequences = zip(*prompts, strict=True)
         for dense, cache in caches.items():
-            forest = plant(sequences, cache.match(sequences, adapters))
+            readings = [[token + READER * (a is not None) for token in s] for a, s in prompts]
+            forest = plant(readings, cache.match(readings))
             pairs = owners(forest, sequences, adapters)
             slots = Slots(len(sequences))
             plan = ForestPlan(
@@ -96,10 +97,10 @@ def test_a_token_sees_its_own_sequence_alone(series, shape, heads, capacity):
 @pytest.mark.parametrize("shape", [Shape(), Shape(0.5, 2), Shape(softcap=2.0), Shape(window=3, softcap=1.0)])
 def test_gradients_through_a_forest_are_right(dense, shape):
     sequences = [[1, 2, 3], [1, 2, 4, 5], [1, 2], [6]]
-    forest = plant(sequences, [Root()] * 4)
+    forest = plant(sequences, [()] * 4)
     generator = torch.Generator().manual_seed(0)
     inputs = [
-        torch.randn(1, heads, len(forest.tokens), 2, dtype=torch.float64, generator=generator, requires_grad=True)
+        torch.randn(1, heads, len(forest.readings), 2, dtype=torch.float64, generator=generator, requires_grad=True)
         for heads in (2, 1, 1)
     ]
     plan = ForestPlan(forest, PrefixCache(0), CPU, dense=dense)

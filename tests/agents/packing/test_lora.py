@@ -5,6 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from nsed_torch.agents.packing import PackedModel
+from nsed_torch.agents.packing.forest import READER, plant
 
 SEQUENCES = [[7, 8, 9], [7, 8, 10, 11], [7, 8, 9], [12], [7, 8, 9], [13], [7, 8]]
 ADAPTERS = ["small", "large", None, "small", "root", None, "head"]
@@ -47,7 +48,7 @@ def by_peft(model, sequences=SEQUENCES, adapters=ADAPTERS):
 
 def read(packed, sequences=SEQUENCES, adapters=ADAPTERS):
     with packed.opened() as model:
-        return model.read(sequences, adapters)
+        return model.read([model.readings(*one) for one in zip(sequences, adapters, strict=True)])
 
 
 @pytest.fixture
@@ -91,6 +92,58 @@ def test_gradients_reach_the_adapters_of_the_tokens_present(model):
             assert slope is None
         else:
             assert slope.any()
+            assert_close(slope, other, atol=1e-3, rtol=1e-3)
+
+
+ACTIVATED = {
+    "early": {"r": 2, "target_modules": ["q_proj", "v_proj", "down_proj"], "alora_invocation_tokens": [5, 6]},
+    "late": {"r": 3, "target_modules": ["k_proj", "gate_proj"], "alora_invocation_tokens": [6, 7]},
+    "small": CONFIGS["small"],
+}
+INVOKED = [
+    *([7, 8, 9, 5, 6, 7, 3], [7, 8, 9, 5, 6, 7, 4], [5, 6, 5, 6], [7, 8, 9, 5, 6, 7, 3], [7, 8, 9]),
+    *([7, 8, 9, 5, 6, 7, 3], [7, 8, 9, 5, 6, 7, 3], [5, 6, 7, 8]),
+]
+BY = ["early", "early", "early", "late", "early", None, "small", "late"]
+
+
+def test_activated_adapters_say_what_peft_says_and_share_what_stands_before(grow):
+    model = adapt(grow(tie_word_embeddings=False).double(), ACTIVATED)
+    packed = PackedModel(model, 100)
+    with torch.no_grad():
+        expected = by_peft(model, INVOKED, BY)
+        for _ in range(2):
+            assert_close(read(packed, INVOKED, BY).double(), expected, atol=1e-5, rtol=1e-5)
+    assert torch.pdist(expected[[0, 3, 5, 6]]).min() > 0.1  # the same tokens, other adapters
+    bare = [token for token in packed.readings(INVOKED[0], "early") if token < READER]
+    assert bare == packed.readings(INVOKED[4], "early") == [7, 8, 9]
+    beginnings = {tuple(packed.readings(*one)[:n]) for one in zip(INVOKED, BY, strict=True) for n in range(1, 8)}
+    packed.prefixes.clear()
+    with torch.no_grad(), packed.opened() as opened:
+        forest = plant(sequences := [opened.readings(*one) for one in zip(INVOKED, BY, strict=True)], [()] * 8)
+        opened.read(sequences)
+    assert len(forest.readings) == len(beginnings)
+
+
+def test_gradients_of_activated_adapters_are_those_of_plain_passes_and_stop_before_them(grow):
+    model = adapt(grow(tie_word_embeddings=False).double(), ACTIVATED)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_("lora_" in name)
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    expected = torch.autograd.grad(by_peft(model, INVOKED, BY).square().sum(), parameters)
+    for places, before in ((0, False), (5, False), (100, False), (100, True)):
+        packed = PackedModel(model, places)
+        if before:  # all of it is kept then, and what learns is read all the same
+            with torch.no_grad():
+                read(packed, INVOKED, BY)
+        with packed.opened() as opened:
+            sequences = [opened.readings(*one) for one in zip(INVOKED, BY, strict=True)]
+            logits = opened.read(sequences)
+        if places == 100 and not before:  # what no adapter reads was read without gradients, and is kept
+            bare = [[reading for reading in sequence if reading < READER] for sequence in sequences]
+            assert len(packed.prefixes._places) == len({tuple(s[:n]) for s in bare for n in range(1, len(s) + 1)})
+        got = torch.autograd.grad(logits.double().square().sum(), parameters)
+        for slope, other in zip(got, expected, strict=True):
             assert_close(slope, other, atol=1e-3, rtol=1e-3)
 
 

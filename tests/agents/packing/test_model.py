@@ -41,15 +41,15 @@ def test_reading_and_writing_equal_full_passes(grow, family):
     reference = grow(family, **FAMILIES[family])
     packed = PackedModel(grow(family, attention=None, **FAMILIES[family]), 8)
     packed.model.load_state_dict(reference.state_dict())
-    nobody, sequences, slots = [None] * len(SEQUENCES), SEQUENCES, Slots(len(SEQUENCES))
+    sequences, slots = SEQUENCES, Slots(len(SEQUENCES))
     with torch.no_grad(), packed.opened() as model:
         for _ in range(2):  # the second time from what was kept
-            got = model.read(sequences, nobody, slots, range(len(sequences)))
+            got = model.read(sequences, slots, range(len(sequences)))
             assert_close(got, plain(reference, sequences), atol=1e-4, rtol=1e-4)
         for token in (3, 4, 3):
             positions = [len(s) for s in sequences]
             sequences = [[*s, token + i] for i, s in enumerate(sequences)]
-            got = model.step([s[-1] for s in sequences], positions, nobody, slots)
+            got = model.step([s[-1] for s in sequences], positions, slots)
             assert_close(got, plain(reference, sequences), atol=1e-4, rtol=1e-4)
     assert_close(plain(packed.model, SEQUENCES), plain(reference, SEQUENCES), atol=1e-4, rtol=1e-4)
 
@@ -63,12 +63,12 @@ def test_tokens_within_sequences_have_the_logits_of_full_passes(grow, family, pl
     starts = [5, 2, 0, 1, 5]
     with torch.no_grad(), packed.opened() as model:
         for _ in range(3):
-            logits, rows = model.follow(SEQUENCES, [None] * len(SEQUENCES), starts)
+            logits, rows = model.follow(SEQUENCES, starts)
             assert places or len(logits) == 13  # for 17 tokens, some of which sequences share
             for sequence, start, own in zip(SEQUENCES, starts, rows, strict=True):
                 expected = reference(input_ids=torch.tensor([sequence]), use_cache=False).logits[0, start:]
                 assert_close(logits[own], expected, atol=1e-4, rtol=1e-4)
-            assert_close(model.read(SEQUENCES, [None] * 5), plain(reference, SEQUENCES), atol=1e-4, rtol=1e-4)
+            assert_close(model.read(SEQUENCES), plain(reference, SEQUENCES), atol=1e-4, rtol=1e-4)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def test_logits_do_not_depend_on_what_was_read_before(exact, series):
     model, packed = exact
     for sequences in series:
         with torch.no_grad(), packed.opened() as opened:
-            got = opened.read(sequences, [None] * len(sequences))
+            got = opened.read(sequences)
         assert_close(got, plain(model, sequences), atol=1e-5, rtol=1e-5)
 
 
@@ -123,7 +123,7 @@ def test_the_model_is_as_before_when_the_last_user_is_done(grow):
         opened = first.enter_context(packed.opened())
         assert second.enter_context(packed.opened()) is opened
         first.close()
-        assert_close(opened.read(SEQUENCES, [None] * 5), expected, atol=1e-4, rtol=1e-4)
+        assert_close(opened.read(SEQUENCES), expected, atol=1e-4, rtol=1e-4)
         second.close()
     assert packed.model.config._attn_implementation == "eager"
     assert not any("forward" in vars(module) for module in packed.model.modules())
@@ -134,11 +134,11 @@ def test_a_pass_that_fails_leaves_nothing_half_kept(grow):
     packed = PackedModel(grow(), 50)
     broken = packed.model.model.layers[0].register_forward_hook(lambda *_: 1 / 0)
     with torch.no_grad(), pytest.raises(ZeroDivisionError), packed.opened() as model:
-        model.read(SEQUENCES, [None] * 5)
+        model.read(SEQUENCES)
     broken.remove()
     assert packed.model.config._attn_implementation == "eager"
     with torch.no_grad(), packed.opened() as model:
-        assert_close(model.read(SEQUENCES, [None] * 5), plain(grow(), SEQUENCES), atol=1e-4, rtol=1e-4)
+        assert_close(model.read(SEQUENCES), plain(grow(), SEQUENCES), atol=1e-4, rtol=1e-4)
 
 
 def test_gradients_are_those_of_full_passes(grow):
@@ -147,9 +147,9 @@ def test_gradients_are_those_of_full_passes(grow):
     weights = [p for p in model.parameters() if p.requires_grad]
     direction = torch.randn(5, 60, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     with torch.no_grad(), packed.opened() as opened:
-        opened.read(SEQUENCES, [None] * 5)
+        opened.read(SEQUENCES)
     with packed.opened() as opened:
-        loss = (opened.read(SEQUENCES, [None] * 5) * direction).sum()
+        loss = (opened.read(SEQUENCES) * direction).sum()
     expected = torch.stack([model(input_ids=torch.tensor([s]), use_cache=False).logits[0, -1] for s in SEQUENCES])
     slopes = torch.autograd.grad((expected * direction).sum(), weights)
     for got, slope in zip(torch.autograd.grad(loss, weights), slopes, strict=True):
