@@ -32,11 +32,11 @@ demo: $(VENV)/.gym ## five experts on mixed questions: who was right, who believ
 	@echo "demo: the page is $$output_dir/report.html"
 
 test: $(VENV)/.dev ## run all tests, real models included (NSED_OFFLINE=1 leaves those out)
-	@echo "test: the whole suite, about 4 minutes on two cores"
+	@echo "test: the whole suite, about 5 minutes on two cores"
 	@$(PYTEST) -n auto --dist worksteal
 
 attack: $(VENV)/.dev ## all of the attack suite: kills, full disks, hostile programs, servers, configs, texts and folders
-	@echo "attack: all of it, many minutes on two cores"
+	@echo "attack: all of it, 6 minutes and more on two cores"
 	@$(PYTEST) tests/attacks -m "attack or not attack" -n auto --dist worksteal
 
 mutants: $(VENV)/.dev ## take every defence away in turn; each time a named test must fail
@@ -89,5 +89,5 @@ $(VENV)/.results: pyproject.toml constraints.txt $(VENV)/.core
 $(VENV)/.dev: pyproject.toml constraints.txt
 	@echo "setup: installing nsed_torch with test and lint tools into $(VENV), once, one to ten minutes"
 	@$(PYTHON) -m venv $(VENV)
-	@$(INSTALL) -e '.[dev,gym,recorded,conductor,endpoint]'
+	@$(INSTALL) -e '.[dev,bench,recorded,conductor,endpoint]'
 	@touch $(VENV)/.core $@
