@@ -201,7 +201,7 @@ def content(path):
     if path.suffix in {".json", ".jsonl"}:
         lines = data.decode().splitlines() if path.suffix == ".jsonl" else [data.decode()]
         data = json.dumps([timeless(json.loads(line)) for line in lines], sort_keys=True).encode()
-    elif path.suffix in {".html", ".md", ".csv"}:  # all fractions, for `results.json` has them with names
+    elif path.suffix in {".html", ".md", ".tex", ".csv"}:  # all fractions, for `results.json` has them with names
         data = re.sub(rb"\d+\.\d+(e-?\d+)?|\d+( |&nbsp;|\xc2\xa0)?(s|seconds|ms|min)\b", b"NUMBER", data)
     elif path.suffix == ".safetensors":  # in whose header names stand in any order
         with safe_open(path, "pt") as file:
