@@ -34,7 +34,7 @@ STYLES = {
 
 
 def nonce(seed: int) -> str:
-    """Eight hexadecimal digits drawn from a call's seed; whoever wrote a text cannot know them."""
+    """Eight hexadecimal digits drawn from the seed of a call or a round; whoever wrote a text cannot know them."""
     return hashlib.blake2b(str(seed).encode(), digest_size=4).hexdigest()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 SIGNED = {"values", "threshold", "seed"}  # numbers that may be negative
 COUNTS = {"rounds", "max_batch", "context_window", "pass_tokens", "batch_tasks", "epochs", "seeds", "max_steps", "dim"}
-COUNTS |= {"slots", "samples", "layers", "batch", "limit", "round", "questions", "rollouts", "rank", "size"}
+COUNTS |= {"slots", "samples", "layers", "batch", "limit", "examples", "round", "questions", "rollouts", "rank", "size"}
 COUNTS |= {"patience", "probe", "checkpoint"}
 COUNTS |= {"read", "written", "learned"}  # speeds
 _WORDS = {

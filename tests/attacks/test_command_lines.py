@@ -46,6 +46,7 @@ LINES = [
     ("evaluate", "dry_run=true", "benchmark.size=two"),
     ("train-conductor", "dry_run=true", "expect.speeds.read=0"),
     ("tune", "data_dir=5"),
+    ("specialize", "examples=2.5"),
     ("fetch", "offline=true", "+typo=1"),
 ]
 ENGINE = "ensemble.engines.smollm2.device={}"

@@ -110,6 +110,8 @@ def test_prompts_show_exactly_the_slots_marked_shown(scripted, seed, memory_toke
     for before, requests in zip([None, *transcript.rounds], prompts, strict=False):
         kept = [slot for slot in before.memory if slot.shown] if before else []
         assert sorted(kept, key=lambda slot: -slot.retention) == kept
+        # Fences and all, so that what stands before an agent's persona is read once for all.
+        assert len({request.messages[-1].content.split("You are voice")[0] for request in requests}) == 1
         for request in requests:
             texts = scripted.fenced(request.messages[-1].content)
             assert len(texts) == len(kept)
