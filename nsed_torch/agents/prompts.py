@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +35,13 @@ STYLES = {
 
 
 def nonce(seed: int) -> str:
-    """Eight hexadecimal digits drawn from the seed of a call or a round; whoever wrote a text cannot know them."""
+    """Eight hexadecimal digits drawn from the seed of a call or a task; whoever has not read them cannot know them."""
     return hashlib.blake2b(str(seed).encode(), digest_size=4).hexdigest()
+
+
+def unseen(seed: int, texts: Sequence[str]) -> int:
+    """The first seed, counted from this one, whose nonce stands in none of the texts: who read it has not used it."""
+    return next(s for s in count(seed) if not any(nonce(s) in text for text in texts))
 
 
 def fence(text: str, mark: str) -> str:

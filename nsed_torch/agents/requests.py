@@ -51,6 +51,11 @@ class GenerateRequest:
     adapter: str | None = None  # name of a LoRA adapter that the engine has loaded, None for the bare backbone
     template: str = ""  # hash of the prompt template that made the messages; part of the call's key
 
+    def __post_init__(self) -> None:
+        # The likeliest tokens need no seed: who is asked the same again, in a later round, need not write it again.
+        if self.decoding.temperature == 0:
+            object.__setattr__(self, "seed", 0)
+
 
 @dataclass(frozen=True)
 class Generation:

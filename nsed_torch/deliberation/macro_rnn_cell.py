@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from nsed_torch.agents import Agent, Encoder, Ensemble, GenerateRequest, Prompts
 from nsed_torch.agents.ensemble import Progress
 from nsed_torch.agents.features import groups_of, letters_of, proposal_features
-from nsed_torch.agents.prompts import unfence
+from nsed_torch.agents.prompts import unfence, unseen
 from nsed_torch.agents.requests import call_seed
 from nsed_torch.deliberation.answer_classes import AnswerClasses
 from nsed_torch.deliberation.rating import JudgeQuestion, JudgeReply, RatingMode, VerdictRating, judging_order
@@ -236,9 +236,10 @@ class MacroRNNCell(nn.Module):
         requests = []
         for turn in turns:
             memory = [text for text in self._shown(state.slots[turn.row]) if text]
-            # One fence for all agents of a round, so that they share the memory's computation. Who wrote these texts,
-            # in earlier rounds, cannot know it.
-            mark = call_seed(self.seed, turn.task.id, index, "propose")
+            # One fence for all agents and rounds, so that what stands in the memory is read once; who read the fence
+            # in an earlier round and wrote it down has it changed.
+            told = [text for texts in state.critiques[turn.row].values() for text in texts]
+            mark = unseen(call_seed(self.seed, turn.task.id, "propose"), [*memory, *told])
             for agent in (a for a in turn.authors if a.name not in turn.standing.proposals):
                 seed = call_seed(self.seed, turn.task.id, index, agent.name, "propose")
                 messages = self.prompts.propose(

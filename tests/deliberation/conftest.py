@@ -78,6 +78,7 @@ def build(
     engines=None,
     backbones=None,
     max_new_tokens=64,
+    temperature=0.7,
     prices=(0.0, 0.0),
     call_log=None,
     slots=4,
@@ -93,7 +94,7 @@ def build(
             name,
             backbones[i] if backbones else "scripted",
             persona=f"You are voice {i}.",
-            decoding=Decoding(max_new_tokens=max_new_tokens),
+            decoding=Decoding(max_new_tokens=max_new_tokens, temperature=temperature),
             prompt_price=prices[0],
             completion_price=prices[1],
         )

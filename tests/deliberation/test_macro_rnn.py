@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import random
+import re
 
 import pytest
 import torch
@@ -142,6 +143,27 @@ def test_texts_that_are_equal_are_shown_once(scripted):
     (transcript,) = rnn(TASKS[:1]).transcripts
     assert [slot.shown for slot in transcript.rounds[0].memory] == [True, False, False]
     assert [scripted.fenced(r.messages[-1].content) for r in engine.generated[3:]] == [["seventy-one"]] * 3
+
+
+def test_greedy_agents_whose_memory_stays_are_not_asked_again(scripted):
+    rnn, engine = scripted.build(3, write=lambda r: f"says {r.agent}", temperature=0, shuffled=False, rounds=8)
+    (transcript,) = rnn(TASKS[:1]).transcripts
+    assert len(engine.generated) <= 12  # the order of what is kept changes for some rounds
+    assert {r.usage.calls for r in transcript.rounds} == {6}
+    assert transcript.rounds[-1].proposals == transcript.rounds[-2].proposals
+
+
+def test_who_writes_a_fence_down_has_it_changed(scripted):
+    def write(request):
+        marks = re.findall(r"<text-([0-9a-f]+)>", request.messages[-1].content)
+        return f"{request.agent} saw {marks[0]}" if marks else f"{request.agent} saw nothing"
+
+    rnn, engine = scripted.build(3, write=write, rounds=6)
+    rnn(TASKS[:1])
+    shown = [re.findall(r"<text-([0-9a-f]+)>", request.messages[-1].content) for request in engine.generated[3:]]
+    told = [" ".join(scripted.fenced(request.messages[-1].content)) for request in engine.generated[3:]]
+    assert any("saw" in text and "nothing" not in text for text in told)
+    assert not any(mark in text for marks, text in zip(shown, told, strict=True) for mark in marks)
 
 
 def test_evidence_stops_tasks_one_by_one_and_leaves_the_others_alone(scripted):

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from nsed_torch.agents import Agent
@@ -53,6 +53,7 @@ class Growth:
     panel: Panel
     size: int  # steps without a budget, the first included
     everybody: bool = False  # whether all who propose are members; else the task's lead alone
+    temperature: float | None = None  # at which members draw; None is each one's own
     reads: Callable[[Trail], Sequence[tuple[Agent, list[str]]]] | None = None  # who writes next, and reads what
     kind: str = ""  # the template of revisions
     closing: Callable[[Trail], float] = lambda trail: 0.0  # tokens of what must follow, if one more step is taken
@@ -79,7 +80,10 @@ class Growth:
         return trails
 
     def _members(self, trail: Trail) -> Sequence[Agent]:
-        return self.panel.ensemble.proposers if self.everybody else [self.panel.lead(trail.task)]
+        members = self.panel.ensemble.proposers if self.everybody else [self.panel.lead(trail.task)]
+        if self.temperature is None:
+            return members
+        return [replace(a, decoding=replace(a.decoding, temperature=self.temperature)) for a in members]
 
     def _sampled(self, active: list[Trail], index: int) -> list[list[Attempt]]:
         drawn = [[agent for agent in self._members(trail) if index == 1 or _draws(agent)] for trail in active]

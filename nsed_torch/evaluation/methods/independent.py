@@ -38,11 +38,12 @@ class Plurality:
     """
 
     samples: int = 1
+    temperature: float | None = None  # of every sample; None is the agent's own
     everybody: ClassVar[bool] = True  # whether all agents vote, or the lead alone
 
     def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
         """Answer all tasks, as `Method`."""
-        trails = Growth(panel, self.samples, everybody=self.everybody).trails(tasks, budgets)
+        trails = Growth(panel, self.samples, self.everybody, self.temperature).trails(tasks, budgets)
         return [t.answer(*commonest(panel.grader, t.task, t.drafts)) for t in trails]
 
 
@@ -52,7 +53,7 @@ class SelfConsistency(Plurality):
 
     Published: Wang et al. 2022 (arXiv 2203.11171), the unweighted majority vote over sampled chains of thought. Ties
     to the first sample are our reading. Smallest form: one sample, which is also all that a lead at temperature 0
-    gives.
+    gives: such a one takes a `temperature` for its samples.
     """
 
     samples: int = 5

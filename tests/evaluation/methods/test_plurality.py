@@ -46,6 +46,12 @@ def test_the_lead_samples_until_its_answers_are_counted(team):
     assert len({request.seed for request in engine.requests}) == 6
 
 
+def test_samples_are_drawn_at_a_temperature_of_their_own(team):
+    panel, engine = team.build(team.says(Q=["is 7", "is 8", "is 8"]), leads={"a": "Quillfeather"})
+    SelfConsistency(samples=3, temperature=0.9)(panel, team.tasks[:1], None)
+    assert [request.decoding.temperature for request in engine.requests] == [0.9] * 3
+
+
 @settings(max_examples=15)
 @given(budget=st.integers(0, 4000))
 def test_samples_under_a_budget_are_as_many_as_fit_and_at_most_64(team, budget):
