@@ -18,11 +18,12 @@ from nsed_torch.agents.requests import (
     LikelihoodRequest,
     RateRequest,
     Rating,
+    Request,
     check_answered,
 )
 from nsed_torch.records import ROLES, CallLog, Usage
 from nsed_torch.records.call_log import call_key
-from nsed_torch.records.transcript import AgentRecord
+from nsed_torch.records.transcript import AS_BILLED, AgentRecord
 
 Progress = Callable[[int, int], None]
 """Called with calls done and calls in all."""
@@ -59,10 +60,17 @@ class Agent:
         """The adapter it rates with."""
         return self.adapter if self.judge_adapter is None else self.judge_adapter
 
-    def usage(self, prompt_tokens: int, completion_tokens: int, seconds: float = 0.0) -> Usage:
+    def usage(
+        self, prompt_tokens: int, completion_tokens: int, seconds: float = 0.0, computed_tokens: int = AS_BILLED
+    ) -> Usage:
         """One call's cost at this agent's prices."""
         price = (prompt_tokens * self.prompt_price + completion_tokens * self.completion_price) / 1e6
-        return Usage(1, prompt_tokens, completion_tokens, price, seconds)
+        return Usage(1, prompt_tokens, completion_tokens, price, seconds, computed_tokens)
+
+    def charged(self, result: Generation | Rating | Likelihood) -> Usage:
+        """What a finished call cost; ratings write nothing."""
+        written = result.completion_tokens if isinstance(result, Generation) else 0
+        return self.usage(result.prompt_tokens, written, result.seconds, result.computed_tokens)
 
 
 class Ensemble(nn.Module):
@@ -187,15 +195,30 @@ class Ensemble(nn.Module):
                 report(len(results), total)
         if not silent:
             check_answered(results.values())
-        return [results[key] for key in keys]
+        # In the order of the requests, whoever was done first and wherever a result comes from.
+        return [self._counted(request, results[key]) for request, key in zip(requests, keys, strict=True)]
 
-    def _keys(self, kind: Kind, requests: Sequence[GenerateRequest | RateRequest | LikelihoodRequest]) -> list[str]:
+    def _counted(self, request: Any, result: R) -> R:
+        """A result with the tokens that are new to the request's ledger, where the engine can tell."""
+        backbone = self.agent(request.agent).backbone
+        engine = self.engines[backbone]
+        if request.ledger is None or result.failure or not engine.shares_prefixes:
+            return result
+        rows = engine.readings(request, result)
+        new = sum(request.ledger.enter(backbone, row) for row in rows)
+        if isinstance(result, Generation):
+            # An answer that an older log holds without its ids is taken to be new.
+            return dataclasses.replace(result, computed_tokens=new + result.completion_tokens - len(result.written))
+        # Older logs count what candidates share once.
+        return dataclasses.replace(result, prompt_tokens=sum(map(len, rows)), computed_tokens=new)
+
+    def _keys(self, kind: Kind, requests: Sequence[Request]) -> list[str]:
         """The call log's keys; an adapter that learns is hashed once, not for every request."""
         version = importlib.metadata.version("nsed_torch")
         places = [(self.agent(request.agent).backbone, request.adapter) for request in requests]
         identities = {place: dict(self.engines[place[0]].identity(place[1])) for place in set(places)}
         return [
-            call_key(kind=kind, version=version, identity=identities[place], request=dataclasses.asdict(request))
+            call_key(kind=kind, version=version, identity=identities[place], request=_named(request))
             for place, request in zip(places, requests, strict=True)
         ]
 
@@ -212,6 +235,13 @@ def check_agents(agents: Sequence[Agent], backbones: Collection[str]) -> None:
         if agent.backbone not in backbones:
             known = ", ".join(sorted(backbones)) or "none"
             raise ValueError(f"agent {agent.name!r}: expected a backbone out of {known}, got {agent.backbone!r}")
+
+
+def _named(request: Request) -> dict[str, Any]:
+    """What of a request shapes its result."""
+    data = dataclasses.asdict(dataclasses.replace(request, ledger=None))
+    del data["ledger"]
+    return data
 
 
 def _loaded(result: type[R], value: Mapping[str, Any]) -> R:

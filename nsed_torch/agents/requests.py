@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
+from nsed_torch.agents.ledger import TokenLedger
+from nsed_torch.records.transcript import AS_BILLED
+
 
 def call_seed(*parts: int | str) -> int:
     """A 63-bit seed from, in this order, run seed, task id, round, agent, phase and whatever else names the call."""
@@ -50,6 +53,8 @@ class GenerateRequest:
     seed: int  # of this call alone: the same request gives the same text in any batch
     adapter: str | None = None  # name of a LoRA adapter that the engine has loaded, None for the bare backbone
     template: str = ""  # hash of the prompt template that made the messages; part of the call's key
+    # What the task's method had computed before, which this call is entered into; no part of the call's key.
+    ledger: TokenLedger | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         # The likeliest tokens need no seed: who is asked the same again, in a later round, need not write it again.
@@ -68,6 +73,8 @@ class Generation:
     notes: tuple[str, ...] = ()  # events worth knowing, such as a shrunk allowance
     seconds: float = field(default=0.0, compare=False)  # this call's share of its batch
     failure: str = ""  # why the call failed; such a result says nothing and is never kept
+    written: tuple[int, ...] = field(default=(), repr=False)  # ids of its tokens, which the text does not tell exactly
+    computed_tokens: int = AS_BILLED  # new to the request's ledger, where it has one and the engine can tell
 
 
 @dataclass(frozen=True)
@@ -104,6 +111,7 @@ class RateRequest:
     seed: int = 0  # for engines that draw ratings; a verdict is read from logits and needs none
     adapter: str | None = None
     template: str = ""
+    ledger: TokenLedger | None = field(default=None, compare=False, repr=False)
 
     def about(self, candidate: str) -> tuple[Message, ...]:
         """The chat that asks about one candidate."""
@@ -117,10 +125,11 @@ class Rating:
 
     values: tuple[float | None, ...]  # in [-1, 1]; None where the judge gave none
     coverage: tuple[float, ...] = ()  # share of the model's probability that lay on the scale's labels at all
-    prompt_tokens: int = 0  # the shared prefix counted once
+    prompt_tokens: int = 0  # every candidate's whole chat, as endpoints charge them
     notes: tuple[str, ...] = ()
     seconds: float = field(default=0.0, compare=False)
     failure: str = ""
+    computed_tokens: int = AS_BILLED
 
 
 @dataclass(frozen=True)
@@ -132,6 +141,7 @@ class LikelihoodRequest:
     texts: tuple[str, ...]  # each a whole assistant turn, which ends behind it
     adapter: str | None = None
     template: str = ""
+    ledger: TokenLedger | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -139,20 +149,22 @@ class Likelihood:
     """The geometric mean of the probabilities of each text's tokens and of its end."""
 
     values: tuple[float | None, ...]  # in [0, 1]; None where the model gave none
-    prompt_tokens: int = 0  # what the texts share counted once
+    prompt_tokens: int = 0  # the whole chat with every text
     notes: tuple[str, ...] = ()
     seconds: float = field(default=0.0, compare=False)
     failure: str = ""
+    computed_tokens: int = AS_BILLED
 
 
 R = TypeVar("R", Generation, Rating, Likelihood)
+Request = GenerateRequest | RateRequest | LikelihoodRequest
 
 
 class TooLong(str):
     """Why a call failed where the server calls the prompt too long."""
 
 
-def failed(request: GenerateRequest | RateRequest | LikelihoodRequest, error: Exception) -> Any:
+def failed(request: Request, error: Exception) -> Any:
     """The result of a call that failed: nothing said, nothing rated, and why."""
     why = TooLong(error) if isinstance(error, ContextWindowError) else str(error)
     notes = (f"the call failed: {why}",)
@@ -208,6 +220,7 @@ class Engine(Protocol):
     """
 
     max_batch: int
+    shares_prefixes: bool = False  # whether it knows its `readings`, so that what prompts share is computed once
 
     def identity(self, adapter: str | None) -> Mapping[str, Any]:
         """Whatever tells this model's outputs from another's; JSON values only. Part of every call's key."""
@@ -224,6 +237,10 @@ class Engine(Protocol):
     def forget(self) -> None:
         """Free what is kept from earlier calls to make later ones faster."""
         return
+
+    def readings(self, request: Request, result: Any) -> list[list[int]]:
+        """Every sequence of a finished call, each token with who reads it; asked where `shares_prefixes`."""
+        return []
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
         """Answer all requests, in order."""

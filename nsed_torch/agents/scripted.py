@@ -58,7 +58,8 @@ class ScriptedEngine(Engine):
         results = []
         for request in requests:
             values = tuple(self.judge(request, candidate) for candidate in request.candidates)
-            results.append(Rating(values, prompt_tokens=self.count_prompt(request.messages, request.candidates)))
+            chats = [self.count_prompt(request.about(candidate)) for candidate in request.candidates]
+            results.append(Rating(values, prompt_tokens=sum(chats)))
         return results
 
     def measure(self, requests: Sequence[LikelihoodRequest]) -> list[Likelihood]:
@@ -67,5 +68,6 @@ class ScriptedEngine(Engine):
         for request in requests:
             ratings = [self.judge(request, text) for text in request.texts]
             values = tuple(None if rating is None else (1 + rating) / 2 for rating in ratings)
-            results.append(Likelihood(values, self.count_prompt(request.messages, request.texts)))
+            chats = [self.count_prompt(request.messages, [text]) for text in request.texts]
+            results.append(Likelihood(values, sum(chats)))
         return results

@@ -22,6 +22,7 @@ from nsed_torch.agents.requests import (
     RateRequest,
     Rating,
     RatingScale,
+    Request,
     allowance,
     check_window,
     shrunk,
@@ -52,6 +53,8 @@ class TransformersEngine(nn.Module, Engine):
     Raises:
         ValueError: for a tokenizer without an end-of-sequence token, or a model with layers other than attention.
     """
+
+    shares_prefixes = True
 
     def __init__(
         self,
@@ -114,6 +117,19 @@ class TransformersEngine(nn.Module, Engine):
         """Free the keys and values kept from earlier calls."""
         self._packed.prefixes.clear()
 
+    def readings(self, request: Request, result: Any) -> list[list[int]]:
+        """The sequences of a finished call: prompt and answer, or every candidate's or text's own."""
+        if isinstance(request, GenerateRequest):
+            prompt = self._packed.readings(self.chat.ids(request.messages), request.adapter)
+            # Who read the prompt's end writes.
+            mark = prompt[-1] // READER * READER
+            return [[*prompt, *(token + mark for token in result.written)]]
+        if isinstance(request, RateRequest):
+            rows = self.rating_prompts(request)
+        else:
+            rows = [turn.ids for turn in self._turns(request)]
+        return [self._packed.readings(row, request.adapter) for row in rows]
+
     @torch.no_grad()
     def generations(self, requests: Sequence[GenerateRequest]) -> Iterator[dict[int, Generation]]:
         """Answer all requests and hand the answers out as they end, each under its request's index.
@@ -150,7 +166,8 @@ class TransformersEngine(nn.Module, Engine):
             logits = self._read([prompts[i] for i in mine], [requests[i] for i in mine])
             seconds = (time.perf_counter() - start) / len(mine)
             yield {
-                i: self.rating_from(requests[i], rows, read[i], seconds) for i, rows in zip(mine, logits, strict=True)
+                i: self.rating_from(requests[i], rows, sum(map(len, prompts[i])), seconds)
+                for i, rows in zip(mine, logits, strict=True)
             }
 
     @torch.no_grad()
@@ -176,7 +193,7 @@ class TransformersEngine(nn.Module, Engine):
                 found[i][k] = log
                 seconds[i] += share
                 if len(found[i]) == len(turns[i]):
-                    read = tokens_read([turn.ids for turn in turns[i]])
+                    read = sum(len(turn.ids) for turn in turns[i])
                     done[i] = likelihood([found[i][k] for k in sorted(found[i])], read, seconds[i])
             if done:
                 yield done
@@ -223,7 +240,7 @@ class TransformersEngine(nn.Module, Engine):
     def rating_from(
         self, request: RateRequest, logits: Float[Tensor, "candidate token"], read: int, seconds: float
     ) -> Rating:
-        """The rating that next-token logits behind each candidate's prompt stand for, with its cost."""
+        """The rating that next-token logits behind each candidate's prompt stand for, with the tokens of these."""
         values, coverage = verdicts(logits, request.scale, self.chat.label_ids(request.scale.labels))
         return Rating(
             # A model that overflows has given no rating.
@@ -256,6 +273,7 @@ class TransformersEngine(nn.Module, Engine):
             finish_reason="stop" if cut or stopped else "length",
             notes=shrunk(request.decoding.max_new_tokens, draft.allowance),
             seconds=draft.seconds,
+            written=tuple(draft.written),
         )
 
     @property

@@ -8,6 +8,7 @@ from itertools import zip_longest
 from typing import Any
 
 from nsed_torch.agents import Ensemble, Prompts
+from nsed_torch.agents.ledger import TokenLedger
 from nsed_torch.conductor.workers import Agents, Council, WorkerQuestion, WorkerReply, guarded, worth_saying
 from nsed_torch.conductor.workflow import Workflow, check
 from nsed_torch.deliberation import MacroRNN
@@ -27,6 +28,8 @@ class WorkflowJob:
     pool: tuple[str, ...]  # names of the workers, in the order of the workflow's numbers
     previous: Execution | None = None  # with recursion, what it revises; its answer is shown where access is "all"
     plan: PlanRecord | None = None  # what it was read from; None where no Conductor wrote it
+    # What the task's plans and earlier levels had computed; None where nothing had.
+    ledger: TokenLedger | None = field(default=None, compare=False, repr=False)
 
     @property
     def level(self) -> int:
@@ -55,6 +58,7 @@ class _Attempt:
     index: int  # of the step, from 0
     done: dict[int, StepRecord]  # what came of the job's steps so far
     limit: int  # tokens that a visible response may take
+    ledger: TokenLedger  # of the job
     number: int = 1  # of this attempt
     notes: list[str] = field(default_factory=list)
     usage: Usage = Usage()  # of all attempts
@@ -71,7 +75,8 @@ class _Attempt:
     def question(self, history: Mapping[int, tuple[str, str]]) -> WorkerQuestion:
         job, worker = self.job, self.job.pool[self.job.workflow.steps[self.index].worker]
         told = tuple(history.values())
-        return WorkerQuestion(worker, job.task, self.subtask(self.index), told, self.index + 1, job.level, self.number)
+        asked = worker, job.task, self.subtask(self.index), told, self.index + 1, job.level, self.number
+        return WorkerQuestion(*asked, self.ledger)
 
     def settle(self, worker: str, visible: list[int], reply: WorkerReply) -> None:
         """This attempt was the last: keep what came of the step."""
@@ -163,11 +168,16 @@ class Executor:
         for job in jobs:
             self.observer.on_workflow(job)
         done: list[dict[int, StepRecord]] = [{} for _ in jobs]
+        ledgers = [job.ledger or TokenLedger() for job in jobs]
         waves = zip_longest(*(job.workflow.waves() for job in jobs), fillvalue=())
         with self.ensemble.one_run():
             for number, wave in enumerate(waves, start=1):
                 running = list(zip(jobs, done, wave, strict=True))
-                pending = [_Attempt(job, k, over, self.response_tokens) for job, over, steps in running for k in steps]
+                pending = [
+                    _Attempt(job, k, over, self.response_tokens, ledger)
+                    for (job, over, steps), ledger in zip(running, ledgers, strict=True)
+                    for k in steps
+                ]
                 while pending:
                     pending = self._ask(pending, f"wave {number}")
                 for job, over, steps in running:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from nsed_torch.agents import Agent, Ensemble, GenerateRequest
+from nsed_torch.agents.ledger import TokenLedger
 from nsed_torch.agents.requests import Generation, call_seed
 from nsed_torch.conductor.executor import Executor, WorkflowJob
 from nsed_torch.conductor.parsing import repair
@@ -67,7 +68,13 @@ class Conductor:
         """The names of the workers that a task's workflows may ask, by number."""
         return self.pools(self.executor.workers, task, self.executor.seed)
 
-    def request(self, task: Task, pool: Sequence[str], previous: Execution | None = None) -> GenerateRequest:
+    def request(
+        self,
+        task: Task,
+        pool: Sequence[str],
+        previous: Execution | None = None,
+        ledger: TokenLedger | None = None,
+    ) -> GenerateRequest:
         """The call that asks for a workflow; with recursion, of one that may accept what there is so far."""
         executor, agent = self.executor, self.agent
         level = len(previous.levels) if previous else 0
@@ -84,21 +91,25 @@ class Conductor:
             seed=seed,
         )
         template = executor.prompts.fingerprint("conduct")
-        return GenerateRequest(agent.name, messages, agent.decoding, seed, agent.adapter, template)
+        return GenerateRequest(agent.name, messages, agent.decoding, seed, agent.adapter, template, ledger)
 
     def plan(
         self,
         tasks: Sequence[Task],
         pools: Sequence[Sequence[str]],
         previous: Sequence[Execution | None] | None = None,
+        ledgers: Sequence[TokenLedger] | None = None,
     ) -> list[WorkflowPlan]:
         """Have a workflow written for every task out of its pool, all together; with recursion after what there is.
+
+        `ledgers` hold what each task's calls have had computed; None counts every plan as its task's only call.
 
         Raises:
             ContextWindowError: if a prompt does not fit the model's window.
         """
         before = previous or [None] * len(tasks)
-        requests = [self.request(*asked) for asked in zip(tasks, pools, before, strict=True)]
+        counted: Sequence[TokenLedger | None] = ledgers or [None] * len(tasks)
+        requests = [self.request(*asked) for asked in zip(tasks, pools, before, counted, strict=True)]
         with self.planner.one_run():
             written = self.planner.generate(requests, partial(self.executor.report, "plan"))
         return [
@@ -117,12 +128,15 @@ class Conductor:
         """
         check_recursion(recursion)
         pools = [self.pool(task) for task in tasks]
-        executions = self.follow(tasks, pools, self.plan(tasks, pools), [None] * len(tasks))
+        ledgers = [TokenLedger() for _ in tasks]
+        nothing = [None] * len(tasks)
+        executions = self.follow(tasks, pools, self.plan(tasks, pools, nothing, ledgers), nothing, ledgers)
         for _ in range(recursion):
             going = [i for i, execution in enumerate(executions) if execution.levels[-1].steps]
             asked, given = [tasks[i] for i in going], [pools[i] for i in going]
             before = [executions[i] for i in going]
-            further = self.follow(asked, given, self.plan(asked, given, before), before)
+            counted = [ledgers[i] for i in going]
+            further = self.follow(asked, given, self.plan(asked, given, before, counted), before, counted)
             for i, execution in zip(going, further, strict=True):
                 executions[i] = execution
         return executions
@@ -144,19 +158,20 @@ class Conductor:
         pools: Sequence[tuple[str, ...]],
         plans: Sequence[WorkflowPlan],
         previous: Sequence[Execution | None],
+        ledgers: Sequence[TokenLedger] | None = None,
     ) -> list[Execution]:
-        """Have the plans of tasks run, all together."""
+        """Have the plans of tasks run, all together; `ledgers` as for `plan`."""
+        counted: Sequence[TokenLedger | None] = ledgers or [None] * len(tasks)
         jobs = [
-            WorkflowJob(task, plan.workflow, pool, before, plan.record)
-            for task, pool, plan, before in zip(tasks, pools, plans, previous, strict=True)
+            WorkflowJob(task, plan.workflow, pool, before, plan.record, ledger)
+            for task, pool, plan, before, ledger in zip(tasks, pools, plans, previous, counted, strict=True)
         ]
         settings = self.settings()
         return [replace(done, settings=done.settings | settings) for done in self.executor.run(jobs)]
 
     def read(self, generation: Generation, *, workers: int, further: bool) -> WorkflowPlan:
         """What is made of a text, mended where it can be; one that answers an earlier workflow may accept."""
-        usage = self.agent.usage(generation.prompt_tokens, generation.completion_tokens, generation.seconds)
-        record = PlanRecord(generation.text, notes=list(generation.notes), usage=usage)
+        record = PlanRecord(generation.text, notes=list(generation.notes), usage=self.agent.charged(generation))
         try:
             workflow, reasons = repair(
                 generation.text, workers=workers, max_steps=self.executor.max_steps, allow_empty=further

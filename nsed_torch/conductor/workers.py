@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 
 from nsed_torch.agents import Agent, Ensemble, GenerateRequest, Prompts
+from nsed_torch.agents.ledger import TokenLedger
 from nsed_torch.agents.prompts import unfence
 from nsed_torch.agents.requests import ContextWindowError, Generation, call_seed
 from nsed_torch.deliberation import MacroRNN
@@ -40,6 +41,7 @@ class WorkerQuestion(NamedTuple):
     step: int  # from 1
     level: int  # of recursion, from 0
     attempt: int  # from 1
+    ledger: TokenLedger | None = None  # of its job
 
     @property
     def bare(self) -> bool:
@@ -87,10 +89,9 @@ class Agents:
 
     def _reply(self, request: GenerateRequest, generation: Generation) -> WorkerReply:
         agent, text = self.ensemble.agent(request.agent), unfence(generation.text)
-        usage = agent.usage(generation.prompt_tokens, generation.completion_tokens, generation.seconds)
         engine = self.ensemble.engine(agent)
         tokens = tuple(engine.count_tokens(message.content) for message in request.messages)
-        return WorkerReply(text, _empty(text), _draws(agent), list(generation.notes), usage, tokens)
+        return WorkerReply(text, _empty(text), _draws(agent), list(generation.notes), agent.charged(generation), tokens)
 
     def _request(self, question: WorkerQuestion) -> GenerateRequest:
         agent, text = self.ensemble.agent(question.worker), question.task.question
@@ -103,7 +104,8 @@ class Agents:
                 text, question.subtask, history=question.history, persona=agent.persona, seed=seed
             )
         template = self.prompts.fingerprint(kind)
-        return GenerateRequest(agent.name, messages, agent.decoding, seed, agent.adapter, template)
+        asked = agent.name, messages, agent.decoding, seed, agent.adapter, template
+        return GenerateRequest(*asked, ledger=question.ledger)
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,8 @@ class Council:
     """A deliberation as a worker: what it is asked in a step is the question it deliberates on.
 
     A bare question in step 1 is the deliberation on the task itself. Calls get their seeds from the deliberation's own
-    run seed; where that is the workflow's, `nsed evaluate` and workflows make equal calls once.
+    run seed; where that is the workflow's, `nsed evaluate` and workflows make equal calls once. Its tokens are counted
+    as if it stood alone, for several workflows may share it.
     """
 
     rnn: MacroRNN

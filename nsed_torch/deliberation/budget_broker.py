@@ -21,7 +21,7 @@ from nsed_torch.nn.learned_broker import Heard
 from nsed_torch.records import ROLES, Round, Task, Usage
 
 RESOURCES = ("money", "tokens", "memory")
-"""US$, tokens read and written, GiB of weights."""
+"""US$ billed, tokens computed, GiB of weights."""
 
 Bench = Mapping[str, int]
 """Who sits out -> after how many failures; whoever is back first stands first."""
@@ -36,7 +36,7 @@ class Budget:
     """
 
     money: float | None = None  # US$ over all rounds
-    tokens: float | None = None  # read and written over all rounds
+    tokens: float | None = None  # computed (`Usage`) over all rounds
     memory: float | None = None  # GiB of weights at any moment, each backbone counted once
 
     def __post_init__(self) -> None:
@@ -273,9 +273,10 @@ class BudgetBroker(nn.Module):
 
 
 def round_costs(task: Task, cell: MacroRNNCell, proposers: int) -> Float[Tensor, "agent role resource"]:
-    """What one round costs at most: US$, tokens, and no GiB beyond the backbone's opening charge.
+    """What one round costs at most: US$ billed, tokens computed, and no GiB beyond the backbone's opening charge.
 
-    `proposers` is the most answers that a judge may have to read.
+    What calls share beyond the candidates of one judge is not foreseen. `proposers` is the most answers that a judge
+    may have to read.
     """
     authors = cell.ensemble.proposers
     longest = max(agent.decoding.max_new_tokens for agent in authors)
@@ -287,17 +288,16 @@ def round_costs(task: Task, cell: MacroRNNCell, proposers: int) -> Float[Tensor,
         longest_name = max((a.name for a in authors), key=engine.count_tokens)
         names = None if cell.anonymous else (longest_name,) * proposers
         question = JudgeQuestion(agent, task.question, answers, seed=0, names=names)
-        judged_read, judged_written = cell.rating.most_tokens(cell.prompts, engine, question)
-        critics = sum(judge != agent for judge in cell.ensemble.judges) if judged_written else 0
+        judged = cell.rating.most_usage(cell.prompts, engine, question)
+        written = judged.completion_tokens
+        critics = sum(judge != agent for judge in cell.ensemble.judges) if written else 0
         # All fences of memory and critiques, whose words are counted by their allowances.
         prompt = cell.prompts.propose(
             task.question, memory=memory, critiques=["…"] * critics, persona=agent.persona, seed=0
         )
-        tokens = engine.count_prompt(prompt) + cell.memory_tokens + judged_written // proposers * critics + 2 * MARKUP
-        usages = (
-            agent.usage(tokens, agent.decoding.max_new_tokens),
-            agent.usage(judged_read + 2 * MARKUP * proposers, judged_written),
-        )
+        tokens = engine.count_prompt(prompt) + cell.memory_tokens + written // proposers * critics + 2 * MARKUP
+        markup = agent.usage(2 * MARKUP * proposers, 0)
+        usages = agent.usage(tokens, agent.decoding.max_new_tokens), judged + markup
         rows.append([[usage.price, float(usage.tokens), 0.0] for usage in usages])
     return torch.tensor(rows, dtype=torch.float64)
 

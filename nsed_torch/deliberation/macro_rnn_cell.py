@@ -13,6 +13,7 @@ from nsed_torch.agents import Agent, Encoder, Ensemble, GenerateRequest, Prompts
 from nsed_torch.agents.ensemble import Progress
 from nsed_torch.agents.features import groups_of, letters_of, proposal_features
 from nsed_torch.agents.prompts import unfence, unseen
+from nsed_torch.agents.ledger import TokenLedger
 from nsed_torch.agents.requests import call_seed
 from nsed_torch.deliberation.answer_classes import AnswerClasses
 from nsed_torch.deliberation.rating import JudgeQuestion, JudgeReply, RatingMode, VerdictRating, judging_order
@@ -91,6 +92,7 @@ class _Turn:
     notes: list[str] = field(default_factory=list)
     silent: set[str] = field(default_factory=set)  # whose call failed
     hearing: Hearing = field(default_factory=lambda: Hearing.of([], 0))
+    ledger: TokenLedger = field(default_factory=TokenLedger)  # what the task's calls have had computed
 
     @property
     def texts(self) -> list[str]:
@@ -181,7 +183,8 @@ class MacroRNNCell(nn.Module):
         parameter = next(self.consensus.parameters())
         size = (len(tasks), self.consensus.slots, self.consensus.dim)
         memory = MemoryState.empty(*size, dtype=parameter.dtype, device=parameter.device)
-        return DeliberationState(memory, ((),) * len(tasks), ({},) * len(tasks), (None,) * len(tasks))
+        ledgers = tuple(TokenLedger() for _ in tasks)
+        return DeliberationState(memory, ((),) * len(tasks), ({},) * len(tasks), (None,) * len(tasks), ledgers)
 
     def forward(
         self,
@@ -204,8 +207,9 @@ class MacroRNNCell(nn.Module):
         """
         watch = observer or Observer()
         turns = [
-            self._turn(i, task, team, last)
-            for i, (task, team, last) in enumerate(zip(tasks, teams, state.last, strict=True))
+            # A copy, so that the same state gives the same round again.
+            self._turn(i, task, team, last, ledger.copy())
+            for i, (task, team, last, ledger) in enumerate(zip(tasks, teams, state.last, state.ledgers, strict=True))
         ]
         state = state.without([turn.standing.proposals for turn in turns])
         self._propose(turns, state, index, partial(watch.on_phase, "propose", index))
@@ -222,13 +226,15 @@ class MacroRNNCell(nn.Module):
             received.append(turn.hearing.received(turn.voter_names, turn.author_names, before))
             shown = self._shown(slots[-1])
             records.append(round_record(turn, index, output, memory, slots[-1], shown, answer_set))
-        return records, DeliberationState(memory, tuple(slots), tuple(received), tuple(records))
+        ledgers = tuple(turn.ledger for turn in turns)
+        return records, DeliberationState(memory, tuple(slots), tuple(received), tuple(records), ledgers)
 
-    def _turn(self, row: int, task: Task, team: Team, last: Round | None) -> _Turn:
+    def _turn(self, row: int, task: Task, team: Team, last: Round | None, ledger: TokenLedger) -> _Turn:
         authors, voters, heard = (
             [self.ensemble.agents[a] for a in which] for which in (team.proposers, team.voters, team.standing)
         )
-        return _Turn(row, task, team, authors, voters, Standing.of(last, [agent.name for agent in heard]))
+        standing = Standing.of(last, [agent.name for agent in heard])
+        return _Turn(row, task, team, authors, voters, standing, ledger=ledger)
 
     def _propose(self, turns: Sequence[_Turn], state: DeliberationState, index: int, progress: Progress) -> None:
         """One proposal of every proposer of every task, new unless it stands, and which of them say the same."""
@@ -249,7 +255,8 @@ class MacroRNNCell(nn.Module):
                     persona=agent.persona,
                     seed=mark,
                 )
-                requests.append(GenerateRequest(agent.name, messages, agent.decoding, seed, agent.adapter, template))
+                asked = agent.name, messages, agent.decoding, seed, agent.adapter, template
+                requests.append(GenerateRequest(*asked, ledger=turn.ledger))
         generations = iter(self.ensemble.generate(requests, progress, silent=True))
         for turn in turns:
             failures = []
@@ -261,8 +268,7 @@ class MacroRNNCell(nn.Module):
                     continue
                 new = next(generations)
                 text = unfence(new.text)
-                usage = agent.usage(new.prompt_tokens, new.completion_tokens, new.seconds)
-                turn.proposals.append(Proposal(agent.name, text, new.finish_reason, usage))
+                turn.proposals.append(Proposal(agent.name, text, new.finish_reason, agent.charged(new)))
                 empty = [] if text or new.failure else ["gave no answer"]
                 turn.notes += [f"{agent.name}: {note}" for note in (*new.notes, *empty)]
                 failures += [new.failure] * bool(new.failure)
@@ -287,7 +293,8 @@ class MacroRNNCell(nn.Module):
                 order = judging_order(seed, voter.name, names, new, shuffled=self.shuffled, own=not self.diagonal_mask)
                 orders.append(order)
                 shown = None if self.anonymous else tuple(names[j] for j in order)
-                question = JudgeQuestion(voter, turn.task.question, tuple(turn.texts[j] for j in order), seed, shown)
+                texts = tuple(turn.texts[j] for j in order)
+                question = JudgeQuestion(voter, turn.task.question, texts, seed, shown, turn.ledger)
                 # A judge of a growing team may have nothing new to rate.
                 questions.append(question if order or not turn.team.standing else None)
         wanted = [question for question in questions if question is not None]

@@ -18,6 +18,7 @@ from nsed_torch.agents import (
     RatingScale,
 )
 from nsed_torch.agents.ensemble import Progress
+from nsed_torch.agents.ledger import TokenLedger
 from nsed_torch.agents.prompts import parse_score
 from nsed_torch.agents.requests import Generation, Likelihood, LikelihoodRequest, Rating
 from nsed_torch.records import Usage
@@ -34,6 +35,7 @@ class JudgeQuestion(NamedTuple):
     candidates: tuple[str, ...]
     seed: int
     names: tuple[str, ...] | None = None  # of the candidates' authors; None leaves them unnamed
+    ledger: TokenLedger | None = None  # of its task
 
 
 class JudgeReply(NamedTuple):
@@ -55,8 +57,8 @@ class RatingMode(Protocol):
         """Answer all questions."""
         ...
 
-    def most_tokens(self, prompts: Prompts, engine: Engine, question: JudgeQuestion) -> tuple[int, int]:
-        """Tokens read and written at most for a question, chat markup aside."""
+    def most_usage(self, prompts: Prompts, engine: Engine, question: JudgeQuestion) -> Usage:
+        """What a question costs at most, chat markup aside."""
         ...
 
 
@@ -82,10 +84,10 @@ class VerdictRating:
         """What the judges' engines are asked, one request a question."""
         return _requests("rate", prompts, questions, self.listed, self.scale)
 
-    def most_tokens(self, prompts: Prompts, engine: Engine, question: JudgeQuestion) -> tuple[int, int]:
-        """The prefix once, every candidate's suffix, nothing written."""
+    def most_usage(self, prompts: Prompts, engine: Engine, question: JudgeQuestion) -> Usage:
+        """Every candidate's whole prompt, nothing written."""
         (request,) = self.requests(prompts, [question])
-        return engine.count_prompt(request.messages, request.candidates), 0
+        return _most(question, engine, request)
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,7 @@ class CritiqueRating:
                 request.seed + i,
                 request.adapter,
                 request.template,
+                request.ledger,
             )
             for request in _requests("critique", prompts, questions, self.listed)
             for i, candidate in enumerate(request.candidates)
@@ -118,17 +121,16 @@ class CritiqueRating:
         written = iter(ensemble.generate(requests, progress, silent=True))
         return [self._reply(question, [next(written) for _ in question.candidates]) for question in questions]
 
-    def most_tokens(self, prompts: Prompts, engine: Engine, question: JudgeQuestion) -> tuple[int, int]:
+    def most_usage(self, prompts: Prompts, engine: Engine, question: JudgeQuestion) -> Usage:
         """Every candidate's whole prompt, and its allowance."""
         (request,) = _requests("critique", prompts, [question], self.listed)
-        read = sum(engine.count_prompt(request.about(candidate)) for candidate in request.candidates)
-        return read, self.decoding.max_new_tokens * len(request.candidates)
+        return _most(question, engine, request, self.decoding.max_new_tokens * len(request.candidates))
 
     def _reply(self, question: JudgeQuestion, written: Sequence[Generation]) -> JudgeReply:
         ratings = tuple(parse_score(generation.text) for generation in written)
         failed = sum(rating is None for rating in ratings)
         fault = f"{failed} of {len(ratings)} critiques by {question.judge.name} ended in no valid score"
-        usages = (question.judge.usage(g.prompt_tokens, g.completion_tokens, g.seconds) for g in written)
+        usages = map(question.judge.charged, written)
         shrunk = _named(question, [note for generation in written for note in generation.notes])
         lost = next((generation.failure for generation in written if generation.failure), "")
         notes = (fault,) * bool(failed) + shrunk
@@ -184,13 +186,15 @@ class LikelihoodRating:
                 tuple(sorted(set(question.candidates))),
                 question.judge.rating_adapter,
                 template,
+                question.ledger,
             )
             for question in questions
         ]
 
-    def most_tokens(self, prompts: Prompts, engine: Engine, question: JudgeQuestion) -> tuple[int, int]:
-        """The chat once, every candidate, nothing written."""
-        return engine.count_prompt(_first_answer(prompts, question), question.candidates), 0
+    def most_usage(self, prompts: Prompts, engine: Engine, question: JudgeQuestion) -> Usage:
+        """The chat with every candidate, nothing written."""
+        chat = _first_answer(prompts, question)
+        return _most(question, engine, RateRequest(question.judge.name, chat, question.candidates))
 
 
 def judging_order(
@@ -221,7 +225,7 @@ def _requests(
     """The judges' chats about their candidates; without a scale they are criticised rather than rated."""
     template = prompts.fingerprint(kind)
     requests = []
-    for judge, text, candidates, seed, names in questions:
+    for judge, text, candidates, seed, names, ledger in questions:
         messages, suffixes = prompts.judge(
             kind,
             text,
@@ -232,8 +236,8 @@ def _requests(
             labels=scale.labels if scale else (),
             names=names,
         )
-        adapter = judge.rating_adapter
-        requests.append(RateRequest(judge.name, messages, suffixes, scale or RatingScale(), seed, adapter, template))
+        asked = judge.name, messages, suffixes, scale or RatingScale(), seed, judge.rating_adapter, template
+        requests.append(RateRequest(*asked, ledger))
     return requests
 
 
@@ -242,9 +246,16 @@ def _first_answer(prompts: Prompts, question: JudgeQuestion) -> tuple[Message, .
     return prompts.propose(question.text, memory=(), critiques=(), persona=question.judge.persona, seed=question.seed)
 
 
+def _most(question: JudgeQuestion, engine: Engine, request: RateRequest, written: int = 0) -> Usage:
+    """The most that is billed for chats about candidates, and computed: where the engine shares, their prefix once."""
+    billed = sum(engine.count_prompt(request.messages, [candidate]) for candidate in request.candidates)
+    read = engine.count_prompt(request.messages, request.candidates) if engine.shares_prefixes else billed
+    return question.judge.usage(billed, written, computed_tokens=read + written)
+
+
 def _unwritten(question: JudgeQuestion, read: Rating | Likelihood, ratings: Sequence[float | None]) -> JudgeReply:
     """A reply of a judge whose logits were read."""
-    usage = question.judge.usage(read.prompt_tokens, 0, read.seconds)
+    usage = question.judge.charged(read)
     return JudgeReply(tuple(ratings), ("",) * len(ratings), usage, _named(question, read.notes), read.failure)
 
 

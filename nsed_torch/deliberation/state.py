@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 
+from nsed_torch.agents.ledger import TokenLedger
 from nsed_torch.nn import MemoryState
 from nsed_torch.records import Proposal, Round
 
@@ -21,12 +22,13 @@ class SlotText(NamedTuple):
 
 @dataclass(frozen=True)
 class DeliberationState:
-    """What passes from round to round for a batch of tasks; its size does not depend on the number of rounds."""
+    """What passes from round to round for a batch of tasks; what agents read of it does not grow with the rounds."""
 
     memory: MemoryState
     slots: tuple[tuple[SlotText, ...], ...]  # the same in words: of each task, in slot order, empty slots left out
     critiques: tuple[dict[str, tuple[str, ...]], ...]  # of each task, author -> what others wrote of its last proposal
     last: tuple[Round | None, ...]  # the record of each task's last round, of which proposals may stand
+    ledgers: tuple[TokenLedger, ...]  # what each task's calls have had computed; no agent reads of it
 
     def select(self, tasks: Sequence[int]) -> "DeliberationState":
         """The state of some of the tasks."""
@@ -36,6 +38,7 @@ class DeliberationState:
             tuple(self.slots[i] for i in tasks),
             tuple(self.critiques[i] for i in tasks),
             tuple(self.last[i] for i in tasks),
+            tuple(self.ledgers[i] for i in tasks),
         )
 
     def without(self, proposals: Sequence[Mapping[str, Proposal]]) -> "DeliberationState":

@@ -42,8 +42,13 @@ class MethodResult:
 
     @property
     def tokens_per_task(self) -> float:
-        """Tokens in and out together."""
+        """Those computed."""
         return self.usage.tokens / self.tasks
+
+    @property
+    def billed_per_task(self) -> float:
+        """Tokens in and out together, as a metered endpoint charges them."""
+        return self.usage.billed / self.tasks
 
 
 @dataclass(frozen=True)
@@ -109,7 +114,7 @@ class Comparison:
         )
 
     def relative_tokens(self, method: str) -> float | None:
-        """Tokens per task of a method over the reference's; None where the reference took none."""
+        """Computed tokens per task of a method over the reference's; None where the reference took none."""
         first = self.methods[self.reference].tokens_per_task
         return self.methods[method].tokens_per_task / first if first else None
 
@@ -124,7 +129,11 @@ class Comparison:
         for name, method in self.methods.items():
             usage = vars(method.usage).copy()
             timings[name] = {"seconds": usage.pop("seconds")}
-            costs = {"tokens_per_task": method.tokens_per_task, "relative_tokens": self.relative_tokens(name)}
+            costs = {
+                "tokens_per_task": method.tokens_per_task,
+                "billed_per_task": method.billed_per_task,
+                "relative_tokens": self.relative_tokens(name),
+            }
             methods[name] = {**vars(method), "usage": usage, **costs}
         parts = {"reference": self.reference, "methods": methods, "paired": self.paired, "timings": timings}
         data: dict[str, Any] = plain({"level": LEVEL, **parts})

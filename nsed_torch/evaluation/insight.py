@@ -112,7 +112,7 @@ def _course(
             "round": r + 1,
             "deliberating": sum(len(curve) > r for curve in curves),  # tasks that held it
             "accuracy": accuracy,
-            "tokens": float(spent[r]),  # read and written up to it, the mean over all tasks
+            "tokens": float(spent[r]),  # computed up to it, the mean over all tasks
         }
         for r, accuracy in enumerate(accuracies)
     ]

@@ -99,7 +99,7 @@ def plot_rounds(course: Mapping[str, Any], tasks: int, path: Path) -> None:
     else:
         axes.text(0, -0.24, f"No law fitted: {law['notes'][0]}.", transform=axes.transAxes, color=GREY, fontsize=8)
     axes.set_xticks(at, [f"{r['round']}\n{_short(r['tokens'])}" for r in rounds])
-    axes.set(xlim=(0.5, last), xlabel="round, and tokens per task up to it", ylabel="accuracy")
+    axes.set(xlim=(0.5, last), xlabel="round, and computed tokens per task up to it", ylabel="accuracy")
     axes.set_title(f"Accuracy by round, {tasks} tasks", loc="left")
     write_png(axes, path, legend=True)
 
@@ -131,7 +131,7 @@ def plot_cost(methods: Mapping[str, MethodResult], path: Path) -> None:
     else:
         axes.set_xlim(-0.03 * (most or 1.0), 1.15 * (most or 1.0))
     axes.xaxis.set_major_formatter(lambda value, _: _short(value))
-    axes.set_xlabel("tokens per task, read and written; about equal ones stand side by side")
+    axes.set_xlabel("tokens per task, computed; about equal ones stand side by side")
     axes.set_ylabel("accuracy, 95% interval")
     write_png(axes, path, legend=True)
 

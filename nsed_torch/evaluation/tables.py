@@ -21,7 +21,7 @@ Rows = Sequence[Sequence[str]]
 
 _MARKDOWN = re.compile(r"[\\`*_\[\]<>&|~$]")
 # Cells of nothing but numbers, which no format reads as anything else; a name that looks so is as safe.
-_NUMBERS = re.compile(r"[-+<]?[\d.]+( \[[-+]?[\d.]+, [-+]?[\d.]+\])?", re.ASCII)
+_NUMBERS = re.compile(r"[-+<]?[\d.]+( \[[-+]?[\d.]+, [-+]?[\d.]+\]| \([\d.]+\))?", re.ASCII)
 # Spreadsheets read a cell that starts so as a formula. A quote is one of them, so that a guard can be taken away again.
 _FORMULA = tuple("=+-@\t\r\n'")
 
@@ -94,6 +94,11 @@ def notes(comparison: Comparison) -> list[str]:
             f"Differences are taken question by question, with 95% intervals{names}; p by {', '.join(tests)}, "
             f"two-sided, adjusted by Holm for {family} comparison{'s' if family > 1 else ''}."
         )
+    if any(method.usage.calls for method in methods.values()):
+        lines.append(
+            "Tokens are those computed, what a task's calls share counted once for each method; in brackets, as billed "
+            "call by call."
+        )
     for name, method in methods.items():
         if failed := method.count(Verdict.FAILED):
             lines.append(f"Failed, and so counted as wrong: {failed} of {method.tasks} tasks of {name}.")
@@ -140,7 +145,7 @@ def shown_p(p: float | None) -> str:
 
 def _tables(comparison: Comparison) -> list[Rows]:
     head = ["method", "n", "accuracy", f"{comparison.reference} minus it", "p (Holm)"]
-    costs = ["tokens per task", "relative tokens", "US$", "seconds"]
+    costs = ["tokens per task (billed)", "relative tokens", "US$", "seconds"]
     methods = comparison.methods.items()
     # Recorded answers are compared without a call.
     if not any(method.usage.calls for _, method in methods):
@@ -165,7 +170,7 @@ def _cells(comparison: Comparison, name: str, method: MethodResult) -> list[str]
         shown(method.accuracy),
         shown(pair.difference, "+") if pair else "",
         shown_p(pair.p_holm) if pair else "",
-        f"{method.tokens_per_task:.0f}",
+        f"{method.tokens_per_task:.0f} ({method.billed_per_task:.0f})",
         "" if relative is None else f"{relative:.2f}",
         f"{method.usage.price:.4f}",
         f"{method.usage.seconds:.1f}",

@@ -145,10 +145,10 @@ def expected_costs(
 def cost_table(costs: Mapping[str, Usage], tasks: int) -> Table:
     """Expected costs, a line per method and their sum."""
     table = Table(title=f"{tasks} tasks: at most", title_justify="left")
-    for column in ("method", "calls", "tokens", "tokens a task", "US$"):
+    for column in ("method", "calls", "tokens (billed)", "tokens a task", "US$"):
         table.add_column(column, justify="left" if column == "method" else "right")
     for name, usage in {**costs, "all": Usage.sum(costs.values())}.items():
-        tokens = f"{usage.tokens:,}", f"{usage.tokens / tasks:,.0f}"
+        tokens = f"{usage.tokens:,} ({usage.billed:,})", f"{usage.tokens / tasks:,.0f}"
         table.add_row(name, f"{usage.calls:,}", *tokens, f"{usage.price:,.2f}", end_section=name == list(costs)[-1])
     return table
 

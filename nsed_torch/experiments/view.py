@@ -95,8 +95,7 @@ class RoundView(PhaseView):
     def on_end(self, transcript: Transcript) -> None:
         """Say why it stopped and what it cost."""
         usage, rounds = transcript.usage, len(transcript.rounds)
-        written = f" ({usage.completion_tokens:,} written)"
-        line = f"stopped by {transcript.stop_reason} after {rounds} rounds: {_cost(usage, written)}"
+        line = f"stopped by {transcript.stop_reason} after {rounds} rounds: {_cost(usage)}"
         self.screen.tell([line])
 
 
@@ -165,7 +164,8 @@ def question_table(trace: Trace) -> RenderableType:
 def summary_table(summary: Summary) -> RenderableType:
     """How often answers were right, with intervals, and what they cost."""
     usage = summary.usage
-    cost = f"{usage.calls:,} calls, {usage.tokens:,} tokens, {usage.seconds:.1f} s of model time"
+    tokens = f"{usage.tokens:,} tokens computed ({usage.billed:,} billed)"
+    cost = f"{usage.calls:,} calls, {tokens}, {usage.seconds:.1f} s of model time"
     rows = [["right", "n", "accuracy", "95% interval"]]
     for what, accuracy in summary.accuracies.items():
         rows.append([what, str(accuracy.n), f"{accuracy.mean:.1%}", f"{accuracy.low:.1%} to {accuracy.high:.1%}"])
@@ -241,6 +241,7 @@ def _outline(job: WorkflowJob) -> str:
     return f"{job.workflow.topology()}, {steps} step{'s'[: steps > 1]} in {waves} wave{'s'[: waves > 1]}"
 
 
-def _cost(usage: Usage, written: str = "") -> str:
+def _cost(usage: Usage) -> str:
     price = f", ${usage.price:.4f}" if usage.price else ""
-    return f"{usage.calls} calls, {usage.tokens:,} tokens{written}, {usage.seconds:.1f} s of model time{price}"
+    tokens = f"{usage.tokens:,} tokens computed ({usage.billed:,} billed)"
+    return f"{usage.calls} calls, {tokens}, {usage.seconds:.1f} s of model time{price}"

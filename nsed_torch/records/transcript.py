@@ -34,22 +34,41 @@ class Task:
             raise ValueError("expected a task id, got an empty text")
 
 
+AS_BILLED = -1
+"""Stands for a number of computed tokens that nobody knows better than what is billed."""
+
+
 @dataclass(frozen=True)
 class Usage:
-    """What calls cost: their number, tokens in and out, price in US$, wall-clock seconds."""
+    """What calls cost: their number, tokens, price in US$, wall-clock seconds.
+
+    Prompt, completion and price are what a metered endpoint bills: of every call the whole prompt and all it wrote,
+    a rating being one call a candidate. Computed are the tokens that had to be read or written, given the same task's
+    earlier calls by the same method: what begins alike, for the same reader, counts once.
+    """
 
     calls: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
     price: float = 0.0
     seconds: float = field(default=0.0, compare=False)
+    computed_tokens: int = AS_BILLED
+
+    def __post_init__(self) -> None:
+        if self.computed_tokens < 0:
+            object.__setattr__(self, "computed_tokens", self.billed)
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
     @property
     def tokens(self) -> int:
-        """Tokens in and out together."""
+        """Those computed: what budgets and comparisons at equal tokens go by."""
+        return self.computed_tokens
+
+    @property
+    def billed(self) -> int:
+        """Tokens in and out together, as a metered endpoint charges them."""
         return self.prompt_tokens + self.completion_tokens
 
     @staticmethod

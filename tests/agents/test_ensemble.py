@@ -25,7 +25,7 @@ def test_a_second_call_asks_no_engine_and_gives_the_same(ensemble, engines, ask,
     asked = [list(engine.batches) for engine in engines.values()]
     assert (ensemble.generate(writes), ensemble.rate(ratings)) == first
     assert [engine.batches for engine in engines.values()] == asked
-    assert first[1][0] == Rating((0.2, None), prompt_tokens=5)
+    assert first[1][0] == Rating((0.2, None), prompt_tokens=6)
 
 
 def test_a_file_gives_another_process_equal_results(tmp_path, ask, judge):
@@ -46,7 +46,7 @@ def test_a_file_gives_another_process_equal_results(tmp_path, ask, judge):
 
 def test_likelihoods_are_calls_of_their_own_kept_in_the_file(tmp_path, ask, judge):
     batch = [weigh("x", "?", agent="a"), weigh("yy", agent="c"), weigh(agent="b", adapter="poet")]
-    expected = [Likelihood((0.55, None), 5), Likelihood((0.6,), 4), Likelihood((), 3)]
+    expected = [Likelihood((0.55, None), 8), Likelihood((0.6,), 4), Likelihood((), 0)]
     for asked in ([["Rate."] * 2], []):
         engines = {"one": Recording("one"), "two": Recording("two")}
         with CallLog(tmp_path / "calls.sqlite") as log:

@@ -30,13 +30,13 @@ def test_it_keeps_the_line_breaks_of_what_the_function_says(ask):
 
 def test_it_rates_each_candidate_and_may_give_none(engine):
     request = RateRequest("a", (Message("user", "rate this"),), ("abc", "?", ""))
-    assert engine.rate([request]) == [Rating((0.3, None, 0.0), prompt_tokens=4)]
+    assert engine.rate([request]) == [Rating((0.3, None, 0.0), prompt_tokens=6)]
     assert engine.generate([]) == engine.rate([]) == []
 
 
 def test_a_likelihood_is_the_rating_between_0_and_1(engine):
     request = LikelihoodRequest("a", (Message("user", "answer this"),), ("abc", "?", "", "and so on"))
-    assert engine.measure([request]) == [Likelihood((0.65, None, 0.5, 0.95), prompt_tokens=7)]
+    assert engine.measure([request]) == [Likelihood((0.65, None, 0.5, 0.95), prompt_tokens=13)]
     assert engine.measure([]) == []
 
 

@@ -11,6 +11,7 @@ from torch.testing import assert_close
 from nsed_torch.agents import Decoding, Engine, GenerateRequest, Message, RateRequest, RatingScale
 from nsed_torch.agents.decode_loop import Draft, draw, penalize
 from nsed_torch.agents.requests import ContextWindowError
+from nsed_torch.agents.transformers_engine import tokens_read
 
 ADAPTERS = (None, "poet", "critic")
 texts = st.text("abc 1?\n", max_size=40)
@@ -148,7 +149,7 @@ def test_a_model_with_a_sliding_window_rates_prompts_beyond_it(tmp_path, save_ti
         assert rating.values == pytest.approx(values, abs=1e-5)
 
 
-def test_a_shared_prefix_is_read_and_counted_once(tiny, judge):
+def test_a_shared_prefix_is_read_once_and_billed_with_every_candidate(tiny, judge):
     (rating,) = tiny.rate([judge(["one", "two", "three"], text="T" * 50)])
     lengths = [
         len(tiny.chat.ids([*judge([]).messages[:1], Message("user", "T" * 50 + c)])) for c in ("one", "two", "three")
@@ -156,7 +157,9 @@ def test_a_shared_prefix_is_read_and_counted_once(tiny, judge):
     shared = (
         len(tiny.chat.encode(tiny.chat.text([*judge([]).messages[:1], Message("user", "T" * 50)]).split("TT<")[0])) + 2
     )
-    assert rating.prompt_tokens == shared + sum(n - shared for n in lengths)
+    rows = tiny.rating_prompts(judge(["one", "two", "three"], text="T" * 50))
+    assert tokens_read(rows) == shared + sum(n - shared for n in lengths)
+    assert rating.prompt_tokens == sum(lengths)
 
 
 def test_no_candidates_make_no_ratings_and_cost_nothing(tiny, judge):

@@ -132,12 +132,13 @@ def test_a_temperature_that_is_none_is_refused(temperature):
         LikelihoodRating(temperature)
 
 
-def test_the_most_counts_the_chat_once_and_every_candidate(scripted):
+def test_the_most_counts_the_chat_with_every_candidate(scripted):
     rnn, engine = scripted.build(2)
     asked = question(scripted, "one two", "one two", "three")
     chat = rnn.cell.prompts.propose(asked.text, memory=(), critiques=(), persona=asked.judge.persona, seed=0)
     words = sum(engine.count_tokens(message.content) for message in chat)
-    assert LikelihoodRating().most_tokens(rnn.cell.prompts, engine, asked) == (words + 5, 0)
+    most = LikelihoodRating().most_usage(rnn.cell.prompts, engine, asked)
+    assert (most.prompt_tokens, most.completion_tokens) == (3 * words + 5, 0)
     priced = Agent("a", "scripted", prompt_price=2e6), Agent("b", "scripted")
     ensemble = Ensemble({"scripted": engine}, priced)
     (reply,) = LikelihoodRating().rate(ensemble, Prompts(), [JudgeQuestion(priced[0], "Why?", ("x",), 0)])

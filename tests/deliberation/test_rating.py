@@ -115,10 +115,26 @@ def test_no_question_costs_more_than_the_most(scripted, mode, lengths, seed):
     judge = rnn.cell.ensemble.agents[0]
     longest = JudgeQuestion(judge, TASK.question, tuple(f"word{i} " * 30 for i in range(len(lengths))), seed)
     actual = longest._replace(candidates=tuple("other " * n for n in lengths))
-    read, written = mode.most_tokens(rnn.cell.prompts, engine, longest)
+    most = mode.most_usage(rnn.cell.prompts, engine, longest)
     (reply,) = mode.rate(rnn.cell.ensemble, rnn.cell.prompts, [actual])
-    assert reply.usage.prompt_tokens <= read
-    assert reply.usage.completion_tokens <= written
-    assert written == (96 if isinstance(mode, CritiqueRating) else 0) * len(lengths)
+    assert reply.usage.prompt_tokens <= most.prompt_tokens
+    assert reply.usage.completion_tokens <= most.completion_tokens
+    assert most.completion_tokens == (96 if isinstance(mode, CritiqueRating) else 0) * len(lengths)
     (full,) = mode.rate(rnn.cell.ensemble, rnn.cell.prompts, [longest])
-    assert (full.usage.prompt_tokens, full.usage.completion_tokens) == (read, written)
+    assert (full.usage.billed, full.usage.tokens) == (most.billed, most.tokens)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_a_judges_candidates_share_is_taken_to_be_read_once_where_the_engine_does(scripted, mode):
+    rnn, engine = scripted.build(2)
+    judge = rnn.cell.ensemble.agents[0]
+
+    def most(count):
+        return mode.most_usage(rnn.cell.prompts, engine, JudgeQuestion(judge, TASK.question, ("word",) * count, 7))
+
+    alone, several = most(1), most(3)
+    assert several.tokens == several.billed
+    engine.shares_prefixes = True
+    assert most(1) == alone
+    assert most(3).billed == several.billed
+    assert most(3).tokens < several.tokens

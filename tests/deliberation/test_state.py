@@ -4,6 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nsed_torch.agents.ledger import TokenLedger
 from nsed_torch.deliberation import full_team
 from nsed_torch.deliberation.state import DeliberationState, SlotText, longest_end, shown_texts
 from nsed_torch.nn import MemoryState
@@ -71,11 +72,13 @@ def test_nothing_follows_a_text_that_was_cut_or_hidden():
 def test_select_takes_rows_of_everything():
     memory = MemoryState(*(torch.arange(3.0).reshape(3, *[1] * n) for n in (2, 1, 1, 1)), torch.ones(3, 1) > 0)
     slots = tuple((SlotText(f"text {i}", "ada", 1),) for i in range(3))
-    state = DeliberationState(memory, slots, ({}, {"ada": ("no",)}, {}), (None,) * 3)
+    ledgers = TokenLedger(), TokenLedger(), TokenLedger()
+    state = DeliberationState(memory, slots, ({}, {"ada": ("no",)}, {}), (None,) * 3, ledgers)
     chosen = state.select([2, 1])
     assert [tensor.flatten().tolist() for tensor in chosen.memory[:4]] == [[2, 1]] * 4
     assert chosen.slots == (slots[2], slots[1])
     assert chosen.critiques == ({}, {"ada": ("no",)})
+    assert chosen.ledgers == (ledgers[2], ledgers[1])
     assert state.select([]).memory.retention.shape == (0, 1)
 
 

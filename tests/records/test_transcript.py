@@ -119,8 +119,22 @@ def test_whole_numbers_load_as_floats_where_floats_belong(tmp_path):
 def test_usage_sums():
     assert Usage.sum([]) == Usage()
     total = Usage.sum([Usage(1, 2, 3, 0.5, 1.0), Usage(10, 20, 30, 1.5, 2.0)])
-    assert dataclasses.astuple(total) == (11, 22, 33, 2.0, 3.0)
-    assert total.tokens == 55
+    assert dataclasses.astuple(total) == (11, 22, 33, 2.0, 3.0, 55)
+    assert total.tokens == total.billed == 55
+
+
+def test_computed_tokens_sum_beside_those_billed_which_stand_for_them_where_nobody_says():
+    total = Usage(1, 20, 5, computed_tokens=7) + Usage(1, 20, 5)
+    assert (total.tokens, total.billed) == (7 + 25, 50)
+    assert Usage(1, 20, 5, computed_tokens=0).tokens == 0
+
+
+def test_records_written_before_tokens_were_computed_are_read_as_billed(tmp_path):
+    data = dataclasses.asdict(example())
+    usages = [data["usage"], *(record["usage"] for record in data["rounds"])]
+    assert all(usage.pop("computed_tokens") == usage["prompt_tokens"] + usage["completion_tokens"] for usage in usages)
+    (tmp_path / "t.json").write_text(json.dumps(data))
+    assert Transcript.load(tmp_path / "t.json") == example()
 
 
 def test_unknown_fields_are_dropped_and_defaults_fill_in(tmp_path):

@@ -25,7 +25,8 @@ def expected_usage(method: Method, panel: Panel, tasks: Sequence[Task]) -> Usage
 
     The method runs as it would, with agents that write nothing but fill every allowance. Prompts are counted by the
     engines' own tokenizers; answers are counted as plain words, and 16 tokens a message stand for a chat template.
-    Calls that other methods share, or that a call log already holds, are counted all the same. The seconds are 0. A
+    Calls that other methods share, or that a call log already holds, are counted all the same; of what calls share,
+    computed tokens leave out only what the candidates of one judge do. The seconds are 0. A
     Conductor writes as many steps as it may, all for model 0, and accepts no answer. Where the panel knows no leads,
     the first that may propose leads.
     """
@@ -84,13 +85,23 @@ class _Longest(Engine):
         return results
 
     def rate(self, requests: Sequence[RateRequest]) -> list[Rating]:
-        return [
-            Rating((1.0,) * len(request.candidates), prompt_tokens=self._read(request, request.candidates))
-            for request in requests
-        ]
+        results = []
+        for request in requests:
+            billed, computed = self._chats(request, request.candidates)
+            results.append(Rating((1.0,) * len(request.candidates), prompt_tokens=billed, computed_tokens=computed))
+        return results
 
     def measure(self, requests: Sequence[LikelihoodRequest]) -> list[Likelihood]:
-        return [Likelihood((1.0,) * len(request.texts), self._read(request, request.texts)) for request in requests]
+        results = []
+        for request in requests:
+            billed, computed = self._chats(request, request.texts)
+            results.append(Likelihood((1.0,) * len(request.texts), billed, computed_tokens=computed))
+        return results
+
+    def _chats(self, request: RateRequest | LikelihoodRequest, texts: Sequence[str]) -> tuple[int, int]:
+        """Tokens billed and computed for a chat about several texts."""
+        billed = sum(self._read(request, [text]) for text in texts)
+        return billed, self._read(request, texts) if self.engine.shares_prefixes else billed
 
     def _read(self, request: GenerateRequest | RateRequest | LikelihoodRequest, texts: Sequence[str] = ()) -> int:
         return self.count_prompt(request.messages, texts) + MARKUP * (len(request.messages) + len(texts))

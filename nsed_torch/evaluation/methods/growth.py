@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from nsed_torch.agents import Agent
+from nsed_torch.agents.ledger import TokenLedger
 from nsed_torch.deliberation.rating import MARKUP
 from nsed_torch.evaluation.methods.panel import Answer, Attempt, Panel
 from nsed_torch.records import Task, Usage
@@ -24,6 +25,7 @@ class Trail:
     budget: int | None  # tokens it may take; None for the method's own size
     steps: list[list[Attempt]] = field(default_factory=list)
     note: str = ""  # why it stopped growing, where that is neither size nor budget
+    ledger: TokenLedger = field(default_factory=TokenLedger)  # what its calls have had computed
 
     @property
     def drafts(self) -> list[Attempt]:
@@ -45,9 +47,10 @@ class Growth:
     """Takes the first step, then steps as long as they fit; each for all tasks together that still grow.
 
     The first step is an answer of each member. Without `reads`, further steps are further samples, each taken to cost
-    the mean so far; a member at temperature 0 would repeat itself: its text stands again at no cost, and where all are
-    such, one step is all. With `reads`, further steps are revisions that read texts, taken to cost `reading_tokens`.
-    Whether a task grows depends on its own trail alone, so its drafts do not depend on the other tasks.
+    the mean so far, without the prompt where the engine reads that once; a member at temperature 0 would repeat itself:
+    its text stands again at no cost, and where all are such, one step is all. With `reads`, further steps are revisions
+    that read texts, taken to cost `reading_tokens`. Whether a task grows depends on its own trail alone, so its drafts
+    do not depend on the other tasks.
     """
 
     panel: Panel
@@ -88,7 +91,7 @@ class Growth:
     def _sampled(self, active: list[Trail], index: int) -> list[list[Attempt]]:
         drawn = [[agent for agent in self._members(trail) if index == 1 or _draws(agent)] for trail in active]
         pairs = [(trail.task, agent) for trail, agents in zip(active, drawn, strict=True) for agent in agents]
-        drafts = iter(self.panel.propose(pairs, index))
+        drafts = iter(self.panel.propose(pairs, index, ledgers=ledgers_of(active)))
         return [
             [
                 next(drafts) if agent in agents else trail.steps[0][i]._replace(usage=Usage())
@@ -99,7 +102,8 @@ class Growth:
 
     def _revised(self, active: list[Trail], index: int) -> list[list[Attempt]]:
         readers = [[(t.task, agent, texts) for agent, texts in self.reads(t)] for t in active] if self.reads else []
-        drafts = iter(self.panel.ask(self.kind, [reader for group in readers for reader in group], index))
+        flat = [reader for group in readers for reader in group]
+        drafts = iter(self.panel.ask(self.kind, flat, index, ledgers=ledgers_of(active)))
         return [[next(drafts) for _ in group] for group in readers]
 
     def _fits(self, trail: Trail) -> bool:
@@ -108,17 +112,27 @@ class Growth:
             return steps < self.size
         if steps >= MOST:
             return False
-        following = spent / steps
+        following = sum(map(self._again, trail.drafts)) / steps
         if self.reads:
             following = sum(reading_tokens(self.panel, trail, self.kind, *reader) for reader in self.reads(trail))
         return spent + following + self.closing(trail) <= trail.budget
+
+    def _again(self, draft: Attempt) -> int:
+        """Tokens at most to compute for another sample as long as a draft, of the same prompt."""
+        shares = self.panel.ensemble.engine(draft.agent).shares_prefixes
+        return draft.usage.completion_tokens if shares else draft.usage.billed
+
+
+def ledgers_of(trails: Sequence[Trail]) -> dict[str, TokenLedger]:
+    """What calls for each task have had computed, by the task's id."""
+    return {trail.task.id: trail.ledger for trail in trails}
 
 
 def reading_tokens(panel: Panel, trail: Trail, kind: str, agent: Agent, texts: Sequence[str]) -> int:
     """Tokens that a call of the template `kind`, in which an agent reads texts, is taken to cost.
 
-    Its prompt, counted; what a chat template may add; an answer as long as the agent's drafts on this task were on
-    average.
+    Its whole prompt, counted; what a chat template may add; an answer as long as the agent's drafts on this task were
+    on average.
     """
     messages = panel.prompts.ask(kind, trail.task.question, texts=texts, persona=agent.persona, seed=0)
     written = fmean(draft.usage.completion_tokens for draft in trail.drafts if draft.agent == agent)

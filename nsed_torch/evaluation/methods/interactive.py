@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nsed_torch.agents import Agent
-from nsed_torch.evaluation.methods.growth import Growth, Trail, answers, reading_tokens
+from nsed_torch.evaluation.methods.growth import Growth, Trail, answers, ledgers_of, reading_tokens
 from nsed_torch.evaluation.methods.independent import commonest
 from nsed_torch.evaluation.methods.panel import Answer, Attempt, Panel
 from nsed_torch.records import Task
@@ -120,5 +120,5 @@ def _aggregated(
     readers = [(trail.task, panel.lead(trail.task), answers(drafts(trail))) for trail in trails]
     return {
         t.task.id: t.answer(last.text, f"{steps}: {len(t.steps)}", closing=last.usage)
-        for t, last in zip(trails, panel.ask(AGGREGATE, readers, 1), strict=True)
+        for t, last in zip(trails, panel.ask(AGGREGATE, readers, 1, ledgers=ledgers_of(trails)), strict=True)
     }

@@ -3,14 +3,21 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from nsed_torch.agents import Agent, Ensemble, GenerateRequest, Prompts
+from nsed_torch.agents.ledger import TokenLedger
 from nsed_torch.agents.prompts import unfence
 from nsed_torch.agents.requests import call_seed
 from nsed_torch.benchmarks import Grader
 from nsed_torch.deliberation.rating import RatingMode
 from nsed_torch.records import Task, Usage
+
+Ledgers = Mapping[str, TokenLedger]
+"""Task id -> what a method's earlier calls for it had computed; a call of a task without one is the task's only one."""
+
+NO_LEDGERS: Ledgers = MappingProxyType({})
 
 
 class Attempt(NamedTuple):
@@ -38,9 +45,10 @@ class Method(Protocol):
         Args:
             panel: agents, prompts, rules.
             tasks: any number.
-            budgets: tokens, read and written, that each task may take; None for the method's own size. A method grows
+            budgets: computed tokens (`Usage`) that each task may take; None for the method's own size. A method grows
                 by whole steps (a sample, a layer, a round) as long as the next one fits, which is taken to cost what
-                the task's samples cost so far, or what its prompt says; its smallest form runs in any case.
+                the task's samples cost so far, without the prompt where an engine reads that once, or what its prompt
+                says; its smallest form runs in any case.
 
         Returns:
             An answer per task; its usage is what was really spent.
@@ -72,23 +80,32 @@ class Panel:
         """The agent of that name, which may rate; a `ValueError` if there is none."""
         return _named(self.ensemble.judges, name)
 
-    def propose(self, pairs: Sequence[tuple[Task, Agent]], sample: int = 1) -> list[Attempt]:
+    def propose(
+        self, pairs: Sequence[tuple[Task, Agent]], sample: int = 1, *, ledgers: Ledgers = NO_LEDGERS
+    ) -> list[Attempt]:
         """One answer per pair, from the prompt of a deliberation's first round.
 
         Sample 1 is the very call that round 1 of a deliberation makes, so it is made once for all methods; samples
         beyond differ in their seeds.
         """
-        return self._write("propose", sample, [(task, agent, None) for task, agent in pairs])
+        return self._write("propose", sample, [(task, agent, None) for task, agent in pairs], ledgers)
 
-    def ask(self, kind: str, readers: Sequence[tuple[Task, Agent, Sequence[str]]], step: int) -> list[Attempt]:
+    def ask(
+        self,
+        kind: str,
+        readers: Sequence[tuple[Task, Agent, Sequence[str]]],
+        step: int,
+        *,
+        ledgers: Ledgers = NO_LEDGERS,
+    ) -> list[Attempt]:
         """One text for each (task, agent, texts to read), from the template `kind`.
 
         The template is given `question`, `texts` and `persona`; the step, from 1 of this kind and task, names the seed.
         """
-        return self._write(kind, step, readers)
+        return self._write(kind, step, readers, ledgers)
 
     def _write(
-        self, kind: str, number: int, calls: Sequence[tuple[Task, Agent, Sequence[str] | None]]
+        self, kind: str, number: int, calls: Sequence[tuple[Task, Agent, Sequence[str] | None]], ledgers: Ledgers
     ) -> list[Attempt]:
         first_round = partial(self.prompts.propose, memory=(), critiques=())
         template, requests = self.prompts.fingerprint(kind), []
@@ -96,9 +113,10 @@ class Panel:
             seed = call_seed(self.seed, task.id, number, agent.name, kind)
             render = first_round if texts is None else partial(self.prompts.ask, kind, texts=texts)
             messages = render(task.question, persona=agent.persona, seed=seed)
-            requests.append(GenerateRequest(agent.name, messages, agent.decoding, seed, agent.adapter, template))
+            asked = agent.name, messages, agent.decoding, seed, agent.adapter, template
+            requests.append(GenerateRequest(*asked, ledger=ledgers.get(task.id)))
         return [
-            Attempt(agent, unfence(g.text), agent.usage(g.prompt_tokens, g.completion_tokens, g.seconds))
+            Attempt(agent, unfence(g.text), agent.charged(g))
             for (_, agent, _), g in zip(calls, self.ensemble.generate(requests), strict=True)
         ]
 
