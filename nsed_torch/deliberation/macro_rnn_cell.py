@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from nsed_torch.agents import Agent, Encoder, Ensemble, GenerateRequest, Prompts
 from nsed_torch.agents.ensemble import Progress
 from nsed_torch.agents.features import groups_of, letters_of, proposal_features
-from nsed_torch.agents.prompts import unfence, unseen
 from nsed_torch.agents.ledger import TokenLedger
+from nsed_torch.agents.prompts import unfence, unseen
 from nsed_torch.agents.requests import call_seed
 from nsed_torch.deliberation.answer_classes import AnswerClasses
 from nsed_torch.deliberation.rating import JudgeQuestion, JudgeReply, RatingMode, VerdictRating, judging_order
