@@ -26,6 +26,9 @@ SCORE = re.compile(r"^[^\w\n]*score[ \t*_\"]*:(.*)$", re.IGNORECASE | re.MULTILI
 NUMBER = re.compile(r"[\s*_\"]*([+-]?[0-9]{1,3})[\s*_.\"]*")
 """What that line says. Signs that only look like a minus, fractions and ranges are no number."""
 
+FINISHED = "Answer: "
+"""What a step begins with where nothing is left to do; the answer follows."""
+
 STYLES = {
     "short": "Answer in one or two short sentences.",
     "direct": "Give the answer alone.",
@@ -56,6 +59,12 @@ def unfence(text: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", replaced(CUT_FENCE, text, "")).strip()
 
 
+def finished(step: str) -> str | None:
+    """The answer in a step that says that nothing is left to do; None in any other."""
+    opening = FINISHED.strip()
+    return step.removeprefix(opening).strip() if step.startswith(opening) else None
+
+
 def label(index: int) -> str:
     """Candidate_A, Candidate_B, ..., Candidate_Z, Candidate_AA, ..."""
     name = ""
@@ -74,13 +83,14 @@ def parse_score(text: str) -> float | None:
 
 
 class Prompts:
-    """The templates `propose`, `rate`, `critique`, `pattern`, `step`, `conduct`, and whatever a folder adds.
+    """The templates `propose`, `rate`, `critique`, `pattern`, `step`, `work`, `conduct`, and whatever a folder adds.
 
     Each has a `system` and a `user` block, those of judges a `candidate` block that ends the user's text, `step` a
-    `turn` for each later turn and a `whole` for all of them in one text. Templates see plain strings, `fence(text)` and
-    `style`, the sentence on how to answer; a name they misspell is an error. A `persona` is what an agent is told about
-    itself; fences are drawn from the call's `seed`. A `folder` is searched for `<name>.jinja` before the package's own;
-    the style is one of `STYLES`. A folder or style that is not there, or later a template that cannot be rendered, is a
+    `turn` for each later turn and a `whole` for all of them in one text, `work` that alone. Templates see plain
+    strings, `fence(text)` and `style`, the sentence on how to answer; a name they misspell is an error. A `persona` is
+    what an agent is told about itself; fences are drawn from the call's `seed`. A `folder` is searched for
+    `<name>.jinja` before the package's own; the style is one of `STYLES`. A folder or style that is not there, or later
+    a template that cannot be rendered, is a
     ValueError.
     """
 
@@ -114,6 +124,14 @@ class Prompts:
             messages.append(Message("user", text))
             messages += [Message("assistant", reply) for _, reply in history[i : i + 1]]
         return tuple(messages)
+
+    def work(self, question: str, work: Sequence[str], *, seed: int) -> str:
+        """What a round that is a step asks, in a question's place: what comes behind the `work`, its last text newest.
+
+        Without any, what the work begins with. The answer to it is the next text of the work, or one behind "Answer:"
+        where nothing is left to do.
+        """
+        return self._render("work", seed, "whole", question=question, work=work)
 
     def step_in_one(self, question: str, subtask: str, *, history: Sequence[tuple[str, str]], seed: int) -> str:
         """What `step` asks, as one text with fenced replies: the question that a deliberation is given."""

@@ -24,9 +24,10 @@ _LISTED = {
     "nsed_torch.benchmarks.code_tasks": "humaneval livecodebench mbpp",
     "nsed_torch.benchmarks.math_tasks": "aime gsm8k math500",
     "nsed_torch.benchmarks.patterns": "darkbench",
+    "nsed_torch.benchmarks.stepwise": "stepwise_tasks",
     "nsed_torch.conductor": "ConductorBroker Pools",
     "nsed_torch.conductor.grpo": "GRPO",
-    "nsed_torch.deliberation": "Budget BudgetBroker CritiqueRating LikelihoodRating VerdictRating",
+    "nsed_torch.deliberation": "AgreementRating Budget BudgetBroker CritiqueRating LikelihoodRating VerdictRating",
     "nsed_torch.evaluation.methods": "BestOf Conducted Debate MixtureOfAgents Plurality RandomRouting SelfConsistency "
     "SelfCorrection SelfMoA",
     "nsed_torch.experiments.build": "consensus_cell fitted_halting",

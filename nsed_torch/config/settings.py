@@ -15,7 +15,7 @@ NAMED: dict[str, Any] = {
     **dict.fromkeys(("coverage", "max_parameters_b", "similarity"), float | None),
     "calls": str | None,
     "data_dir": str | list[str] | None,
-    **dict.fromkeys(("examples", "limit"), int | None),
+    **dict.fromkeys(("ahead", "examples", "limit"), int | None),
     "voting": str | dict,
 }
 OPEN = {"method", "avoid"}  # keys that may be added

@@ -65,3 +65,21 @@ class SimilarTexts:
     def identity(self) -> dict[str, Any]:
         """Rule, threshold and encoder."""
         return {"rule": "similar texts", "threshold": self.threshold, "encoder": dict(self.encoder.identity())}
+
+
+@dataclass(frozen=True)
+class SameTexts:
+    """Texts are one answer where they are equal but for blanks: steps of some work, which are written one way."""
+
+    def classes(self, task: Task, texts: Sequence[str]) -> list[int]:
+        """Classes in the order of the texts; -1 for an empty one."""
+        numbers: dict[str, int] = {}
+        return [numbers.setdefault(" ".join(text.split()), len(numbers)) if text else -1 for text in texts]
+
+    def finals(self, task: Task, texts: Sequence[str]) -> list[str | None]:
+        """None: whole texts are compared."""
+        return [None] * len(texts)
+
+    def identity(self) -> dict[str, Any]:
+        """The rule's name."""
+        return {"rule": "same texts"}

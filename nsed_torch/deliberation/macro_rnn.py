@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from nsed_torch.agents.prompts import finished
 from nsed_torch.deliberation.macro_rnn_cell import MacroRNNCell, Observer
 from nsed_torch.deliberation.state import DeliberationState
 from nsed_torch.deliberation.team import Team, full_team
@@ -68,7 +69,8 @@ class MacroRNN(nn.Module):
     """Deliberates: `rnn(tasks) -> Deliberation`.
 
     Every round the broker names each task's team, the cell runs the round for all tasks that still deliberate, and
-    the halting rule says which of them are done. A task stops with what it has where the broker finds nobody else worth
+    the halting rule says which of them are done. Where rounds are steps, a task is done as soon as the team elects a
+    step that says so. A task stops with what it has where the broker finds nobody else worth
     asking, or what is left of the budget pays for no team.
 
     Args:
@@ -135,7 +137,7 @@ class MacroRNN(nn.Module):
                 watch.on_round(tasks[i], record)
             convictions = torch.tensor([[record.conviction for record in rounds[i]] for i in active])
             for i, reason in zip(active, self.halting.reasons(convictions), strict=True):
-                reasons[i] = reason
+                reasons[i] = "finished" if self._finished(rounds[i]) is not None else reason
             active, state = _keep(active, state, [i for i in active if not reasons[i]])
         transcripts = tuple(map(self._transcript, tasks, rounds, reasons))
         for transcript in transcripts:
@@ -157,6 +159,8 @@ class MacroRNN(nn.Module):
             "diagonal_mask": self.cell.diagonal_mask,
             "anonymous": self.cell.anonymous,
             "shuffled": self.cell.shuffled,
+            "unit": self.cell.unit,
+            "ahead": self.cell.ahead,
             "answers": dict(self.cell.answers.identity()) if self.cell.answers else None,
             "halting": str(self.halting),
             "budget": None,
@@ -177,13 +181,21 @@ class MacroRNN(nn.Module):
             return None, "budget"
         return team, "" if team else "broker"
 
+    def _finished(self, rounds: Sequence[Round]) -> str | None:
+        """The answer where the last elected step says that nothing is left to do."""
+        last = rounds[-1] if rounds else None
+        if self.cell.unit != "step" or last is None or last.winner is None:
+            return None
+        return finished(last.proposals[last.winner].text)
+
     def _transcript(self, task: Task, rounds: list[Round], reason: str) -> Transcript:
         winners = [r.proposals[r.winner].text for r in rounds if r.winner is not None]
+        final = self._finished(rounds)
         return Transcript(
             task=task,
             agents=self.cell.ensemble.records(),
             rounds=rounds,
-            answer=winners[-1] if winners else "",
+            answer=final or (winners[-1] if winners else ""),
             stop_reason=reason if winners else "no_answers",
             usage=Usage.sum(record.usage for record in rounds),
             seed=self.cell.seed,

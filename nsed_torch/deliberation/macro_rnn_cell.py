@@ -1,7 +1,7 @@
 """One round with real models: the macro-RNN's cell."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,7 +15,7 @@ from nsed_torch.agents.features import groups_of, letters_of, proposal_features
 from nsed_torch.agents.ledger import TokenLedger
 from nsed_torch.agents.prompts import unfence, unseen
 from nsed_torch.agents.requests import call_seed
-from nsed_torch.deliberation.answer_classes import AnswerClasses
+from nsed_torch.deliberation.answer_classes import AnswerClasses, SameTexts
 from nsed_torch.deliberation.rating import JudgeQuestion, JudgeReply, RatingMode, VerdictRating, judging_order
 from nsed_torch.deliberation.state import DeliberationState, SlotText, shown_texts
 from nsed_torch.deliberation.team import Standing, Team
@@ -37,6 +37,9 @@ class Observer:
     def on_end(self, transcript: Transcript) -> None:
         """A task's deliberation is over."""
 
+
+UNITS = ("answer", "step")
+"""What a round may elect."""
 
 DIGITS = 9
 """Decimal digits kept, of ratings before they are voted on: far coarser than float64's noise across batch sizes, far
@@ -91,12 +94,25 @@ class _Turn:
     classes: list[int] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     silent: set[str] = field(default_factory=set)  # whose call failed
+    question: str = ""  # what everybody is asked: the task's, or for the next step of its work
+    memory: list[str] = field(default_factory=list)  # what proposers are shown beside it
+    mark: int = 0  # seed of the fences around what they are shown
     hearing: Hearing = field(default_factory=lambda: Hearing.of([], 0))
     ledger: TokenLedger = field(default_factory=TokenLedger)  # what the task's calls have had computed
 
     @property
     def texts(self) -> list[str]:
         return [proposal.text for proposal in self.proposals]
+
+    def narrow(self) -> None:
+        """Leave out those who were not asked, as proposers and as voters."""
+        if len(self.proposals) == len(self.authors):
+            return
+        self.authors = self.authors[: len(self.proposals)]
+        left_out = set(self.team.proposers[len(self.proposals) :])
+        voters = tuple(v for v in self.team.voters if v not in left_out)
+        self.voters = [a for v, a in zip(self.team.voters, self.voters, strict=True) if v in voters]
+        self.team = Team(self.team.proposers[: len(self.proposals)], voters, self.team.standing)
 
     @property
     def author_names(self) -> list[str]:
@@ -127,6 +143,12 @@ class MacroRNNCell(nn.Module):
         answers: tells which proposals say the same, so that they pool their support; None makes each its own answer,
             as published.
         sets: say which answers may be right, at the coverage that they were calibrated for; nobody does if None.
+        unit: what a round elects. "answer", as published: everybody answers the question anew, beside what the memory
+            holds. "step": the next step of some work, asked for with the work alone; equal texts are one answer, and
+            the elected one alone enters the memory.
+        ahead: ask one proposer after the other, until the commonest answer is ahead of the next by so many; None asks
+            all at once. Who is not asked does not vote. First to be ahead by k is published by Meyerson et al. (2025,
+            arXiv 2511.09030), for samples of one model.
 
     Raises:
         ValueError: if the consensus cell was built for other sizes than the encoder's and the ensemble's, or was
@@ -158,8 +180,13 @@ class MacroRNNCell(nn.Module):
         shuffled: bool = True,
         answers: AnswerClasses | None = None,
         sets: ConformalSets | None = None,
+        unit: str = "answer",
+        ahead: int | None = None,
     ) -> None:
         super().__init__()
+        if unit not in UNITS or (ahead is not None and ahead < 1):
+            expected = f"expected a unit out of {', '.join(UNITS)} and a lead of at least 1"
+            raise ValueError(f"protocol: {expected}, got {unit!r} and ahead={ahead}: correct them")
         sizes = ("dim", consensus.dim, encoder.dim), ("agents", consensus.agents, len(ensemble))
         for what, got, expected in sizes:
             if got != expected:
@@ -176,7 +203,8 @@ class MacroRNNCell(nn.Module):
         self.rating: RatingMode = rating or VerdictRating()
         self.memory_tokens, self.seed = memory_tokens, seed
         self.diagonal_mask, self.anonymous, self.shuffled = diagonal_mask, anonymous, shuffled
-        self.answers, self.sets = answers, sets
+        self.answers, self.sets = SameTexts() if unit == "step" else answers, sets
+        self.unit, self.ahead = unit, ahead
 
     def start(self, tasks: Sequence[Task]) -> DeliberationState:
         """The state before the first round: no memory."""
@@ -212,6 +240,8 @@ class MacroRNNCell(nn.Module):
             for i, (task, team, last, ledger) in enumerate(zip(tasks, teams, state.last, state.ledgers, strict=True))
         ]
         state = state.without([turn.standing.proposals for turn in turns])
+        for turn in turns:
+            self._show(turn, state)
         self._propose(turns, state, index, partial(watch.on_phase, "propose", index))
         self._hear(turns, index, partial(watch.on_phase, "rate", index))
         output, memory = self._vote(turns, state.memory)
@@ -236,33 +266,65 @@ class MacroRNNCell(nn.Module):
         standing = Standing.of(last, [agent.name for agent in heard])
         return _Turn(row, task, team, authors, voters, standing, ledger=ledger)
 
+    def _show(self, turn: _Turn, state: DeliberationState) -> None:
+        """What a task's round shows to everybody."""
+        shown = [text for text in self._shown(state.slots[turn.row]) if text]
+        # One fence for all agents and rounds, so that what stands in the memory is read once; who read the fence in an
+        # earlier round and wrote it down has it changed.
+        told = [text for texts in state.critiques[turn.row].values() for text in texts]
+        turn.mark = unseen(call_seed(self.seed, turn.task.id, "propose"), [*shown, *told])
+        if self.unit == "step":  # the strongest is the newest
+            turn.question = self.prompts.work(turn.task.question, shown[::-1], seed=turn.mark)
+        else:
+            turn.question, turn.memory = turn.task.question, shown
+
     def _propose(self, turns: Sequence[_Turn], state: DeliberationState, index: int, progress: Progress) -> None:
         """One proposal of every proposer of every task, new unless it stands, and which of them say the same."""
-        template = self.prompts.fingerprint("propose")
-        requests = []
         for turn in turns:
-            memory = [text for text in self._shown(state.slots[turn.row]) if text]
-            # One fence for all agents and rounds, so that what stands in the memory is read once; who read the fence
-            # in an earlier round and wrote it down has it changed.
-            told = [text for texts in state.critiques[turn.row].values() for text in texts]
-            mark = unseen(call_seed(self.seed, turn.task.id, "propose"), [*memory, *told])
-            for agent in (a for a in turn.authors if a.name not in turn.standing.proposals):
-                seed = call_seed(self.seed, turn.task.id, index, agent.name, "propose")
-                messages = self.prompts.propose(
-                    turn.task.question,
-                    memory=memory,
-                    critiques=state.critiques[turn.row].get(agent.name, ()),
-                    persona=agent.persona,
-                    seed=mark,
-                )
-                asked = agent.name, messages, agent.decoding, seed, agent.adapter, template
-                requests.append(GenerateRequest(*asked, ledger=turn.ledger))
-        generations = iter(self.ensemble.generate(requests, progress, silent=True))
-        for turn in turns:
-            failures = []
             if turn.standing.proposals:
                 turn.notes = [f"{', '.join(turn.standing.proposals)}: heard before, not asked again"]
-            for agent in turn.authors:
+        open_turns = list(turns)
+        while open_turns:
+            self._ask([(turn, self._next_asked(turn)) for turn in open_turns], state, index, progress)
+            for turn in open_turns:
+                # Every proposal is its own answer where nobody tells.
+                told = self.answers.classes(turn.task, turn.texts) if self.answers else [-1] * len(turn.proposals)
+                turn.classes = told
+            open_turns = [turn for turn in open_turns if self._next_asked(turn)]
+        for turn in turns:
+            turn.narrow()
+
+    def _next_asked(self, turn: _Turn) -> list[Agent]:
+        """Who is asked next: all at once, or as few as can bring one answer far enough ahead."""
+        waiting = turn.authors[len(turn.proposals) :]
+        if self.ahead is None:
+            return waiting
+        tallied = Counter(c if c >= 0 else ("own", i) for i, c in enumerate(turn.classes) if turn.texts[i])
+        first, second = ([n for _, n in tallied.most_common(2)] + [0, 0])[:2]
+        return waiting[: max(self.ahead - (first - second), 0)]
+
+    def _ask(
+        self, asked: Sequence[tuple[_Turn, list[Agent]]], state: DeliberationState, index: int, progress: Progress
+    ) -> None:
+        """Have some of each task's proposers propose, and take down what they said."""
+        template = self.prompts.fingerprint("propose")
+        requests = []
+        for turn, agents in asked:
+            for agent in (a for a in agents if a.name not in turn.standing.proposals):
+                seed = call_seed(self.seed, turn.task.id, index, agent.name, "propose")
+                messages = self.prompts.propose(
+                    turn.question,
+                    memory=turn.memory,
+                    critiques=state.critiques[turn.row].get(agent.name, ()),
+                    persona=agent.persona,
+                    seed=turn.mark,
+                )
+                call = agent.name, messages, agent.decoding, seed, agent.adapter, template
+                requests.append(GenerateRequest(*call, ledger=turn.ledger))
+        generations = iter(self.ensemble.generate(requests, progress, silent=True))
+        for turn, agents in asked:
+            failures = []
+            for agent in agents:
                 if agent.name in turn.standing.proposals:
                     turn.proposals.append(turn.standing.proposals[agent.name])
                     continue
@@ -275,8 +337,6 @@ class MacroRNNCell(nn.Module):
             if failures and len(failures) == len(turn.proposals):
                 raise ConnectionError(f"task {turn.task.id!r}: nobody answered: {failures[0]}")
             turn.silent = {p.agent for p in turn.proposals if p.finish_reason == "failed"}
-            # Every proposal is its own answer where nobody tells.
-            turn.classes = self.answers.classes(turn.task, turn.texts) if self.answers else [-1] * len(turn.proposals)
 
     def _hear(self, turns: Sequence[_Turn], index: int, progress: Progress) -> None:
         """Have every voter rate every answer but its own, in an order of its own, as far as the switches say so.
@@ -294,7 +354,8 @@ class MacroRNNCell(nn.Module):
                 orders.append(order)
                 shown = None if self.anonymous else tuple(names[j] for j in order)
                 texts = tuple(turn.texts[j] for j in order)
-                question = JudgeQuestion(voter, turn.task.question, texts, seed, shown, turn.ledger)
+                said = next((p.text for p in turn.proposals if p.agent == voter.name), "")
+                question = JudgeQuestion(voter, turn.question, texts, seed, shown, turn.ledger, said)
                 # A judge of a growing team may have nothing new to rate.
                 questions.append(question if order or not turn.team.standing else None)
         wanted = [question for question in questions if question is not None]
@@ -336,6 +397,7 @@ class MacroRNNCell(nn.Module):
             classes=_padded([turn.classes for turn in turns]).to(like.device),
             **self._read(turns, authors.shape[1]),
             proposal_mask=answered.to(like.device),
+            winner_alone=self.unit == "step",
             voter_mask=(voters >= 0).to(like.device),
         )
         return output

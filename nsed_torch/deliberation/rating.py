@@ -36,6 +36,7 @@ class JudgeQuestion(NamedTuple):
     seed: int
     names: tuple[str, ...] | None = None  # of the candidates' authors; None leaves them unnamed
     ledger: TokenLedger | None = None  # of its task
+    said: str = ""  # what the judge itself proposed; "" for nothing
 
 
 class JudgeReply(NamedTuple):
@@ -88,6 +89,31 @@ class VerdictRating:
         """Every candidate's whole prompt, nothing written."""
         (request,) = self.requests(prompts, [question])
         return _most(question, engine, request)
+
+
+@dataclass(frozen=True)
+class AgreementRating:
+    """Whether a text is the judge's own, 1 or -1, told from blanks apart; without a proposal no ratings (`agreement`).
+
+    No model is asked. It makes every vote count heads, with whatever weights the consensus cell has; ours.
+    """
+
+    def rate(
+        self, ensemble: Ensemble, prompts: Prompts, questions: Sequence[JudgeQuestion], progress: Progress | None = None
+    ) -> list[JudgeReply]:
+        """Answer all questions."""
+        return [
+            JudgeReply(
+                tuple((1.0 if text.split() == q.said.split() else -1.0) if q.said else None for text in q.candidates),
+                ("",) * len(q.candidates),
+                Usage(),
+            )
+            for q in questions
+        ]
+
+    def most_usage(self, prompts: Prompts, engine: Engine, question: JudgeQuestion) -> Usage:
+        """Nothing."""
+        return Usage()
 
 
 @dataclass(frozen=True)
@@ -225,7 +251,7 @@ def _requests(
     """The judges' chats about their candidates; without a scale they are criticised rather than rated."""
     template = prompts.fingerprint(kind)
     requests = []
-    for judge, text, candidates, seed, names, ledger in questions:
+    for judge, text, candidates, seed, names, ledger, _ in questions:
         messages, suffixes = prompts.judge(
             kind,
             text,

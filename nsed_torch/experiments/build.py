@@ -76,7 +76,7 @@ def build_rnn(
 
 def pool_answers(rnn: MacroRNN, graded: GradedTasks, cfg: DictConfig) -> None:
     """Let answers that the grader calls equal pool their support, if the config wants it."""
-    if cfg.protocol.pooled:
+    if cfg.protocol.pooled and cfg.protocol.unit == "answer":
         rnn.cell.answers = GradersAnswers(graded.grader)
 
 

@@ -100,6 +100,7 @@ class ConsensusCell(Pretrained):
         category: Int[Tensor, "batch"] | None = None,
         proposal_mask: Bool[Tensor, "batch proposal"] | None = None,
         voter_mask: Bool[Tensor, "batch voter"] | None = None,
+        winner_alone: bool = False,
     ) -> tuple[ConsensusOutput, MemoryState]:
         """One round: the vote, then the memory. Of proposals that say the same, the one that shows their answer enters.
 
@@ -116,6 +117,8 @@ class ConsensusCell(Pretrained):
             category: of the task, for `reading`; -1 or None where not known.
             proposal_mask: which proposals are there; all if None. Masking one equals deleting it.
             voter_mask: which voters are there; all if None. Masking one equals deleting it.
+            winner_alone: whether the winner alone enters the memory, with retention 1, rather than every answer with
+                its consensus.
 
         Returns:
             What the round decided, and the memory after it.
@@ -133,14 +136,11 @@ class ConsensusCell(Pretrained):
         output = self.elect(inputs, task, state.hidden(), embeddings)
         gate = self.gate(state, (output.consensus[:, :, None] * embeddings).sum(1), task)
         state, gate = state.faded(gate)
-        state, source = self.memory(
-            state,
-            gate,
-            embeddings,
-            output.consensus,
-            output.answer_support,
-            proposal_mask=output.answer_mask,
-        )
+        retention, enters = output.consensus, output.answer_mask
+        if winner_alone:
+            enters = enters & (torch.arange(enters.shape[1], device=enters.device) == output.winner[:, None])
+            retention = enters.to(retention.dtype)
+        state, source = self.memory(state, gate, embeddings, retention, output.answer_support, proposal_mask=enters)
         return output._replace(gate=gate, source=source), state
 
     def elect(

@@ -1,4 +1,4 @@
-"""What an adapter is to learn, and how well it does on what was held out: to answer, or to judge."""
+"""What an adapter is to learn, and how well it does on what was held out: to answer, to take a step, or to judge."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -9,6 +9,7 @@ from nsed_torch.agents import Agent, Decoding, GenerateRequest, Message, Prompts
 from nsed_torch.agents.requests import call_seed
 from nsed_torch.benchmarks import GradedTasks
 from nsed_torch.benchmarks.candidates import Candidate
+from nsed_torch.benchmarks.stepwise import StepwiseTasks
 from nsed_torch.deliberation import VerdictRating
 from nsed_torch.deliberation.rating import JudgeQuestion
 from nsed_torch.records import Task, Verdict
@@ -96,6 +97,78 @@ class AnswerLesson:
             "held_out": dict(self.held_out.identity),
             "memory_share": self.memory_share,
         }
+
+
+@dataclass(frozen=True)
+class StepLesson:
+    """To write the next step of some work, as in a round of a deliberation whose unit is the step.
+
+    Raises:
+        ValueError: if there is nothing to learn from, or nothing held out that is not learned from.
+    """
+
+    train: StepwiseTasks
+    held_out: StepwiseTasks  # none of their questions is learned from
+    prompts: Prompts
+    count: int  # steps to learn from
+    persona: str = ""
+    max_new_tokens: int = 64  # of a step in the test; decoding is greedy
+    seed: int = 0  # of which steps, of earlier ones that are shown, and of fences
+
+    def __post_init__(self) -> None:
+        if not self._learned() or not self.held_out.tasks or self.count < 1:
+            raise ValueError(
+                f"expected steps of tasks to learn from and others to test on, got {self.count} of "
+                f"{len(self._learned())} and {len(self.held_out.tasks)}: raise their sizes or use seeds that differ"
+            )
+
+    def examples(self) -> list[Example]:
+        """Steps drawn alike from all families, then from their tasks, then from a task's steps.
+
+        One in eight is the first, which reads the question.
+        """
+        draw = random.Random(self.seed)  # noqa: S311 - variety, not secrecy
+        families: dict[str, list[Task]] = {}
+        for task in self._learned():
+            families.setdefault(self.train.strata[task.id], []).append(task)
+        names, examples = sorted(families), []
+        for i in range(self.count):
+            task = draw.choice(families[names[i % len(names)]])
+            chain = self.train.chains[task.id]
+            place = 0 if draw.random() < 1 / 8 else draw.randrange(1, len(chain))
+            messages = self._messages(task, chain, place, call_seed(self.seed, task.id, i, "example"))
+            examples.append(Example(messages, chain[place]))
+        return examples
+
+    def scores(self, engine: TransformersEngine, adapter: str | None) -> Scores:
+        """Right steps by family, one drawn from every held-out task."""
+        template, decoding = self.prompts.fingerprint("work"), Decoding(self.max_new_tokens, temperature=0.0)
+        draw = random.Random(self.seed)  # noqa: S311 - variety, not secrecy
+        requests, wanted = [], []
+        for task in self.held_out.tasks:
+            chain = self.held_out.chains[task.id]
+            place = draw.randrange(len(chain))
+            messages = self._messages(task, chain, place, call_seed(self.seed, task.id, "test"))
+            requests.append(GenerateRequest("test", messages, decoding, 0, adapter, template))
+            wanted.append(chain[place])
+        right = [said.text == step for said, step in zip(engine.generate(requests), wanted, strict=True)]
+        return _by_stratum([self.held_out.strata[task.id] for task in self.held_out.tasks], right)
+
+    def identity(self) -> dict[str, Any]:
+        """Which tasks these are; JSON values only."""
+        return {
+            "learns": "to write the next step",
+            "tasks": dict(self.train.identity),
+            "held_out": dict(self.held_out.identity),
+        }
+
+    def _learned(self) -> tuple[Task, ...]:
+        secret = {task.question for task in self.held_out.tasks}
+        return tuple(task for task in self.train.tasks if task.question not in secret)
+
+    def _messages(self, task: Task, chain: Sequence[str], place: int, seed: int) -> tuple[Message, ...]:
+        asked = self.prompts.work(task.question, chain[:place][-1:], seed=seed)
+        return self.prompts.propose(asked, memory=(), critiques=(), persona=self.persona, seed=seed)
 
 
 @dataclass(frozen=True)

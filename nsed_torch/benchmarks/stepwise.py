@@ -1,0 +1,135 @@
+"""Computations that take many dependent steps: generated tasks, and the work as it stands after each step.
+
+A step is written from the step before alone, so that each is as short as any other (Meyerson et al. 2025, arXiv
+2511.09030, cut tasks up that far). How works are written down is ours.
+"""
+
+import itertools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from nsed_torch.agents.prompts import FINISHED
+from nsed_torch.benchmarks.generated import mixed_tasks
+from nsed_torch.benchmarks.graded import GradedTasks
+from nsed_torch.benchmarks.graders import AnswerGrader
+
+PEGS = {1, 2, 3}
+
+Chain = tuple[str, ...]
+"""The work as it stands after each step, from the one that the question becomes to the answer."""
+
+
+@dataclass(frozen=True)
+class StepwiseTasks(GradedTasks):
+    """Tasks whose every step is known."""
+
+    chains: Mapping[str, Chain] = field(default_factory=dict)  # by task id
+
+
+def stepwise_tasks(families: Mapping[str, Mapping[str, Any]], size: int = 100, seed: int = 0) -> StepwiseTasks:
+    """Tasks of reasoning-gym families, as `mixed_tasks`, one family after the other, with their chains of steps.
+
+    The families are `tower_of_hanoi` (three pegs), `chain_sum` and `ab`. An answer to the first says where each disk
+    lies in the end; `hanoi_moves` gives what the family's own scorer reads. A setting `most` bounds a family's tasks:
+    there are six towers of a height. Another family is a ValueError.
+
+    Examples:
+        >>> tasks = stepwise_tasks({"chain_sum": {"min_terms": 3, "max_terms": 3, "max_digits": 2}}, size=1)
+        >>> tasks.tasks[0].question
+        'State the final answer to the following arithmetic problem: 58 - 94 + 45 ='
+        >>> tasks.chains[tasks.tasks[0].id]
+        ('58 - 94 + 45', '-36 + 45', '9', 'Answer: 9')
+    """
+    if not families or size < len(families):
+        raise ValueError(f"expected one family or more and a task for each, got {len(families)} and size={size}")
+    tasks, strata, chains, identities = [], {}, {}, {}
+    for place, (name, given) in enumerate(families.items()):
+        options = dict(given or {})
+        family, most = str(options.get("family", name)), options.pop("most", None)
+        if family not in CHAINS:
+            raise ValueError(f"expected families out of {', '.join(CHAINS)}, got {family!r}: choose among them")
+        count = len(range(place, size, len(families)))
+        graded = mixed_tasks({name: options}, count if most is None else min(count, int(most)), seed)
+        for task in graded.tasks:
+            chains[task.id] = CHAINS[family](graded.grader.items[task.id].entry)  # type: ignore[attr-defined]
+            tasks.append(replace(task, target=chains[task.id][-1].removeprefix(FINISHED)))
+        strata |= graded.strata
+        identities |= graded.identity["families"]
+    grader = AnswerGrader(numeric=False)
+    about = {"name": f"stepwise {', '.join(families)}", "seed": seed, "families": identities}
+    return StepwiseTasks(tuple(tasks), grader, {**grader.identity(), **about}, strata, chains=chains)
+
+
+def _chain_sum(entry: Mapping[str, Any]) -> Chain:
+    """The first two numbers become one, until one is left."""
+    parts = entry["metadata"]["expression"].split()
+    works = [" ".join(parts)]
+    while len(parts) > 1:
+        first, sign, second, *others = parts
+        parts = [str(int(first) + int(second) * (1 if sign == "+" else -1)), *others]
+        works.append(" ".join(parts))
+    return (*works, FINISHED + parts[0])
+
+
+def _rewriting(entry: Mapping[str, Any]) -> Chain:
+    """The first two neighbours that face each other are rewritten, until none do; nothing is written as "nothing"."""
+    tokens = re.findall("[AB]#|#[AB]", entry["question"].partition("following program:")[2])
+    works = []
+    while True:
+        works.append(" ".join(tokens) or "nothing")
+        facing = (i for i in range(len(tokens) - 1) if tokens[i][1] == "#" == tokens[i + 1][0])
+        if (i := next(facing, None)) is None:
+            return (*works, FINISHED + works[-1])
+        left, right = tokens[i : i + 2]
+        tokens[i : i + 2] = [] if left[0] == right[1] else [right, left]
+
+
+def _hanoi(entry: Mapping[str, Any]) -> Chain:
+    """Where each disk lies, the smallest first; which way round the smallest goes; and whose turn it is.
+
+    The smallest disk moves every other time, always the same way round; in between there is one move without it. The
+    answer says where each disk lies.
+    """
+    about = entry["metadata"]
+    count, start, target = about["num_disks"], about["start_peg"], about["target_peg"]
+    if about["num_pegs"] != len(PEGS):
+        raise ValueError(f"expected towers of three pegs, got {about['num_pegs']}: set max_pegs=3")
+    (spare,) = PEGS - {start, target}
+    way = [start, target, spare] if count % 2 else [start, spare, target]
+    places = [start] * count
+    works = [_tower(places, way, small=True)]
+    for move in range(2**count - 1):
+        if move % 2 == 0:
+            places[0] = way[(way.index(places[0]) + 1) % 3]
+        else:
+            disk = next(d for d in range(count) if places[d] != places[0])
+            (places[disk],) = PEGS - {places[0], places[disk]}
+        works.append(_tower(places, way, small=move % 2 == 1))
+    return (*works, FINISHED + "".join(map(str, places)))
+
+
+def _tower(places: Sequence[int], way: Sequence[int], *, small: bool) -> str:
+    return f"{''.join(map(str, places))} way {''.join(map(str, way))} {'small' if small else 'large'}"
+
+
+def hanoi_moves(works: Sequence[str]) -> str:
+    """The moves between towers, as the family's scorer reads them; a ValueError where a step moves no single disk."""
+    towers = [found[0] for work in works if (found := re.match("[123]+", work))]
+    lines = []
+    for before, after in itertools.pairwise(towers):
+        moved = [d for d, (a, b) in enumerate(zip(before, after, strict=False)) if a != b]
+        if len(moved) != 1 or len(before) != len(after):
+            raise ValueError(f"expected a step that moves one disk, got {before!r} and {after!r}")
+        disk = moved[0]
+        lines.append(f"Move disk {disk + 1} from Peg {before[disk]} to Peg {after[disk]}")
+    return "\n".join(lines)
+
+
+CHAINS: dict[str, Callable[[Mapping[str, Any]], Chain]] = {
+    "tower_of_hanoi": _hanoi,
+    "chain_sum": _chain_sum,
+    "ab": _rewriting,
+}
+"""How the steps of a family's tasks are found."""

@@ -1,0 +1,69 @@
+"""Every chain of steps ends where the family's own scorer wants it, and each step follows from the one before alone."""
+
+import itertools
+
+import pytest
+
+from nsed_torch.agents.prompts import FINISHED
+from nsed_torch.benchmarks.generated import mixed_tasks
+from nsed_torch.benchmarks.stepwise import hanoi_moves, stepwise_tasks
+from nsed_torch.records import Verdict
+
+pytest.importorskip("reasoning_gym")
+
+FAMILIES = {
+    "chain_sum": {"min_terms": 2, "max_terms": 9, "max_digits": 2},
+    "ab": {"length": 12},
+    "tower_of_hanoi": {"min_disks": 2, "max_disks": 6, "max_pegs": 3},
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_chains_end_in_what_the_familys_scorer_gives_full_marks(family):
+    options = {family: FAMILIES[family]}
+    graded, steps = mixed_tasks(options, 20, seed=5), stepwise_tasks(options, 20, seed=5)
+    assert [task.question for task in steps.tasks] == [task.question for task in graded.tasks]
+    for task in steps.tasks:
+        *works, last = steps.chains[task.id]
+        answer = hanoi_moves(works) if family == "tower_of_hanoi" else last.removeprefix(FINISHED)
+        item = graded.grader.items[task.id]
+        assert item.dataset.score_answer("" if answer == "nothing" else answer, item.entry) == 1
+        assert steps.verdicts([(task, steps.grader.extract(task, last))]) == [Verdict.RIGHT]
+
+
+def test_a_step_follows_from_the_work_before_it_alone():
+    steps = stepwise_tasks(FAMILIES, 90, seed=2)
+    following = {}
+    for chain in steps.chains.values():
+        for before, after in itertools.pairwise(chain):
+            assert following.setdefault(before, after) == after
+    assert len(following) > 500
+
+
+def test_families_may_have_few_tasks():
+    steps = stepwise_tasks(
+        {**FAMILIES, "tower_of_hanoi": {"min_disks": 10, "max_pegs": 3, "max_disks": 10, "most": 3}}, 30
+    )
+    assert [list(steps.strata.values()).count(name) for name in ("chain_sum", "ab", "tower_of_hanoi")] == [10, 10, 3]
+    towers = [chain for name, chain in steps.chains.items() if name.startswith("tower")]
+    assert {len(chain) for chain in towers} == {1024 + 1}
+
+
+@pytest.mark.parametrize(
+    ("families", "message"),
+    [
+        ({"gcd": {}}, "expected families out of chain_sum, ab|tower_of_hanoi"),
+        ({"tower_of_hanoi": {"min_pegs": 4}}, "set max_pegs=3"),
+        ({}, "expected one family or more"),
+    ],
+)
+def test_families_without_steps_are_refused(families, message):
+    with pytest.raises(ValueError, match=message):
+        stepwise_tasks(families, 6)
+
+
+def test_moves_are_of_one_disk():
+    assert hanoi_moves(["11 way 132 small", "31 way 132 large"]) == "Move disk 1 from Peg 1 to Peg 3"
+    for after in ("33 way 132 large", "3 way 132 large", "11 way 132 large"):
+        with pytest.raises(ValueError, match="one disk"):
+            hanoi_moves(["11 way 132 small", after])
