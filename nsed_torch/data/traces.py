@@ -9,7 +9,7 @@ from torch import Tensor
 
 from nsed_torch.data.episodes import Episodes, joined, padded
 from nsed_torch.data.equality import Equality
-from nsed_torch.records import Trace, read_traces
+from nsed_torch.records import Round, Trace, read_traces
 from nsed_torch.records.trace import read_embeddings
 
 
@@ -80,10 +80,15 @@ def _episode(trace: Trace, agents: Sequence[str], task: Tensor, embeddings: Tens
         round_mask=torch.ones(1, len(records), dtype=torch.bool),
         correct=rows(trace.grades, torch.bool),
         classes=_classes(trace, mask.shape[-1], equality)[None].masked_fill(~mask, -1),
-        cost=torch.tensor([[record.usage.tokens for record in records]], dtype=torch.float64),
-        proposal_cost=rows([[p.usage.tokens for p in record.proposals] for record in records], torch.float64),
+        cost=torch.tensor([[_alone(record) for record in records]], dtype=torch.float64),
+        proposal_cost=rows([[p.usage.billed for p in record.proposals] for record in records], torch.float64),
         length=lengths.log(),
     )
+
+
+def _alone(record: Round) -> int:
+    """Tokens computed in a round, but of every proposal all: whose a shared prompt is depends on who else is asked."""
+    return record.usage.tokens + sum(p.usage.billed - p.usage.tokens for p in record.proposals)
 
 
 def _classes(trace: Trace, width: int, equality: Equality) -> Tensor:

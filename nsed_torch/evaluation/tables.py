@@ -96,8 +96,7 @@ def notes(comparison: Comparison) -> list[str]:
         )
     if any(method.usage.calls for method in methods.values()):
         lines.append(
-            "Tokens are those computed, what a task's calls share counted once for each method; in brackets, as billed "
-            "call by call."
+            "Tokens are those computed: what the calls of a task share counts once. In brackets are those billed."
         )
     for name, method in methods.items():
         if failed := method.count(Verdict.FAILED):

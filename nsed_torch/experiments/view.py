@@ -164,8 +164,7 @@ def question_table(trace: Trace) -> RenderableType:
 def summary_table(summary: Summary) -> RenderableType:
     """How often answers were right, with intervals, and what they cost."""
     usage = summary.usage
-    tokens = f"{usage.tokens:,} tokens computed ({usage.billed:,} billed)"
-    cost = f"{usage.calls:,} calls, {tokens}, {usage.seconds:.1f} s of model time"
+    cost = f"{usage.calls:,} calls, {_tokens(usage)}, {usage.seconds:.1f} s of model time"
     rows = [["right", "n", "accuracy", "95% interval"]]
     for what, accuracy in summary.accuracies.items():
         rows.append([what, str(accuracy.n), f"{accuracy.mean:.1%}", f"{accuracy.low:.1%} to {accuracy.high:.1%}"])
@@ -243,5 +242,8 @@ def _outline(job: WorkflowJob) -> str:
 
 def _cost(usage: Usage) -> str:
     price = f", ${usage.price:.4f}" if usage.price else ""
-    tokens = f"{usage.tokens:,} tokens computed ({usage.billed:,} billed)"
-    return f"{usage.calls} calls, {tokens}, {usage.seconds:.1f} s of model time{price}"
+    return f"{usage.calls} calls, {_tokens(usage)}, {usage.seconds:.1f} s of model time{price}"
+
+
+def _tokens(usage: Usage) -> str:
+    return f"{usage.tokens:,} tokens computed ({usage.billed:,} billed, {usage.completion_tokens:,} of them written)"

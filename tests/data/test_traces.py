@@ -152,6 +152,29 @@ def test_a_team_that_did_not_pool_has_the_classes_of_its_final_answers(tmp_path)
     assert same > 5
 
 
+def test_an_answer_costs_what_it_costs_alone_whoever_paid_for_a_shared_prompt(tmp_path):
+    (trace, *_), costs = collected(tmp_path / "whole"), []
+    record = trace.transcript.rounds[0]
+    for payer in range(len(record.proposals)):
+        usages = [
+            dataclasses.replace(p.usage, computed_tokens=p.usage.billed if i == payer else p.usage.completion_tokens)
+            for i, p in enumerate(record.proposals)
+        ]
+        proposals = [dataclasses.replace(p, usage=u) for p, u in zip(record.proposals, usages, strict=True)]
+        saved = sum(u.billed - u.tokens for u in usages)
+        whole = dataclasses.replace(record.usage, computed_tokens=record.usage.tokens - saved)
+        rounds = [dataclasses.replace(record, proposals=proposals, usage=whole)]
+        transcript = dataclasses.replace(trace.transcript, rounds=rounds)
+        writer = TraceWriter(tmp_path / str(payer))
+        writer.add(
+            [dataclasses.replace(trace, transcript=transcript, grades=trace.grades[:1], answers=trace.answers[:1])]
+        )
+        writer.finish(HashedEncoder(8).embed)
+        episodes = load_traces(tmp_path / str(payer), equality=RULE)
+        costs.append((episodes.cost.tolist(), episodes.proposal_cost.tolist()))
+    assert costs == [([[record.usage.tokens]], [[[p.usage.billed for p in record.proposals]]])] * len(record.proposals)
+
+
 def test_every_entry_is_the_transcripts(tmp_path):
     traces = collected(tmp_path, budget=True)
     episodes = load_traces(tmp_path, equality=RULE)

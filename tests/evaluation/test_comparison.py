@@ -187,8 +187,20 @@ def test_json_is_what_others_read():
     assert (data["reference"], data["level"]) == ("a", 0.95)
     assert (a["tasks"], a["accuracy"]["n"]) == (3, 3)
     assert (a["accuracy"]["mean"], a["accuracy"]["interval"]) == (0.666666667, "Clopper-Pearson")
-    assert a["usage"] == {"calls": 6, "prompt_tokens": 30, "completion_tokens": 15, "price": 0.75}
+    calls = {"calls": 6, "prompt_tokens": 30, "completion_tokens": 15, "price": 0.75}
+    assert a["usage"] == calls | {"computed_tokens": 45}
     assert (a["tokens_per_task"], a["relative_tokens"], a["verdicts"]) == (15.0, 1.0, {"right": 2, "wrong": 1})
+
+
+def test_methods_are_compared_by_computed_tokens_and_billed_ones_stand_beside():
+    few, all_of_them = Usage(1, 90, 10, computed_tokens=50), Usage(1, 90, 10)
+    data = Comparison.of([outcome("a", "q", usage=few), outcome("b", "q", usage=all_of_them)]).to_json()["methods"]
+    assert [data["b"][name] for name in ("tokens_per_task", "billed_per_task", "relative_tokens")] == [100, 100, 2]
+    assert [data["a"][name] for name in ("tokens_per_task", "billed_per_task", "relative_tokens")] == [50, 100, 1]
+
+
+def test_json_holds_the_pairs():
+    data = Comparison.of(outcomes("a", [RIGHT, WRONG, RIGHT]) + outcomes("b", [WRONG] * 3)).to_json()
     assert data["paired"]["b"]["difference"]["mean"] == 0.666666667
     assert (data["paired"]["b"]["wins"], data["paired"]["b"]["p"], data["paired"]["b"]["p_holm"]) == (2, 0.5, 0.5)
 

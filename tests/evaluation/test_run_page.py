@@ -67,9 +67,9 @@ def page(html) -> Page:
 
 def test_methods_stand_side_by_side(page):
     rows = page.words("table", class_="methods")[0]
-    assert "deliberation 3 66.7 [9.4, 99.2] - 5,169 US$ 0" in rows
-    assert "debate 3 100.0 [29.2, 100.0] -33.3 [-90.0, 40.0] p 1 100 US$ 0.0045" in rows
-    assert "single 0 - - 0 US$ 0" in rows
+    assert "deliberation 3 66.7 [9.4, 99.2] - 5,169 (5,169) US$ 0" in rows
+    assert "debate 3 100.0 [29.2, 100.0] -33.3 [-90.0, 40.0] p 1 100 (100) US$ 0.0045" in rows
+    assert "single 0 - - 0 (0) US$ 0" in rows
     drawn = [attrs["style"] for _, attrs in page.elements if attrs.get("class") in {"range", "dot"}]
     assert drawn == ["--l:9%;--h:99%", "--m:67%", "--l:29%;--h:100%", "--m:100%"]
 

@@ -63,16 +63,17 @@ DIFFERENCES = (
 
 def test_markdown_holds_the_numbers():
     head, *lines = markdown(two()).splitlines()
-    assert head.startswith("| method | n | accuracy | deliberation minus it | p (Holm) | tokens per task |")
+    assert head.startswith("| method | n | accuracy | deliberation minus it | p (Holm) | tokens per task (billed) |")
     assert head.endswith(r"| relative tokens | US\$ | seconds |")
     assert lines == [
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
-        "| deliberation | 8 | 0.750 [0.349, 0.968] |  |  | 100 | 1.00 | 4.0000 | 32.0 |",
-        "| plurality | 8 | 0.000 [0.000, 0.369] | +0.750 [+0.182, +0.929] | 0.031 | 100 | 1.00 | 4.0000 | 32.0 |",
+        "| deliberation | 8 | 0.750 [0.349, 0.968] |  |  | 100 (100) | 1.00 | 4.0000 | 32.0 |",
+        "| plurality | 8 | 0.000 [0.000, 0.369] | +0.750 [+0.182, +0.929] | 0.031 | 100 (100) | 1.00 | 4.0000 | 32.0 |",
         "",
         "n counts questions with a score; epochs of one question are averaged first.",
         "Accuracy with 95% intervals over questions (Clopper-Pearson).",
         DIFFERENCES,
+        "Tokens are those computed: what the calls of a task share counts once. In brackets are those billed.",
         "Failed, and so counted as wrong: 1 of 8 tasks of plurality.",
     ]
 

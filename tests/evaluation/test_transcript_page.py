@@ -29,7 +29,7 @@ def test_facts_are_the_transcript_s(page):
         "all rounds done",
         "Rounds 3",
         "Model calls 15",
-        "Tokens 5,169",
+        "Tokens computed 5,169",
         "4,950 in, 219 out",
         "22.1 s",
         "US$ 0.0006",

@@ -100,7 +100,7 @@ def test_levels_reasons_and_costs_are_told(page):
     assert "could not be read, which counts as accepting: no_lists ." in third
     facts = page.words("dl", class_="facts")[0]
     usage = everything().usage
-    assert facts.startswith(f"Workflows 3 Steps 7 Model calls {usage.calls} Tokens {usage.tokens:,} ")
+    assert facts.startswith(f"Workflows 3 Steps 7 Model calls {usage.calls} Tokens computed {usage.tokens:,} ")
 
 
 def test_no_answer_says_why():

@@ -138,7 +138,9 @@ def test_from_traces_to_a_live_broker(nsed, collected):
         point["accuracy"]["mean"] <= best["accuracy"]["mean"] for point, best in zip(learned, oracle, strict=True)
     )
     assert f"{learned[0]['accuracy']['mean']:.3f}" in out
-    full = sum(trace.transcript.rounds[0].usage.tokens for trace in collected) / 24
+    first = [trace.transcript.rounds[0] for trace in collected]
+    shared = sum(p.usage.billed - p.usage.tokens for record in first for p in record.proposals)
+    full = (sum(record.usage.tokens for record in first) + shared) / 24
     assert [len(seed["policies"]) for seed in found["seeds"]] == [3, 3]
     assert found["full_team_cost"] == pytest.approx(full, rel=0.2)
     assert (nsed.folder / "out/cost.png").read_bytes().startswith(b"\x89PNG")
@@ -176,7 +178,7 @@ def costs_add_up(folder, first):
     episodes = load_traces(folder)
     rounds = Rounds.of(episodes)
     torch.testing.assert_close(rounds.cost(rounds.there), episodes.cost[:, 0])
-    tokens = [proposal.usage.tokens for proposal in first.proposals]
+    tokens = [proposal.usage.billed for proposal in first.proposals]
     assert rounds.answer_cost[0].tolist() == tokens
     turned = episodes.sorted_by(torch.tensor([0.0, 1.0, 2.0])).proposal_cost
     assert turned[0, 0].tolist() == tokens[::-1]

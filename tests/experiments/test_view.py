@@ -46,7 +46,7 @@ def a_round(winner=1):
 
 
 def a_transcript(task, record):
-    return Transcript(task, [], [record], MARKUP, "rounds", Usage(7, 1000, 234, 0.5, 1.25), seed=0)
+    return Transcript(task, [], [record], MARKUP, "rounds", Usage(7, 1000, 234, 0.5, 1.25, 900), seed=0)
 
 
 def seen(show, way=view, *, terminal, **options):
@@ -92,7 +92,8 @@ def test_a_round_is_a_table(terminal):
     # The winner's panel, the memory and the note; the panel keeps the text whole.
     assert text.count(SHOWN) == 3
     assert "\x1b[31m" not in text
-    last = "stopped by rounds after 1 rounds: 7 calls, 1,234 tokens (234 written), 1.2 s of model time, $0.5000"
+    tokens = "900 tokens computed (1,234 billed, 234 of them written)"
+    last = f"stopped by rounds after 1 rounds: 7 calls, {tokens}, 1.2 s of model time, $0.5000"
     assert last in text
 
 
@@ -137,10 +138,10 @@ def test_a_workflow_is_a_line_for_everything(terminal):
         "workflow 0: step 1: note: attempt 2: empty answer",
         "workflow 0: step 2: Oberon says (66 tokens): Oberon Zebulon",
         "workflow 0: step 3: Zebulon says (76 tokens): Zebulon Zebulon Oberon Zebulon",
-        "7 calls, 770 tokens, 0.0 s of model time, $0.0003",
+        "7 calls, 770 tokens computed (770 billed, 73 of them written), 0.0 s of model time, $0.0003",
         "workflow 1: chain, 2 steps in 2 waves",
         "workflow 1: step 1: Zebulon reads the previous answer, step 0: Correct it.",
-        "9 calls, 873 tokens, 0.0 s of model time, $0.0004",
+        "9 calls, 873 tokens computed (873 billed, 82 of them written), 0.0 s of model time, $0.0004",
         "workflow 2: cannot be read, which counts as accepting: no_lists",
         "workflow 2: accepts the answer",
     ]

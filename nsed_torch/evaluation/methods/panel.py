@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from nsed_torch.agents import Agent, Ensemble, GenerateRequest, Prompts
 from nsed_torch.agents.ledger import TokenLedger
-from nsed_torch.agents.prompts import unfence
+from nsed_torch.agents.prompts import unfence, unseen
 from nsed_torch.agents.requests import call_seed
 from nsed_torch.benchmarks import Grader
 from nsed_torch.deliberation.rating import RatingMode
@@ -112,7 +112,9 @@ class Panel:
         for task, agent, texts in calls:
             seed = call_seed(self.seed, task.id, number, agent.name, kind)
             render = first_round if texts is None else partial(self.prompts.ask, kind, texts=texts)
-            messages = render(task.question, persona=agent.persona, seed=seed)
+            # One fence for all agents and steps, as in a deliberation, so that what these read in common is read once.
+            mark = unseen(call_seed(self.seed, task.id, kind), texts or ())
+            messages = render(task.question, persona=agent.persona, seed=mark)
             asked = agent.name, messages, agent.decoding, seed, agent.adapter, template
             requests.append(GenerateRequest(*asked, ledger=ledgers.get(task.id)))
         return [
