@@ -2,11 +2,13 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import gguf
 import numpy as np
 import pytest
 import torch
+from omegaconf import OmegaConf
 from tiny_gguf import tiny_llama, to_rotary_pairs, write_gguf
 from tiny_models import save_tiny, tiny_tokenizer
 
@@ -17,9 +19,19 @@ from bench.plain import PlainEngine, decode_bare, write_mixed, write_together
 from bench.random_weights import SHAPES, write_random
 from bench.requests import PREFIX, give_adapters, propose_requests, questions, rate_requests, unstoppable
 from bench.timing import Measurement, compare
-from nsed_torch.agents import Decoding, Message, RatingScale, Weights, load_backbone, save_adapter
+from nsed_torch.agents import (
+    Decoding,
+    GenerateRequest,
+    Message,
+    Prompts,
+    RatingScale,
+    Weights,
+    load_backbone,
+    save_adapter,
+)
 from nsed_torch.agents.requests import LikelihoodRequest
 from nsed_torch.agents.weights import PackagedWeights, Wheel
+from nsed_torch.config import conf_dir, instantiate
 from nsed_torch.records import Task, read_json
 
 GREEDY = Decoding(max_new_tokens=4, temperature=0)
@@ -462,6 +474,64 @@ def test_a_server_that_does_not_start_is_one_line(tmp_path):
         llama_server.serving(tmp_path.joinpath(sys.executable), tmp_path / "no.gguf", {}, 8, 1),
     ):
         pass
+
+
+needs_server = pytest.mark.skipif(llama_server.find_server() is None, reason="llama-server is not installed")
+
+
+@needs_server
+def test_the_server_answers_as_the_engine_with_each_adapter(tmp_path):
+    file = tmp_path / "tiny.gguf"
+    write_gguf(file, tiny_llama(initializer_range=0.3), gguf.GGMLQuantizationType.F32)
+    engine = load_backbone(Weights("tiny", path=str(tmp_path)), dtype="float32", device="cpu")
+    mixed = propose_requests(3, [*give_adapters(engine, 2), None], Decoding(max_new_tokens=3, temperature=0.0))
+    for key, weight in engine.named_parameters():
+        if "lora_B" in key:
+            weight.mul_(20)  # so that every adapter says something else
+    files = llama_server.converted(engine, mixed, file, tmp_path)
+    assert set(files) == {"agent0", "agent1"}
+    server = llama_server.serving(llama_server.find_server(), file, files, *llama_server.room(engine, mixed))
+    with server as running:
+        theirs = running.generate(engine, mixed, full=False)
+    ours = [generation.text for generation in engine.generate(mixed)]
+    assert theirs == ours
+    assert len({tuple(ours[i : i + 3]) for i in (0, 3, 6)}) == 3
+    (line,) = llama_server.llama_server_lines(engine, mixed[:6], lambda: file, repeats=1)
+    assert line.name == "propose, 2 adapters x 3 tasks x 3 tokens"
+    assert line.facts["same_answers"] == 1.0
+
+
+@needs_server
+@pytest.mark.weights
+def test_the_server_answers_what_the_shipped_experts_learned_as_the_engine_does(tmp_path):
+    pytest.importorskip("reasoning_gym")
+    names = ("sums", "siblings", "words", "relations")
+    settings = bench.backbone_settings("smollm2_135m_instruct")
+    engine = load_backbone(
+        **{**settings, "dtype": "float32", "device": "cpu", "adapters": {name: f"experts:{name}" for name in names}}
+    )
+    benchmark = OmegaConf.load(conf_dir() / "benchmark/experts.yaml")
+    tasks = list(instantiate({**benchmark, "size": 28}).tasks)
+    learned = [
+        GenerateRequest(
+            agent=name,
+            messages=Prompts(style="direct").propose(task.question, memory=(), critiques=(), persona="", seed=0),
+            decoding=Decoding(max_new_tokens=24, temperature=0.0),
+            seed=0,
+            adapter=name,
+        )
+        for i, name in enumerate(names)
+        for task in tasks[i::7]
+    ]
+    file = llama.find_gguf(settings["weights"], tmp_path)
+    files = llama_server.converted(engine, learned, file, tmp_path)
+    with llama_server.serving(llama_server.find_server(), file, files, *llama_server.room(engine, learned)) as server:
+        theirs = server.generate(engine, learned, full=False)
+    ours = [generation.text for generation in engine.generate(learned)]
+    bare = [generation.text for generation in engine.generate([replace(one, adapter=None) for one in learned])]
+    # llama.cpp multiplies in 8 bits, and near-ties flip.
+    assert teams.same(theirs, ours) >= 0.75
+    assert teams.same(bare, ours) < 0.25
 
 
 @pytest.fixture(scope="module")
