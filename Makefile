@@ -52,7 +52,7 @@ docs: $(VENV)/.docs ## build the documentation into site/; a warning is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
 	@echo "docs: open site/index.html"
 
-bench: $(VENV)/.core ## measure the engine on this machine
+bench: $(VENV)/.gym ## measure the engine on this machine
 	@echo "bench: measures the engine, about an hour on two cores; needs them idle"
 	@$(BIN)/python -m bench
 

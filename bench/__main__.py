@@ -4,11 +4,14 @@ python -m bench                                    every line of the engine, abo
 python -m bench propose rate --sample 1            two of its lines, every single call timed
 python -m bench --target core                      a training step against a matrix product
 python -m bench --target tune --repeats 3          tuned cells against a logistic vote, needs nsed_torch[recorded]
+python -m bench propose rate whole --device cuda --dtype bfloat16 --quantization nf4 --random-weights llama3_1_8b
+                                                   on an accelerator, at the size of a model of 8 billion parameters
 """
 
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -21,18 +24,34 @@ from rich.table import Table
 
 from bench import phases
 from bench.core import WIDTHS, import_line, training_line, tuning_line
+from bench.experts import experts_lines
 from bench.llama import find_gguf, llama_lines
+from bench.llama_server import llama_server_lines
 from bench.memory import memory_lines
 from bench.phases import propose_lines, rate_lines
-from bench.requests import propose_requests
+from bench.random_weights import SHAPES, write_random
+from bench.requests import give_adapters, propose_requests
+from bench.startup import TEAM, placed, startup_line
 from bench.teams import conduct_lines, whole_lines
 from bench.timing import Measurement
 from nsed_torch.agents import Decoding, TransformersEngine, Weights, load_backbone, resolve
+from nsed_torch.agents.loading import DTYPES, QUANTIZATIONS, check_device
 from nsed_torch.config import conf_dir, instantiate
 from nsed_torch.evaluation.provenance import machine, versions
 from nsed_torch.records import write_json
 
-LINES = ("propose", "rate", "whole", "conduct", "memory", "llama_cpp", "import")
+LINES = (
+    "propose",
+    "llama_server",
+    "rate",
+    "whole",
+    "experts",
+    "conduct",
+    "memory",
+    "llama_cpp",
+    "startup",
+    "import",
+)
 """What of the engine can be measured."""
 
 
@@ -42,11 +61,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     identity: dict[str, Any] | None = None
     try:
         if options.target == "engine":
-            settings = backbone_settings(options.backbone)
-            engine = load_backbone(**settings)
-            identity = dict(engine.identity(None))
-            title = f"{identity['name']}, {identity['quantization']}, {identity['dtype']}"
-            lines = list(engine_lines(options, engine, settings))
+            with ExitStack() as folders:
+                settings = engine_settings(options, folders)
+                engine = load_backbone(**settings)
+                identity = dict(engine.identity(None))
+                precision = f"{identity['quantization']}, {identity['dtype']}"
+                title = f"{identity['name']}, {precision}, {device_name(engine.device)}"
+                lines = list(engine_lines(options, engine, settings))
         else:
             title = f"{options.target}, float32, {torch.get_num_threads()} threads"
             core = options.target == "core"
@@ -73,8 +94,13 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--repeats", type=_positive, default=5, help="timed rounds, 5")
     sample = "of calls made one by one, each 7th is timed and counted 7 times; 1 times them all"
     parser.add_argument("--sample", type=_positive, default=7, help=sample)
-    backbone = "a file in conf/backbone, or a folder with weights; unquantized"
+    backbone = "a file in conf/backbone, or a folder with weights"
     parser.add_argument("--backbone", default="smollm2_135m_instruct", help=backbone)
+    parser.add_argument("--device", help="where it computes, as cuda or cuda:1; an accelerator by default, else cpu")
+    parser.add_argument("--dtype", choices=DTYPES, help="of what is not quantized; by default the backbone's")
+    parser.add_argument("--quantization", choices=QUANTIZATIONS, default="none", help="none by default")
+    shapes = f"in place of the backbone's weights: {', '.join(SHAPES)}, or a config.json; the tokenizer stays"
+    parser.add_argument("--random-weights", metavar="SHAPE", help=shapes)
     parser.add_argument("--output", default="runs/bench", metavar="DIR", help="where bench.json goes")
     options = parser.parse_args(arguments)
     if unknown := sorted(set(options.lines) - set(LINES)):
@@ -102,6 +128,25 @@ def backbone_settings(name: str) -> dict[str, Any]:
     return {**settings, "weights": instantiate(settings["weights"]), "quantization": "none"}
 
 
+def engine_settings(options: argparse.Namespace, folders: ExitStack) -> dict[str, Any]:
+    """Keyword arguments of `load_backbone` as the command line has them; random weights lie in a folder meanwhile."""
+    settings = backbone_settings(options.backbone) | {"quantization": options.quantization}
+    settings |= {name: value for name in ("device", "dtype") if (value := getattr(options, name)) is not None}
+    check_device(settings.get("device"))
+    if options.random_weights is not None:
+        folder = Path(folders.enter_context(TemporaryDirectory()))
+        dtype = settings.get("dtype", "auto")
+        settings["weights"] = write_random(options.random_weights, settings["weights"], folder, dtype=dtype)
+    return settings
+
+
+def device_name(device: torch.device) -> str:
+    """What a device is called by whoever made it, or how many threads compute on the CPU."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{torch.get_num_threads()} threads of the CPU" if device.type == "cpu" else str(device)
+
+
 def engine_lines(
     options: argparse.Namespace, engine: TransformersEngine, settings: dict[str, Any]
 ) -> Iterator[Measurement]:
@@ -119,13 +164,27 @@ def engine_lines(
             gguf = lambda: find_gguf(weights, Path(folder))  # noqa: E731 - asked only where llama.cpp is here
             return llama_lines(engine, bare, gguf, repeats=repeats, sample=sample)
 
+    def llama_server() -> list[Measurement]:
+        adapters = give_adapters(engine, phases.AGENTS)
+        mixed = propose_requests(phases.TASKS, adapters, Decoding(phases.NEW_TOKENS, temperature=0.7))
+        with TemporaryDirectory() as folder:
+            gguf = lambda: find_gguf(weights, Path(folder))  # noqa: E731 - likewise
+            return llama_server_lines(engine, mixed, gguf, repeats=repeats)
+
+    def startup() -> list[Measurement]:
+        shipped = backbone_settings(parse([]).backbone)["weights"]
+        return [startup_line(shipped, repeats, device=options.device, dtype=options.dtype)]
+
     ways: dict[str, Callable[[], list[Measurement]]] = {
         "propose": lambda: propose_lines(engine, repeats, sample),
+        "llama_server": llama_server,
         "rate": lambda: rate_lines(engine, repeats, sample),
         "whole": lambda: whole_lines(engine, repeats, sample),
+        "experts": lambda: experts_lines(repeats, sample, placed(TEAM, options.device, options.dtype)),
         "conduct": lambda: conduct_lines(engine, repeats, sample),
         "memory": memory,
         "llama_cpp": llama_cpp,
+        "startup": startup,
         "import": lambda: [import_line(repeats)],
     }
     for name in LINES:

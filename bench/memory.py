@@ -1,7 +1,6 @@
 """How much memory more agents and more rounds take; each point is measured in a fresh process, `work`."""
 
 import json
-import os
 import resource
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 
 from bench.requests import PERSONAS, give_adapters, questions, unstoppable
+from bench.startup import environment
 from bench.timing import Measurement
 from nsed_torch.agents import (
     Agent,
@@ -51,8 +51,8 @@ def memory_lines(backbone: Mapping[str, Any], report: Callable[[str], None] = pr
     """Peak memory in MiB of 2, 4 and 8 agents against one, and after 2, 4 and 8 rounds against one round.
 
     The peak is the process's largest resident memory, libraries included; on CUDA it is what PyTorch took at most
-    of the device's. Ours is the larger number of agents or rounds; the fact `loaded` is the peak of loading, which
-    is not counted where the system can tell.
+    of the device's. Ours is the larger number of agents or rounds; the fact `times_as_much` is how many times the
+    memory of one it takes, and `loaded` the peak of loading, which is not counted where the system can tell.
 
     Args:
         backbone: keyword arguments of `load_backbone` as JSON has them; `weights` holds those of `Weights`. The
@@ -77,9 +77,16 @@ def memory_lines(backbone: Mapping[str, Any], report: Callable[[str], None] = pr
 
 def _lines(what: str, peaks: Mapping[int, float], loaded: float) -> list[Measurement]:
     least, *more = peaks
-    facts = {"loaded": loaded}
     return [
-        Measurement(f"memory, {what}", str(n), str(least), (peaks[n],), (peaks[least],), unit="MiB", facts=facts)
+        Measurement(
+            f"memory, {what}",
+            str(n),
+            str(least),
+            (peaks[n],),
+            (peaks[least],),
+            unit="MiB",
+            facts={"of": n, "times_as_much": peaks[n] / peaks[least], "loaded": loaded},
+        )
         for n in more
     ]
 
@@ -91,8 +98,9 @@ def run(arguments: Mapping[str, Any]) -> dict[str, Any]:
         ChildProcessError: if the process failed; says why.
     """
     command = [sys.executable, "-P", "-m", "bench.memory", json.dumps(arguments)]
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)  # noqa: S603 - our own words
+    done = subprocess.run(  # noqa: S603 - our own words
+        command, capture_output=True, text=True, check=False, env=environment()
+    )
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"the process ended with {done.returncode}"])[-1]
         raise ChildProcessError(last)

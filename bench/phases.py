@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from bench.plain import PlainEngine, decode_bare, write_together
+from bench.plain import PlainEngine, decode_bare, write_mixed, write_together
 from bench.requests import give_adapters, propose_requests, rate_requests, unstoppable
 from bench.timing import Measurement, compare
 from nsed_torch.agents import Decoding, RatingScale, TransformersEngine
@@ -19,9 +19,9 @@ SCALE = RatingScale(("No", "Yes"), (-1.0, 1.0))
 def propose_lines(engine: TransformersEngine, repeats: int, sample: int) -> list[Measurement]:
     """4 adapters x 8 tasks x 48 new tokens, every answer at full length; the engine gets the adapters.
 
-    Against one `generate` call per answer, one per agent, and the bare loop of the base model at the same batch: no
-    adapters, no sampling, likeliest tokens. Of the calls that are made one by one only each `sample`-th is timed and
-    counted so many times.
+    Against one `generate` call per answer, one per agent, one for all with an adapter a row (peft's mixed batch), and
+    the bare loop of the base model at the same batch: no adapters, no sampling, likeliest tokens. Of the calls that are
+    made one by one only each `sample`-th is timed and counted so many times.
     """
     decoding = Decoding(max_new_tokens=NEW_TOKENS, temperature=0.7)
     mixed = propose_requests(TASKS, give_adapters(engine, AGENTS), decoding)
@@ -31,7 +31,7 @@ def propose_lines(engine: TransformersEngine, repeats: int, sample: int) -> list
     work = f"propose, {AGENTS} adapters x {TASKS} tasks x {NEW_TOKENS} tokens"
     facts = {"answers": len(mixed), "new_tokens": len(mixed) * NEW_TOKENS}
     with unstoppable(engine):
-        for warm_up in (engine.generate, alone.generate, partial(decode_bare, engine)):
+        for warm_up in (engine.generate, alone.generate, partial(write_mixed, engine), partial(decode_bare, engine)):
             warm_up(mixed[:1])
         lines = compare(
             work,
@@ -39,9 +39,10 @@ def propose_lines(engine: TransformersEngine, repeats: int, sample: int) -> list
             others=[
                 ("a call an answer", lambda: alone.generate(mixed[::sample])),
                 ("a call an agent", lambda: [write_together(engine, group) for group in by_agent]),
+                ("peft's mixed batch", lambda: write_mixed(engine, mixed)),
                 ("bare loop, no adapters", lambda: decode_bare(engine, mixed)),
             ],
-            scales=[len(mixed) / len(mixed[::sample]), 1.0, 1.0],
+            scales=[len(mixed) / len(mixed[::sample]), 1.0, 1.0, 1.0],
             repeats=repeats,
             facts=facts,
         )

@@ -12,6 +12,7 @@ from torch import Tensor
 from nsed_torch.agents import Engine, GenerateRequest, RateRequest, TransformersEngine
 from nsed_torch.agents.packing.products import computing
 from nsed_torch.agents.requests import Generation, Likelihood, LikelihoodRequest, Rating
+from nsed_torch.agents.transformers_engine import likelihood, log_likelihoods
 
 
 class PlainEngine(Engine):
@@ -53,20 +54,44 @@ class PlainEngine(Engine):
             start = time.perf_counter()
             prompts = self.engine.rating_prompts(request)
             with speaking(model, request.adapter):
-                logits = torch.cat(
-                    [model(input_ids=torch.tensor([ids]), logits_to_keep=1).logits[0] for ids in prompts]
-                )
+                logits = torch.cat([model(input_ids=self._row(ids), logits_to_keep=1).logits[0] for ids in prompts])
             taken = time.perf_counter() - start
             ratings.append(self.engine.rating_from(request, logits, sum(map(len, prompts)), taken))
         return ratings
 
+    @torch.no_grad()
     def measure(self, requests: Sequence[LikelihoodRequest]) -> list[Likelihood]:
-        """The engine's own: no line times likelihoods."""
-        return self.engine.measure(requests)
+        """Measure texts one after the other, each by a forward pass over its whole chat."""
+        measured, model = [], self.engine.model
+        for request in requests:
+            start, logs = time.perf_counter(), []
+            turns = self.engine.chat.turns(request.messages, request.texts)
+            with speaking(model, request.adapter):
+                for turn in turns:
+                    places = len(turn.ids) - turn.start + 1
+                    logits = model(input_ids=self._row(turn.ids), logits_to_keep=places).logits[0]
+                    logs += log_likelihoods(logits, [range(places)], [turn], self.engine.stop_ids).tolist()
+            taken = time.perf_counter() - start
+            measured.append(likelihood(logs, sum(len(turn.ids) for turn in turns), taken))
+        return measured
+
+    def _row(self, ids: Sequence[int]) -> Int[Tensor, "1 token"]:
+        return torch.tensor([list(ids)], device=self.engine.device)
 
 
 def write_together(engine: TransformersEngine, requests: Sequence[GenerateRequest]) -> list[list[int]]:
     """Tokens of some requests' answers by one call of transformers' `generate`; they share adapter and decoding."""
+    with speaking(engine.model, requests[0].adapter):
+        return _written(engine, requests)
+
+
+def write_mixed(engine: TransformersEngine, requests: Sequence[GenerateRequest]) -> list[list[int]]:
+    """As `write_together`, with an adapter a request: peft's mixed batch, which computes each adapter's rows apart."""
+    names = [request.adapter or "__base__" for request in requests]
+    return _written(engine, requests, adapter_names=names)
+
+
+def _written(engine: TransformersEngine, requests: Sequence[GenerateRequest], **options: Any) -> list[list[int]]:
     from transformers import GenerationConfig  # noqa: PLC0415 - heavy
 
     decoding = requests[0].decoding
@@ -75,16 +100,16 @@ def write_together(engine: TransformersEngine, requests: Sequence[GenerateReques
     # What a call leaves open, transformers takes from the model's own settings: its stop tokens above all.
     authors, engine.model.generation_config = engine.model.generation_config, GenerationConfig()
     try:
-        with speaking(engine.model, requests[0].adapter):
-            output = engine.model.generate(
-                input_ids=ids.to(engine.device),
-                attention_mask=mask.to(engine.device),
-                max_new_tokens=decoding.max_new_tokens,
-                do_sample=bool(decoding.temperature),
-                eos_token_id=engine.stop_ids or None,
-                pad_token_id=0,
-                **draws,
-            )
+        output = engine.model.generate(
+            input_ids=ids.to(engine.device),
+            attention_mask=mask.to(engine.device),
+            max_new_tokens=decoding.max_new_tokens,
+            do_sample=bool(decoding.temperature),
+            eos_token_id=engine.stop_ids or None,
+            pad_token_id=0,
+            **draws,
+            **options,
+        )
     finally:
         engine.model.generation_config = authors
     rows: list[list[int]] = output[:, ids.shape[1] :].tolist()

@@ -1,18 +1,37 @@
 """`python -m bench`: every line compares the same work, and what is written can be read."""
 
+import json
+import sys
+from dataclasses import replace
+
 import gguf
+import numpy as np
 import pytest
 import torch
-from tiny_gguf import tiny_llama, write_gguf
+from omegaconf import OmegaConf
+from tiny_gguf import tiny_llama, to_rotary_pairs, write_gguf
 from tiny_models import save_tiny, tiny_tokenizer
 
 from bench import __main__ as bench
-from bench import core, llama, memory, phases, requests, teams, timing
-from bench.plain import PlainEngine, decode_bare, write_together
+from bench import core, experts, llama, llama_server, memory, phases, requests, startup, teams, timing
+from bench.adapter_gguf import rotary_pairs, write_adapter_gguf
+from bench.plain import PlainEngine, decode_bare, write_mixed, write_together
+from bench.random_weights import SHAPES, write_random
 from bench.requests import PREFIX, give_adapters, propose_requests, questions, rate_requests, unstoppable
 from bench.timing import Measurement, compare
-from nsed_torch.agents import Decoding, RatingScale, Weights, load_backbone
+from nsed_torch.agents import (
+    Decoding,
+    GenerateRequest,
+    Message,
+    Prompts,
+    RatingScale,
+    Weights,
+    load_backbone,
+    save_adapter,
+)
+from nsed_torch.agents.requests import LikelihoodRequest
 from nsed_torch.agents.weights import PackagedWeights, Wheel
+from nsed_torch.config import conf_dir, instantiate
 from nsed_torch.records import Task, read_json
 
 GREEDY = Decoding(max_new_tokens=4, temperature=0)
@@ -87,12 +106,12 @@ def test_the_engine_from_end_to_end(run, folder, small):
     assert said.out.endswith("out/bench.json\n")
     assert (result["backbone"]["quantization"], result["sample"], result["repeats"]) == ("none", 2, 1)
     assert {"machine", "threads", "accelerator", "python", "nsed_torch", "torch"} <= set(result["hardware"])
-    lines = [*["propose"] * 4, *["rate"] * 2, "deliberate", *["conduct"] * 2, "import"]
+    lines = [*["propose"] * 5, *["rate"] * 2, "deliberate", *["conduct"] * 2, "import"]
     assert [line["name"].split(",")[0] for line in result["lines"]] == lines
     for line in result["lines"]:
         assert f"{line['ratio']:.2f}" in said.out
         assert line["ratio"] == line["other_values"][0] / line["ours_values"][0]
-    deliberated, *conducted = (line["facts"] for line in result["lines"][6:9])
+    deliberated, *conducted = (line["facts"] for line in result["lines"][7:10])
     assert 0 < deliberated["same_proposals"] <= 1  # the weights' own precision: near-ties flip
     for facts in (deliberated, *conducted):
         assert facts["tokens"] > 0
@@ -119,9 +138,17 @@ def test_what_needs_no_model(run, small):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["sleep"], "expected lines out of propose, rate, whole, conduct, memory, llama_cpp, import, got sleep"),
+        (
+            ["sleep"],
+            "propose, llama_server, rate, whole, experts, conduct, memory, llama_cpp, startup, import, got sleep",
+        ),
         (["--target", "moon"], "argument --target: invalid choice: 'moon'"),
         (["--sample", "0"], "argument --sample: expected at least 1, got 0"),
+        (["--device", "moon"], "bench: expected a device out of cpu"),
+        (
+            ["--random-weights", "moon"],
+            "bench: expected a shape out of llama3_1_8b, qwen3_8b, or a config.json, got 'moon'",
+        ),
         (["--backbone", "gpt"], "bench: expected a backbone out of endpoint, "),
         (["--backbone", "endpoint"], "bench: expected a backbone whose weights are loaded here, got endpoint"),
     ],
@@ -153,6 +180,7 @@ def test_plain_answers_and_ratings_are_the_engines(engine):
     with unstoppable(engine):
         ours, theirs = engine.generate(to_answer), plain.generate(to_answer)
         together = write_together(engine, to_answer[2:4])
+        mixed = write_mixed(engine, to_answer)
     assert engine.stop_ids
     assert engine.model.generation_config.eos_token_id == every_token
     assert [g.text for g in theirs] == [g.text for g in ours]
@@ -160,9 +188,14 @@ def test_plain_answers_and_ratings_are_the_engines(engine):
     assert {g.completion_tokens for g in ours + theirs} == {GREEDY.max_new_tokens}
     decode = engine.chat.tokenizer.decode
     assert [decode(row, skip_special_tokens=True).strip() for row in together] == [g.text for g in ours[2:4]]
+    assert [decode(row, skip_special_tokens=True).strip() for row in mixed] == [g.text for g in ours]
     to_rate = rate_requests(engine, 2, 2, [None, *names], RatingScale())
     for mine, other in zip(engine.rate(to_rate), plain.rate(to_rate), strict=True):
         assert other.values == pytest.approx(mine.values, abs=1e-4)
+    chat = (Message("user", "What is 1 plus 2?"),)
+    to_measure = [LikelihoodRequest("a", chat, ("3", "four"), adapter=name) for name in (None, *names)]
+    for mine, other in zip(engine.measure(to_measure), plain.measure(to_measure), strict=True):
+        assert other.values == pytest.approx(mine.values, rel=1e-4)
     assert not any(p.requires_grad for p in engine.parameters())
 
 
@@ -193,7 +226,7 @@ def test_loops_are_scaled_to_the_whole_work(engine, small, monkeypatch):
     monkeypatch.setattr(phases, "TASKS", 3)
     monkeypatch.setattr(timing, "seconds", lambda work: (work(), 2.0)[1])
     lines = phases.propose_lines(engine, repeats=1, sample=4)
-    assert [line.other_values for line in lines] == [(6.0,), (2.0,), (2.0,), (2.0,)]  # 2 of 6 calls were made
+    assert [line.other_values for line in lines] == [(6.0,), (2.0,), (2.0,), (2.0,), (2.0,)]  # 2 of 6 calls were made
     lines = phases.rate_lines(engine, repeats=1, sample=3)
     assert [line.other_values for line in lines] == [(6.0,), (4.0,)]  # 2 of 6, 2 of 4
 
@@ -238,6 +271,7 @@ def test_memory_lines_leave_out_what_a_machine_cannot_do(monkeypatch):
         (str(n), "1", (100.0 + n,), (101.0,)) for n in (2, 4, 8)
     ]
     assert {line.unit for line in lines} == {"MiB"}
+    assert [line.facts["times_as_much"] for line in agents] == [(100.0 + n) / 101.0 for n in (2, 4, 8)]
 
 
 def test_the_peak_is_read_from_the_process_or_the_system(monkeypatch, tmp_path):
@@ -312,3 +346,229 @@ def test_a_gguf_is_found_in_a_folder_or_unpacked_from_wheels(tmp_path, monkeypat
 def test_questions_of_one_deliberation_take_as_many_rounds_as_asked(engine, small):
     (transcript,) = teams.deliberate(engine, [Task("What is 1 plus 1?", "a")])
     assert len(transcript.rounds) == 2
+
+
+@pytest.fixture
+def team(folder):
+    """Overrides of a team of three voices on the tiny model."""
+    agents = (f"ensemble.agents.{name}.decoding" for name in ("solver", "skeptic", "explainer"))
+    return [
+        "encoder=hashed",
+        "rounds=1",
+        "rating=likelihood",
+        f"ensemble.engines.smollm2.weights.path={folder}",
+        "ensemble.engines.smollm2.quantization=none",
+        *(f"{decoding}.{setting}" for decoding in agents for setting in ("max_new_tokens=4", "temperature=0")),
+    ]
+
+
+def test_the_shipped_team_is_counted_token_by_token(team, monkeypatch):
+    pytest.importorskip("reasoning_gym")
+    monkeypatch.setattr(experts, "QUESTIONS", 7)
+    (line,) = experts.experts_lines(1, 3, startup.placed(team, "cpu", "float32"))
+    assert line.name == "deliberate, 3 experts x 1 round x 7 questions of their benchmark"
+    facts = line.facts
+    # 9 answers of 4 tokens, of which the last is never read, and 18 texts of likelihoods at the least.
+    assert 3 * 3 + 6 < facts["tokens_computed_a_question"] < facts["tokens_computed_a_question_plainly"]
+    assert facts["deliberations_a_second"] == 7 / line.ours_values[0]
+    assert facts["same_proposals"] == 1.0
+
+
+def test_tokens_are_counted_where_they_are_embedded(engine):
+    to_answer = propose_requests(1, give_adapters(engine, 2), GREEDY)
+    plain = PlainEngine(engine)
+    lengths = [len(engine.chat.ids(request.messages)) for request in to_answer]
+    with experts.counted([engine]) as tokens, unstoppable(engine):
+        tokens.of("plain", lambda: plain.generate(to_answer))
+        tokens.of("ours", lambda: engine.generate(to_answer))
+    engine.generate(to_answer)
+    # The last token of an answer is not read; adapters share nothing.
+    assert tokens.found == {"plain": sum(lengths) + 2 * 3, "ours": sum(lengths) + 2 * 3}
+    assert tokens.total == sum(tokens.found.values())
+
+
+def test_without_reasoning_gym_there_are_no_experts_but_a_note(monkeypatch):
+    monkeypatch.setattr(experts.importlib.util, "find_spec", lambda name: None)
+    notes = []
+    assert experts.experts_lines(1, 1, report=notes.append) == []
+    assert notes == ["experts: left out: reasoning-gym is not installed: pip install nsed_torch[gym]"]
+
+
+def test_start_up_is_watched_from_outside(team, folder):
+    weights = Weights("tiny", path=str(folder))
+    line = startup.startup_line(weights, 1, team=team, device="cpu", dtype="float32", warm=False)
+    facts = line.facts
+    assert 0 < facts["ours_before_loading"] < line.ours_values[0] < facts["ours_to_the_end"]
+    parts = [facts[f"other_{part}"] for part in ("import", "load", "answer")]
+    assert sum(parts) == pytest.approx(line.other_values[0])
+    assert min(parts) > 0
+
+
+def test_a_process_that_fails_says_why():
+    with pytest.raises(ChildProcessError, match=r"^no luck$"):
+        startup.watch([sys.executable, "-c", "raise SystemExit('no luck')"], ())
+    with pytest.raises(ChildProcessError, match="ended with 0"):
+        startup.watch([sys.executable, "-c", "print('loaded')"], ("loaded", "answered"))
+
+
+def test_calls_are_counted_while_another_process_makes_the_file(tmp_path):
+    from nsed_torch.records import CallLog
+
+    file = tmp_path / "calls.sqlite"
+    assert startup.finished_calls(file) == 0
+    file.touch()
+    assert startup.finished_calls(file) == 0
+    with CallLog(file) as log:
+        assert startup.finished_calls(file) == 0
+        log.put({"a" * 64: {"text": "4"}})
+        assert startup.finished_calls(file) == 1
+
+
+def test_an_adapter_in_gguf_is_the_one_peft_saved(engine, tmp_path):
+    """What llama.cpp computes with its rows is what transformers computes with ours."""
+    write_gguf(tmp_path / "model.gguf", tiny_llama())
+    config = {**tiny_llama().config.to_dict(), "num_hidden_layers": 2}
+    (tmp_path / "llama").mkdir()
+    (tmp_path / "llama/config.json").write_text(json.dumps(config))
+    model = tiny_llama()
+    model.save_pretrained(tmp_path / "llama")
+    from tiny_models import tiny_tokenizer as tokenizer
+
+    tokenizer(words=["a", "b"]).save_pretrained(tmp_path / "llama")
+    ours = load_backbone(Weights("tiny", path=str(tmp_path / "llama")), dtype="float32", device="cpu")
+    (name,) = give_adapters(ours, 1)
+    save_adapter(ours, name, tmp_path / name)
+    write_adapter_gguf(tmp_path / name, tmp_path / "model.gguf", tmp_path / "adapter.gguf")
+    reader = gguf.GGUFReader(tmp_path / "adapter.gguf")
+    assert reader.fields["adapter.lora.alpha"].contents() == 16.0
+    tensors = {tensor.name: tensor.data for tensor in reader.tensors}
+    assert len(tensors) == 2 * 2 * 4  # A and B of 4 layers in each of 2
+    layer = ours.model.base_model.model.model.layers[1].self_attn.q_proj
+    a, b = (getattr(layer, part)[name].weight.detach().numpy() for part in ("lora_A", "lora_B"))
+    np.testing.assert_array_equal(tensors["blk.1.attn_q.weight.lora_a"], a)
+    update = tensors["blk.1.attn_q.weight.lora_b"] @ tensors["blk.1.attn_q.weight.lora_a"]
+    np.testing.assert_allclose(update, to_rotary_pairs(b @ a), rtol=1e-5)
+    value = ours.model.base_model.model.model.layers[0].self_attn.v_proj.lora_B[name].weight.detach().numpy()
+    np.testing.assert_array_equal(tensors["blk.0.attn_v.weight.lora_b"], value)
+
+
+def test_rotary_pairs_take_a_heads_halves_by_turns():
+    assert rotary_pairs(np.arange(8.0)[:, None], 2)[:, 0].tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
+
+
+def test_without_a_server_or_a_gguf_there_is_no_line_but_a_note(engine, monkeypatch, tmp_path):
+    notes, mixed = [], propose_requests(1, give_adapters(engine, 1), GREEDY)
+    monkeypatch.setattr(llama_server, "find_server", lambda: None)
+    assert llama_server.llama_server_lines(engine, mixed, lambda: None, repeats=1, report=notes.append) == []
+    monkeypatch.setattr(llama_server, "find_server", lambda: tmp_path)
+    assert llama_server.llama_server_lines(engine, mixed, lambda: None, repeats=1, report=notes.append) == []
+    assert notes == [
+        "llama.cpp's server: left out: llama-server is not on the PATH: build it from llama.cpp",
+        "llama.cpp's server: left out: the backbone's weights come without a GGUF",
+    ]
+
+
+def test_a_server_that_does_not_start_is_one_line(tmp_path):
+    with (
+        pytest.raises(ValueError, match="expected a server that answers, got "),
+        llama_server.serving(tmp_path.joinpath(sys.executable), tmp_path / "no.gguf", {}, 8, 1),
+    ):
+        pass
+
+
+needs_server = pytest.mark.skipif(llama_server.find_server() is None, reason="llama-server is not installed")
+
+
+@needs_server
+def test_the_server_answers_as_the_engine_with_each_adapter(tmp_path):
+    file = tmp_path / "tiny.gguf"
+    write_gguf(file, tiny_llama(initializer_range=0.3), gguf.GGMLQuantizationType.F32)
+    engine = load_backbone(Weights("tiny", path=str(tmp_path)), dtype="float32", device="cpu")
+    mixed = propose_requests(3, [*give_adapters(engine, 2), None], Decoding(max_new_tokens=3, temperature=0.0))
+    for key, weight in engine.named_parameters():
+        if "lora_B" in key:
+            weight.mul_(20)  # so that every adapter says something else
+    files = llama_server.converted(engine, mixed, file, tmp_path)
+    assert set(files) == {"agent0", "agent1"}
+    server = llama_server.serving(llama_server.find_server(), file, files, *llama_server.room(engine, mixed))
+    with server as running:
+        theirs = running.generate(engine, mixed, full=False)
+    ours = [generation.text for generation in engine.generate(mixed)]
+    assert theirs == ours
+    assert len({tuple(ours[i : i + 3]) for i in (0, 3, 6)}) == 3
+    (line,) = llama_server.llama_server_lines(engine, mixed[:6], lambda: file, repeats=1)
+    assert line.name == "propose, 2 adapters x 3 tasks x 3 tokens"
+    assert line.facts["same_answers"] == 1.0
+
+
+@needs_server
+@pytest.mark.weights
+def test_the_server_answers_what_the_shipped_experts_learned_as_the_engine_does(tmp_path):
+    pytest.importorskip("reasoning_gym")
+    names = ("sums", "siblings", "words", "relations")
+    settings = bench.backbone_settings("smollm2_135m_instruct")
+    engine = load_backbone(
+        **{**settings, "dtype": "float32", "device": "cpu", "adapters": {name: f"experts:{name}" for name in names}}
+    )
+    benchmark = OmegaConf.load(conf_dir() / "benchmark/experts.yaml")
+    tasks = list(instantiate({**benchmark, "size": 28}).tasks)
+    learned = [
+        GenerateRequest(
+            agent=name,
+            messages=Prompts(style="direct").propose(task.question, memory=(), critiques=(), persona="", seed=0),
+            decoding=Decoding(max_new_tokens=24, temperature=0.0),
+            seed=0,
+            adapter=name,
+        )
+        for i, name in enumerate(names)
+        for task in tasks[i::7]
+    ]
+    file = llama.find_gguf(settings["weights"], tmp_path)
+    files = llama_server.converted(engine, learned, file, tmp_path)
+    with llama_server.serving(llama_server.find_server(), file, files, *llama_server.room(engine, learned)) as server:
+        theirs = server.generate(engine, learned, full=False)
+    ours = [generation.text for generation in engine.generate(learned)]
+    bare = [generation.text for generation in engine.generate([replace(one, adapter=None) for one in learned])]
+    # llama.cpp multiplies in 8 bits, and near-ties flip.
+    assert teams.same(theirs, ours) >= 0.75
+    assert teams.same(bare, ours) < 0.25
+
+
+@pytest.fixture(scope="module")
+def random_llama(folder, tmp_path_factory):
+    """Random weights with the structure of Llama 3.1 8B, at two narrow layers."""
+    small = {"vocab_size": 300, "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2}
+    small |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32}
+    file = tmp_path_factory.mktemp("shape") / "small.json"
+    file.write_text(json.dumps({**SHAPES["llama3_1_8b"], **small}))
+    return file
+
+
+@pytest.mark.parametrize("quantization", ["none", "nf4"])
+def test_random_weights_are_measured_on_a_named_device(run, folder, small, random_llama, quantization):
+    words = ["propose", "rate", "whole", "--backbone", str(folder), "--sample", "2", "--device", "cpu"]
+    words += ["--dtype", "bfloat16", "--quantization", quantization, "--random-weights", str(random_llama)]
+    code, said, result = run(*words)
+    assert (code, said.err) == (0, "")
+    title = f"random-small, {quantization}, bfloat16, {torch.get_num_threads()} threads of the CPU"
+    assert title in said.out
+    found = {key: result["backbone"][key] for key in ("device", "dtype", "quantization")}
+    assert found == {"device": "cpu", "dtype": "bfloat16", "quantization": quantization}
+    assert len(result["lines"]) == 8
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_shapes_are_those_of_models_of_8_billion_parameters(shape):
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**SHAPES[shape]))
+    assert 8.0e9 < sum(p.numel() for p in model.parameters()) < 8.3e9
+    assert model.lm_head.weight is not model.model.embed_tokens.weight
+
+
+def test_a_vocabulary_too_small_for_the_tokenizer_is_one_line(folder, tmp_path):
+    file = tmp_path / "few.json"
+    file.write_text(json.dumps({**SHAPES["qwen3_8b"], "vocab_size": 100}))
+    with pytest.raises(ValueError, match="expected a vocabulary of 257 or more, got 100"):
+        write_random(str(file), Weights("tiny", path=str(folder)), tmp_path)
