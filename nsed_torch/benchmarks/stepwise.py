@@ -14,6 +14,7 @@ from nsed_torch.agents.prompts import FINISHED
 from nsed_torch.benchmarks.generated import mixed_tasks
 from nsed_torch.benchmarks.graded import GradedTasks
 from nsed_torch.benchmarks.graders import AnswerGrader
+from nsed_torch.records import Task
 
 PEGS = {1, 2, 3}
 
@@ -44,7 +45,10 @@ def stepwise_tasks(families: Mapping[str, Mapping[str, Any]], size: int = 100, s
     """
     if not families or size < len(families):
         raise ValueError(f"expected one family or more and a task for each, got {len(families)} and size={size}")
-    tasks, strata, chains, identities = [], {}, {}, {}
+    tasks: list[Task] = []
+    strata: dict[str, str] = {}
+    chains: dict[str, Chain] = {}
+    identities: dict[str, Any] = {}
     for place, (name, given) in enumerate(families.items()):
         options = dict(given or {})
         family, most = str(options.get("family", name)), options.pop("most", None)

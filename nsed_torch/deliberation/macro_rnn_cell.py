@@ -185,8 +185,8 @@ class MacroRNNCell(nn.Module):
     ) -> None:
         super().__init__()
         if unit not in UNITS or (ahead is not None and ahead < 1):
-            expected = f"expected a unit out of {', '.join(UNITS)} and a lead of at least 1"
-            raise ValueError(f"protocol: {expected}, got {unit!r} and ahead={ahead}: correct them")
+            wanted = f"expected a unit out of {', '.join(UNITS)} and a lead of at least 1"
+            raise ValueError(f"protocol: {wanted}, got {unit!r} and ahead={ahead}: correct them")
         sizes = ("dim", consensus.dim, encoder.dim), ("agents", consensus.agents, len(ensemble))
         for what, got, expected in sizes:
             if got != expected:

@@ -247,7 +247,7 @@ class VerdictLesson:
         return {"learns": "to judge", **self.data}
 
 
-Lesson = AnswerLesson | VerdictLesson
+Lesson = AnswerLesson | StepLesson | VerdictLesson
 
 
 def _by_stratum(strata: Sequence[str], right: Sequence[bool]) -> dict[str, list[bool]]:
