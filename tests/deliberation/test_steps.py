@@ -1,0 +1,171 @@
+"""Rounds that are steps: the team elects the next state of some work until it elects that nothing is left to do."""
+
+import random
+import re
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsed_torch.agents.prompts import finished
+from nsed_torch.deliberation import AgreementRating
+from nsed_torch.deliberation.answer_classes import SameTexts
+from nsed_torch.nn import ConsensusCell
+from nsed_torch.records import Task
+
+NUMBERS = "12 + 30 - 7 + 44 + 1 - 9 + 20 + 3"
+TASK = Task(f"State the final answer to the following arithmetic problem: {NUMBERS} =", id="sum")
+
+
+def following(work):
+    """The next step of a sum of many numbers."""
+    parts = work.split()
+    if len(parts) == 1:
+        return f"Answer: {work}"
+    first, sign, second, *others = parts
+    return " ".join([str(int(first) + int(second) * (1 if sign == "+" else -1)), *others])
+
+
+def stepper(scripted, wrong=lambda agent, work: False):
+    """Agents that do one step of a sum, as the work shows it; some get some of them wrong by one."""
+
+    def write(request):
+        shown = scripted.fenced(request.messages[-1].content)
+        if not shown:
+            return re.search(r"problem: (.*) =", request.messages[-1].content)[1]
+        step = following(shown[-1])
+        return (
+            re.sub(r"-?\d+", lambda n: str(int(n[0]) + 1), step, count=1) if wrong(request.agent, shown[-1]) else step
+        )
+
+    return write
+
+
+def build(scripted, wrong=lambda agent, work: False, agents=3, **options):
+    options = {"unit": "step", "slots": 1, "rating": AgreementRating(), "rounds": 40, "temperature": 0, **options}
+    return scripted.build(agents, write=stepper(scripted, wrong), **options)
+
+
+def test_a_team_finishes_a_computation_that_no_member_gets_right_alone(scripted):
+    """Everybody errs in another step; alone that is the end, outvoted it is nothing."""
+    errs = dict(zip(scripted.NAMES, (7, 5, 3), strict=False))  # by how many numbers are left
+
+    def wrong(agent, work):
+        return len(work.split()) // 2 + 1 == errs[agent]
+
+    rnn, _ = build(scripted, wrong)
+    (team,) = rnn([TASK]).transcripts
+    assert (team.answer, team.stop_reason) == ("94", "finished")
+    assert [len(r.proposals) for r in team.rounds] == [3] * 9
+    elected = [record.proposals[record.winner].text for record in team.rounds]
+    assert elected[0] == NUMBERS
+    assert elected[1:] == [following(work) for work in elected[:-1]]
+    assert sum(len({p.text for p in record.proposals}) > 1 for record in team.rounds) == 3
+    for name in errs:
+        alone, _ = build(scripted, lambda agent, work, name=name: wrong(name, work))
+        assert alone([TASK]).answers[0] != "94"
+
+
+def test_a_step_is_asked_for_with_the_last_work_alone(scripted):
+    rnn, engine = build(scripted)
+    (transcript,) = rnn([TASK]).transcripts
+    asked = [request.messages[-1].content for request in engine.generated[::3]]
+    assert TASK.question in asked[0]
+    assert not any(TASK.question in text for text in asked[1:])
+    shown = [scripted.fenced(text) for text in asked[1:]]
+    assert shown == [[record.proposals[record.winner].text] for record in transcript.rounds[:-1]]
+    assert [len(record.memory) for record in transcript.rounds] == [1] * len(shown) + [1]
+
+
+def test_more_slots_show_earlier_steps_the_newest_last_and_never_what_was_outvoted(scripted):
+    rnn, engine = build(scripted, lambda agent, work: agent == "Oberon", slots=3)
+    (transcript,) = rnn([TASK]).transcripts
+    elected = [record.proposals[record.winner].text for record in transcript.rounds]
+    for i, request in enumerate(engine.generated[3::3], start=1):
+        assert scripted.fenced(request.messages[-1].content) == elected[max(i - 3, 0) : i]
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 999), st.integers(1, 3), st.floats(0, 0.6))
+def test_members_are_asked_until_an_answer_is_ahead(scripted, seed, ahead, error):
+    def wrong(agent, work):
+        return random.Random(f"{seed} {agent} {work}").random() < error
+
+    rnn, engine = build(scripted, wrong, agents=5, ahead=ahead)
+    (transcript,) = rnn([TASK]).transcripts
+    assert len(engine.generated) == sum(len(record.proposals) for record in transcript.rounds)
+    for record in transcript.rounds:
+        texts = [proposal.text for proposal in record.proposals]
+
+        def lead(texts):
+            counts = sorted((texts.count(text) for text in set(texts)), reverse=True)
+            return ([*counts, 0, 0])[0] - ([*counts, 0, 0])[1]
+
+        assert len(texts) == 5 or lead(texts) >= ahead
+        assert all(lead(texts[:n]) < ahead for n in range(ahead, len(texts)))
+        assert record.voters == record.proposers
+        if lead(texts):
+            assert texts[record.winner] == max(set(texts), key=texts.count)
+
+
+def test_work_without_an_end_stops_at_the_cap_and_is_the_answer(scripted):
+    rnn, _ = build(scripted, rounds=4)
+    (transcript,) = rnn([TASK]).transcripts
+    assert (len(transcript.rounds), transcript.stop_reason) == (4, "rounds")
+    assert transcript.answer == "79 + 1 - 9 + 20 + 3"
+
+
+def test_tasks_finish_one_by_one(scripted):
+    short = Task("State the final answer to the following arithmetic problem: 1 + 2 =", id="short")
+    rnn, _ = build(scripted)
+    both = rnn([TASK, short]).transcripts
+    assert [(len(t.rounds), t.answer) for t in both] == [(9, "94"), (3, "3")]
+    assert build(scripted)[0]([short]).transcripts[0].rounds == both[1].rounds
+
+
+def test_answers_stay_the_default_unit(scripted):
+    rnn, engine = scripted.build(3, write=lambda r: "Answer: 3", rounds=2)
+    (transcript,) = rnn([TASK]).transcripts
+    assert (len(transcript.rounds), transcript.answer) == (2, "Answer: 3")
+    assert TASK.question in engine.generated[-1].messages[-1].content
+
+
+def test_a_judge_agrees_with_what_it_wrote_itself(scripted):
+    rnn, engine = build(scripted, lambda agent, work: agent == "Oberon")
+    (transcript,) = rnn([TASK]).transcripts
+    assert transcript.rounds[1].ratings == [[None, 1, -1], [1, None, -1], [-1, -1, None]]
+    assert not engine.rated
+    assert not engine.measured
+
+
+@pytest.mark.parametrize("options", [{"unit": "word"}, {"ahead": 0}])
+def test_faulty_protocols_are_refused(scripted, options):
+    with pytest.raises(ValueError, match="expected a unit out of answer, step and a lead of at least 1"):
+        scripted.build(3, **options)
+
+
+def test_equal_texts_are_one_answer_whatever_their_blanks():
+    assert SameTexts().classes(TASK, ["1 + 2", "3", "1  + 2\n", "", "3"]) == [0, 1, 0, -1, 1]
+
+
+def test_only_a_step_that_begins_with_it_gives_an_answer():
+    assert [finished(text) for text in ("Answer: 3", "Answer:", "The Answer: 3", "3")] == ["3", "", None, None]
+
+
+def test_the_winner_alone_enters_the_memory_and_gradients_reach_the_gate():
+    cell = ConsensusCell(dim=4, agents=3, slots=2).double()
+    g = torch.Generator().manual_seed(0)
+    state, entered = None, []
+    for _ in range(3):
+        embeddings = torch.randn(1, 3, 4, generator=g, dtype=torch.float64)
+        ratings = torch.tensor([[[0.0, 1, -1], [1, 0, -1], [-1, -1, 0]]], dtype=torch.float64)
+        output, state = cell(
+            embeddings, ratings, ~torch.eye(3, dtype=torch.bool)[None], embeddings[:, 0], state, winner_alone=True
+        )
+        entered.append(embeddings[0, output.winner[0]])
+    assert torch.equal(state.embeddings[0], torch.stack([entered[-1], entered[-2]]))
+    assert state.retention[0, 0] == 1
+    assert state.retention[0, 1] < 1
+    (gradient,) = torch.autograd.grad(state.retention.sum(), cell.gate.bias)
+    assert gradient.abs() > 0
