@@ -41,12 +41,15 @@ def generated_tasks(
     return GradedTasks(_tasks(items), GymGrader(items=items), _identity(family, seed, settings))
 
 
-def mixed_tasks(families: Mapping[str, Mapping[str, Any]], size: int = 100, seed: int = 0) -> GradedTasks:
+def mixed_tasks(
+    families: Mapping[str, Mapping[str, Any]], size: int = 100, seed: int = 0, unlike: Mapping[int, int] | None = None
+) -> GradedTasks:
     """Tasks of several reasoning-gym families in turn; strata are their names here.
 
     The tasks of a family are the first of `generated_tasks`, so a larger size, the number of all tasks, only adds some.
     `families` are their settings by name, in order. A setting `family` names the family where the name is a label, so
-    that one family can come twice, with other settings.
+    that one family can come twice, with other settings. `unlike` leaves out what repeats one of the first so many
+    questions of each family at another seed, word by word or as the same sum in another order: seed -> how many.
     """
     if not families or size < len(families):
         raise ValueError(f"expected one family or more and a task for each, got {len(families)} and size={size}")
@@ -54,8 +57,9 @@ def mixed_tasks(families: Mapping[str, Mapping[str, Any]], size: int = 100, seed
     for place, (name, options) in enumerate(families.items()):
         settings = dict(options or {})
         family, count = str(settings.pop("family", name)), len(range(place, size, len(families)))
-        drawn[name] = _drawn(family, count, seed, settings, name)
-        identities[name] = _identity(family, seed, settings)
+        known = {other: most for other, most in (unlike or {}).items() if other != seed}
+        drawn[name] = _drawn(family, count, seed, settings, name, _known(family, known, settings))
+        identities[name] = _identity(family, seed, settings) | ({"unlike": known} if known else {})
     turns = itertools.zip_longest(*([(name, entry) for entry in items.items()] for name, items in drawn.items()))
     dealt = [(name, *entry) for turn in turns for name, entry in filter(None, turn)]
     items = {task: item for _, task, item in dealt}
@@ -95,28 +99,48 @@ class GymGrader(AnswerGrader):
         return {**super().identity(), "scorer": f"reasoning_gym {importlib.metadata.version('reasoning-gym')}"}
 
 
-def _drawn(family: str, size: int, seed: int, options: Mapping[str, Any], label: str) -> dict[str, GymItem]:
-    """Items by id, the first that have different questions."""
-    try:
-        import reasoning_gym  # noqa: PLC0415 - an extra; costs seconds
-        from reasoning_gym.factory import DATASETS  # noqa: PLC0415
-    except ImportError as error:
-        raise ValueError(
-            f"expected reasoning-gym for generated tasks, got {error}: pip install nsed_torch[bench]"
-        ) from error
-    if not 1 <= size <= APART:
-        raise ValueError(f"expected a size from 1 to {APART}, got {size}: use several seeds for more tasks")
-    if family not in DATASETS:
-        near = ", ".join(difflib.get_close_matches(family, DATASETS, n=1) or sorted(DATASETS)[:3])
-        raise ValueError(f"expected one of reasoning-gym's {len(DATASETS)} families, such as {near}, got {family!r}")
-    tries = min(TRIES * size, APART)
+def canonical_question(question: str) -> str:
+    """A question with what makes no difference taken out: blanks, case, and the order of a sum's numbers."""
+    terms = re.compile(r"[0-9]+(?: \+ [0-9]+)+")
+    plain = " ".join(question.lower().split())
+    return terms.sub(lambda found: " + ".join(sorted(found[0].split(" + "), key=int)), plain)
+
+
+def _known(family: str, unlike: Mapping[int, int], options: Mapping[str, Any]) -> frozenset[str]:
+    """Canonical questions at other seeds; fewer where a family has not so many."""
+    found: set[str] = set()
+    for seed, most in unlike.items():
+        tries = min(TRIES * most, APART)
+        dataset = _dataset(family, tries, seed, options)
+        firsts: set[str] = set()
+        for i in range(tries):
+            if len(firsts) == most:
+                break
+            firsts.add(dataset[i]["question"])
+        found |= set(map(canonical_question, firsts))
+    return frozenset(found)
+
+
+def _drawn(
+    family: str,
+    size: int,
+    seed: int,
+    options: Mapping[str, Any],
+    label: str,
+    known: frozenset[str] = frozenset(),
+) -> dict[str, GymItem]:
+    """Items by id, the first that have different questions, none of them known."""
+    sought = TRIES * size * (10 if known else 1)  # of a small family most are known
+    tries = min(sought, APART) if 1 <= size <= APART else size
     firsts: dict[str, tuple[int, Any]] = {}
+    dataset = _dataset(family, tries, seed, options)
     try:
-        dataset = reasoning_gym.create_dataset(family, size=tries, seed=seed * APART, **options)
         for i in range(tries):
             if len(firsts) == size:
                 break
-            firsts.setdefault((entry := dataset[i])["question"], (i, entry))
+            entry = dataset[i]
+            if not known or canonical_question(entry["question"]) not in known:
+                firsts.setdefault(entry["question"], (i, entry))
     except (AssertionError, AttributeError, TypeError, ValueError) as error:
         raise ValueError(f"reasoning-gym family {family!r}: {error}; correct size, seed or options") from error
     if len(firsts) < size:
@@ -126,6 +150,26 @@ def _drawn(family: str, size: int, seed: int, options: Mapping[str, Any], label:
         )
     numeric = _numeric(family, options)
     return {f"{label}-{seed}-{i}": GymItem(dataset, entry, numeric) for i, entry in firsts.values()}
+
+
+def _dataset(family: str, tries: int, seed: int, options: Mapping[str, Any]) -> Any:
+    """A family's data set of so many items, which lie apart from those of every other seed."""
+    try:
+        import reasoning_gym  # noqa: PLC0415 - an extra; costs seconds
+        from reasoning_gym.factory import DATASETS  # noqa: PLC0415
+    except ImportError as error:
+        raise ValueError(
+            f"expected reasoning-gym for generated tasks, got {error}: pip install nsed_torch[bench]"
+        ) from error
+    if not 1 <= tries <= APART:
+        raise ValueError(f"expected a size from 1 to {APART}, got {tries}: use several seeds for more tasks")
+    if family not in DATASETS:
+        near = ", ".join(difflib.get_close_matches(family, DATASETS, n=1) or sorted(DATASETS)[:3])
+        raise ValueError(f"expected one of reasoning-gym's {len(DATASETS)} families, such as {near}, got {family!r}")
+    try:
+        return reasoning_gym.create_dataset(family, size=tries, seed=seed * APART, **options)
+    except (AssertionError, AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f"reasoning-gym family {family!r}: {error}; correct size, seed or options") from error
 
 
 def _tasks(items: Mapping[str, GymItem]) -> tuple[Task, ...]:

@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 
 from nsed_torch.benchmarks import generated_tasks, mixed_tasks
+from nsed_torch.benchmarks.generated import canonical_question
 from nsed_torch.records import Verdict
 
 FAMILIES = {"chain_sum": {"max_terms": 2}, "countdown": {"min_numbers": 2, "max_numbers": 2}, "gcd": {}}
@@ -117,3 +118,19 @@ def test_seeds_share_no_item_and_no_question_comes_twice():
     assert len({task.question for task in small.tasks}) == 60
     with pytest.raises(ValueError, match="expected 200 different questions of reasoning-gym's 'products', got 1"):
         generated_tasks("products", 200, options={"min_terms": 2, "max_terms": 2, "max_digits": 1})
+
+
+def test_questions_of_other_seeds_and_their_sums_in_another_order_are_left_out():
+    family = {"sums": {"family": "basic_arithmetic", "min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}}
+    family["sums"] |= {"operators": ["+"], "allow_parentheses": False}
+    learned = {canonical_question(task.question) for task in mixed_tasks(family, 30, seed=0).tasks}
+    with_some, without = (mixed_tasks(family, 20, seed=5, unlike=unlike) for unlike in (None, {0: 30, 5: 20}))
+    assert any(canonical_question(task.question) in learned for task in with_some.tasks)
+    assert not any(canonical_question(task.question) in learned for task in without.tasks)
+    assert without.identity["families"]["sums"]["unlike"] == {0: 30}
+
+
+def test_a_sums_order_makes_no_difference_and_anything_else_does():
+    assert canonical_question("What is  30 + 4?") == canonical_question("what is 4 + 30?")
+    assert canonical_question("What is 4 - 30?") != canonical_question("What is 30 - 4?")
+    assert canonical_question("4 + 30 - 2 + 1") != canonical_question("2 + 1 - 4 + 30")
