@@ -330,6 +330,9 @@ class MacroRNNCell(nn.Module):
                     continue
                 new = next(generations)
                 text = unfence(new.text)
+                if self.unit == "step" and self._overlong(new.finish_reason, text):
+                    text = ""
+                    turn.notes.append(f"{agent.name}: a step that does not fit its allowance or memory_tokens is none")
                 turn.proposals.append(Proposal(agent.name, text, new.finish_reason, agent.charged(new)))
                 empty = [] if text or new.failure else ["gave no answer"]
                 turn.notes += [f"{agent.name}: {note}" for note in (*new.notes, *empty)]
@@ -337,6 +340,10 @@ class MacroRNNCell(nn.Module):
             if failures and len(failures) == len(turn.proposals):
                 raise ConnectionError(f"task {turn.task.id!r}: nobody answered: {failures[0]}")
             turn.silent = {p.agent for p in turn.proposals if p.finish_reason == "failed"}
+
+    def _overlong(self, reason: str, text: str) -> bool:
+        """Whether a step is cut off, or would be in the memory: the work could not go on from it."""
+        return reason == "length" or self.ensemble.count_tokens(text) > self.memory_tokens
 
     def _hear(self, turns: Sequence[_Turn], index: int, progress: Progress) -> None:
         """Have every voter rate every answer but its own, in an order of its own, as far as the switches say so.

@@ -28,6 +28,7 @@ _STOP_REASONS = {
     "fatigue": "the most useful round",
     "broker": "nobody else was worth asking",
     "budget": "budget spent",
+    "finished": "the team found nothing left to do",
     "no_answers": "nobody answered",
 }
 

@@ -61,10 +61,13 @@ def screen(console: Console) -> Iterator[Screen]:
 
 
 @contextmanager
-def view(console: Console, *, rounds: bool = True) -> Iterator[Observer]:
-    """The observer of deliberations; without `rounds` there is a progress bar on a terminal and nothing elsewhere."""
+def view(console: Console, *, rounds: bool = True, steps: bool = False) -> Iterator[Observer]:
+    """The observer of deliberations: of rounds that are `steps` a line each.
+
+    Without `rounds` there is a progress bar on a terminal and nothing elsewhere.
+    """
     with screen(console) as shown:
-        yield RoundView(shown) if rounds else PhaseView(shown) if shown.bar else Observer()
+        yield (StepView if steps else RoundView)(shown) if rounds else PhaseView(shown) if shown.bar else Observer()
 
 
 @contextmanager
@@ -97,6 +100,24 @@ class RoundView(PhaseView):
         usage, rounds = transcript.usage, len(transcript.rounds)
         line = f"stopped by {transcript.stop_reason} after {rounds} rounds: {_cost(usage)}"
         self.screen.tell([line])
+
+
+class StepView(RoundView):
+    """Shows the step that each round elects, by how many votes, and what it outvoted."""
+
+    def on_round(self, task: Task, record: Round) -> None:
+        """Show the step."""
+        if record.winner is None:
+            self.screen.tell([f"step {record.index:>4}  nobody wrote one"])
+            return
+        votes = len(record.elected)
+        elected = Text(f"step {record.index:>4}  {preview(record.proposals[record.winner].text)}")
+        elected.append(f"  {votes} of {len(record.proposals)}", style="dim")
+        lines = [elected]
+        for j, proposal in enumerate(record.proposals):
+            if j not in record.elected:
+                lines.append(Text(f"           outvoted: {preview(proposal.text)} ({proposal.agent})", style="red"))
+        self.screen.console.print(*lines, sep="\n")
 
 
 class WorkflowView(WorkflowObserver):

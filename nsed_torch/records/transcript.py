@@ -177,6 +177,14 @@ class Round:
         ):
             raise ValueError(f"round {self.index}: expected critiques and sets of its voters and proposals, got others")
 
+    @property
+    def elected(self) -> list[int]:
+        """The proposals that say what the winner says, the winner among them; none where nobody answered."""
+        if self.winner is None:
+            return []
+        kind = self.classes[self.winner] if self.classes else -1
+        return [j for j in range(len(self.proposals)) if j == self.winner or (kind >= 0 and self.classes[j] == kind)]
+
 
 @dataclass(frozen=True)
 class Transcript(Record):
@@ -189,7 +197,8 @@ class Transcript(Record):
     agents: list[AgentRecord]  # the ensemble, in its order
     rounds: list[Round]
     answer: str  # the text of the last round's winner; "" if nobody ever answered
-    stop_reason: str  # "rounds", "evidence", "fatigue", "budget", "broker" (nobody else is worth asking), "no_answers"
+    # "rounds", "evidence", "fatigue", "budget", "broker" (nobody else is worth asking), "finished", "no_answers"
+    stop_reason: str
     usage: Usage
     seed: int  # the run's
     settings: dict[str, Any] = field(default_factory=dict)  # templates, vote, gate, halting, budgets, versions

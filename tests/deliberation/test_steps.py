@@ -109,6 +109,21 @@ def test_members_are_asked_until_an_answer_is_ahead(scripted, seed, ahead, error
             assert texts[record.winner] == max(set(texts), key=texts.count)
 
 
+@pytest.mark.parametrize("options", [{"max_new_tokens": 13}, {"memory_tokens": 13}])
+def test_steps_that_were_cut_off_are_none(scripted, options):
+    """Where one member's steps are too long, the others go on; where all are, nobody wrote one."""
+
+    def write(request):
+        return stepper(scripted)(request) + " + 0" * 20 * (request.agent == "Zebulon")
+
+    rnn, _ = scripted.build(3, write=write, unit="step", slots=1, rating=AgreementRating(), rounds=20, memory_tokens=40)
+    assert rnn([TASK]).answers == ("94",)
+    rnn, _ = build(scripted, rounds=2, **options)
+    (transcript,) = rnn([TASK]).transcripts
+    assert transcript.stop_reason == "no_answers"
+    assert all("does not fit its allowance or memory_tokens" in note for note in transcript.rounds[0].notes[:3:2])
+
+
 def test_work_without_an_end_stops_at_the_cap_and_is_the_answer(scripted):
     rnn, _ = build(scripted, rounds=4)
     (transcript,) = rnn([TASK]).transcripts
