@@ -1,0 +1,79 @@
+"""How long a computation may be: the number of dependent steps at which half of all tasks are still right."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import brentq, minimize_scalar
+from scipy.special import log_expit
+from scipy.stats import chi2
+
+from nsed_torch.evaluation.competence_law import ProfileInterval
+
+CRITICAL = float(chi2.ppf(0.95, df=1)) / 2
+"""How far below its maximum the log-likelihood lies at the ends of a 95% interval."""
+
+STEEPEST = 50.0
+"""Slope at most: tasks that are all right up to a length and all wrong beyond it have no steepest curve."""
+
+RANGE = 1e6
+"""How far beyond the longest and below the shortest task an end is looked for."""
+
+
+@dataclass(frozen=True)
+class Horizon:
+    """Steps at which half of all tasks are right; inf or 0 where all or none of them are."""
+
+    steps: float
+    interval: ProfileInterval  # of 95%; an infinite or zero end is one that the data do not bound
+
+
+def horizon(steps: Sequence[int], right: Sequence[bool]) -> Horizon:
+    """Fit `P(right) = 1 / (1 + (s / h)^b)`, b in [0, 50], to tasks of s steps; h is the horizon.
+
+    A logistic curve in the logarithm of the steps, by maximum likelihood; the interval is that of the profile
+    likelihood, for b is fitted at every h. Where all tasks are right, or none, the interval is bounded on one side.
+
+    Raises:
+        ValueError: for no tasks, tasks without steps, or as many of one as of the other.
+
+    Examples:
+        >>> found = horizon([10] * 20 + [40] * 20 + [160] * 20, [True] * 20 + [True, False] * 10 + [False] * 20)
+        >>> round(found.steps), [round(end) for end in found.interval]
+        (40, [32, 50])
+    """
+    if not steps or len(steps) != len(right) or min(steps) < 1:
+        raise ValueError(f"expected tasks of at least one step, got {len(steps)} lengths and {len(right)} verdicts")
+    logs, outcome = np.log(np.asarray(steps, float)), np.where(right, 1.0, -1.0)
+
+    def likelihood(center: float, slope: float) -> float:
+        return float(log_expit(outcome * slope * (center - logs)).sum())
+
+    def profile(center: float) -> float:
+        best = minimize_scalar(lambda slope: -likelihood(center, slope), bounds=(0, STEEPEST), method="bounded")
+        return max(-float(best.fun), likelihood(center, 0.0), likelihood(center, STEEPEST))
+
+    low, high = float(logs.min()) - math.log(RANGE), float(logs.max()) + math.log(RANGE)
+    grid = np.linspace(low, high, 2001)
+    heights = np.array([profile(center) for center in grid])
+    top = int(heights.argmax())
+    around = grid[max(top - 1, 0)], grid[min(top + 1, len(grid) - 1)]
+    best = minimize_scalar(lambda center: -profile(center), bounds=around, method="bounded")
+    most = max(-float(best.fun), float(heights[top]))
+    center = float(best.x) if -float(best.fun) >= heights[top] else float(grid[top])
+    inside = np.flatnonzero(heights >= most - CRITICAL)
+    ends = []
+    for edge, beyond, bound in ((int(inside.min()), -1, 0.0), (int(inside.max()), 1, math.inf)):
+        if not 0 <= edge + beyond < len(grid):
+            ends.append(bound)
+            continue
+        between = sorted((grid[edge], grid[edge + beyond]))
+        ends.append(math.exp(brentq(lambda c: profile(c) - most + CRITICAL, *between)))
+    whole = {len(right): math.inf, 0: 0.0}.get(sum(right))
+    return Horizon(math.exp(center) if whole is None else whole, ProfileInterval(*ends))
+
+
+def predicted(steps: Sequence[int], error: float) -> list[float]:
+    """The share of tasks that are right if every step fails alike, alone and for good: `(1 - error)^s`."""
+    return [(1 - error) ** s for s in steps]

@@ -1,0 +1,46 @@
+"""The horizon is where half of the tasks are right; its interval covers it and is open where nothing bounds it."""
+
+import math
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsed_torch.evaluation.horizon import horizon, predicted
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from((12, 60, 300)), st.sampled_from((1.0, 2.0, 6.0)))
+def test_a_curves_own_horizon_is_found(seed, half, slope):
+    draw = random.Random(seed)
+    steps = [draw.choice((4, 8, 16, 32, 64, 128, 256, 512)) for _ in range(4000)]
+    right = [draw.random() < 1 / (1 + (s / half) ** slope) for s in steps]
+    found = horizon(steps, right)
+    assert found.steps == pytest.approx(half, rel=0.25)
+    assert found.interval.low <= found.steps <= found.interval.high
+    assert found.interval.high / found.interval.low < 1.6
+
+
+def test_few_tasks_bound_it_less_than_many():
+    steps, right = [8, 16, 32, 64] * 6, [True, True, False, False] * 6
+    few, many = horizon(steps, right).interval, horizon(steps * 10, right * 10).interval
+    assert few.low < many.low < 23 < many.high < few.high
+
+
+def test_all_right_or_none_bound_one_side():
+    everything, nothing = horizon([8, 16, 32] * 5, [True] * 15), horizon([8, 16, 32] * 5, [False] * 15)
+    assert (everything.steps, everything.interval.high) == (math.inf, math.inf)
+    assert 16 < everything.interval.low < 40
+    assert (nothing.steps, nothing.interval.low) == (0, 0)
+    assert 4 < nothing.interval.high < 16
+
+
+@pytest.mark.parametrize(("steps", "right"), [([], []), ([0], [True]), ([3, 4], [True])])
+def test_tasks_have_steps_and_a_verdict_each(steps, right):
+    with pytest.raises(ValueError, match="expected tasks of at least one step"):
+        horizon(steps, right)
+
+
+def test_equal_errors_at_every_step_multiply():
+    assert predicted([0, 1, 69], 0.01) == pytest.approx([1, 0.99, 0.5], abs=2e-3)
