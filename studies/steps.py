@@ -45,7 +45,7 @@ def errors(ensemble: Ensemble, prompts: Prompts) -> dict[str, Any]:
     """Single steps, alike from all heights and all places but the first."""
     tasks = towers(DISKS, 1)
     draw = random.Random(0)  # noqa: S311 - variety, not secrecy
-    wanted, works = [], []  # noqa: S311 - variety, not secrecy
+    wanted, works = [], []
     for i in range(SINGLE):
         task = tasks.tasks[i % len(tasks.tasks)]
         chain = tasks.chains[task.id]

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from nsed_torch.nn.pretrained import read_module, write_module
+from nsed_torch.nn.pretrained import BROKER, read_module, shipped, write_module
 
 _ABOUT = "nsed_broker"
 
@@ -161,8 +161,12 @@ class LearnedBroker(nn.Module):
 
     @classmethod
     def from_pretrained(cls, path: str | Path) -> "LearnedBroker":
-        """The broker in a file that `save_pretrained` wrote, on the CPU; a ValueError of one line for any other."""
-        return read_module(Path(path).expanduser(), "a learned broker", "fit it again", _of_size)
+        """The broker in a file that `save_pretrained` wrote, on the CPU; a ValueError of one line for any other.
+
+        The name of a team whose broker ships with the package, such as "experts", stands for that.
+        """
+        folder = shipped(path)
+        return read_module(folder / BROKER if folder else Path(path).expanduser(), "a learned broker", "fit it again", _of_size)
 
     def extra_repr(self) -> str:
         """What `print` shows."""

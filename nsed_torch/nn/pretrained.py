@@ -31,6 +31,11 @@ _ABOUT_FILE = ("schema_version", "nsed_torch", "sha256", "agent_names", "trust")
 _HABITS = ("reading.mean", "reading.deviation")
 _HUB_TIMEOUT = 5.0  # seconds
 
+CELLS = Path(__file__).parents[1] / "cells"
+"""Tuned cells and brokers that ship with the package, a folder for each team."""
+
+BROKER = "broker.safetensors"
+
 
 Cell = TypeVar("Cell", bound="Pretrained")
 Part = TypeVar("Part", bound=nn.Module)
@@ -130,9 +135,15 @@ def with_strangers(cell: Cell, count: int) -> Cell:
     return _restored(type(cell), {**settings, "agents": cell.agents + count}, tensors)
 
 
+def shipped(name: str | Path) -> Path | None:
+    """The folder of the cell and the broker of that name that ship with the package; None where there are none."""
+    named = re.fullmatch(r"[a-z][a-z_]*", str(name))
+    return folder if named and (folder := CELLS / str(name)).is_dir() else None
+
+
 def located(folder: str | Path, revision: str | None = None) -> Path:
-    """The folder itself, or the snapshot of a Hub repo, of which only our files are fetched; else a ValueError."""
-    root = Path(folder).expanduser()
+    """The folder itself, that of a cell that ships, or the snapshot of a Hub repo, of our files alone; else a ValueError."""
+    root = shipped(folder) or Path(folder).expanduser()
     if root.is_dir():
         return root
     if isinstance(folder, Path) or root.exists() or not re.fullmatch(r"\w[\w.-]*/[\w.-]+", folder):
