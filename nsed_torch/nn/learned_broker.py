@@ -166,7 +166,8 @@ class LearnedBroker(nn.Module):
         The name of a team whose broker ships with the package, such as "experts", stands for that.
         """
         folder = shipped(path)
-        return read_module(folder / BROKER if folder else Path(path).expanduser(), "a learned broker", "fit it again", _of_size)
+        file = folder / BROKER if folder else Path(path).expanduser()
+        return read_module(file, "a learned broker", "fit it again", _of_size)
 
     def extra_repr(self) -> str:
         """What `print` shows."""
