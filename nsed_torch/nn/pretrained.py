@@ -142,7 +142,7 @@ def shipped(name: str | Path) -> Path | None:
 
 
 def located(folder: str | Path, revision: str | None = None) -> Path:
-    """The folder, or that of a cell that ships, or the snapshot of a Hub repo, of our files alone; else a ValueError."""
+    """The folder, that of a cell that ships, or the snapshot of a Hub repo, of our files alone; else a ValueError."""
     root = shipped(folder) or Path(folder).expanduser()
     if root.is_dir():
         return root
