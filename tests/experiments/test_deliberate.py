@@ -267,3 +267,12 @@ def test_a_saved_cell_that_does_not_fit(nsed, monkeypatch):
         "strangers/config.json: expected different agents out of solver, skeptic, idler, got solver, skeptic, explainer"
     )
     assert fault("cell=nowhere") == "nowhere: expected the folder of a saved cell, got none there: check the path"
+
+
+def test_rounds_may_be_steps(nsed):
+    options = ["protocol.unit=step", "rating=agreement", "consensus.slots=1", "memory_tokens=400"]
+    out, transcript = nsed.deliberate(QUESTION, *options, "rounds=3", "protocol.ahead=1")
+    assert transcript["settings"]["unit"] == "step"
+    assert len(transcript["rounds"]) == 3
+    assert all(len(line.split()) > 2 for line in out.splitlines() if line.startswith("step "))
+    assert "step    1" in out

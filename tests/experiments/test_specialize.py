@@ -117,3 +117,15 @@ def test_families_leave_out_what_is_held_out_or_avoided(nsed, backbone, tmp_path
     others = {t.question for seed in (1, 2, 3) for t in mixed_tasks(options, 20, seed).tasks}
     mine = [t for t in mixed_tasks(options, 40, 0).tasks if t.question not in others]
     assert metrics["examples"] == len(mine) < 40
+
+
+def test_steps_of_generated_tasks_are_learned(nsed, backbone, tmp_path):
+    pytest.importorskip("reasoning_gym")
+    families = "families={chain_sum:{min_terms:2,max_terms:4,max_digits:1},ab:{length:3}}"
+    arguments = ["specialist=none", "unit=step", "name=steps", families, *backbone, *SMALL, "held_out=6", "avoid={2:6,3:6}", "output_dir=out"]
+    out = nsed.ok("specialize", *arguments)
+    assert "learning from 12 examples" in out
+    metrics = read_json(tmp_path / "out" / "metrics.json")
+    assert metrics["data"]["learns"] == "to write the next step"
+    assert {name: row["n"] for name, row in metrics["held_out"].items()} == {"chain_sum": 3, "ab": 3}
+    assert "expected families=... to take steps of" in nsed.fault("specialize", "specialist=steps", "families=null")

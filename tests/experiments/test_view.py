@@ -204,3 +204,15 @@ def test_it_shows_the_last_round_and_answers_that_are_none():
     assert lines[-1] == "the vote: yes ✓ · the commonest answer: yes ✓"
     lines = drawn(trace("t", turn([None, None], winner=None)))
     assert lines[-1] == "the vote: none · the commonest answer: none"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_step_takes_a_line_and_each_that_it_outvoted_another(terminal):
+    record = a_round()
+    shown = seen(lambda watch: watch.on_round(Task("Q"), record), terminal=terminal, steps=True)
+    lines = [line for line in shown.splitlines() if re.search("step    2|outvoted", line)]
+    assert ["outvoted:" in line for line in lines] == [False, True, True]
+    assert f"step    2  {preview(SHOWN)}  1 of 3" in lines[0]
+    assert f"({NAMES[0]})" in lines[1]
+    nobody = seen(lambda watch: watch.on_round(Task("Q"), a_round(winner=None)), terminal=terminal, steps=True)
+    assert "step    2  nobody wrote one" in nobody

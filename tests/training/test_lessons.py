@@ -1,18 +1,22 @@
 """What adapters learn from, and what they are tested on."""
 
 import dataclasses
+import itertools
 import json
+import re
 
 import pytest
 
 from nsed_torch.agents import Message, Prompts, RatingScale
 from nsed_torch.benchmarks import AnswerGrader, GradedTasks
 from nsed_torch.benchmarks.candidates import Candidate, read_candidates
+from nsed_torch.benchmarks.stepwise import stepwise_tasks
 from nsed_torch.data import Equality
 from nsed_torch.deliberation import VerdictRating
 from nsed_torch.records import Task
-from nsed_torch.training.lessons import AnswerLesson, VerdictLesson
+from nsed_torch.training.lessons import AnswerLesson, StepLesson, VerdictLesson
 
+FENCED = re.compile(r"<text-[0-9a-f]+>\n(.*?)\n</text", re.DOTALL)
 YES_NO = VerdictRating(listed=False, scale=RatingScale(("Y", "N"), (1.0, -1.0)))
 
 
@@ -140,3 +144,36 @@ def test_candidates_of_recorded_answers_come_once_each(tmp_path):
         (tmp_path / "answers" / f"{name}.jsonl").write_text(json.dumps(line) + "\n")
     found = read_candidates(tmp_path)
     assert [(c.task.id, c.text, c.right) for c in found] == [("a", "2", True), ("a", "3", False)]
+
+
+@pytest.fixture(scope="module")
+def sums():
+    pytest.importorskip("reasoning_gym")
+    options = {"chain_sum": {"min_terms": 2, "max_terms": 6, "max_digits": 1}, "ab": {"length": 4}}
+    return [stepwise_tasks(options, 40, seed) for seed in (0, 1)]
+
+
+def test_a_step_is_learned_from_the_work_before_it_alone(sums):
+    lesson = StepLesson(*sums, Prompts(style="direct"), 200)
+    examples, steps = lesson.examples(), {}
+    for chain in sums[0].chains.values():
+        steps |= dict(itertools.pairwise(chain))
+    first = 0
+    for example in examples:
+        shown = FENCED.findall(example.messages[-1].content)
+        assert len(shown) <= 1
+        assert example.messages[-1].content.endswith("Answer the question.")
+        assert not shown or steps[shown[0]] == example.reply
+        first += not shown
+        assert bool(shown) != any(task.question in example.messages[-1].content for task in sums[0].tasks)
+    assert 10 < first < 45
+    assert sum("#" in example.reply for example in examples) > 60
+    assert examples == StepLesson(*sums, Prompts(style="direct"), 200).examples()
+    held_out = {task.question for task in sums[1].tasks}
+    assert not any(question in example.messages[-1].content for question in held_out for example in examples)
+
+
+def test_steps_need_tasks_on_both_sides(sums):
+    for train, held_out, count in ((sums[0], sums[0], 9), (sums[0], sums[1].limited(0), 9), (*sums, 0)):
+        with pytest.raises(ValueError, match="expected steps of tasks to learn from"):
+            StepLesson(train, held_out, Prompts(), count)
