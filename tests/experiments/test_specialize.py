@@ -122,7 +122,8 @@ def test_families_leave_out_what_is_held_out_or_avoided(nsed, backbone, tmp_path
 def test_steps_of_generated_tasks_are_learned(nsed, backbone, tmp_path):
     pytest.importorskip("reasoning_gym")
     families = "families={chain_sum:{min_terms:2,max_terms:4,max_digits:1},ab:{length:3}}"
-    arguments = ["specialist=none", "unit=step", "name=steps", families, *backbone, *SMALL, "held_out=6", "avoid={2:6,3:6}", "output_dir=out"]
+    words = ["specialist=none", "unit=step", "name=steps", families, "held_out=6", "avoid={2:6,3:6}"]
+    arguments = [*words, *backbone, *SMALL, "output_dir=out"]
     out = nsed.ok("specialize", *arguments)
     assert "learning from 12 examples" in out
     metrics = read_json(tmp_path / "out" / "metrics.json")
