@@ -107,7 +107,9 @@ def step_lesson(cfg: DictConfig, settings: FineTuning, prompts: Prompts) -> Step
         stepwise_tasks(families, size, seed)
         for size, seed in ((count, cfg.seeds.train), (cfg.held_out, cfg.seeds.held_out))
     )
-    secret = {t.question for seed, size in cfg.avoid.items() for t in stepwise_tasks(families, size, seed).tasks}
+    secret = {
+        t.question for seed, size in cfg.avoid.items() if size for t in stepwise_tasks(families, size, seed).tasks
+    }
     train = replace(train, tasks=tuple(task for task in train.tasks if task.question not in secret))
     return StepLesson(
         train, held_out, prompts, count, persona=cfg.persona, max_new_tokens=cfg.max_new_tokens, seed=cfg.seeds.train
@@ -129,7 +131,7 @@ def answer_tasks(cfg: DictConfig, settings: FineTuning) -> tuple[GradedTasks, Gr
     plain: Any = OmegaConf.to_container(cfg.families, resolve=True)  # identities go to JSON
     families = {str(name): options or {} for name, options in plain.items()}
     train = mixed_tasks(families, cfg.examples or settings.steps * settings.batch, cfg.seeds.train)
-    secret = {t.question for seed, size in cfg.avoid.items() for t in mixed_tasks(families, size, seed).tasks}
+    secret = {t.question for seed, size in cfg.avoid.items() if size for t in mixed_tasks(families, size, seed).tasks}
     train = replace(train, tasks=tuple(task for task in train.tasks if task.question not in secret))
     return train, mixed_tasks(families, cfg.held_out, cfg.seeds.held_out)
 
