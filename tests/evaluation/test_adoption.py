@@ -21,6 +21,7 @@ from nsed_torch.evaluation.statistics import Estimate, mcnemar, share, student, 
 from nsed_torch.evaluation.tables import csv, markdown, notes
 from nsed_torch.nn import ConsensusCell, FixedHalting
 from nsed_torch.records import Outcome, Task, Verdict
+from nsed_torch.records.withholding import WITHHELD, withheld_outcome
 
 RULE = Equality(math_verify=False)
 TASKS = tuple(Task(f"How much is {i} times 7?", f"q{i}", str(7 * i)) for i in range(1, 9))
@@ -78,6 +79,13 @@ def test_without_suggestions_nothing_is_said():
 def test_an_outcome_comes_back_with_what_was_suggested():
     for one in adopting("deliberation", [True, False]):
         assert Outcome.from_line(one.to_line(), "here") == one
+
+
+def test_of_withheld_questions_only_letters_are_kept():
+    letter, word = (dataclasses.replace(adopting("m", [True])[0], suggested=said) for said in ("B", "a secret"))
+    assert withheld_outcome(letter).suggested == "B"
+    assert withheld_outcome(word).suggested == WITHHELD
+    assert withheld_outcome(adopting("m", [True])[0]).adopts is True
 
 
 def test_tables_and_the_page_say_who_adopts():
