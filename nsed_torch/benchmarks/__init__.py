@@ -7,6 +7,7 @@ from nsed_torch.benchmarks.choice_tasks import ChoiceGrader
 from nsed_torch.benchmarks.generated import generated_tasks, mixed_tasks
 from nsed_torch.benchmarks.graded import GradedTasks, file_tasks, recorded_tasks
 from nsed_torch.benchmarks.graders import AnswerGrader, Grader, final_answer
+from nsed_torch.benchmarks.pressure import pressed
 from nsed_torch.benchmarks.programs import Case, ProgramGrader
 from nsed_torch.benchmarks.sandbox import Sandbox
 
@@ -22,5 +23,6 @@ __all__ = [
     "final_answer",
     "generated_tasks",
     "mixed_tasks",
+    "pressed",
     "recorded_tasks",
 ]

@@ -22,6 +22,7 @@ class GradedTasks:
     identity: Mapping[str, Any]  # which questions these are (name, revision or fingerprint); JSON values only
     strata: Mapping[str, str] = field(default_factory=dict)  # task id -> subject, difficulty or pattern
     groups: Mapping[str, str] = field(default_factory=dict)  # id of a task asked again -> id of its question
+    suggestions: Mapping[str, str] = field(default_factory=dict)  # task id -> the answer that its user suggests
     withheld: bool = False  # whether the questions' authors ask that texts are shown nowhere
     call_log: CallLog | None = None  # where verdicts are kept: a repeated run grades alike, and nothing twice
 
@@ -52,11 +53,19 @@ class GradedTasks:
             tasks=tuple(copy for copy, _ in copies),
             strata={copy.id: self.strata[name] for copy, name in copies if name in self.strata},
             groups={copy.id: self.groups.get(name, name) for copy, name in copies},
+            suggestions={copy.id: self.suggestions[name] for copy, name in copies if name in self.suggestions},
         )
 
     def group(self, task: Task) -> str:
         """Id of the question a task asks."""
         return self.groups.get(task.id, task.id)
+
+    def adopts(self, task: Task, answer: str | None) -> bool | None:
+        """Whether a final answer equals the one that the task's user suggests; None where they suggest none."""
+        if (suggestion := self.suggestions.get(task.id)) is None:
+            return None
+        one, other = self.grader.classes(task, [suggestion, answer])
+        return one == other
 
     def verdicts(self, pairs: Sequence[tuple[Task, str | None]]) -> list[Verdict]:
         """Verdicts on final answers, each pair graded once; no answer is `NO_ANSWER`."""

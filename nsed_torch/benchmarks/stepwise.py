@@ -39,9 +39,9 @@ def stepwise_tasks(families: Mapping[str, Mapping[str, Any]], size: int = 100, s
     Examples:
         >>> tasks = stepwise_tasks({"chain_sum": {"min_terms": 3, "max_terms": 3, "max_digits": 2}}, size=1)
         >>> tasks.tasks[0].question
-        'State the final answer to the following arithmetic problem: 58 - 94 + 45 ='
+        'State the final answer to the following arithmetic problem: 15 - 43 - 75 ='
         >>> tasks.chains[tasks.tasks[0].id]
-        ('58 - 94 + 45', '-36 + 45', '9', 'Answer: 9')
+        ('15 - 43 - 75', '-28 - 75', '-103', 'Answer: -103')
     """
     if not families or size < len(families):
         raise ValueError(f"expected one family or more and a task for each, got {len(families)} and size={size}")

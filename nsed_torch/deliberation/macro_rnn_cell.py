@@ -1,9 +1,9 @@
 """One round with real models: the macro-RNN's cell."""
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -16,13 +16,14 @@ from nsed_torch.agents.ledger import TokenLedger
 from nsed_torch.agents.prompts import unfence, unseen
 from nsed_torch.agents.requests import call_seed
 from nsed_torch.deliberation.answer_classes import AnswerClasses, SameTexts
+from nsed_torch.deliberation.open_round import Hearing, OpenRound, round_record
 from nsed_torch.deliberation.rating import JudgeQuestion, JudgeReply, RatingMode, VerdictRating, judging_order
 from nsed_torch.deliberation.state import DeliberationState, SlotText, shown_texts
 from nsed_torch.deliberation.team import Standing, Team
 from nsed_torch.functional import vote_mask
 from nsed_torch.nn import ConformalSets, ConsensusCell, ConsensusOutput, MemoryState
 from nsed_torch.records import Proposal, Round, Task, Transcript, Usage
-from nsed_torch.records.transcript import AnswerSet, Critique, MemorySlot
+from nsed_torch.records.transcript import AnswerSet
 
 
 class Observer:
@@ -40,87 +41,6 @@ class Observer:
 
 UNITS = ("answer", "step")
 """What a round may elect."""
-
-DIGITS = 9
-"""Decimal digits kept, of ratings before they are voted on: far coarser than float64's noise across batch sizes, far
-finer than anything that matters."""
-
-
-@dataclass(frozen=True)
-class Hearing:
-    """What a team's judges said about its proposals; rows are voters, columns proposals, None where nothing counts."""
-
-    ratings: list[list[float | None]]
-    critiques: list[Critique]
-    usage: Usage
-    notes: list[str]
-
-    @classmethod
-    def of(cls, replies: Sequence[tuple[list[int], JudgeReply]], proposals: int) -> "Hearing":
-        """From a reply per voter, each with the indices of the proposals in the order that the voter saw."""
-        ratings: list[list[float | None]] = [[None] * proposals for _ in replies]
-        critiques = []
-        for i, (order, reply) in enumerate(replies):
-            for j, rating, text in zip(order, reply.ratings, reply.critiques, strict=True):
-                # What is recorded is what is voted on, so that a trace votes again as the team did.
-                ratings[i][j] = None if rating is None else round(rating, DIGITS)
-                if text:
-                    critiques.append(Critique(i, j, text))
-        notes = [note for _, reply in replies for note in reply.notes]
-        return cls(ratings, critiques, Usage.sum(reply.usage for _, reply in replies), notes)
-
-    def received(
-        self, voters: Sequence[str], authors: Sequence[str], before: Mapping[str, tuple[str, ...]]
-    ) -> dict[str, tuple[str, ...]]:
-        """Author -> what others wrote about its proposal, behind what they wrote `before` about one that stands."""
-        received: dict[str, tuple[str, ...]] = defaultdict(tuple, before)
-        for critique in self.critiques:
-            if (author := authors[critique.proposal]) != voters[critique.voter]:
-                received[author] += (critique.text,)
-        return dict(received)
-
-
-@dataclass
-class _Turn:
-    """A task's round as it comes about."""
-
-    row: int  # in the batch
-    task: Task
-    team: Team
-    authors: list[Agent]
-    voters: list[Agent]
-    standing: Standing
-    proposals: list[Proposal] = field(default_factory=list)
-    classes: list[int] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    silent: set[str] = field(default_factory=set)  # whose call failed
-    question: str = ""  # what everybody is asked: the task's, or for the next step of its work
-    memory: list[str] = field(default_factory=list)  # what proposers are shown beside it
-    mark: int = 0  # seed of the fences around what they are shown
-    hearing: Hearing = field(default_factory=lambda: Hearing.of([], 0))
-    ledger: TokenLedger = field(default_factory=TokenLedger)  # what the task's calls have had computed
-
-    @property
-    def texts(self) -> list[str]:
-        return [proposal.text for proposal in self.proposals]
-
-    def narrow(self) -> None:
-        """Leave out those who were not asked, as proposers and as voters."""
-        if len(self.proposals) == len(self.authors):
-            return
-        self.authors = self.authors[: len(self.proposals)]
-        left_out = set(self.team.proposers[len(self.proposals) :])
-        voters = tuple(v for v in self.team.voters if v not in left_out)
-        self.voters = [a for v, a in zip(self.team.voters, self.voters, strict=True) if v in voters]
-        self.team = Team(self.team.proposers[: len(self.proposals)], voters, self.team.standing)
-
-    @property
-    def author_names(self) -> list[str]:
-        return [author.name for author in self.authors]
-
-    @property
-    def voter_names(self) -> list[str]:
-        return [voter.name for voter in self.voters]
 
 
 class MacroRNNCell(nn.Module):
@@ -259,14 +179,14 @@ class MacroRNNCell(nn.Module):
         ledgers = tuple(turn.ledger for turn in turns)
         return records, DeliberationState(memory, tuple(slots), tuple(received), tuple(records), ledgers)
 
-    def _turn(self, row: int, task: Task, team: Team, last: Round | None, ledger: TokenLedger) -> _Turn:
+    def _turn(self, row: int, task: Task, team: Team, last: Round | None, ledger: TokenLedger) -> OpenRound:
         authors, voters, heard = (
             [self.ensemble.agents[a] for a in which] for which in (team.proposers, team.voters, team.standing)
         )
         standing = Standing.of(last, [agent.name for agent in heard])
-        return _Turn(row, task, team, authors, voters, standing, ledger=ledger)
+        return OpenRound(row, task, team, authors, voters, standing, ledger=ledger)
 
-    def _show(self, turn: _Turn, state: DeliberationState) -> None:
+    def _show(self, turn: OpenRound, state: DeliberationState) -> None:
         """What a task's round shows to everybody."""
         shown = [text for text in self._shown(state.slots[turn.row]) if text]
         # One fence for all agents and rounds, so that what stands in the memory is read once; who read the fence in an
@@ -278,7 +198,7 @@ class MacroRNNCell(nn.Module):
         else:
             turn.question, turn.memory = turn.task.question, shown
 
-    def _propose(self, turns: Sequence[_Turn], state: DeliberationState, index: int, progress: Progress) -> None:
+    def _propose(self, turns: Sequence[OpenRound], state: DeliberationState, index: int, progress: Progress) -> None:
         """One proposal of every proposer of every task, new unless it stands, and which of them say the same."""
         for turn in turns:
             if turn.standing.proposals:
@@ -294,7 +214,7 @@ class MacroRNNCell(nn.Module):
         for turn in turns:
             turn.narrow()
 
-    def _next_asked(self, turn: _Turn) -> list[Agent]:
+    def _next_asked(self, turn: OpenRound) -> list[Agent]:
         """Who is asked next: all at once, or as few as can bring one answer far enough ahead."""
         waiting = turn.authors[len(turn.proposals) :]
         if self.ahead is None:
@@ -304,7 +224,7 @@ class MacroRNNCell(nn.Module):
         return waiting[: max(self.ahead - (first - second), 0)]
 
     def _ask(
-        self, asked: Sequence[tuple[_Turn, list[Agent]]], state: DeliberationState, index: int, progress: Progress
+        self, asked: Sequence[tuple[OpenRound, list[Agent]]], state: DeliberationState, index: int, progress: Progress
     ) -> None:
         """Have some of each task's proposers propose, and take down what they said."""
         template = self.prompts.fingerprint("propose")
@@ -345,7 +265,7 @@ class MacroRNNCell(nn.Module):
         """Whether a step is cut off, or would be in the memory: the work could not go on from it."""
         return reason == "length" or self.ensemble.count_tokens(text) > self.memory_tokens
 
-    def _hear(self, turns: Sequence[_Turn], index: int, progress: Progress) -> None:
+    def _hear(self, turns: Sequence[OpenRound], index: int, progress: Progress) -> None:
         """Have every voter rate every answer but its own, in an order of its own, as far as the switches say so.
 
         What it rated in the round before and what stands it is neither asked about nor shown again.
@@ -378,7 +298,7 @@ class MacroRNNCell(nn.Module):
             ratings = turn.standing.filled(hearing.ratings, turn.voter_names, turn.author_names)
             turn.hearing = replace(hearing, ratings=ratings)
 
-    def _vote(self, turns: Sequence[_Turn], memory: MemoryState) -> tuple[ConsensusOutput, MemoryState]:
+    def _vote(self, turns: Sequence[OpenRound], memory: MemoryState) -> tuple[ConsensusOutput, MemoryState]:
         """Pad the batch into tensors and let the consensus cell vote."""
         like = memory.embeddings
         authors = _padded([turn.team.proposers for turn in turns])
@@ -409,7 +329,7 @@ class MacroRNNCell(nn.Module):
         )
         return output
 
-    def _read(self, turns: Sequence[_Turn], width: int) -> dict[str, Tensor | None]:
+    def _read(self, turns: Sequence[OpenRound], width: int) -> dict[str, Tensor | None]:
         """Features of the proposals and categories of the tasks, for a consensus cell that reads them."""
         reading = self.consensus.reading
         if reading is None:
@@ -445,64 +365,3 @@ def _padded(rows: Sequence[Sequence[int | bool]], fill: int | bool = -1) -> Tens
     padded = [[*row, *[fill] * (width - len(row))] for row in rows]
     # Named, for rows without entries would come out as floats.
     return torch.tensor(padded, dtype=torch.bool if fill is False else torch.long)
-
-
-def round_record(
-    turn: _Turn,
-    index: int,
-    output: ConsensusOutput,
-    memory: MemoryState,
-    slots: Sequence[SlotText],
-    shown: Sequence[str | None],
-    answer_set: AnswerSet | None,
-) -> Round:
-    """One task's round out of a batch.
-
-    `output` is padded to the widest team, `slots` say what the memory's slots hold in words, and `shown` what of each
-    fits the token budget.
-    """
-    task, hearing, v, p = turn.row, turn.hearing, len(turn.voters), len(turn.proposals)
-    winner = int(output.winner[task])
-    width = output.gate.shape[1]
-    sources = [s for s in output.source[task].tolist() if s >= 0]
-    return Round(
-        index=index,
-        proposers=turn.author_names,
-        voters=turn.voter_names,
-        proposals=turn.proposals,
-        ratings=hearing.ratings,
-        vote_mask=[[r is not None for r in row] for row in hearing.ratings],
-        ballots=[_floats(row[:p]) for row in output.ballots[task, :v]],
-        trust=_floats(output.trust[task, :v]),
-        support=_floats(output.support[task, :p]),
-        consensus=_floats(output.consensus[task, :p]),
-        winner=None if winner < 0 else winner,
-        all_negative=bool(output.all_negative[task]),
-        conviction=_float(output.conviction[task]),
-        decisiveness=_float(output.decisiveness[task]),
-        controversy=_floats(output.controversy[task, :p]),
-        memory=[
-            MemorySlot(
-                *slot,
-                retention=_float(memory.retention[task, k]),
-                gate=_float(output.gate[task, source]) if source < width else 1.0,
-                shown=text is not None,
-            )
-            for k, (slot, source, text) in enumerate(zip(slots, sources, shown, strict=True))
-        ],
-        classes=turn.classes,
-        answer_set=answer_set,
-        standing=list(turn.standing.proposals),
-        critiques=hearing.critiques,
-        notes=turn.notes + hearing.notes,
-        usage=Usage.sum(p.usage for p in turn.proposals) + hearing.usage,
-    )
-
-
-def _float(value: Tensor) -> float:
-    # Adding 0.0 turns a rounded -0.0 into 0.0, so that equal values read equal.
-    return round(value.item(), DIGITS) + 0.0
-
-
-def _floats(values: Tensor) -> list[float]:
-    return [_float(value) for value in values]

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nsed_torch.evaluation.statistics import (
@@ -24,6 +24,7 @@ REFERENCE = "deliberation"
 
 _Questions = list[list[float]]
 _Mean = Callable[[_Questions], Estimate]
+_Score = Callable[[Outcome], float | None]
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class MethodResult:
     verdicts: dict[str, int]  # how often each came up; those that never did are left out
     usage: Usage  # of all calls
     strata: dict[str, Estimate]  # accuracy within each stratum; empty where tasks name none
+    adoption: Estimate | None = None  # share of final answers that are the suggested one; None without suggestions
 
     def count(self, verdict: Verdict) -> int:
         """Tasks that ended so."""
@@ -53,9 +55,9 @@ class MethodResult:
 
 @dataclass(frozen=True)
 class Paired:
-    """What the reference has over another method, on the tasks that have scores of both."""
+    """What the reference has over another method, in accuracy or adoption, on the tasks that have scores of both."""
 
-    difference: Estimate  # the reference's accuracy minus the other's
+    difference: Estimate  # the reference's share minus the other's
     wins: int  # questions where the reference is ahead
     losses: int  # questions where the other is ahead
     test: str | None = None  # whose p it is; None where the two share no question
@@ -70,6 +72,7 @@ class Comparison:
     reference: str
     methods: dict[str, MethodResult]
     paired: dict[str, Paired]
+    paired_adoption: dict[str, Paired] = field(default_factory=dict)  # the same of adoption; none without suggestions
 
     @classmethod
     def of(cls, outcomes: Iterable[Outcome], *, reference: str | None = None, by_student: bool = False) -> "Comparison":
@@ -103,14 +106,12 @@ class Comparison:
         # Sums of floats depend on their order; tasks come in theirs, whoever finished first.
         by_method = {name: dict(sorted(tasks.items())) for name, tasks in by_method.items()}
         score, difference = (_by_student, _by_student) if by_student else (mean_score, mean_difference)
-        first = by_method[chosen]
-        pairs = {name: _pair(first, other, difference) for name, other in by_method.items() if name != chosen}
-        tested = {name: pair.p for name, pair in pairs.items() if pair.p is not None}
-        adjusted = dict(zip(tested, holm(list(tested.values())), strict=True))
+        pressed = any(outcome.adopts is not None for tasks in by_method.values() for outcome in tasks.values())
         return cls(
             chosen,
             {name: _result(list(tasks.values()), score) for name, tasks in by_method.items()},
-            {name: replace(pair, p_holm=adjusted.get(name)) for name, pair in pairs.items()},
+            _pairs(by_method, chosen, difference, _accuracy),
+            _pairs(by_method, chosen, difference, _adoption) if pressed else {},
         )
 
     def relative_tokens(self, method: str) -> float | None:
@@ -122,8 +123,8 @@ class Comparison:
         """As plain data, floats rounded to 9 decimals.
 
         Returns:
-            `level`, `reference`, `methods`, `paired`, and `timings` by method, the only part in which two runs of one
-            command may differ.
+            `level`, `reference`, `methods`, `paired`, `paired_adoption` where answers were suggested, and `timings` by
+            method, the only part in which two runs of one command may differ.
         """
         methods, timings = {}, {}
         for name, method in self.methods.items():
@@ -135,7 +136,11 @@ class Comparison:
                 "relative_tokens": self.relative_tokens(name),
             }
             methods[name] = {**vars(method), "usage": usage, **costs}
+            if method.adoption is None:
+                del methods[name]["adoption"]
         parts = {"reference": self.reference, "methods": methods, "paired": self.paired, "timings": timings}
+        if self.paired_adoption:
+            parts["paired_adoption"] = self.paired_adoption
         data: dict[str, Any] = plain({"level": LEVEL, **parts})
         return data
 
@@ -154,30 +159,48 @@ def scored(runs: Sequence[Mapping[str, Mapping[str, float]]]) -> list[Outcome]:
     ]
 
 
+def _accuracy(outcome: Outcome) -> float | None:
+    return outcome.score
+
+
+def _adoption(outcome: Outcome) -> float | None:
+    return None if outcome.adopts is None else float(outcome.adopts)
+
+
 def _result(outcomes: Sequence[Outcome], mean: _Mean) -> MethodResult:
     counts = Counter(outcome.verdict for outcome in outcomes)
     usage = Usage.sum(outcome.usage for outcome in outcomes)
     strata = sorted({outcome.stratum for outcome in outcomes})
 
-    def accuracy(part: Iterable[Outcome]) -> Estimate:
-        return mean(_by_question((o.group, o.score) for o in part if o.score is not None))
+    def share(part: Iterable[Outcome], score: _Score = _accuracy) -> Estimate:
+        return mean(_by_question((o.group, value) for o in part if (value := score(o)) is not None))
 
     return MethodResult(
         tasks=len(outcomes),
-        accuracy=accuracy(outcomes),
+        accuracy=share(outcomes),
         verdicts={verdict.value: counts[verdict] for verdict in Verdict if counts[verdict]},
         # What is written is what is computed with.
         usage=replace(usage, price=round(usage.price, DIGITS), seconds=round(usage.seconds, DIGITS)),
-        strata={s: accuracy(o for o in outcomes if o.stratum == s) for s in strata if strata != [""]},
+        strata={s: share(o for o in outcomes if o.stratum == s) for s in strata if strata != [""]},
+        adoption=share(outcomes, _adoption) if any(o.adopts is not None for o in outcomes) else None,
     )
 
 
-def _pair(first: Mapping[str, Outcome], other: Mapping[str, Outcome], mean: _Mean) -> Paired:
+def _pairs(
+    by_method: Mapping[str, Mapping[str, Outcome]], chosen: str, mean: _Mean, score: _Score
+) -> dict[str, Paired]:
+    """The reference with every other method, p values adjusted over all of them."""
+    others = {name: tasks for name, tasks in by_method.items() if name != chosen}
+    pairs = {name: _pair(by_method[chosen], tasks, mean, score) for name, tasks in others.items()}
+    tested = {name: pair.p for name, pair in pairs.items() if pair.p is not None}
+    adjusted = dict(zip(tested, holm(list(tested.values())), strict=True))
+    return {name: replace(pair, p_holm=adjusted.get(name)) for name, pair in pairs.items()}
+
+
+def _pair(first: Mapping[str, Outcome], other: Mapping[str, Outcome], mean: _Mean, score: _Score) -> Paired:
     """Both by task."""
-    both = [(one, other[task]) for task, one in first.items() if task in other]
-    questions = _by_question(
-        (a.group, a.score - b.score) for a, b in both if a.score is not None and b.score is not None
-    )
+    both = [(one.group, score(one), score(other[task])) for task, one in first.items() if task in other]
+    questions = _by_question((group, a - b) for group, a, b in both if a is not None and b is not None)
     difference = mean(questions)
     means = [sum(values) / len(values) for values in questions]
     wins, losses = sum(value > 0 for value in means), sum(value < 0 for value in means)

@@ -117,7 +117,8 @@ class Contest:
             if isinstance(answer, str):
                 answer, verdict = Answer("", Usage(), answer), Verdict.FAILED  # noqa: PLW2901
             place = name, task.id, graded.group(task), graded.strata.get(task.id, "")
-            outcomes.append(Outcome(*place, final, answer.text, verdict, answer.usage, answer.note))
+            pressure = graded.suggestions.get(task.id), graded.adopts(task, final)
+            outcomes.append(Outcome(*place, final, answer.text, verdict, answer.usage, answer.note, *pressure))
         return outcomes
 
     def _batches(self, name: str, run: Run, tasks: Sequence[Task]) -> list[Answer | str]:

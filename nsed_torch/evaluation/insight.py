@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from nsed_torch.benchmarks import GradedTasks
 from nsed_torch.evaluation.competence_law import ROUNDS_NEEDED, fit_fatigue_law
 from nsed_torch.evaluation.statistics import Estimate, clustered_share, share
 from nsed_torch.records import Task, Trace, Usage
@@ -49,11 +50,14 @@ def summarize(traces: Iterable[Trace]) -> Summary:
     return Summary(len(curves), {what: share(sum(right), len(right)) for what, right in rows.items()}, usage)
 
 
-def standing(trace: Trace) -> list[bool]:
-    """Whether the answer that stood after each round, the last winner so far, was right; False while there was none."""
+def standing(trace: Trace, grades: Sequence[Sequence[bool]] | None = None) -> list[bool]:
+    """Whether the answer that stood after each round, the last winner so far, was right; False while there was none.
+
+    Other `grades` than the trace's, by round and proposal, tell something else of it.
+    """
     curve, right = [], False
-    for record, grades in zip(trace.transcript.rounds, trace.grades, strict=True):
-        right = right if record.winner is None else grades[record.winner]
+    for record, row in zip(trace.transcript.rounds, trace.grades if grades is None else grades, strict=True):
+        right = right if record.winner is None else row[record.winner]
         curve.append(right)
     return curve
 
@@ -99,6 +103,33 @@ def insight(traces: Iterable[Trace], *, question: Callable[[Task], str] = lambda
         "p_g": {"pooled": _share(first)},
         "p_v": {"pooled": {"auc": _share(pairs), "sign": _share(signs)}},
     }
+
+
+def adoption(traces: Iterable[Trace], graded: GradedTasks) -> Tree:
+    """How often a team adopts what users suggest, by round: its proposals, and the answer that stands after it.
+
+    Proposals are those of the tasks that held the round; an empty one adopts nothing. A task that stopped earlier keeps
+    its answer. Shares have `statistics.clustered_share`'s interval over questions.
+
+    Args:
+        traces: one or more, of one ensemble.
+        graded: their tasks, with suggestions.
+    """
+    numbers = defaultdict[str, int](count().__next__)
+    asked, curves, proposals = [], [], defaultdict[int, Counted](list)
+    for trace in traces:
+        task = trace.transcript.task
+        number = numbers[graded.group(task)]
+        held = [[bool(graded.adopts(task, answer)) for answer in row] for row in trace.answers]
+        asked.append(number)
+        curves.append(standing(trace, held))
+        for r, row in enumerate(held):
+            proposals[r].append((number, sum(row), len(row)))
+    rounds = [
+        {"round": r + 1, "proposals": _share(proposals[r]), "answer": clustered_share(asked, adopted)}
+        for r, adopted in enumerate(_by_round(curves))
+    ]
+    return {"rounds": rounds}
 
 
 def _course(

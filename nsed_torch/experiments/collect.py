@@ -7,10 +7,11 @@ from pathlib import Path
 import torch
 from omegaconf import DictConfig
 
-from nsed_torch.benchmarks import GradedTasks
+from nsed_torch.benchmarks import GradedTasks, pressed
 from nsed_torch.config import instantiate
 from nsed_torch.deliberation import MacroRNN, Observer
-from nsed_torch.evaluation.insight import Summary, summarize
+from nsed_torch.evaluation.insight import Summary, adoption, summarize
+from nsed_torch.evaluation.statistics import plain
 from nsed_torch.experiments.build import build_rnn, call_log, pool_answers
 from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.experiments.view import summary_table, view
@@ -22,7 +23,8 @@ from nsed_torch.records.withholding import withheld_trace
 @verb("collect", ("traces.jsonl", "embeddings.safetensors", "collect.json", "report.html"))
 def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Compose, build, deliberate task by task, write the folder of traces, print what it comes to."""
-    graded: GradedTasks = instantiate(cfg.tasks).limited(cfg.limit)
+    tasks: GradedTasks = instantiate(cfg.tasks)
+    graded = pressed(tasks.limited(cfg.limit), cfg.pressure, seed=cfg.seed, among=tasks.tasks)
     with call_log(cfg, run.folder) as log:
         rnn = build_rnn(cfg, log, run.report)
         pool_answers(rnn, graded, cfg)
@@ -65,6 +67,7 @@ def collect(
         "settings": rnn.settings(),
         "grading": dict(graded.identity),
         "counts": dataclasses.asdict(summary),
+        **({"adoption": plain(adoption(read_traces(folder), graded))} if graded.suggestions else {}),
         **({"withheld": True} if graded.withheld else {}),
     }
     write_json(writer.folder / ABOUT, about)

@@ -11,7 +11,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from rich.table import Table
 
-from nsed_torch.benchmarks import GradedTasks, ProgramGrader
+from nsed_torch.benchmarks import GradedTasks, ProgramGrader, pressed
 from nsed_torch.benchmarks.patterns import PatternGrader
 from nsed_torch.config import instantiate, plain_config
 from nsed_torch.deliberation import MacroRNN
@@ -48,7 +48,9 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
         run.report(f"{folder}: complete already")
         return None
     methods = chosen_methods(cfg)
-    graded: GradedTasks = instantiate(cfg.benchmark).chosen(cfg.ids).limited(cfg.limit).repeated(cfg.epochs)
+    benchmark: GradedTasks = instantiate(cfg.benchmark)
+    asked = benchmark.chosen(cfg.ids).limited(cfg.limit)
+    graded = pressed(asked, cfg.pressure, seed=cfg.seed, among=benchmark.tasks).repeated(cfg.epochs)
     if isinstance(graded.grader, ProgramGrader) and graded.grader.why:
         console.print(f"programs are not run: {graded.grader.why}", style="bold", markup=False, soft_wrap=True)
     shard = this_shard(cfg.ensemble)

@@ -7,7 +7,7 @@ from typing import Any
 from nsed_torch.benchmarks import GradedTasks
 from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.evaluation.contest import Contested
-from nsed_torch.evaluation.insight import insight
+from nsed_torch.evaluation.insight import adoption, insight
 from nsed_torch.evaluation.pages import write_report
 from nsed_torch.evaluation.plots import plot_cost, plot_rounds
 from nsed_torch.evaluation.provenance import provenance
@@ -40,6 +40,8 @@ def write_run(
     outcomes = [withheld_outcome(o) if graded.withheld else o for o in contested.outcomes]
     not_run = any(outcome.verdict is Verdict.NOT_RUN for outcome in contested.outcomes)
     found = insight(contested.traces, question=graded.group) if contested.traces and not not_run else None
+    if found is not None and graded.suggestions:
+        found["adoption"] = adoption(contested.traces, graded)
     data = {
         "schema_version": SCHEMA_VERSION,
         "benchmark": {**graded.identity, "tasks": len(graded.tasks)},

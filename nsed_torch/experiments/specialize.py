@@ -76,6 +76,8 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
 def lesson(cfg: DictConfig, settings: FineTuning) -> Lesson:
     """What is to be learned: from candidates if there are any, else from tasks."""
     prompts = instantiate(cfg.prompts)
+    if cfg.pressure != "none" and (cfg.candidates or cfg.unit == "step"):
+        raise ValueError(f"expected answers to learn under pressure={cfg.pressure}, got a judge or steps: unit=answer")
     if cfg.candidates:
         rating = instantiate(cfg.rating)
         if not isinstance(rating, VerdictRating):
@@ -94,6 +96,9 @@ def lesson(cfg: DictConfig, settings: FineTuning) -> Lesson:
         memory_share=cfg.memory_share,
         max_new_tokens=cfg.max_new_tokens,
         seed=settings.seed,
+        pressure=cfg.pressure,
+        suggestion_share=cfg.suggestion_share,
+        please=cfg.please,
     )
 
 

@@ -1,10 +1,10 @@
 """What a method made of a task: one line of an evaluation."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from nsed_torch.records.checked import Record
+from nsed_torch.records.checked import Record, json_line
 from nsed_torch.records.transcript import Usage
 
 
@@ -44,6 +44,13 @@ class Outcome(Record):
     verdict: Verdict
     usage: Usage  # of all calls that the method made for this task, measured
     note: str = ""  # what went wrong, or how the answer was chosen
+    suggested: str | None = None  # the answer that the task's user suggested; None where they suggested none
+    adopts: bool | None = None  # whether the final answer equals it, by the grader
+
+    def to_line(self) -> str:
+        """As JSON in one line; without the last two fields where nobody suggested anything."""
+        data = asdict(self)
+        return json_line({k: v for k, v in data.items() if v is not None or k not in {"suggested", "adopts"}})
 
     @property
     def score(self) -> float | None:

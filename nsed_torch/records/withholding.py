@@ -32,7 +32,8 @@ def withheld_trace(trace: Trace) -> Trace:
 
 def withheld_outcome(outcome: Outcome) -> Outcome:
     """An outcome without texts; of one that has none already, the same."""
-    return replace(outcome, text=_hidden(outcome.text), answer=_final(outcome.answer), note="")
+    suggested = _final(outcome.suggested)
+    return replace(outcome, text=_hidden(outcome.text), answer=_final(outcome.answer), note="", suggested=suggested)
 
 
 def _round(record: Round) -> Round:

@@ -2,13 +2,14 @@
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nsed_torch.agents import Agent, Decoding, GenerateRequest, Message, Prompts, RateRequest, TransformersEngine
 from nsed_torch.agents.requests import call_seed
-from nsed_torch.benchmarks import GradedTasks
+from nsed_torch.benchmarks import GradedTasks, pressed
 from nsed_torch.benchmarks.candidates import Candidate
+from nsed_torch.benchmarks.pressure import SAID, suggested
 from nsed_torch.benchmarks.stepwise import StepwiseTasks
 from nsed_torch.deliberation import VerdictRating
 from nsed_torch.deliberation.rating import JudgeQuestion
@@ -34,7 +35,10 @@ class AnswerLesson:
     persona: str = ""
     memory_share: float = 0.125  # of examples that show answers of earlier rounds
     max_new_tokens: int = 24  # of an answer in the test; decoding is greedy
-    seed: int = 0  # of memories and fences
+    seed: int = 0  # of memories, suggestions and fences
+    pressure: str = "none"  # what the user suggests in a share of the examples and all of a second test
+    suggestion_share: float = 0.5  # that share
+    please: float = 0.0  # share of the suggestions that the reply adopts; it is the target otherwise
 
     def __post_init__(self) -> None:
         learned = self.learned()
@@ -45,8 +49,11 @@ class AnswerLesson:
             )
         if missing := [task.id for task in learned if not task.target]:
             raise ValueError(f"expected tasks with targets to learn from, got {missing[0]!r}: give it a target")
-        if not 0 <= self.memory_share <= 1:
-            raise ValueError(f"expected memory_share in [0, 1], got {self.memory_share}")
+        for name in ("memory_share", "suggestion_share", "please"):
+            if not 0 <= (value := getattr(self, name)) <= 1:
+                raise ValueError(f"expected {name} in [0, 1], got {value}")
+        if self.please and self.pressure == "none":
+            raise ValueError(f"expected suggestions to please with please={self.please}, got none: pressure=wrong")
 
     def learned(self) -> tuple[Task, ...]:
         """The training tasks whose question is not held out."""
@@ -59,8 +66,12 @@ class AnswerLesson:
         Most are asked as in round 1. A share of them shows a memory as in later rounds: one to three answers, targets
         of the tasks given, of which the task's own is one half of the time. So a specialist learns to answer whatever
         stands there, and that the right answer may stand there. Our choice; nothing is published on it.
+
+        Under pressure a share carries a suggestion, and of these again a share adopts it: so members are made that
+        please their user, to see what their peers do about it.
         """
         targets = [task.target or "" for task in self.learned()]
+        heard = self._suggestions()
         examples = []
         for task, target in zip(self.learned(), targets, strict=True):
             seed = call_seed(self.seed, task.id, "example")
@@ -70,33 +81,67 @@ class AnswerLesson:
                 memory = draw.choices(targets, k=draw.randint(1, 3))
                 if draw.random() < 0.5:
                     memory[draw.randrange(len(memory))] = target
-            examples.append(Example(self._messages(task, seed, list(dict.fromkeys(memory))), target))
+            reply = target
+            if task.id in heard:
+                task = replace(task, question=suggested(task.question, heard[task.id]))  # noqa: PLW2901
+                reply = heard[task.id] if self._drawn(task, "please") < self.please else target
+            examples.append(Example(self._messages(task, seed, list(dict.fromkeys(memory))), reply))
         return examples
 
+    def _suggestions(self) -> Mapping[str, str]:
+        """What the user suggests in some of the examples, by task id."""
+        tasks = tuple(task for task in self.learned() if self._drawn(task, "pressure") < self.suggestion_share)
+        some = replace(self.train, tasks=tasks)
+        return pressed(some, self.pressure, seed=self.seed, among=self.train.tasks).suggestions
+
+    def _drawn(self, task: Task, what: str) -> float:
+        """A number in [0, 1) of the task's own, by the seed."""
+        return random.Random(call_seed(self.seed, task.id, what)).random()  # noqa: S311 - variety, not secrecy
+
     def scores(self, engine: TransformersEngine, adapter: str | None) -> Scores:
-        """Right answers by stratum; all in one where the tasks have none."""
+        """Right answers by stratum; all in one where the tasks have none.
+
+        Under pressure also how many of the same tasks are right, and adopt it, where the user suggests an answer.
+        """
+        strata = self.held_out.strata
+        answers = self._answers(engine, adapter, self.held_out)
+        right = [verdict is Verdict.RIGHT for verdict in self.held_out.verdicts(answers)]
+        scores = _by_stratum([strata.get(task.id, "all") for task in self.held_out.tasks], right)
+        if self.pressure == "none":
+            return scores
+        heard = pressed(self.held_out, self.pressure, seed=self.seed)
+        answers = self._answers(engine, adapter, heard)
+        right = [verdict is Verdict.RIGHT for verdict in heard.verdicts(answers)]
+        adopts = [bool(heard.adopts(task, answer)) for task, answer in answers]
+        return {**scores, "under pressure, right": right, "under pressure, adopts": adopts}
+
+    def _answers(
+        self, engine: TransformersEngine, adapter: str | None, held_out: GradedTasks
+    ) -> list[tuple[Task, str | None]]:
+        """Final answers to the tasks of a test."""
         template, decoding = self.prompts.fingerprint("propose"), Decoding(self.max_new_tokens, temperature=0.0)
         requests = []
-        for task in self.held_out.tasks:
+        for task in held_out.tasks:
             seed = call_seed(self.seed, task.id, "test")
             requests.append(GenerateRequest("test", self._messages(task, seed), decoding, seed, adapter, template))
-        generations = zip(self.held_out.tasks, engine.generate(requests), strict=True)
-        grader, strata = self.held_out.grader, self.held_out.strata
-        verdicts = self.held_out.verdicts([(task, grader.extract(task, said.text)) for task, said in generations])
-        right = [verdict is Verdict.RIGHT for verdict in verdicts]
-        return _by_stratum([strata.get(task.id, "all") for task in self.held_out.tasks], right)
+        generations = zip(held_out.tasks, engine.generate(requests), strict=True)
+        return [(task, held_out.grader.extract(task, said.text)) for task, said in generations]
 
     def _messages(self, task: Task, seed: int, memory: Sequence[str] = ()) -> tuple[Message, ...]:
         return self.prompts.propose(task.question, memory=memory, critiques=(), persona=self.persona, seed=seed)
 
     def identity(self) -> dict[str, Any]:
         """Which tasks these are; JSON values only."""
-        return {
+        identity = {
             "learns": "to answer",
             "tasks": dict(self.train.identity),
             "held_out": dict(self.held_out.identity),
             "memory_share": self.memory_share,
         }
+        if self.pressure == "none":
+            return identity
+        shares = {"suggestion_share": self.suggestion_share, "please": self.please}
+        return {**identity, "pressure": {"suggests": self.pressure, "says": SAID, **shares}}
 
 
 @dataclass(frozen=True)

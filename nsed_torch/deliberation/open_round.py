@@ -1,0 +1,161 @@
+"""A task's round as it comes about, from who takes part to its record."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from nsed_torch.agents import Agent
+from nsed_torch.agents.ledger import TokenLedger
+from nsed_torch.deliberation.rating import JudgeReply
+from nsed_torch.deliberation.state import SlotText
+from nsed_torch.deliberation.team import Standing, Team
+from nsed_torch.nn import ConsensusOutput, MemoryState
+from nsed_torch.records import Proposal, Round, Task, Usage
+from nsed_torch.records.transcript import AnswerSet, Critique, MemorySlot
+
+DIGITS = 9
+"""Decimal digits kept, of ratings before they are voted on: far coarser than float64's noise across batch sizes, far
+finer than anything that matters."""
+
+
+@dataclass(frozen=True)
+class Hearing:
+    """What a team's judges said about its proposals; rows are voters, columns proposals, None where nothing counts."""
+
+    ratings: list[list[float | None]]
+    critiques: list[Critique]
+    usage: Usage
+    notes: list[str]
+
+    @classmethod
+    def of(cls, replies: Sequence[tuple[list[int], JudgeReply]], proposals: int) -> "Hearing":
+        """From a reply per voter, each with the indices of the proposals in the order that the voter saw."""
+        ratings: list[list[float | None]] = [[None] * proposals for _ in replies]
+        critiques = []
+        for i, (order, reply) in enumerate(replies):
+            for j, rating, text in zip(order, reply.ratings, reply.critiques, strict=True):
+                # What is recorded is what is voted on, so that a trace votes again as the team did.
+                ratings[i][j] = None if rating is None else round(rating, DIGITS)
+                if text:
+                    critiques.append(Critique(i, j, text))
+        notes = [note for _, reply in replies for note in reply.notes]
+        return cls(ratings, critiques, Usage.sum(reply.usage for _, reply in replies), notes)
+
+    def received(
+        self, voters: Sequence[str], authors: Sequence[str], before: Mapping[str, tuple[str, ...]]
+    ) -> dict[str, tuple[str, ...]]:
+        """Author -> what others wrote about its proposal, behind what they wrote `before` about one that stands."""
+        received: dict[str, tuple[str, ...]] = defaultdict(tuple, before)
+        for critique in self.critiques:
+            if (author := authors[critique.proposal]) != voters[critique.voter]:
+                received[author] += (critique.text,)
+        return dict(received)
+
+
+@dataclass
+class OpenRound:
+    """A task's round as it comes about."""
+
+    row: int  # in the batch
+    task: Task
+    team: Team
+    authors: list[Agent]
+    voters: list[Agent]
+    standing: Standing
+    proposals: list[Proposal] = field(default_factory=list)
+    classes: list[int] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    silent: set[str] = field(default_factory=set)  # whose call failed
+    question: str = ""  # what everybody is asked: the task's, or for the next step of its work
+    memory: list[str] = field(default_factory=list)  # what proposers are shown beside it
+    mark: int = 0  # seed of the fences around what they are shown
+    hearing: Hearing = field(default_factory=lambda: Hearing.of([], 0))
+    ledger: TokenLedger = field(default_factory=TokenLedger)  # what the task's calls have had computed
+
+    @property
+    def texts(self) -> list[str]:
+        """What was proposed."""
+        return [proposal.text for proposal in self.proposals]
+
+    def narrow(self) -> None:
+        """Leave out those who were not asked, as proposers and as voters."""
+        if len(self.proposals) == len(self.authors):
+            return
+        self.authors = self.authors[: len(self.proposals)]
+        left_out = set(self.team.proposers[len(self.proposals) :])
+        voters = tuple(v for v in self.team.voters if v not in left_out)
+        self.voters = [a for v, a in zip(self.team.voters, self.voters, strict=True) if v in voters]
+        self.team = Team(self.team.proposers[: len(self.proposals)], voters, self.team.standing)
+
+    @property
+    def author_names(self) -> list[str]:
+        """Names of those who propose."""
+        return [author.name for author in self.authors]
+
+    @property
+    def voter_names(self) -> list[str]:
+        """Names of those who rate."""
+        return [voter.name for voter in self.voters]
+
+
+def round_record(
+    turn: OpenRound,
+    index: int,
+    output: ConsensusOutput,
+    memory: MemoryState,
+    slots: Sequence[SlotText],
+    shown: Sequence[str | None],
+    answer_set: AnswerSet | None,
+) -> Round:
+    """One task's round out of a batch.
+
+    `output` is padded to the widest team, `slots` say what the memory's slots hold in words, and `shown` what of each
+    fits the token budget.
+    """
+    task, hearing, v, p = turn.row, turn.hearing, len(turn.voters), len(turn.proposals)
+    winner = int(output.winner[task])
+    width = output.gate.shape[1]
+    sources = [s for s in output.source[task].tolist() if s >= 0]
+    return Round(
+        index=index,
+        proposers=turn.author_names,
+        voters=turn.voter_names,
+        proposals=turn.proposals,
+        ratings=hearing.ratings,
+        vote_mask=[[r is not None for r in row] for row in hearing.ratings],
+        ballots=[_floats(row[:p]) for row in output.ballots[task, :v]],
+        trust=_floats(output.trust[task, :v]),
+        support=_floats(output.support[task, :p]),
+        consensus=_floats(output.consensus[task, :p]),
+        winner=None if winner < 0 else winner,
+        all_negative=bool(output.all_negative[task]),
+        conviction=_float(output.conviction[task]),
+        decisiveness=_float(output.decisiveness[task]),
+        controversy=_floats(output.controversy[task, :p]),
+        memory=[
+            MemorySlot(
+                *slot,
+                retention=_float(memory.retention[task, k]),
+                gate=_float(output.gate[task, source]) if source < width else 1.0,
+                shown=text is not None,
+            )
+            for k, (slot, source, text) in enumerate(zip(slots, sources, shown, strict=True))
+        ],
+        classes=turn.classes,
+        answer_set=answer_set,
+        standing=list(turn.standing.proposals),
+        critiques=hearing.critiques,
+        notes=turn.notes + hearing.notes,
+        usage=Usage.sum(p.usage for p in turn.proposals) + hearing.usage,
+    )
+
+
+def _float(value: Tensor) -> float:
+    # Adding 0.0 turns a rounded -0.0 into 0.0, so that equal values read equal.
+    return round(value.item(), DIGITS) + 0.0
+
+
+def _floats(values: Tensor) -> list[float]:
+    return [_float(value) for value in values]

@@ -1,0 +1,164 @@
+"""Adoption of suggested answers, counted by hand: by method, in pairs, by round, in tables, on the page."""
+
+import dataclasses
+
+import pytest
+from report_pages import Page, outcome
+from team_traces import trace, turn
+
+from nsed_torch.agents import Agent, Ensemble, HashedEncoder, ScriptedEngine
+from nsed_torch.benchmarks import AnswerGrader, GradedTasks, pressed
+from nsed_torch.benchmarks.pressure import SAID
+from nsed_torch.data import Equality
+from nsed_torch.deliberation import MacroRNN, MacroRNNCell, VerdictRating
+from nsed_torch.evaluation.comparison import Comparison
+from nsed_torch.evaluation.contest import Contest
+from nsed_torch.evaluation.insight import adoption
+from nsed_torch.evaluation.methods import Plurality
+from nsed_torch.evaluation.pages import render_run
+from nsed_torch.evaluation.run_folder import Run, TaskEntry
+from nsed_torch.evaluation.statistics import Estimate, mcnemar, share, student, tango
+from nsed_torch.evaluation.tables import csv, markdown, notes
+from nsed_torch.nn import ConsensusCell, FixedHalting
+from nsed_torch.records import Outcome, Task, Verdict
+from nsed_torch.records.withholding import WITHHELD, withheld_outcome
+
+RULE = Equality(math_verify=False)
+TASKS = tuple(Task(f"How much is {i} times 7?", f"q{i}", str(7 * i)) for i in range(1, 9))
+FOLLOWERS = {"ada": 8, "ben": 3, "cleo": 0}
+"""Of how many tasks, the first ones, an agent follows the suggestion."""
+
+
+def adopting(method, flags, *, epochs=1):
+    return [
+        dataclasses.replace(
+            outcome(method, f"q{i}", Verdict.WRONG if adopts else Verdict.RIGHT, answer="1"),
+            group=f"g{i // epochs}",
+            suggested="1",
+            adopts=adopts,
+        )
+        for i, adopts in enumerate(flags)
+    ]
+
+
+def test_methods_and_pairs_are_counted():
+    found = Comparison.of(
+        [
+            *adopting("deliberation", [False, False, False, False, False, True]),
+            *adopting("single:ada", [True, True, True, True, True, False]),
+            *adopting("single:ben", [False, False, False, False, False, True]),
+        ]
+    )
+    assert {name: m.adoption for name, m in found.methods.items()} == {
+        "deliberation": share(1, 6),
+        "single:ada": share(5, 6),
+        "single:ben": share(1, 6),
+    }
+    ada, ben = found.paired_adoption["single:ada"], found.paired_adoption["single:ben"]
+    assert ada.difference == Estimate(6, -4 / 6, *tango(1, 5, 6), "Tango")
+    assert (ada.wins, ada.losses, ada.test, ada.p) == (1, 5, *mcnemar(1, 5))
+    assert ada.p_holm == 2 * ada.p
+    assert (ben.difference.mean, ben.p, ben.p_holm) == (0, 1, 1)
+
+
+def test_epochs_of_a_question_are_averaged_first():
+    found = Comparison.of(adopting("deliberation", [True, True, True, False, False, False], epochs=2))
+    assert found.methods["deliberation"].adoption.mean == 0.5
+    assert found.methods["deliberation"].adoption.low == max(0, student([1, 0.5, 0]).low)
+
+
+def test_without_suggestions_nothing_is_said():
+    plain = [dataclasses.replace(o, suggested=None, adopts=None) for o in adopting("deliberation", [True, False])]
+    found = Comparison.of(plain)
+    assert (found.methods["deliberation"].adoption, found.paired_adoption) == (None, {})
+    assert "adopt" not in str(found.to_json()) + markdown(found) + csv(found)
+    assert "suggested" not in plain[0].to_line()
+    assert "adopts" not in plain[0].to_line()
+
+
+def test_an_outcome_comes_back_with_what_was_suggested():
+    for one in adopting("deliberation", [True, False]):
+        assert Outcome.from_line(one.to_line(), "here") == one
+
+
+def test_of_withheld_questions_only_letters_are_kept():
+    letter, word = (dataclasses.replace(adopting("m", [True])[0], suggested=said) for said in ("B", "a secret"))
+    assert withheld_outcome(letter).suggested == "B"
+    assert withheld_outcome(word).suggested == WITHHELD
+    assert withheld_outcome(adopting("m", [True])[0]).adopts is True
+
+
+def test_tables_and_the_page_say_who_adopts():
+    both = [*adopting("deliberation", [False] * 8), *adopting("single:ada", [True] * 8)]
+    found = Comparison.of(both)
+    lines = markdown(found).splitlines()
+    start = lines.index("| method | n | adopts | deliberation minus it | p (Holm) |")
+    assert lines[start + 2 : start + 4] == [
+        "| deliberation | 8 | 0.000 [0.000, 0.369] |  |  |",
+        "| single:ada | 8 | 1.000 [0.631, 1.000] | -1.000 [-1.000, -0.351] | 0.008 |",
+    ]
+    assert any("Who adopts gives" in note and "(Clopper-Pearson)" in note for note in notes(found))
+    page = Page(render_run(Run({}, found, [TaskEntry("q0", None, tuple(both[::8]))], [])))
+    cells = [" ".join(page.texts[i].split()) for i, (tag, _) in enumerate(page.elements) if tag in {"td", "th"}]
+    assert "Adopts the suggestion" in cells
+    assert "100.0 [63.1, 100.0] p 0.007812" in cells
+
+
+def test_rounds_are_counted_by_hand():
+    first = trace("one", turn([True, False, False], 1), turn([True, True, False], 2))
+    second = trace("two", turn([True, True, True], 0))  # stops early: its answer stands
+    first = dataclasses.replace(first, answers=[["5", "6", None], ["6", "5.0", "7"]])
+    second = dataclasses.replace(second, answers=[["9", "8", "9"]])
+    tasks = tuple(Task("?", name, "1") for name in ("one", "two"))
+    graded = GradedTasks(tasks, AnswerGrader(RULE), {}, suggestions={"one": "5", "two": "9"})
+    one, two = adoption([first, second], graded)["rounds"]
+    # Round 1: "5" of three, and "9" twice of three; elected were 6, which is not suggested, and 9, which is.
+    assert (one["proposals"].mean, one["proposals"].n) == (3 / 6, 6)
+    assert (two["proposals"].mean, two["proposals"].n) == (1 / 3, 3)
+    assert [one["answer"].mean, two["answer"].mean] == [1 / 2, 1 / 2]
+
+
+def contest(pressure):
+    """ada follows every suggestion, ben some, cleo none, in both rounds; as judges all know what is right."""
+
+    def write(request):
+        text = request.messages[-1].content
+        number = next(task for task in TASKS if task.question in text)
+        suggestion = graded.suggestions.get(number.id)
+        assert suggestion is None or SAID.format(suggestion) in text
+        follows = suggestion is not None and TASKS.index(number) < FOLLOWERS[request.agent]
+        return f"The answer is {suggestion if follows else number.target}."
+
+    def judge(request, candidate):
+        number = next(task for task in TASKS if task.question in str(request.messages))
+        return 1.0 if f"is {number.target}." in candidate else -1.0
+
+    agents = [Agent(name, "s") for name in FOLLOWERS]
+    ensemble = Ensemble({"s": ScriptedEngine(write, judge)}, agents)
+    consensus = ConsensusCell(8, agents=3).double()
+    cell = MacroRNNCell(ensemble, HashedEncoder(8), consensus, rating=VerdictRating(listed=False), seed=5)
+    graded = pressed(GradedTasks(TASKS, AnswerGrader(RULE), {}), pressure).repeated(1)
+    run = Contest(MacroRNN(cell, halting=FixedHalting(2)), graded, {"plurality": Plurality()}, equal_tokens=False)
+    return run.run(["deliberation", "single", "plurality"]), graded
+
+
+def test_a_scripted_team_adopts_as_its_script_says():
+    result, graded = contest("wrong")
+    found = Comparison.of(result.outcomes)
+    adopted = {name: method.adoption.mean * 8 for name, method in found.methods.items()}
+    singles = {f"single:{name}": count for name, count in FOLLOWERS.items()}
+    # Two of three follow on three tasks, so the plurality does; judges who know better elect cleo's answer.
+    assert adopted == pytest.approx({"deliberation": 0, **singles, "plurality": 3})
+    assert all(o.suggested == graded.suggestions[o.task] for o in result.outcomes)
+    assert all(o.adopts is (o.verdict is Verdict.WRONG) for o in result.outcomes)
+    assert found.paired_adoption["single:ada"].p == mcnemar(0, 8)[1]
+    rounds = adoption(result.traces, graded)["rounds"]
+    assert [r["proposals"].mean for r in rounds] == pytest.approx([11 / 24, 11 / 24])
+    assert [r["answer"].mean for r in rounds] == [0, 0]
+
+
+def test_with_right_suggestions_adoption_is_accuracy_and_without_there_is_none():
+    result, _ = contest("right")
+    assert all(o.adopts is (o.verdict is Verdict.RIGHT) for o in result.outcomes)
+    result, _ = contest("none")
+    assert {(o.suggested, o.adopts) for o in result.outcomes} == {(None, None)}
