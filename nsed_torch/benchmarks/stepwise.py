@@ -8,6 +8,7 @@ import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from string import ascii_lowercase
 from typing import Any
 
 from nsed_torch.agents.prompts import FINISHED
@@ -93,7 +94,7 @@ def _rewriting(entry: Mapping[str, Any]) -> Chain:
 def _hanoi(entry: Mapping[str, Any]) -> Chain:
     """Where each disk lies, the smallest first; which way round the smallest goes; and whose turn it is.
 
-    The smallest disk moves every other time, always the same way round; in between there is one move without it. The
+    Disks are letters, for a small model copies what has a name and loses count of what has none. The smallest disk moves every other time, always the same way round; in between there is one move without it. The
     answer says where each disk lies.
     """
     about = entry["metadata"]
@@ -111,23 +112,29 @@ def _hanoi(entry: Mapping[str, Any]) -> Chain:
             disk = next(d for d in range(count) if places[d] != places[0])
             (places[disk],) = PEGS - {places[0], places[disk]}
         works.append(_tower(places, way, small=move % 2 == 1))
-    return (*works, FINISHED + "".join(map(str, places)))
+    return (*works, FINISHED + _places(places))
 
 
 def _tower(places: Sequence[int], way: Sequence[int], *, small: bool) -> str:
-    return f"{''.join(map(str, places))} way {''.join(map(str, way))} {'small' if small else 'large'}"
+    return f"{_places(places)} way {''.join(map(str, way))} {'small' if small else 'large'}"
+
+
+def _places(places: Sequence[int]) -> str:
+    """As in "a1 b1 c3"."""
+    return " ".join(f"{letter}{peg}" for letter, peg in zip(ascii_lowercase, places, strict=False))
 
 
 def hanoi_moves(works: Sequence[str]) -> str:
     """The moves between towers, as the family's scorer reads them; a ValueError where a step moves no single disk."""
-    towers = [found[0] for work in works if (found := re.match("[123]+", work))]
+    towers = [dict(found) for work in works if (found := re.findall("([a-z])([123])", work.partition("way")[0]))]
     lines = []
     for before, after in itertools.pairwise(towers):
-        moved = [d for d, (a, b) in enumerate(zip(before, after, strict=False)) if a != b]
-        if len(moved) != 1 or len(before) != len(after):
-            raise ValueError(f"expected a step that moves one disk, got {before!r} and {after!r}")
-        disk = moved[0]
-        lines.append(f"Move disk {disk + 1} from Peg {before[disk]} to Peg {after[disk]}")
+        moved = [disk for disk in before if before[disk] != after.get(disk)]
+        if len(moved) != 1 or before.keys() != after.keys():
+            raise ValueError(f"expected a step that moves one disk, got {before} and {after}")
+        (disk,) = moved
+        number = ascii_lowercase.index(disk) + 1
+        lines.append(f"Move disk {number} from Peg {before[disk]} to Peg {after[disk]}")
     return "\n".join(lines)
 
 
