@@ -131,7 +131,7 @@ def hanoi_moves(works: Sequence[str]) -> str:
     for before, after in itertools.pairwise(towers):
         moved = [disk for disk in before if before[disk] != after.get(disk)]
         if len(moved) != 1 or before.keys() != after.keys():
-            raise ValueError(f"expected a step that moves one disk, got {before} and {after}")
+            raise ValueError(f"expected a step that moves one disk, got one from {before} to {after}")
         (disk,) = moved
         number = ascii_lowercase.index(disk) + 1
         lines.append(f"Move disk {number} from Peg {before[disk]} to Peg {after[disk]}")
