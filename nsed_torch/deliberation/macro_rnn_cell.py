@@ -1,9 +1,9 @@
 """One round with real models: the macro-RNN's cell."""
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -13,16 +13,19 @@ from nsed_torch.agents import Agent, Encoder, Ensemble, GenerateRequest, Prompts
 from nsed_torch.agents.ensemble import Progress
 from nsed_torch.agents.features import groups_of, letters_of, proposal_features
 from nsed_torch.agents.ledger import TokenLedger
-from nsed_torch.agents.prompts import unfence, unseen
+from nsed_torch.agents.prompts import NOTHING, noted, unfence, unseen
 from nsed_torch.agents.requests import call_seed
 from nsed_torch.deliberation.answer_classes import AnswerClasses, SameTexts
+from nsed_torch.deliberation.hearing import Hearing
+from nsed_torch.deliberation.inputs import check_inputs, pieces
+from nsed_torch.deliberation.open_round import OpenRound, round_record
 from nsed_torch.deliberation.rating import JudgeQuestion, JudgeReply, RatingMode, VerdictRating, judging_order
 from nsed_torch.deliberation.state import DeliberationState, SlotText, shown_texts
 from nsed_torch.deliberation.team import Standing, Team
 from nsed_torch.functional import vote_mask
 from nsed_torch.nn import ConformalSets, ConsensusCell, ConsensusOutput, MemoryState
 from nsed_torch.records import Proposal, Round, Task, Transcript, Usage
-from nsed_torch.records.transcript import AnswerSet, Critique, MemorySlot
+from nsed_torch.records.transcript import AnswerSet
 
 
 class Observer:
@@ -40,87 +43,6 @@ class Observer:
 
 UNITS = ("answer", "step")
 """What a round may elect."""
-
-DIGITS = 9
-"""Decimal digits kept, of ratings before they are voted on: far coarser than float64's noise across batch sizes, far
-finer than anything that matters."""
-
-
-@dataclass(frozen=True)
-class Hearing:
-    """What a team's judges said about its proposals; rows are voters, columns proposals, None where nothing counts."""
-
-    ratings: list[list[float | None]]
-    critiques: list[Critique]
-    usage: Usage
-    notes: list[str]
-
-    @classmethod
-    def of(cls, replies: Sequence[tuple[list[int], JudgeReply]], proposals: int) -> "Hearing":
-        """From a reply per voter, each with the indices of the proposals in the order that the voter saw."""
-        ratings: list[list[float | None]] = [[None] * proposals for _ in replies]
-        critiques = []
-        for i, (order, reply) in enumerate(replies):
-            for j, rating, text in zip(order, reply.ratings, reply.critiques, strict=True):
-                # What is recorded is what is voted on, so that a trace votes again as the team did.
-                ratings[i][j] = None if rating is None else round(rating, DIGITS)
-                if text:
-                    critiques.append(Critique(i, j, text))
-        notes = [note for _, reply in replies for note in reply.notes]
-        return cls(ratings, critiques, Usage.sum(reply.usage for _, reply in replies), notes)
-
-    def received(
-        self, voters: Sequence[str], authors: Sequence[str], before: Mapping[str, tuple[str, ...]]
-    ) -> dict[str, tuple[str, ...]]:
-        """Author -> what others wrote about its proposal, behind what they wrote `before` about one that stands."""
-        received: dict[str, tuple[str, ...]] = defaultdict(tuple, before)
-        for critique in self.critiques:
-            if (author := authors[critique.proposal]) != voters[critique.voter]:
-                received[author] += (critique.text,)
-        return dict(received)
-
-
-@dataclass
-class _Turn:
-    """A task's round as it comes about."""
-
-    row: int  # in the batch
-    task: Task
-    team: Team
-    authors: list[Agent]
-    voters: list[Agent]
-    standing: Standing
-    proposals: list[Proposal] = field(default_factory=list)
-    classes: list[int] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    silent: set[str] = field(default_factory=set)  # whose call failed
-    question: str = ""  # what everybody is asked: the task's, or for the next step of its work
-    memory: list[str] = field(default_factory=list)  # what proposers are shown beside it
-    mark: int = 0  # seed of the fences around what they are shown
-    hearing: Hearing = field(default_factory=lambda: Hearing.of([], 0))
-    ledger: TokenLedger = field(default_factory=TokenLedger)  # what the task's calls have had computed
-
-    @property
-    def texts(self) -> list[str]:
-        return [proposal.text for proposal in self.proposals]
-
-    def narrow(self) -> None:
-        """Leave out those who were not asked, as proposers and as voters."""
-        if len(self.proposals) == len(self.authors):
-            return
-        self.authors = self.authors[: len(self.proposals)]
-        left_out = set(self.team.proposers[len(self.proposals) :])
-        voters = tuple(v for v in self.team.voters if v not in left_out)
-        self.voters = [a for v, a in zip(self.team.voters, self.voters, strict=True) if v in voters]
-        self.team = Team(self.team.proposers[: len(self.proposals)], voters, self.team.standing)
-
-    @property
-    def author_names(self) -> list[str]:
-        return [author.name for author in self.authors]
-
-    @property
-    def voter_names(self) -> list[str]:
-        return [voter.name for voter in self.voters]
 
 
 class MacroRNNCell(nn.Module):
@@ -214,6 +136,12 @@ class MacroRNNCell(nn.Module):
         ledgers = tuple(TokenLedger() for _ in tasks)
         return DeliberationState(memory, ((),) * len(tasks), ({},) * len(tasks), (None,) * len(tasks), ledgers)
 
+    def check(self, task: Task) -> None:
+        """Refuse a task whose inputs no round can show, with a ValueError, before any run."""
+        if task.inputs and self.unit == "step":
+            raise ValueError(f"task {task.id!r}: expected no inputs where rounds are steps: set protocol.unit=answer")
+        check_inputs(task, [agent.name for agent in self.ensemble.agents])
+
     def forward(
         self,
         tasks: Sequence[Task],
@@ -241,7 +169,7 @@ class MacroRNNCell(nn.Module):
         ]
         state = state.without([turn.standing.proposals for turn in turns])
         for turn in turns:
-            self._show(turn, state)
+            self._show(turn, state, index)
         self._propose(turns, state, index, partial(watch.on_phase, "propose", index))
         self._hear(turns, index, partial(watch.on_phase, "rate", index))
         output, memory = self._vote(turns, state.memory)
@@ -253,32 +181,47 @@ class MacroRNNCell(nn.Module):
             old, new = state.slots[turn.row], [SlotText(p.text, p.agent, index) for p in turn.proposals]
             slots.append(tuple(old[s] if s < width else new[s - width] for s in sources if s >= 0))
             before = {name: state.critiques[turn.row].get(name, ()) for name in turn.standing.proposals}
-            received.append(turn.hearing.received(turn.voter_names, turn.author_names, before))
+            # What was said of a note is no criticism of the answer to come.
+            heard = {} if turn.reads else turn.hearing.received(turn.voter_names, turn.author_names, before)
+            received.append(heard)
             shown = self._shown(slots[-1])
-            records.append(round_record(turn, index, output, memory, slots[-1], shown, answer_set))
+            kept_set = None if turn.reads else answer_set
+            records.append(round_record(turn, index, output, memory, slots[-1], shown, kept_set))
         ledgers = tuple(turn.ledger for turn in turns)
         return records, DeliberationState(memory, tuple(slots), tuple(received), tuple(records), ledgers)
 
-    def _turn(self, row: int, task: Task, team: Team, last: Round | None, ledger: TokenLedger) -> _Turn:
+    def _turn(self, row: int, task: Task, team: Team, last: Round | None, ledger: TokenLedger) -> OpenRound:
         authors, voters, heard = (
             [self.ensemble.agents[a] for a in which] for which in (team.proposers, team.voters, team.standing)
         )
+        if heard and task.inputs:
+            raise ValueError(f"task {task.id!r}: expected no inputs where answers stand: choose another broker")
         standing = Standing.of(last, [agent.name for agent in heard])
-        return _Turn(row, task, team, authors, voters, standing, ledger=ledger)
+        return OpenRound(row, task, team, authors, voters, standing, ledger=ledger)
 
-    def _show(self, turn: _Turn, state: DeliberationState) -> None:
-        """What a task's round shows to everybody."""
+    def _show(self, turn: OpenRound, state: DeliberationState, index: int) -> None:
+        """What a task's round shows: of the state to everybody, of the inputs to whom they are for."""
         shown = [text for text in self._shown(state.slots[turn.row]) if text]
         # One fence for all agents and rounds, so that what stands in the memory is read once; who read the fence in an
         # earlier round and wrote it down has it changed.
         told = [text for texts in state.critiques[turn.row].values() for text in texts]
-        turn.mark = unseen(call_seed(self.seed, turn.task.id, "propose"), [*shown, *told])
-        if self.unit == "step":  # the strongest is the newest
+        names = [agent.name for agent in self.ensemble.agents]
+        read = pieces(turn.task, index, names)
+        turn.mark = unseen(call_seed(self.seed, turn.task.id, "propose"), [*shown, *told, *read.values()])
+        if turn.task.reads(index):
+            turn.reads, turn.shared = True, isinstance(turn.task.inputs[index - 1], str)
+            piece_asked = {
+                piece: self.prompts.read(turn.task.question, memory=shown, piece=piece, seed=turn.mark)
+                for piece in {"", *read.values()}
+            }
+            turn.to_note = {name: piece_asked[read.get(name, "")] for name in names}
+            turn.excused = {name: Proposal(name, "", NOTHING) for name in names if name not in read}
+        elif self.unit == "step":  # the strongest is the newest
             turn.question = self.prompts.work(turn.task.question, shown[::-1], seed=turn.mark)
         else:
             turn.question, turn.memory = turn.task.question, shown
 
-    def _propose(self, turns: Sequence[_Turn], state: DeliberationState, index: int, progress: Progress) -> None:
+    def _propose(self, turns: Sequence[OpenRound], state: DeliberationState, index: int, progress: Progress) -> None:
         """One proposal of every proposer of every task, new unless it stands, and which of them say the same."""
         for turn in turns:
             if turn.standing.proposals:
@@ -288,32 +231,32 @@ class MacroRNNCell(nn.Module):
             self._ask([(turn, self._next_asked(turn)) for turn in open_turns], state, index, progress)
             for turn in open_turns:
                 # Every proposal is its own answer where nobody tells.
-                told = self.answers.classes(turn.task, turn.texts) if self.answers else [-1] * len(turn.proposals)
-                turn.classes = told
+                rule = SameTexts() if turn.reads else self.answers
+                turn.classes = rule.classes(turn.task, turn.texts) if rule else [-1] * len(turn.proposals)
             open_turns = [turn for turn in open_turns if self._next_asked(turn)]
         for turn in turns:
             turn.narrow()
 
-    def _next_asked(self, turn: _Turn) -> list[Agent]:
+    def _next_asked(self, turn: OpenRound) -> list[Agent]:
         """Who is asked next: all at once, or as few as can bring one answer far enough ahead."""
         waiting = turn.authors[len(turn.proposals) :]
-        if self.ahead is None:
+        if self.ahead is None or turn.reads:  # who read another piece repeats nobody
             return waiting
         tallied = Counter(c if c >= 0 else ("own", i) for i, c in enumerate(turn.classes) if turn.texts[i])
         first, second = ([n for _, n in tallied.most_common(2)] + [0, 0])[:2]
         return waiting[: max(self.ahead - (first - second), 0)]
 
     def _ask(
-        self, asked: Sequence[tuple[_Turn, list[Agent]]], state: DeliberationState, index: int, progress: Progress
+        self, asked: Sequence[tuple[OpenRound, list[Agent]]], state: DeliberationState, index: int, progress: Progress
     ) -> None:
         """Have some of each task's proposers propose, and take down what they said."""
         template = self.prompts.fingerprint("propose")
         requests = []
         for turn, agents in asked:
-            for agent in (a for a in agents if a.name not in turn.standing.proposals):
+            for agent in (a for a in agents if a.name not in turn.given):
                 seed = call_seed(self.seed, turn.task.id, index, agent.name, "propose")
                 messages = self.prompts.propose(
-                    turn.question,
+                    turn.asked(agent.name),
                     memory=turn.memory,
                     critiques=state.critiques[turn.row].get(agent.name, ()),
                     persona=agent.persona,
@@ -325,19 +268,21 @@ class MacroRNNCell(nn.Module):
         for turn, agents in asked:
             failures = []
             for agent in agents:
-                if agent.name in turn.standing.proposals:
-                    turn.proposals.append(turn.standing.proposals[agent.name])
+                if agent.name in turn.given:
+                    turn.proposals.append(turn.given[agent.name])
                     continue
                 new = next(generations)
-                text = unfence(new.text)
+                text, reason = unfence(new.text), new.finish_reason
+                if turn.reads and text and not noted(text):
+                    text, reason = "", NOTHING
                 if self.unit == "step" and self._overlong(new.finish_reason, text):
                     text = ""
                     turn.notes.append(f"{agent.name}: a step that does not fit its allowance or memory_tokens is none")
-                turn.proposals.append(Proposal(agent.name, text, new.finish_reason, agent.charged(new)))
-                empty = [] if text or new.failure else ["gave no answer"]
+                turn.proposals.append(Proposal(agent.name, text, reason, agent.charged(new)))
+                empty = [] if text or new.failure or reason == NOTHING else ["gave no answer"]
                 turn.notes += [f"{agent.name}: {note}" for note in (*new.notes, *empty)]
                 failures += [new.failure] * bool(new.failure)
-            if failures and len(failures) == len(turn.proposals):
+            if failures and len(failures) == sum(p.agent not in turn.excused for p in turn.proposals):
                 raise ConnectionError(f"task {turn.task.id!r}: nobody answered: {failures[0]}")
             turn.silent = {p.agent for p in turn.proposals if p.finish_reason == "failed"}
 
@@ -345,7 +290,7 @@ class MacroRNNCell(nn.Module):
         """Whether a step is cut off, or would be in the memory: the work could not go on from it."""
         return reason == "length" or self.ensemble.count_tokens(text) > self.memory_tokens
 
-    def _hear(self, turns: Sequence[_Turn], index: int, progress: Progress) -> None:
+    def _hear(self, turns: Sequence[OpenRound], index: int, progress: Progress) -> None:
         """Have every voter rate every answer but its own, in an order of its own, as far as the switches say so.
 
         What it rated in the round before and what stands it is neither asked about nor shown again.
@@ -361,10 +306,11 @@ class MacroRNNCell(nn.Module):
                 orders.append(order)
                 shown = None if self.anonymous else tuple(names[j] for j in order)
                 texts = tuple(turn.texts[j] for j in order)
-                said = next((p.text for p in turn.proposals if p.agent == voter.name), "")
-                question = JudgeQuestion(voter, turn.question, texts, seed, shown, turn.ledger, said)
-                # A judge of a growing team may have nothing new to rate.
-                questions.append(question if order or not turn.team.standing else None)
+                # Nobody can say the same as who read something else.
+                said = next((p.text for p in turn.proposals if p.agent == voter.name and turn.shared), "")
+                about = voter, turn.asked(voter.name), texts, seed, shown, turn.ledger, said, turn.reads
+                # A judge of a growing team, or of notes, may have nothing new to rate.
+                questions.append(JudgeQuestion(*about) if order or not (turn.team.standing or turn.reads) else None)
         wanted = [question for question in questions if question is not None]
         given = iter(self.rating.rate(self.ensemble, self.prompts, wanted, progress))
         nothing = JudgeReply((), (), Usage())
@@ -378,7 +324,7 @@ class MacroRNNCell(nn.Module):
             ratings = turn.standing.filled(hearing.ratings, turn.voter_names, turn.author_names)
             turn.hearing = replace(hearing, ratings=ratings)
 
-    def _vote(self, turns: Sequence[_Turn], memory: MemoryState) -> tuple[ConsensusOutput, MemoryState]:
+    def _vote(self, turns: Sequence[OpenRound], memory: MemoryState) -> tuple[ConsensusOutput, MemoryState]:
         """Pad the batch into tensors and let the consensus cell vote."""
         like = memory.embeddings
         authors = _padded([turn.team.proposers for turn in turns])
@@ -409,7 +355,7 @@ class MacroRNNCell(nn.Module):
         )
         return output
 
-    def _read(self, turns: Sequence[_Turn], width: int) -> dict[str, Tensor | None]:
+    def _read(self, turns: Sequence[OpenRound], width: int) -> dict[str, Tensor | None]:
         """Features of the proposals and categories of the tasks, for a consensus cell that reads them."""
         reading = self.consensus.reading
         if reading is None:
@@ -445,64 +391,3 @@ def _padded(rows: Sequence[Sequence[int | bool]], fill: int | bool = -1) -> Tens
     padded = [[*row, *[fill] * (width - len(row))] for row in rows]
     # Named, for rows without entries would come out as floats.
     return torch.tensor(padded, dtype=torch.bool if fill is False else torch.long)
-
-
-def round_record(
-    turn: _Turn,
-    index: int,
-    output: ConsensusOutput,
-    memory: MemoryState,
-    slots: Sequence[SlotText],
-    shown: Sequence[str | None],
-    answer_set: AnswerSet | None,
-) -> Round:
-    """One task's round out of a batch.
-
-    `output` is padded to the widest team, `slots` say what the memory's slots hold in words, and `shown` what of each
-    fits the token budget.
-    """
-    task, hearing, v, p = turn.row, turn.hearing, len(turn.voters), len(turn.proposals)
-    winner = int(output.winner[task])
-    width = output.gate.shape[1]
-    sources = [s for s in output.source[task].tolist() if s >= 0]
-    return Round(
-        index=index,
-        proposers=turn.author_names,
-        voters=turn.voter_names,
-        proposals=turn.proposals,
-        ratings=hearing.ratings,
-        vote_mask=[[r is not None for r in row] for row in hearing.ratings],
-        ballots=[_floats(row[:p]) for row in output.ballots[task, :v]],
-        trust=_floats(output.trust[task, :v]),
-        support=_floats(output.support[task, :p]),
-        consensus=_floats(output.consensus[task, :p]),
-        winner=None if winner < 0 else winner,
-        all_negative=bool(output.all_negative[task]),
-        conviction=_float(output.conviction[task]),
-        decisiveness=_float(output.decisiveness[task]),
-        controversy=_floats(output.controversy[task, :p]),
-        memory=[
-            MemorySlot(
-                *slot,
-                retention=_float(memory.retention[task, k]),
-                gate=_float(output.gate[task, source]) if source < width else 1.0,
-                shown=text is not None,
-            )
-            for k, (slot, source, text) in enumerate(zip(slots, sources, shown, strict=True))
-        ],
-        classes=turn.classes,
-        answer_set=answer_set,
-        standing=list(turn.standing.proposals),
-        critiques=hearing.critiques,
-        notes=turn.notes + hearing.notes,
-        usage=Usage.sum(p.usage for p in turn.proposals) + hearing.usage,
-    )
-
-
-def _float(value: Tensor) -> float:
-    # Adding 0.0 turns a rounded -0.0 into 0.0, so that equal values read equal.
-    return round(value.item(), DIGITS) + 0.0
-
-
-def _floats(values: Tensor) -> list[float]:
-    return [_float(value) for value in values]

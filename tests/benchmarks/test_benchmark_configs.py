@@ -11,10 +11,10 @@ from nsed_torch.config import conf_dir
 FILES = sorted((conf_dir() / "benchmark").glob("*.yaml"))
 NAMES = {
     *("aime2024", "aime2025", "darkbench", "gpqa", "gsm8k", "hellaswag", "humaneval", "livecodebench", "math500"),
-    *("mbpp", "mixed", "mmlu", "reasoning_gym", "recorded", "experts", "transfer"),
+    *("mbpp", "mixed", "mmlu", "reading", "reasoning_gym", "recorded", "experts", "steps", "transfer"),
 }
 
-OWN_SEEDS = {"experts", "transfer"}
+OWN_SEEDS = {"experts", "steps", "transfer"}
 """Their tasks are held out by their seed."""
 
 

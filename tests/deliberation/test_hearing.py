@@ -1,6 +1,6 @@
 """Replies find their way back to the proposals they are about, and to those who wrote them."""
 
-from nsed_torch.deliberation.macro_rnn_cell import Hearing
+from nsed_torch.deliberation.hearing import Hearing
 from nsed_torch.deliberation.rating import JudgeReply
 from nsed_torch.records import Usage
 from nsed_torch.records.transcript import Critique

@@ -5,7 +5,8 @@ import json
 import torch
 
 from nsed_torch.agents import Agent
-from nsed_torch.deliberation.macro_rnn_cell import DIGITS, Hearing, _Turn, round_record
+from nsed_torch.deliberation.hearing import DIGITS, Hearing
+from nsed_torch.deliberation.open_round import OpenRound, round_record
 from nsed_torch.deliberation.state import SlotText
 from nsed_torch.deliberation.team import Standing, Team
 from nsed_torch.nn import ConsensusCell
@@ -45,7 +46,7 @@ def records():
     made = []
     for i, voters in enumerate(["abc", "a"]):
         agents = [[Agent(name, "one") for name in names] for names in (proposed[i], voters)]
-        turn = _Turn(i, Task("Why?"), Team((0,), ()), *agents, Standing({}, {}), proposals[i])
+        turn = OpenRound(i, Task("Why?"), Team((0,), ()), *agents, Standing({}, {}), proposals[i])
         turn.hearing = Hearing(last[i], [], Usage(), [])
         made.append(round_record(turn, 2, output, state, slots[i], ["shown", None], None))
     return made, output, state
