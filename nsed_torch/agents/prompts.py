@@ -94,12 +94,11 @@ class Prompts:
     """The templates `propose`, `rate`, `weigh`, `critique`, `pattern`, `step`, `work`, `read`, `conduct`, and others.
 
     Each has a `system` and a `user` block, those of judges a `candidate` block that ends the user's text, `step` a
-    `turn` for each later turn and a `whole` for all of them in one text, `work` and `read` that alone. Templates see
-    plain strings, `fence(text)` and `style`, the sentence on how to answer; a name they misspell is an error. A
-    `persona` is what an agent is told about itself; fences are drawn from the call's `seed`. A `folder` is searched for
-    `<name>.jinja` before the package's own; the style is one of `STYLES`. A folder or style that is not there, or later
-    a template that cannot be rendered, is a
-    ValueError.
+    `turn` for each later turn and a `whole` for all of them in one text, `work` that alone, `read` a `whole` and an
+    `at_once`. Templates see plain strings, `fence(text)` and `style`, the sentence on how to answer; a name they
+    misspell is an error. A `persona` is what an agent is told about itself; fences are drawn from the call's `seed`. A
+    `folder` is searched for `<name>.jinja` before the package's own; the style is one of `STYLES`. A folder or style
+    that is not there, or later a template that cannot be rendered, is a ValueError.
     """
 
     def __init__(self, folder: str | Path | None = None, style: str = "short") -> None:
@@ -147,6 +146,10 @@ class Prompts:
         A note says what the piece adds, or `NOTHING`. Without a piece, what a judge is asked who read none.
         """
         return self._render("read", seed, "whole", question=question, memory=memory, piece=piece)
+
+    def read_at_once(self, question: str, *, pieces: Sequence[str], seed: int) -> str:
+        """What is asked, in a question's place, of who reads all pieces in one prompt."""
+        return self._render("read", seed, "at_once", question=question, pieces=pieces)
 
     def step_in_one(self, question: str, subtask: str, *, history: Sequence[tuple[str, str]], seed: int) -> str:
         """What `step` asks, as one text with fenced replies: the question that a deliberation is given."""
