@@ -68,6 +68,14 @@ class ReadingTasks(GradedTasks):
     facts: Mapping[str, tuple[Fact, ...]] = field(default_factory=dict)  # by task id, in the order of the pieces
     chances: Mapping[str, float] = field(default_factory=dict)  # by task id: how often who read nothing guesses right
 
+    def inputs_of(self, task: Task) -> list[dict[str | None, str]]:
+        """Of every piece, who reads what: the place of one agent, or None for all."""
+        return [{None: piece} if isinstance(piece, str) else {**piece} for piece in task.inputs]
+
+    def told(self, task: Task, index: int, reader: str | None) -> list[str]:
+        """The facts that a reader finds in piece `index`, from 1."""
+        return [fact.text for fact in self.facts[task.id] if (fact.piece, fact.reader) == (index, reader)]
+
 
 @dataclass(frozen=True)
 class _Item:

@@ -304,3 +304,33 @@ def test_one_fact_of_a_hidden_profile_leaves_it_at_chance(scripted):
     rnn, _ = scripted.build(2, write=guess(scripted), slots=4, rounds=1)
     right = [answer == task.target for answer, task in zip(rnn(alone).answers, alone, strict=True)]
     assert 0.15 < sum(right) / len(right) < 0.35
+
+
+@pytest.mark.parametrize(
+    ("options", "slots"),
+    [
+        ({"family": "needles", "needles": 3}, 3),
+        ({"family": "hands", "which": "last"}, 1),
+        ({"family": "hands", "which": "first"}, 1),
+        ({"family": "hands", "which": "before"}, 2),
+        ({"family": "chains"}, 2),
+    ],
+)
+def test_what_matters_stays_until_the_end_where_agents_note_nothing_else(scripted, options, slots):
+    graded = reading_tasks({"some": {**options, "pieces": 16}}, size=10)
+    due = {task.question: (task, graded.facts[task.id]) for task in graded.tasks}
+
+    def write(request):
+        task, facts = next(entry for question, entry in due.items() if question in text(request))
+        if reads(request):
+            return " ".join(f.text for f in facts if f.text in piece_of(scripted, request)) or "nothing"
+        needed = {f.text for f in facts if f.matters(len(task.inputs))}
+        return task.target if needed <= set(memory_of(scripted, request)) else "unknown"
+
+    def answers(slots):
+        rnn, _ = scripted.build(3, write=write, judge=lambda request, candidate: 0.5, slots=slots, rounds=1)
+        return rnn(graded.tasks).answers
+
+    assert list(answers(slots)) == [task.target for task in graded.tasks]
+    if slots > 1:
+        assert set(answers(slots - 1)) == {"unknown"}

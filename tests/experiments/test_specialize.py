@@ -117,3 +117,13 @@ def test_families_leave_out_what_is_held_out_or_avoided(nsed, backbone, tmp_path
     others = {t.question for seed in (1, 2, 3) for t in mixed_tasks(options, 20, seed).tasks}
     mine = [t for t in mixed_tasks(options, 40, 0).tasks if t.question not in others]
     assert metrics["examples"] == len(mine) < 40
+
+
+def test_a_reader_learns_notes_nothing_and_answers(nsed, backbone, tmp_path):
+    words = ["specialist=reading", "held_out=6", "examples=24", "avoid={0: 6}", *backbone, *SMALL, "output_dir=out"]
+    assert "reading: held-out answers" in nsed.ok("specialize", *words)
+    metrics = read_json(tmp_path / "out" / "metrics.json")
+    assert metrics["data"]["learns"] == "to note what matters and to answer from notes"
+    assert set(metrics["held_out"]) >= {"notes, chains", "nothing, needles", "answers, hidden_profile"}
+    fault = nsed.fault("specialize", *words[:-1], "families=null", "output_dir=other")
+    assert "expected families=... for unit=read, got none" in fault
