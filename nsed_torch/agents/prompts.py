@@ -29,6 +29,9 @@ NUMBER = re.compile(r"[\s*_\"]*([+-]?[0-9]{1,3})[\s*_.\"]*")
 FINISHED = "Answer: "
 """What a step begins with where nothing is left to do; the answer follows."""
 
+NOTHING = "nothing"
+"""What a note says where a piece is of no use; such a note is no proposal."""
+
 STYLES = {
     "short": "Answer in one or two short sentences.",
     "direct": "Give the answer alone.",
@@ -65,6 +68,11 @@ def finished(step: str) -> str | None:
     return step.removeprefix(opening).strip() if step.startswith(opening) else None
 
 
+def noted(text: str) -> str:
+    """What a note says: the text, or "" where it says that there is nothing, however that is written."""
+    return "" if text.strip(" \t\n.,:;!\"'`*_()").casefold() == NOTHING else text
+
+
 def label(index: int) -> str:
     """Candidate_A, Candidate_B, ..., Candidate_Z, Candidate_AA, ..."""
     name = ""
@@ -83,15 +91,14 @@ def parse_score(text: str) -> float | None:
 
 
 class Prompts:
-    """The templates `propose`, `rate`, `critique`, `pattern`, `step`, `work`, `conduct`, and whatever a folder adds.
+    """The templates `propose`, `rate`, `weigh`, `critique`, `pattern`, `step`, `work`, `read`, `conduct`, and others.
 
     Each has a `system` and a `user` block, those of judges a `candidate` block that ends the user's text, `step` a
-    `turn` for each later turn and a `whole` for all of them in one text, `work` that alone. Templates see plain
-    strings, `fence(text)` and `style`, the sentence on how to answer; a name they misspell is an error. A `persona` is
-    what an agent is told about itself; fences are drawn from the call's `seed`. A `folder` is searched for
-    `<name>.jinja` before the package's own; the style is one of `STYLES`. A folder or style that is not there, or later
-    a template that cannot be rendered, is a
-    ValueError.
+    `turn` for each later turn and a `whole` for all of them in one text, `work` that alone, `read` a `whole` and an
+    `at_once`. Templates see plain strings, `fence(text)` and `style`, the sentence on how to answer; a name they
+    misspell is an error. A `persona` is what an agent is told about itself; fences are drawn from the call's `seed`. A
+    `folder` is searched for `<name>.jinja` before the package's own; the style is one of `STYLES`. A folder or style
+    that is not there, or later a template that cannot be rendered, is a ValueError.
     """
 
     def __init__(self, folder: str | Path | None = None, style: str = "short") -> None:
@@ -133,6 +140,17 @@ class Prompts:
         """
         return self._render("work", seed, "whole", question=question, work=work)
 
+    def read(self, question: str, *, memory: Sequence[str], piece: str, seed: int) -> str:
+        """What a round that reads asks, in a question's place: a note of a piece, beside the `memory`, strongest first.
+
+        A note says what the piece adds, or `NOTHING`. Without a piece, what a judge is asked who read none.
+        """
+        return self._render("read", seed, "whole", question=question, memory=memory, piece=piece)
+
+    def read_at_once(self, question: str, *, pieces: Sequence[str], seed: int) -> str:
+        """What is asked, in a question's place, of who reads all pieces in one prompt."""
+        return self._render("read", seed, "at_once", question=question, pieces=pieces)
+
     def step_in_one(self, question: str, subtask: str, *, history: Sequence[tuple[str, str]], seed: int) -> str:
         """What `step` asks, as one text with fenced replies: the question that a deliberation is given."""
         return self._render("step", seed, "whole", question=question, subtask=subtask, history=history)
@@ -166,9 +184,9 @@ class Prompts:
     ) -> tuple[tuple[Message, ...], tuple[str, ...]]:
         """The chat that asks a judge about candidates, and what each candidate appends to it.
 
-        `kind` is "rate" or "critique". Where the candidates are `listed`, every rating question shows all of them, in
-        this order, else its own alone. `labels` are the answers that a rating question allows, `names` what the
-        candidates are called; None hides authors behind Candidate_A, Candidate_B, ...
+        `kind` is "rate", "weigh" for notes, or "critique". Where the candidates are `listed`, every rating question
+        shows all of them, in this order, else its own alone. `labels` are the answers that a rating question allows,
+        `names` what the candidates are called; None hides authors behind Candidate_A, Candidate_B, ...
         """
         shown = [label(i) for i in range(len(candidates))] if names is None else names
         named = list(zip(shown, candidates, strict=True))

@@ -77,8 +77,9 @@ class GradedTasks:
         if (log := self.call_log) is None:
             return self.grader.grade(pairs)
         identity = dict(self.grader.identity())
-        # Without the category, which no verdict depends on, so that logs from before there was one still count.
-        bare = [({k: v for k, v in asdict(task).items() if k != "category"}, answer) for task, answer in pairs]
+        # Without what no verdict depends on, so that logs from before there was any still count.
+        unseen = {"category", "inputs"}
+        bare = [({k: v for k, v in asdict(task).items() if k not in unseen}, answer) for task, answer in pairs]
         keys = [call_key(kind="grade", grader=identity, task=task, answer=answer) for task, answer in bare]
         known = {key: Verdict(value) for key, value in log.get(keys).items()}
         missing = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in known}
@@ -92,7 +93,11 @@ class GradedTasks:
     def traces(self, transcripts: Sequence[Transcript]) -> list[Trace]:
         """Grade every proposal of all transcripts by its final answer, all together."""
         answers = [
-            [[self.grader.extract(t.task, p.text) for p in record.proposals] for record in t.rounds]
+            [
+                # A note is no answer.
+                [None if t.task.reads(record.index) else self.grader.extract(t.task, p.text) for p in record.proposals]
+                for record in t.rounds
+            ]
             for t in transcripts
         ]
         pairs = [(t.task, a) for t, rows in zip(transcripts, answers, strict=True) for row in rows for a in row]

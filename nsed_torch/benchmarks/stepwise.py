@@ -94,8 +94,9 @@ def _rewriting(entry: Mapping[str, Any]) -> Chain:
 def _hanoi(entry: Mapping[str, Any]) -> Chain:
     """Where each disk lies, the smallest first; which way round the smallest goes; and whose turn it is.
 
-    Disks are letters, for a small model copies what has a name and loses count of what has none. The smallest disk moves
-    every other time, always the same way round; in between there is one move without it. The answer says where each lies.
+    Disks are letters, for a small model copies what has a name and loses count of what has none. The smallest disk
+    moves every other time, always the same way round; in between there is one move without it. The answer says where
+    each disk lies.
     """
     about = entry["metadata"]
     count, start, target = about["num_disks"], about["start_peg"], about["target_peg"]

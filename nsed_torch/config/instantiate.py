@@ -24,6 +24,7 @@ _LISTED = {
     "nsed_torch.benchmarks.code_tasks": "humaneval livecodebench mbpp",
     "nsed_torch.benchmarks.math_tasks": "aime gsm8k math500",
     "nsed_torch.benchmarks.patterns": "darkbench",
+    "nsed_torch.benchmarks.reading_tasks": "reading_tasks",
     "nsed_torch.benchmarks.stepwise": "stepwise_tasks",
     "nsed_torch.conductor": "ConductorBroker Pools",
     "nsed_torch.conductor.grpo": "GRPO",

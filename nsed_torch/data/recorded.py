@@ -108,7 +108,7 @@ def load_recorded(
 
 
 def read_tasks(path: str | Path, digest: Any = None) -> tuple[Task, ...]:
-    """Read the tasks of a file of questions, `{id, question, gold}` a line, and a category if it has one.
+    """Read the tasks of a file of questions, `{id, question, gold}` a line, with category and inputs if it has them.
 
     A gold of null is no target. The digest, a hash object, is updated with every line.
 
@@ -118,8 +118,11 @@ def read_tasks(path: str | Path, digest: Any = None) -> tuple[Task, ...]:
     tasks = []
     for where, line in _read_records(Path(path).expanduser(), digest or hashlib.sha256(), ("id", "question", "gold")):
         try:
-            tasks.append(Task(line["question"], line["id"], _text(line["gold"]), _text(line.get("category"))))
+            known = line["question"], line["id"], _text(line["gold"]), _text(line.get("category"))
+            tasks.append(Task(*known, inputs=line.get("inputs", ())))
         except (ValueError, TypeError, AttributeError) as error:
+            if "inputs" in line:
+                raise ValueError(f"{where}: {error}") from error
             raise ValueError(f"{where}: expected texts for question and gold, got {str(line)[:60]}") from error
     if not tasks:
         raise ValueError(f"{path}: expected questions, got an empty file")

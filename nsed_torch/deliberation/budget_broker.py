@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from nsed_torch.agents.prompts import NOTHING
 from nsed_torch.deliberation.macro_rnn_cell import MacroRNNCell
 from nsed_torch.deliberation.rating import MARKUP, JudgeQuestion
 from nsed_torch.deliberation.team import Team
@@ -147,7 +148,7 @@ class BudgetBroker(nn.Module):
         self._run.bench = None
         if self.telemetry is not None:
             for proposal in (p for record in records for p in record.proposals if p.agent not in record.standing):
-                if proposal.text:
+                if proposal.text or proposal.finish_reason == NOTHING:
                     self.telemetry.success(proposal.agent)
                 else:
                     self.telemetry.failure(proposal.agent)
@@ -282,19 +283,22 @@ def round_costs(task: Task, cell: MacroRNNCell, proposers: int) -> Float[Tensor,
     longest = max(agent.decoding.max_new_tokens for agent in authors)
     answers = (" ".join(["word"] * longest),) * proposers
     memory = ["…"] * cell.consensus.slots
+    asked = task.question
+    if task.inputs:  # the round that reads the longest piece costs most
+        texts = [text for piece in task.inputs for text in ([piece] if isinstance(piece, str) else piece.values())]
+        full = [*memory[1:], " ".join(["word"] * cell.memory_tokens)]
+        asked = cell.prompts.read(task.question, memory=full, piece=max(texts, key=len), seed=0)
     rows = []
     for agent in cell.ensemble.agents:
         engine = cell.ensemble.engine(agent)
         longest_name = max((a.name for a in authors), key=engine.count_tokens)
         names = None if cell.anonymous else (longest_name,) * proposers
-        question = JudgeQuestion(agent, task.question, answers, seed=0, names=names)
+        question = JudgeQuestion(agent, asked, answers, seed=0, names=names, notes=bool(task.inputs))
         judged = cell.rating.most_usage(cell.prompts, engine, question)
         written = judged.completion_tokens
         critics = sum(judge != agent for judge in cell.ensemble.judges) if written else 0
         # All fences of memory and critiques, whose words are counted by their allowances.
-        prompt = cell.prompts.propose(
-            task.question, memory=memory, critiques=["…"] * critics, persona=agent.persona, seed=0
-        )
+        prompt = cell.prompts.propose(asked, memory=memory, critiques=["…"] * critics, persona=agent.persona, seed=0)
         tokens = engine.count_prompt(prompt) + cell.memory_tokens + written // proposers * critics + 2 * MARKUP
         markup = agent.usage(2 * MARKUP * proposers, 0)
         usages = agent.usage(tokens, agent.decoding.max_new_tokens), judged + markup

@@ -70,8 +70,9 @@ class MacroRNN(nn.Module):
 
     Every round the broker names each task's team, the cell runs the round for all tasks that still deliberate, and
     the halting rule says which of them are done. Where rounds are steps, a task is done as soon as the team elects a
-    step that says so. A task stops with what it has where the broker finds nobody else worth
-    asking, or what is left of the budget pays for no team.
+    step that says so. Where a task has inputs, a round a piece comes first, and the halting rule counts and reads the
+    closing rounds behind them, which alone give answers. A task stops with what it has where the broker finds nobody
+    else worth asking, or what is left of the budget pays for no team.
 
     Args:
         cell: one round.
@@ -104,12 +105,14 @@ class MacroRNN(nn.Module):
         """Deliberate on all tasks, batched phase by phase.
 
         Raises:
-            ValueError: for no tasks, or two of the same id.
+            ValueError: for no tasks, two of the same id, or inputs that no round can show.
             InfeasibleBudgetError: if a task's budget pays for no team even at the start; names the resource.
             ContextWindowError: if a prompt does not fit a model's window.
         """
         if not tasks or len({task.id for task in tasks}) < len(tasks):
             raise ValueError(f"expected tasks with different ids, got {[task.id for task in tasks]}")
+        for task in tasks:
+            self.cell.check(task)
         with self.cell.ensemble.one_run():
             return self._run(tasks, observer or Observer())
 
@@ -120,7 +123,7 @@ class MacroRNN(nn.Module):
         reasons = [""] * len(tasks)  # why each task stopped, once it has
         active = list(range(len(tasks)))
         state = self.cell.start(tasks)
-        for index in range(1, self.halting.rounds + 1):
+        for index in range(1, max(len(task.inputs) for task in tasks) + self.halting.rounds + 1):
             teams: dict[int, Team] = {}
             for i in active:
                 team, reasons[i] = self._team(tasks[i], rounds[i])
@@ -135,8 +138,8 @@ class MacroRNN(nn.Module):
             for i, record in zip(active, records, strict=True):
                 rounds[i].append(record)
                 watch.on_round(tasks[i], record)
-            convictions = torch.tensor([[record.conviction for record in rounds[i]] for i in active])
-            for i, reason in zip(active, self.halting.reasons(convictions), strict=True):
+            halted = self._halted([rounds[i][len(tasks[i].inputs) :] for i in active])
+            for i, reason in zip(active, halted, strict=True):
                 reasons[i] = "finished" if self._finished(rounds[i]) is not None else reason
             active, state = _keep(active, state, [i for i in active if not reasons[i]])
         transcripts = tuple(map(self._transcript, tasks, rounds, reasons))
@@ -169,6 +172,16 @@ class MacroRNN(nn.Module):
         # As JSON has it, with lists for tuples, so that a transcript equals its saved copy.
         return dict(json.loads(json.dumps(settings)))
 
+    def _halted(self, closing: Sequence[Sequence[Round]]) -> list[str]:
+        """Why each task stops after its rounds behind the inputs; "" where it goes on, or is still reading."""
+        reasons = [""] * len(closing)
+        for count in sorted({len(rounds) for rounds in closing} - {0}):
+            which = [j for j, rounds in enumerate(closing) if len(rounds) == count]
+            convictions = torch.tensor([[record.conviction for record in closing[j]] for j in which])
+            for j, reason in zip(which, self.halting.reasons(convictions), strict=True):
+                reasons[j] = reason
+        return reasons
+
     def _team(self, task: Task, rounds: Sequence[Round]) -> tuple[Team | None, str]:
         """Who takes part next; where nobody does, why."""
         if self.broker is None:
@@ -189,8 +202,11 @@ class MacroRNN(nn.Module):
         return finished(last.proposals[last.winner].text)
 
     def _transcript(self, task: Task, rounds: list[Round], reason: str) -> Transcript:
-        winners = [r.proposals[r.winner].text for r in rounds if r.winner is not None]
+        winners = [r.proposals[r.winner].text for r in rounds if r.winner is not None and not task.reads(r.index)]
         final = self._finished(rounds)
+        settings = self.settings()
+        if task.inputs:
+            settings["templates"] |= {name: self.cell.prompts.fingerprint(name) for name in ("read", "weigh")}
         return Transcript(
             task=task,
             agents=self.cell.ensemble.records(),
@@ -199,7 +215,7 @@ class MacroRNN(nn.Module):
             stop_reason=reason if winners else "no_answers",
             usage=Usage.sum(record.usage for record in rounds),
             seed=self.cell.seed,
-            settings=self.settings(),
+            settings=settings,
         )
 
 

@@ -13,10 +13,16 @@ from nsed_torch.agents import Agent, Encoder, Ensemble, GenerateRequest, Prompts
 from nsed_torch.agents.ensemble import Progress
 from nsed_torch.agents.features import groups_of, letters_of, proposal_features
 from nsed_torch.agents.ledger import TokenLedger
-from nsed_torch.agents.prompts import unfence, unseen
+from nsed_torch.agents.prompts import NOTHING, noted, unfence, unseen
 from nsed_torch.agents.requests import call_seed
 from nsed_torch.deliberation.answer_classes import AnswerClasses, SameTexts
+<<<<<<< HEAD
 from nsed_torch.deliberation.open_round import Hearing, OpenRound, round_record
+=======
+from nsed_torch.deliberation.hearing import Hearing
+from nsed_torch.deliberation.inputs import check_inputs, pieces
+from nsed_torch.deliberation.open_round import OpenRound, round_record
+>>>>>>> profile
 from nsed_torch.deliberation.rating import JudgeQuestion, JudgeReply, RatingMode, VerdictRating, judging_order
 from nsed_torch.deliberation.state import DeliberationState, SlotText, shown_texts
 from nsed_torch.deliberation.team import Standing, Team
@@ -134,6 +140,12 @@ class MacroRNNCell(nn.Module):
         ledgers = tuple(TokenLedger() for _ in tasks)
         return DeliberationState(memory, ((),) * len(tasks), ({},) * len(tasks), (None,) * len(tasks), ledgers)
 
+    def check(self, task: Task) -> None:
+        """Refuse a task whose inputs no round can show, with a ValueError, before any run."""
+        if task.inputs and self.unit == "step":
+            raise ValueError(f"task {task.id!r}: expected no inputs where rounds are steps: set protocol.unit=answer")
+        check_inputs(task, [agent.name for agent in self.ensemble.agents])
+
     def forward(
         self,
         tasks: Sequence[Task],
@@ -161,7 +173,7 @@ class MacroRNNCell(nn.Module):
         ]
         state = state.without([turn.standing.proposals for turn in turns])
         for turn in turns:
-            self._show(turn, state)
+            self._show(turn, state, index)
         self._propose(turns, state, index, partial(watch.on_phase, "propose", index))
         self._hear(turns, index, partial(watch.on_phase, "rate", index))
         output, memory = self._vote(turns, state.memory)
@@ -173,9 +185,12 @@ class MacroRNNCell(nn.Module):
             old, new = state.slots[turn.row], [SlotText(p.text, p.agent, index) for p in turn.proposals]
             slots.append(tuple(old[s] if s < width else new[s - width] for s in sources if s >= 0))
             before = {name: state.critiques[turn.row].get(name, ()) for name in turn.standing.proposals}
-            received.append(turn.hearing.received(turn.voter_names, turn.author_names, before))
+            # What was said of a note is no criticism of the answer to come.
+            heard = {} if turn.reads else turn.hearing.received(turn.voter_names, turn.author_names, before)
+            received.append(heard)
             shown = self._shown(slots[-1])
-            records.append(round_record(turn, index, output, memory, slots[-1], shown, answer_set))
+            kept_set = None if turn.reads else answer_set
+            records.append(round_record(turn, index, output, memory, slots[-1], shown, kept_set))
         ledgers = tuple(turn.ledger for turn in turns)
         return records, DeliberationState(memory, tuple(slots), tuple(received), tuple(records), ledgers)
 
@@ -183,17 +198,34 @@ class MacroRNNCell(nn.Module):
         authors, voters, heard = (
             [self.ensemble.agents[a] for a in which] for which in (team.proposers, team.voters, team.standing)
         )
+        if heard and task.inputs:
+            raise ValueError(f"task {task.id!r}: expected no inputs where answers stand: choose another broker")
         standing = Standing.of(last, [agent.name for agent in heard])
         return OpenRound(row, task, team, authors, voters, standing, ledger=ledger)
 
+<<<<<<< HEAD
     def _show(self, turn: OpenRound, state: DeliberationState) -> None:
         """What a task's round shows to everybody."""
+=======
+    def _show(self, turn: OpenRound, state: DeliberationState, index: int) -> None:
+        """What a task's round shows: of the state to everybody, of the inputs to whom they are for."""
+>>>>>>> profile
         shown = [text for text in self._shown(state.slots[turn.row]) if text]
         # One fence for all agents and rounds, so that what stands in the memory is read once; who read the fence in an
         # earlier round and wrote it down has it changed.
         told = [text for texts in state.critiques[turn.row].values() for text in texts]
-        turn.mark = unseen(call_seed(self.seed, turn.task.id, "propose"), [*shown, *told])
-        if self.unit == "step":  # the strongest is the newest
+        names = [agent.name for agent in self.ensemble.agents]
+        read = pieces(turn.task, index, names)
+        turn.mark = unseen(call_seed(self.seed, turn.task.id, "propose"), [*shown, *told, *read.values()])
+        if turn.task.reads(index):
+            turn.reads, turn.shared = True, isinstance(turn.task.inputs[index - 1], str)
+            piece_asked = {
+                piece: self.prompts.read(turn.task.question, memory=shown, piece=piece, seed=turn.mark)
+                for piece in {"", *read.values()}
+            }
+            turn.to_note = {name: piece_asked[read.get(name, "")] for name in names}
+            turn.excused = {name: Proposal(name, "", NOTHING) for name in names if name not in read}
+        elif self.unit == "step":  # the strongest is the newest
             turn.question = self.prompts.work(turn.task.question, shown[::-1], seed=turn.mark)
         else:
             turn.question, turn.memory = turn.task.question, shown
@@ -208,8 +240,8 @@ class MacroRNNCell(nn.Module):
             self._ask([(turn, self._next_asked(turn)) for turn in open_turns], state, index, progress)
             for turn in open_turns:
                 # Every proposal is its own answer where nobody tells.
-                told = self.answers.classes(turn.task, turn.texts) if self.answers else [-1] * len(turn.proposals)
-                turn.classes = told
+                rule = SameTexts() if turn.reads else self.answers
+                turn.classes = rule.classes(turn.task, turn.texts) if rule else [-1] * len(turn.proposals)
             open_turns = [turn for turn in open_turns if self._next_asked(turn)]
         for turn in turns:
             turn.narrow()
@@ -217,7 +249,7 @@ class MacroRNNCell(nn.Module):
     def _next_asked(self, turn: OpenRound) -> list[Agent]:
         """Who is asked next: all at once, or as few as can bring one answer far enough ahead."""
         waiting = turn.authors[len(turn.proposals) :]
-        if self.ahead is None:
+        if self.ahead is None or turn.reads:  # who read another piece repeats nobody
             return waiting
         tallied = Counter(c if c >= 0 else ("own", i) for i, c in enumerate(turn.classes) if turn.texts[i])
         first, second = ([n for _, n in tallied.most_common(2)] + [0, 0])[:2]
@@ -230,10 +262,10 @@ class MacroRNNCell(nn.Module):
         template = self.prompts.fingerprint("propose")
         requests = []
         for turn, agents in asked:
-            for agent in (a for a in agents if a.name not in turn.standing.proposals):
+            for agent in (a for a in agents if a.name not in turn.given):
                 seed = call_seed(self.seed, turn.task.id, index, agent.name, "propose")
                 messages = self.prompts.propose(
-                    turn.question,
+                    turn.asked(agent.name),
                     memory=turn.memory,
                     critiques=state.critiques[turn.row].get(agent.name, ()),
                     persona=agent.persona,
@@ -245,19 +277,21 @@ class MacroRNNCell(nn.Module):
         for turn, agents in asked:
             failures = []
             for agent in agents:
-                if agent.name in turn.standing.proposals:
-                    turn.proposals.append(turn.standing.proposals[agent.name])
+                if agent.name in turn.given:
+                    turn.proposals.append(turn.given[agent.name])
                     continue
                 new = next(generations)
-                text = unfence(new.text)
+                text, reason = unfence(new.text), new.finish_reason
+                if turn.reads and text and not noted(text):
+                    text, reason = "", NOTHING
                 if self.unit == "step" and self._overlong(new.finish_reason, text):
                     text = ""
                     turn.notes.append(f"{agent.name}: a step that does not fit its allowance or memory_tokens is none")
-                turn.proposals.append(Proposal(agent.name, text, new.finish_reason, agent.charged(new)))
-                empty = [] if text or new.failure else ["gave no answer"]
+                turn.proposals.append(Proposal(agent.name, text, reason, agent.charged(new)))
+                empty = [] if text or new.failure or reason == NOTHING else ["gave no answer"]
                 turn.notes += [f"{agent.name}: {note}" for note in (*new.notes, *empty)]
                 failures += [new.failure] * bool(new.failure)
-            if failures and len(failures) == len(turn.proposals):
+            if failures and len(failures) == sum(p.agent not in turn.excused for p in turn.proposals):
                 raise ConnectionError(f"task {turn.task.id!r}: nobody answered: {failures[0]}")
             turn.silent = {p.agent for p in turn.proposals if p.finish_reason == "failed"}
 
@@ -281,10 +315,11 @@ class MacroRNNCell(nn.Module):
                 orders.append(order)
                 shown = None if self.anonymous else tuple(names[j] for j in order)
                 texts = tuple(turn.texts[j] for j in order)
-                said = next((p.text for p in turn.proposals if p.agent == voter.name), "")
-                question = JudgeQuestion(voter, turn.question, texts, seed, shown, turn.ledger, said)
-                # A judge of a growing team may have nothing new to rate.
-                questions.append(question if order or not turn.team.standing else None)
+                # Nobody can say the same as who read something else.
+                said = next((p.text for p in turn.proposals if p.agent == voter.name and turn.shared), "")
+                about = voter, turn.asked(voter.name), texts, seed, shown, turn.ledger, said, turn.reads
+                # A judge of a growing team, or of notes, may have nothing new to rate.
+                questions.append(JudgeQuestion(*about) if order or not (turn.team.standing or turn.reads) else None)
         wanted = [question for question in questions if question is not None]
         given = iter(self.rating.rate(self.ensemble, self.prompts, wanted, progress))
         nothing = JudgeReply((), (), Usage())

@@ -36,7 +36,8 @@ class JudgeQuestion(NamedTuple):
     seed: int
     names: tuple[str, ...] | None = None  # of the candidates' authors; None leaves them unnamed
     ledger: TokenLedger | None = None  # of its task
-    said: str = ""  # what the judge itself proposed; "" for nothing
+    said: str = ""  # what the judge itself proposed; "" for nothing, or where it could not have said the same
+    notes: bool = False  # whether the candidates are notes, to be rated by their use for the question
 
 
 class JudgeReply(NamedTuple):
@@ -249,11 +250,12 @@ def _requests(
     kind: str, prompts: Prompts, questions: Sequence[JudgeQuestion], listed: bool, scale: RatingScale | None = None
 ) -> list[RateRequest]:
     """The judges' chats about their candidates; without a scale they are criticised rather than rated."""
-    template = prompts.fingerprint(kind)
+    kinds = ["weigh" if kind == "rate" and question.notes else kind for question in questions]
+    templates = {name: prompts.fingerprint(name) for name in kinds}
     requests = []
-    for judge, text, candidates, seed, names, ledger, _ in questions:
+    for name, (judge, text, candidates, seed, names, ledger, *_) in zip(kinds, questions, strict=True):
         messages, suffixes = prompts.judge(
-            kind,
+            name,
             text,
             candidates=candidates,
             listed=listed,
@@ -262,7 +264,7 @@ def _requests(
             labels=scale.labels if scale else (),
             names=names,
         )
-        asked = judge.name, messages, suffixes, scale or RatingScale(), seed, judge.rating_adapter, template
+        asked = judge.name, messages, suffixes, scale or RatingScale(), seed, judge.rating_adapter, templates[name]
         requests.append(RateRequest(*asked, ledger))
     return requests
 

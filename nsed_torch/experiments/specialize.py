@@ -14,6 +14,7 @@ from nsed_torch.agents import Prompts, TransformersEngine, save_adapter
 from nsed_torch.agents.adapters import adapter_shape
 from nsed_torch.benchmarks import GradedTasks, file_tasks, mixed_tasks
 from nsed_torch.benchmarks.candidates import read_candidates
+from nsed_torch.benchmarks.reading_tasks import content, reading_tasks
 from nsed_torch.benchmarks.stepwise import stepwise_tasks
 from nsed_torch.config import instantiate
 from nsed_torch.data import split
@@ -26,7 +27,7 @@ from nsed_torch.records import read_json, write_json
 from nsed_torch.records.files import write_text
 from nsed_torch.training.adapter_card import adapter_card
 from nsed_torch.training.fine_tuning import LEARNER, FineTuning, fine_tune, start_adapter
-from nsed_torch.training.lessons import AnswerLesson, Lesson, Scores, StepLesson, VerdictLesson
+from nsed_torch.training.lessons import AnswerLesson, Lesson, ReadLesson, Scores, StepLesson, VerdictLesson
 from nsed_torch.training.logs import FileLog
 
 
@@ -87,8 +88,8 @@ def lesson(cfg: DictConfig, settings: FineTuning) -> Lesson:
         train, held_out = ([c for c in candidates if (place(c.task.id) < 0.8) is kept] for kept in (True, False))
         data = {"candidates": len(candidates), "right": sum(c.right for c in candidates)}
         return VerdictLesson(train, held_out, prompts, rating, data, persona=cfg.persona, seed=settings.seed)
-    if cfg.unit == "step":
-        return step_lesson(cfg, settings, prompts)
+    if cfg.unit in GENERATED:
+        return generated_lesson(cfg, settings, prompts)
     return AnswerLesson(
         *answer_tasks(cfg, settings),
         prompts,
@@ -102,23 +103,36 @@ def lesson(cfg: DictConfig, settings: FineTuning) -> Lesson:
     )
 
 
-def step_lesson(cfg: DictConfig, settings: FineTuning, prompts: Prompts) -> StepLesson:
-    """Steps of generated tasks."""
+GENERATED: dict[str, tuple[Any, Any]] = {"step": (StepLesson, stepwise_tasks), "read": (ReadLesson, reading_tasks)}
+"""Lessons of tasks of which more is known than their answers, and what makes such tasks."""
+
+
+def generated_lesson(cfg: DictConfig, settings: FineTuning, prompts: Prompts) -> Lesson:
+    """Steps, or moments of reading, of generated tasks."""
     if not cfg.families or cfg.questions:
-        raise ValueError("expected families=... to take steps of, got none or questions=FILE: unit=answer learns those")
+        raise ValueError(
+            f"expected families=... for unit={cfg.unit}, got none or questions=FILE: unit=answer learns those"
+        )
+    kind, make = GENERATED[cfg.unit]
     count = cfg.examples or settings.steps * settings.batch
     families: Any = OmegaConf.to_container(cfg.families, resolve=True)
     train, held_out = (
-        stepwise_tasks(families, size, seed)
-        for size, seed in ((count, cfg.seeds.train), (cfg.held_out, cfg.seeds.held_out))
+        make(families, size, seed) for size, seed in ((count, cfg.seeds.train), (cfg.held_out, cfg.seeds.held_out))
     )
+<<<<<<< HEAD
     secret = {
         t.question for seed, size in cfg.avoid.items() if size for t in stepwise_tasks(families, size, seed).tasks
     }
     train = replace(train, tasks=tuple(task for task in train.tasks if task.question not in secret))
     return StepLesson(
+=======
+    secret = {content(t) for seed, size in cfg.avoid.items() for t in make(families, size, seed).tasks}
+    train = replace(train, tasks=tuple(task for task in train.tasks if content(task) not in secret))
+    learned: Lesson = kind(
+>>>>>>> profile
         train, held_out, prompts, count, persona=cfg.persona, max_new_tokens=cfg.max_new_tokens, seed=cfg.seeds.train
     )
+    return learned
 
 
 def answer_tasks(cfg: DictConfig, settings: FineTuning) -> tuple[GradedTasks, GradedTasks]:

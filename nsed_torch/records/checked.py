@@ -12,6 +12,9 @@ from typing import Any, ClassVar, Self
 
 from nsed_torch.records.files import parse_json, read_json, to_json, write_text
 
+SPARSE = {"inputs"}
+"""Fields that JSON leaves out where they are empty, so that records without them stay what they were."""
+
 
 class Record:
     """A frozen dataclass of plain data that is kept as JSON; what cannot be read is a ValueError of one line.
@@ -26,11 +29,11 @@ class Record:
 
     def to_json(self) -> str:
         """As readable JSON."""
-        return to_json(dataclasses.asdict(self))  # type: ignore[call-overload]
+        return to_json(plain_data(self))
 
     def to_line(self) -> str:
         """As JSON in one line."""
-        return json_line(dataclasses.asdict(self))  # type: ignore[call-overload]
+        return json_line(plain_data(self))
 
     def save(self, path: Path) -> None:
         """Write as JSON, whole or not at all."""
@@ -66,6 +69,13 @@ class Record:
         return record
 
 
+def plain_data(record: Any) -> dict[str, Any]:
+    """What JSON keeps of a dataclass tree."""
+    return dataclasses.asdict(
+        record, dict_factory=lambda pairs: {name: value for name, value in pairs if value or name not in SPARSE}
+    )
+
+
 def json_line(data: Any) -> str:
     """JSON data in one line."""
     return json.dumps(data, ensure_ascii=False, allow_nan=False) + "\n"
@@ -82,7 +92,8 @@ def rebuild(kind: Any, value: Any) -> Any:
     if kind is Any or (value is None and types.NoneType in args):
         return value
     if origin is types.UnionType:
-        return rebuild(next(a for a in args if a is not types.NoneType), value)
+        kinds = [a for a in args if a is not types.NoneType]
+        return rebuild(next((a for a in kinds if type(value) is (typing.get_origin(a) or a)), kinds[0]), value)
     if kind is float and type(value) in {int, float}:
         # JSON has numbers such as 1e999 and 10^400, which are none here.
         if abs(value) > sys.float_info.max:
@@ -90,12 +101,12 @@ def rebuild(kind: Any, value: Any) -> Any:
         return float(value)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(value)
-    expected = dict if dataclasses.is_dataclass(kind) else origin or kind
+    expected: Any = dict if dataclasses.is_dataclass(kind) else list if origin is tuple else origin or kind
     if type(value) is not expected:
         raise TypeError(f"expected {expected.__name__}, got {str(value)[:40]!r}")
     if dataclasses.is_dataclass(kind):
         return _rebuild_dataclass(kind, value)
-    return [rebuild(args[0], item) for item in value] if origin is list else value
+    return origin(rebuild(args[0], item) for item in value) if origin in {list, tuple} else value
 
 
 def _rebuild_dataclass(kind: Any, value: dict[str, Any]) -> Any:

@@ -1,6 +1,5 @@
 """Traces: graded transcripts in a folder, to be studied many times without a model."""
 
-import dataclasses
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from safetensors import SafetensorError
 
-from nsed_torch.records.checked import Record, json_line
+from nsed_torch.records.checked import Record, json_line, plain_data
 from nsed_torch.records.files import naming, write_files
 from nsed_torch.records.transcript import Transcript
 
@@ -57,7 +56,7 @@ class Trace(Record):
 
     def to_line(self) -> str:
         """The transcript's JSON with `grades` and `answers` beside its fields, in one line."""
-        data = dataclasses.asdict(self)
+        data = plain_data(self)
         return json_line(data.pop("transcript") | data)
 
     @classmethod

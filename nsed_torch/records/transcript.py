@@ -4,7 +4,7 @@ It holds the same values whenever the same seed runs again, except for fields na
 which take no part in comparisons.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -16,22 +16,40 @@ ROLES = ("proposer", "judge")
 
 @dataclass(frozen=True)
 class Task:
-    """A question with an id and, in a benchmark, a target.
+    """A question with an id and, in a benchmark, a target; perhaps with inputs that rounds show besides it.
+
+    Piece t of the inputs is what round t has agents read: a text for all of them, or texts for some, each under an
+    agent's name or its place in the ensemble, from "0". Rounds behind the last piece answer from memory.
 
     Raises:
-        ValueError: if the question or the id is blank.
+        ValueError: if the question or the id is blank, or a piece is neither a text nor names with a text each.
     """
 
     question: str  # the text put to every agent
     id: str = "task"  # names the task in seeds, logs and files; unique within a run
     target: str | None = None  # the reference answer, which agents never see
     category: str | None = None
+    inputs: tuple[str | dict[str, str], ...] = field(default=(), hash=False)
 
     def __post_init__(self) -> None:
         if not self.question.strip():
             raise ValueError("expected a question, got an empty text: pass question='...'")
         if not self.id.strip():
             raise ValueError("expected a task id, got an empty text")
+        if not isinstance(self.inputs, list | tuple) or not all(map(_is_piece, self.inputs)):
+            wanted = "a text, or agents with a text each, for every round that reads"
+            raise ValueError(f"task {self.id!r}: expected {wanted}, got {str(self.inputs)[:60]}: correct the inputs")
+        pieces = (piece if isinstance(piece, str) else dict(piece) for piece in self.inputs)
+        object.__setattr__(self, "inputs", tuple(pieces))
+
+    def reads(self, index: int) -> bool:
+        """Whether round `index`, from 1, shows a piece of the inputs; its proposals are notes and no answers."""
+        return index <= len(self.inputs)
+
+
+def _is_piece(piece: object) -> bool:
+    texts = [*piece, *piece.values()] if isinstance(piece, Mapping) else [piece]
+    return bool(texts) and all(isinstance(text, str) and text.strip() for text in texts)
 
 
 AS_BILLED = -1

@@ -73,6 +73,11 @@ def test_every_proposal_of_every_round_is_graded(questions):
         ('{"id": 1, "question": "?", "gold": null}\n', "expected a gold answer for every question, got none for '1'"),
         ('{"id": 1, "question": "?", "gold": [1]}\n', "1: expected texts for question and gold"),
         ("{\n", "1: not valid JSON"),
+        (
+            '{"id": 1, "question": "?", "gold": "a", "inputs": "x"}\n',
+            "1: task '1': expected a text, or agents with a text",
+        ),
+        ('{"id": 1, "question": "?", "gold": "a", "inputs": null}\n', "got None: correct the inputs"),
     ],
 )
 def test_a_bad_file_is_named(tmp_path, text, complaint):
@@ -81,6 +86,12 @@ def test_a_bad_file_is_named(tmp_path, text, complaint):
     with pytest.raises(ValueError, match=re.escape(complaint)) as error:
         file_tasks(str(path))
     assert str(error.value).startswith(f"{path}:")
+
+
+def test_questions_of_a_file_may_have_inputs(tmp_path):
+    path = tmp_path / "questions.jsonl"
+    path.write_text('{"id": 1, "question": "?", "gold": "a", "inputs": ["x", {"0": "y"}]}\n')
+    assert file_tasks(str(path)).tasks[0].inputs == ("x", {"0": "y"})
 
 
 def test_no_file_is_said():

@@ -143,3 +143,13 @@ def test_steps_of_generated_tasks_are_learned(nsed, backbone, tmp_path):
     assert metrics["data"]["learns"] == "to write the next step"
     assert {name: row["n"] for name, row in metrics["held_out"].items()} == {"chain_sum": 3, "ab": 3}
     assert "expected families=... to take steps of" in nsed.fault("specialize", "specialist=steps", "families=null")
+
+
+def test_a_reader_learns_notes_nothing_and_answers(nsed, backbone, tmp_path):
+    words = ["specialist=reading", "held_out=6", "examples=24", "avoid={0: 6}", *backbone, *SMALL, "output_dir=out"]
+    assert "reading: held-out answers" in nsed.ok("specialize", *words)
+    metrics = read_json(tmp_path / "out" / "metrics.json")
+    assert metrics["data"]["learns"] == "to note what matters and to answer from notes"
+    assert set(metrics["held_out"]) >= {"notes, chains", "nothing, needles", "answers, hidden_profile"}
+    fault = nsed.fault("specialize", *words[:-1], "families=null", "output_dir=other")
+    assert "expected families=... for unit=read, got none" in fault

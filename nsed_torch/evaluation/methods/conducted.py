@@ -34,7 +34,11 @@ class Conducted:
         check_recursion(self.recursion)
 
     def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
-        """Answer all tasks, as `Method`."""
+        """Answer all tasks, as `Method`; a `ValueError` for a task with inputs."""
+        if reading := [task.id for task in tasks if task.inputs]:
+            raise ValueError(
+                f"task {reading[0]!r}: expected no inputs, which workflows show nobody: leave this method out"
+            )
         executor = Executor(panel.ensemble, prompts=panel.prompts, seed=panel.seed, max_steps=self.max_steps)
         done = Conductor(executor, self.conductor, pools=self.pools).answer(tasks, recursion=self.recursion)
         self.executions.update({task.id: execution for task, execution in zip(tasks, done, strict=True)})

@@ -134,7 +134,8 @@ def reading_tokens(panel: Panel, trail: Trail, kind: str, agent: Agent, texts: S
     Its whole prompt, counted; what a chat template may add; an answer as long as the agent's drafts on this task were
     on average.
     """
-    messages = panel.prompts.ask(kind, trail.task.question, texts=texts, persona=agent.persona, seed=0)
+    question = panel.question(trail.task, agent)
+    messages = panel.prompts.ask(kind, question, texts=texts, persona=agent.persona, seed=0)
     written = fmean(draft.usage.completion_tokens for draft in trail.drafts if draft.agent == agent)
     return panel.ensemble.engine(agent).count_prompt(messages) + MARKUP * len(messages) + math.ceil(written)
 

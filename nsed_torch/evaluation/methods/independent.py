@@ -81,7 +81,7 @@ class BestOf:
         def closing(trail: Trail) -> float:
             judge, texts = judges[trail.task.id], _different(trail)
             longest = max((draft.text for draft in trail.drafts), key=len)
-            question = JudgeQuestion(judge, trail.task.question, (*texts, longest), 0)
+            question = JudgeQuestion(judge, panel.question(trail.task, judge), (*texts, longest), 0)
             most = panel.rating.most_usage(panel.prompts, panel.ensemble.engine(judge), question)
             return most.tokens + 2 * MARKUP * len(question.candidates)
 
@@ -129,7 +129,7 @@ def _question(panel: Panel, trail: Trail, judge: Agent) -> JudgeQuestion:
     seed = call_seed(panel.seed, trail.task.id, 1, judge.name, "best_of")
     texts = _different(trail)
     random.Random(seed).shuffle(texts)  # noqa: S311 - fairness, not secrecy
-    return JudgeQuestion(judge, trail.task.question, tuple(texts), seed, ledger=trail.ledger)
+    return JudgeQuestion(judge, panel.question(trail.task, judge), tuple(texts), seed, ledger=trail.ledger)
 
 
 def _rated_best(trail: Trail, question: JudgeQuestion | None, reply: JudgeReply | None) -> Answer:

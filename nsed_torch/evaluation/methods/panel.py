@@ -11,6 +11,7 @@ from nsed_torch.agents.ledger import TokenLedger
 from nsed_torch.agents.prompts import unfence, unseen
 from nsed_torch.agents.requests import call_seed
 from nsed_torch.benchmarks import Grader
+from nsed_torch.deliberation.inputs import pieces
 from nsed_torch.deliberation.rating import RatingMode
 from nsed_torch.records import Task, Usage
 
@@ -80,13 +81,23 @@ class Panel:
         """The agent of that name, which may rate; a `ValueError` if there is none."""
         return _named(self.ensemble.judges, name)
 
+    def question(self, task: Task, agent: Agent) -> str:
+        """What an agent is asked: the task's question, behind which stands all that its inputs give this agent."""
+        if not task.inputs:
+            return task.question
+        names = [member.name for member in self.ensemble.agents]
+        given = [pieces(task, index, names).get(agent.name) for index in range(1, len(task.inputs) + 1)]
+        texts = [text for text in given if text is not None]
+        mark = unseen(call_seed(self.seed, task.id, "read"), texts)
+        return self.prompts.read_at_once(task.question, pieces=texts, seed=mark) if texts else task.question
+
     def propose(
         self, pairs: Sequence[tuple[Task, Agent]], sample: int = 1, *, ledgers: Ledgers = NO_LEDGERS
     ) -> list[Attempt]:
         """One answer per pair, from the prompt of a deliberation's first round.
 
         Sample 1 is the very call that round 1 of a deliberation makes, so it is made once for all methods; samples
-        beyond differ in their seeds.
+        beyond differ in their seeds. Where the task has inputs, an agent reads all that it is given at once.
         """
         return self._write("propose", sample, [(task, agent, None) for task, agent in pairs], ledgers)
 
@@ -114,7 +125,7 @@ class Panel:
             render = first_round if texts is None else partial(self.prompts.ask, kind, texts=texts)
             # One fence for all agents and steps, as in a deliberation, so that what these read in common is read once.
             mark = unseen(call_seed(self.seed, task.id, kind), texts or ())
-            messages = render(task.question, persona=agent.persona, seed=mark)
+            messages = render(self.question(task, agent), persona=agent.persona, seed=mark)
             asked = agent.name, messages, agent.decoding, seed, agent.adapter, template
             requests.append(GenerateRequest(*asked, ledger=ledgers.get(task.id)))
         return [

@@ -1,0 +1,105 @@
+"""What is learned of reading: notes, nothing and answers, asked for as a deliberation over inputs asks."""
+
+import random
+import re
+from types import SimpleNamespace
+
+import pytest
+
+from nsed_torch.agents import Prompts
+from nsed_torch.agents.prompts import NOTHING
+from nsed_torch.agents.requests import Generation
+from nsed_torch.benchmarks.reading_tasks import reading_tasks
+from nsed_torch.training.lessons import ReadLesson, moments
+
+FAMILIES = {
+    "hidden_profile": {"uninformed": 2},
+    "needles": {"pieces": 12, "needles": 3},
+    "first": {"family": "hands", "which": "first", "pieces": 12},
+    "before": {"family": "hands", "which": "before", "pieces": 12},
+    "chains": {"pieces": 12},
+}
+TRAIN, HELD_OUT = (reading_tasks(FAMILIES, size=50, seed=seed) for seed in (1, 2))
+FENCED = re.compile(r"<text-([0-9a-f]+)>\n(.*?)\n</text-\1>", re.DOTALL)
+
+
+def lesson(train=TRAIN, held_out=HELD_OUT, count=600):
+    return ReadLesson(train, held_out, Prompts(style="direct"), count, persona="Be calm.")
+
+
+def task_of(graded, text):
+    """The tasks that ask what a prompt asks."""
+    return [task for task in graded.tasks if task.question in text]
+
+
+def test_replies_are_what_should_be_said():
+    seen = {"notes": 0, "nothing": 0, "answers": 0}
+    for example in lesson().examples():
+        text = example.messages[-1].content
+        tasks = task_of(TRAIN, text)
+        facts = {fact.text for task in tasks for fact in TRAIN.facts[task.id]}
+        piece = FENCED.findall(text.partition("A piece to read now.")[2])
+        if not piece:
+            seen["answers"] += 1
+            assert example.reply in {task.target for task in tasks}
+            continue
+        assert len(piece) == 1
+        told = {fact for fact in facts if fact in piece[0][1]}
+        seen["notes" if told else "nothing"] += 1
+        assert (example.reply == NOTHING) == (not told)
+        assert set(re.findall(r"[^.]+\.", example.reply)) == {fact.replace(".", "") + "." for fact in told}
+    assert min(seen.values()) > 120
+
+
+def test_the_end_shows_every_fact_that_matters_and_no_piece():
+    for task in TRAIN.tasks:
+        end = moments(TRAIN, task, random.Random(0))[-1]
+        kept = [fact.text for fact in TRAIN.facts[task.id] if fact.matters(len(task.inputs))]
+        assert (end.kind, end.piece, end.reply) == ("answers", "", task.target)
+        assert set(kept) <= set(end.memory)
+
+
+def test_what_is_remembered_before_a_piece_was_read_before_it():
+    draw = random.Random(3)
+    for task in [task for task in TRAIN.tasks for _ in range(5)]:
+        for moment in moments(TRAIN, task, draw):
+            if moment.piece:
+                pieces = [text for piece in TRAIN.inputs_of(task) for text in piece.values()]
+                before = " ".join(pieces[: pieces.index(moment.piece)])
+                assert all(note in before for note in moment.memory)
+
+
+def test_memories_have_stale_notes_and_useless_ones_among_them_in_disorder():
+    draw = random.Random(0)
+    ends = [(task, moments(TRAIN, task, draw)[-1].memory) for task in TRAIN.tasks for _ in range(4)]
+    useful = [{f.text for f in TRAIN.facts[task.id]} for task, _ in ends]
+    needed = [{f.text for f in TRAIN.facts[task.id] if f.until is None} for task, _ in ends]
+    share = sum(bool(set(memory) - facts) for (_, memory), facts in zip(ends, useful, strict=True)) / len(ends)
+    assert 0.1 < share < 0.4
+    assert any(set(memory) & facts - kept for (_, memory), facts, kept in zip(ends, useful, needed, strict=True))
+    newest = [memory[-1] == max(kept) for (_, memory), kept in zip(ends, needed, strict=True)]
+    assert 0.1 < sum(newest) / len(newest) < 0.9
+
+
+def test_every_prompt_ends_in_the_line_that_activated_adapters_read_from():
+    assert {e.messages[-1].content.splitlines()[-1] for e in lesson().examples()} == {"Answer the question."}
+
+
+def test_a_task_that_is_held_out_is_not_learned_from_and_another_of_the_same_question_is():
+    mixed = lesson(TRAIN, reading_tasks(FAMILIES, size=5, seed=1))
+    assert [task.id for task in mixed._learned()] == [task.id for task in TRAIN.tasks[5:]]
+    with pytest.raises(ValueError, match="expected moments of tasks to learn from and others to test on"):
+        lesson(TRAIN, TRAIN)
+
+
+@pytest.mark.parametrize("say", ["right", "nothing"])
+def test_scores_are_by_kind_and_family(say):
+    draw = random.Random(0)
+    due = [moment for task in HELD_OUT.tasks for moment in moments(HELD_OUT, task, draw)]
+    texts = {"right": [m.reply for m in due], "nothing": ["Nothing."] * len(due)}[say]
+    engine = SimpleNamespace(generate=lambda requests: [Generation(t, 1, 1) for t in texts[: len(requests)]])
+    scores = lesson().scores(engine, None)
+    assert set(scores) == {f"{kind}, {name}" for kind in ("answers", "notes", "nothing") for name in FAMILIES}
+    assert all(len(right) == 10 for right in scores.values())
+    for kind, right in scores.items():
+        assert all(right) if say == "right" or kind.startswith("nothing") else not any(right)
