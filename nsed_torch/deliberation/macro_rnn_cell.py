@@ -16,13 +16,9 @@ from nsed_torch.agents.ledger import TokenLedger
 from nsed_torch.agents.prompts import NOTHING, noted, unfence, unseen
 from nsed_torch.agents.requests import call_seed
 from nsed_torch.deliberation.answer_classes import AnswerClasses, SameTexts
-<<<<<<< HEAD
-from nsed_torch.deliberation.open_round import Hearing, OpenRound, round_record
-=======
 from nsed_torch.deliberation.hearing import Hearing
 from nsed_torch.deliberation.inputs import check_inputs, pieces
 from nsed_torch.deliberation.open_round import OpenRound, round_record
->>>>>>> profile
 from nsed_torch.deliberation.rating import JudgeQuestion, JudgeReply, RatingMode, VerdictRating, judging_order
 from nsed_torch.deliberation.state import DeliberationState, SlotText, shown_texts
 from nsed_torch.deliberation.team import Standing, Team
@@ -203,13 +199,8 @@ class MacroRNNCell(nn.Module):
         standing = Standing.of(last, [agent.name for agent in heard])
         return OpenRound(row, task, team, authors, voters, standing, ledger=ledger)
 
-<<<<<<< HEAD
-    def _show(self, turn: OpenRound, state: DeliberationState) -> None:
-        """What a task's round shows to everybody."""
-=======
     def _show(self, turn: OpenRound, state: DeliberationState, index: int) -> None:
         """What a task's round shows: of the state to everybody, of the inputs to whom they are for."""
->>>>>>> profile
         shown = [text for text in self._shown(state.slots[turn.row]) if text]
         # One fence for all agents and rounds, so that what stands in the memory is read once; who read the fence in an
         # earlier round and wrote it down has it changed.

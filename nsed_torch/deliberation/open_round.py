@@ -1,71 +1,18 @@
-<<<<<<< HEAD
-"""A task's round as it comes about, from who takes part to its record."""
-
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-=======
 """A task's round as it comes about, and the record of it."""
 
 from collections.abc import Sequence
->>>>>>> profile
 from dataclasses import dataclass, field
 
 from torch import Tensor
 
 from nsed_torch.agents import Agent
 from nsed_torch.agents.ledger import TokenLedger
-<<<<<<< HEAD
-from nsed_torch.deliberation.rating import JudgeReply
-=======
 from nsed_torch.deliberation.hearing import DIGITS, Hearing
->>>>>>> profile
 from nsed_torch.deliberation.state import SlotText
 from nsed_torch.deliberation.team import Standing, Team
 from nsed_torch.nn import ConsensusOutput, MemoryState
 from nsed_torch.records import Proposal, Round, Task, Usage
-<<<<<<< HEAD
-from nsed_torch.records.transcript import AnswerSet, Critique, MemorySlot
-
-DIGITS = 9
-"""Decimal digits kept, of ratings before they are voted on: far coarser than float64's noise across batch sizes, far
-finer than anything that matters."""
-
-
-@dataclass(frozen=True)
-class Hearing:
-    """What a team's judges said about its proposals; rows are voters, columns proposals, None where nothing counts."""
-
-    ratings: list[list[float | None]]
-    critiques: list[Critique]
-    usage: Usage
-    notes: list[str]
-
-    @classmethod
-    def of(cls, replies: Sequence[tuple[list[int], JudgeReply]], proposals: int) -> "Hearing":
-        """From a reply per voter, each with the indices of the proposals in the order that the voter saw."""
-        ratings: list[list[float | None]] = [[None] * proposals for _ in replies]
-        critiques = []
-        for i, (order, reply) in enumerate(replies):
-            for j, rating, text in zip(order, reply.ratings, reply.critiques, strict=True):
-                # What is recorded is what is voted on, so that a trace votes again as the team did.
-                ratings[i][j] = None if rating is None else round(rating, DIGITS)
-                if text:
-                    critiques.append(Critique(i, j, text))
-        notes = [note for _, reply in replies for note in reply.notes]
-        return cls(ratings, critiques, Usage.sum(reply.usage for _, reply in replies), notes)
-
-    def received(
-        self, voters: Sequence[str], authors: Sequence[str], before: Mapping[str, tuple[str, ...]]
-    ) -> dict[str, tuple[str, ...]]:
-        """Author -> what others wrote about its proposal, behind what they wrote `before` about one that stands."""
-        received: dict[str, tuple[str, ...]] = defaultdict(tuple, before)
-        for critique in self.critiques:
-            if (author := authors[critique.proposal]) != voters[critique.voter]:
-                received[author] += (critique.text,)
-        return dict(received)
-=======
 from nsed_torch.records.transcript import AnswerSet, MemorySlot
->>>>>>> profile
 
 
 @dataclass
@@ -83,23 +30,15 @@ class OpenRound:
     notes: list[str] = field(default_factory=list)
     silent: set[str] = field(default_factory=set)  # whose call failed
     question: str = ""  # what everybody is asked: the task's, or for the next step of its work
-<<<<<<< HEAD
-=======
     reads: bool = False  # whether there is a piece to read, so that proposals are notes
     shared: bool = True  # whether all read the same piece
     to_note: dict[str, str] = field(default_factory=dict)  # agent -> what it is asked instead, where it reads
     excused: dict[str, Proposal] = field(default_factory=dict)  # who has nothing to read and is not asked
->>>>>>> profile
     memory: list[str] = field(default_factory=list)  # what proposers are shown beside it
     mark: int = 0  # seed of the fences around what they are shown
     hearing: Hearing = field(default_factory=lambda: Hearing.of([], 0))
     ledger: TokenLedger = field(default_factory=TokenLedger)  # what the task's calls have had computed
 
-<<<<<<< HEAD
-    @property
-    def texts(self) -> list[str]:
-        """What was proposed."""
-=======
     def asked(self, name: str) -> str:
         """What an agent is asked, as a proposer and, apart from the candidates, as a judge."""
         return self.to_note.get(name, self.question)
@@ -112,7 +51,6 @@ class OpenRound:
     @property
     def texts(self) -> list[str]:
         """What the proposals say, in their order."""
->>>>>>> profile
         return [proposal.text for proposal in self.proposals]
 
     def narrow(self) -> None:
@@ -127,20 +65,12 @@ class OpenRound:
 
     @property
     def author_names(self) -> list[str]:
-<<<<<<< HEAD
-        """Names of those who propose."""
-=======
         """Of the agents that propose."""
->>>>>>> profile
         return [author.name for author in self.authors]
 
     @property
     def voter_names(self) -> list[str]:
-<<<<<<< HEAD
-        """Names of those who rate."""
-=======
         """Of the agents that rate."""
->>>>>>> profile
         return [voter.name for voter in self.voters]
 
 

@@ -119,17 +119,9 @@ def generated_lesson(cfg: DictConfig, settings: FineTuning, prompts: Prompts) ->
     train, held_out = (
         make(families, size, seed) for size, seed in ((count, cfg.seeds.train), (cfg.held_out, cfg.seeds.held_out))
     )
-<<<<<<< HEAD
-    secret = {
-        t.question for seed, size in cfg.avoid.items() if size for t in stepwise_tasks(families, size, seed).tasks
-    }
-    train = replace(train, tasks=tuple(task for task in train.tasks if task.question not in secret))
-    return StepLesson(
-=======
-    secret = {content(t) for seed, size in cfg.avoid.items() for t in make(families, size, seed).tasks}
+    secret = {content(t) for seed, size in cfg.avoid.items() if size for t in make(families, size, seed).tasks}
     train = replace(train, tasks=tuple(task for task in train.tasks if content(task) not in secret))
     learned: Lesson = kind(
->>>>>>> profile
         train, held_out, prompts, count, persona=cfg.persona, max_new_tokens=cfg.max_new_tokens, seed=cfg.seeds.train
     )
     return learned

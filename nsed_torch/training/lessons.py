@@ -2,24 +2,16 @@
 
 import random
 from collections.abc import Mapping, Sequence
-<<<<<<< HEAD
 from dataclasses import dataclass, replace
-from typing import Any
-=======
-from dataclasses import dataclass
 from typing import Any, NamedTuple
->>>>>>> profile
 
 from nsed_torch.agents import Agent, Decoding, GenerateRequest, Message, Prompts, RateRequest, TransformersEngine
 from nsed_torch.agents.prompts import NOTHING, noted
 from nsed_torch.agents.requests import call_seed
 from nsed_torch.benchmarks import GradedTasks, pressed
 from nsed_torch.benchmarks.candidates import Candidate
-<<<<<<< HEAD
 from nsed_torch.benchmarks.pressure import SAID, suggested
-=======
 from nsed_torch.benchmarks.reading_tasks import ReadingTasks, content
->>>>>>> profile
 from nsed_torch.benchmarks.stepwise import StepwiseTasks
 from nsed_torch.deliberation import VerdictRating
 from nsed_torch.deliberation.rating import JudgeQuestion

@@ -11,11 +11,7 @@ from nsed_torch.config import conf_dir
 FILES = sorted((conf_dir() / "benchmark").glob("*.yaml"))
 NAMES = {
     *("aime2024", "aime2025", "darkbench", "gpqa", "gsm8k", "hellaswag", "humaneval", "livecodebench", "math500"),
-<<<<<<< HEAD
-    *("mbpp", "mixed", "mmlu", "reasoning_gym", "recorded", "experts", "steps", "transfer"),
-=======
     *("mbpp", "mixed", "mmlu", "reading", "reasoning_gym", "recorded", "experts", "steps", "transfer"),
->>>>>>> profile
 }
 
 OWN_SEEDS = {"experts", "steps", "transfer"}

@@ -1,10 +1,6 @@
 """Replies find their way back to the proposals they are about, and to those who wrote them."""
 
-<<<<<<< HEAD
-from nsed_torch.deliberation.open_round import Hearing
-=======
 from nsed_torch.deliberation.hearing import Hearing
->>>>>>> profile
 from nsed_torch.deliberation.rating import JudgeReply
 from nsed_torch.records import Usage
 from nsed_torch.records.transcript import Critique

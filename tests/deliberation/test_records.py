@@ -5,12 +5,8 @@ import json
 import torch
 
 from nsed_torch.agents import Agent
-<<<<<<< HEAD
-from nsed_torch.deliberation.open_round import DIGITS, Hearing, OpenRound, round_record
-=======
 from nsed_torch.deliberation.hearing import DIGITS, Hearing
 from nsed_torch.deliberation.open_round import OpenRound, round_record
->>>>>>> profile
 from nsed_torch.deliberation.state import SlotText
 from nsed_torch.deliberation.team import Standing, Team
 from nsed_torch.nn import ConsensusCell

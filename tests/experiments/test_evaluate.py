@@ -62,7 +62,6 @@ def test_one_command_writes_everything_and_again_without_a_model(nsed, questions
     assert old == new
 
 
-<<<<<<< HEAD
 def test_under_pressure_it_tells_who_adopts_and_calls_keep_apart(nsed, questions, rows, monkeypatch):
     monkeypatch.setattr(evaluated, "draw_plots", lambda *_: None)  # seconds a run
     words = [*nsed.tiny, *questions, "rounds=2", "limit=2", "methods=[deliberation,single,plurality]", "output_dir=run"]
@@ -88,7 +87,8 @@ def test_under_pressure_it_tells_who_adopts_and_calls_keep_apart(nsed, questions
     assert len(pressed) > len(calm)
     nsed.ok("evaluate", *words, f"calls={file}")
     assert rows(file) == pressed  # without pressure every call is the first run's
-=======
+
+
 def test_texts_in_pieces_are_read_over_rounds_and_at_once(nsed):
     left_out = [f"~benchmark.families.{name}" for name in ("hidden_profile", "last", "first", "before", "chains")]
     needles = [f"benchmark.families.needles.{option}" for option in ("pieces=3", "statements=1", "needles=1")]
@@ -101,7 +101,6 @@ def test_texts_in_pieces_are_read_over_rounds_and_at_once(nsed):
     assert read_json(folder / "results.json")["provenance"]["config"]["benchmark"]["size"] == 2
     assert "accuracy" in out
     assert "expected no inputs" in nsed.fault("evaluate", *words[:-1], "protocol.unit=step", "output_dir=other")
->>>>>>> profile
 
 
 def test_a_dry_run_tells_the_cost_and_asks_no_model(nsed, questions, monkeypatch):
