@@ -113,7 +113,8 @@ def composite_tasks(
         tasks.append(task)
         hops[task.id], strata[task.id] = parts, stratum
     grader = CompositeGrader(hops=hops)
-    about = {"name": "composite", "seed": seed, "singles": singles, "templates": names, "unlike": others}
+    about: dict[str, Any] = {"name": "composite", "seed": seed, "singles": singles, "templates": names}
+    about["unlike"] = {str(other): most for other, most in others.items()}
     about["items"] = f"reasoning_gym {importlib.metadata.version('reasoning-gym')}"
     return CompositeTasks(tuple(tasks), grader, {**grader.identity(), **about}, strata, hops=hops)
 

@@ -93,7 +93,7 @@ def test_what_other_seeds_ask_is_left_out():
     free, held_out = (composite_tasks(300, 2, unlike=unlike, **settings) for unlike in (None, {0: 900, 2: 9}))
     assert any(canonical_question(task.question) in learned for task in free.tasks)
     assert not any(canonical_question(task.question) in learned for task in held_out.tasks)
-    assert held_out.identity["unlike"] == {0: 900}
+    assert held_out.identity["unlike"] == {"0": 900}
 
 
 @pytest.mark.parametrize(
@@ -124,4 +124,4 @@ def test_the_config_builds():
     config.update(size=5, unlike={0: 20})
     built = instantiate(config)
     assert len(built.tasks) == 5
-    assert built.identity["unlike"] == {0: 20}
+    assert built.identity["unlike"] == {"0": 20}

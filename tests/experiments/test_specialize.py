@@ -117,3 +117,18 @@ def test_families_leave_out_what_is_held_out_or_avoided(nsed, backbone, tmp_path
     others = {t.question for seed in (1, 2, 3) for t in mixed_tasks(options, 20, seed).tasks}
     mine = [t for t in mixed_tasks(options, 40, 0).tasks if t.question not in others]
     assert metrics["examples"] == len(mine) < 40
+
+
+@pytest.mark.skipif(importlib.util.find_spec("reasoning_gym") is None, reason="needs reasoning-gym")
+def test_a_specialist_learns_its_part_of_a_workflow(nsed, backbone, tmp_path):
+    sums = "families={mine:{family:basic_arithmetic,max_terms:2,max_digits:2,operators:[+],allow_parentheses:false}}"
+    small = [*backbone, *SMALL, "held_out=4", "adapter.kind=activated", "composites={train:20,held_out:6}"]
+    nsed.ok("specialize", "specialist=none", sums, *small, "step_share=0.5", "output_dir=out")
+    metrics = read_json(tmp_path / "out" / "metrics.json")
+    assert set(metrics["held_out"]) == {"mine", "hop: sums"}
+    assert metrics["data"]["hops"]["kinds"] == ["sums"]
+    assert [metrics["data"]["hops"][part]["seed"] for part in ("tasks", "held_out")] == [0, 1]
+    again = nsed.ok("specialize", "specialist=none", sums, *small, "step_share=0.5", "output_dir=out")
+    assert "testing the bare backbone" not in again
+    other = nsed.fault("specialize", "specialist=none", "families={gcd:{}}", *small, "step_share=0.5", "output_dir=b")
+    assert "0 and 0 of no kind: name families of benchmark=composite" in other
