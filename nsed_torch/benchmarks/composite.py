@@ -174,21 +174,26 @@ class _Items:
             if all(word.isalpha() and word.islower() for word in words) and len(set(words)) == 3:
                 return ", ".join(words), ", ".join(reversed(words))
 
-    def sum(self, draw: random.Random, fits: Callable[[_Sum], bool]) -> _Sum:
-        """A sum that fits."""
-        if found := list(filter(fits, self._sums)):
+    def sum(self, draw: random.Random, fits: Callable[[_Sum], bool], first: int | None = None) -> _Sum:
+        """A sum that fits, of those that begin with a number if there is one."""
+        if found := list(filter(fits, self._sums if first is None else self._by_first.get(first, []))):
             return draw.choice(found)
         raise _NoItemError
 
     def after(self, number: int, draw: random.Random, most: int = 1000) -> _Sum:
         """A sum that goes on from a number and changes it, so that who leaves it out is wrong."""
-        return self.sum(draw, lambda s: s.first == number and s.second > 0 and s.total <= most)
+        return self.sum(draw, lambda s: s.second > 0 and s.total <= most, number)
 
     @cached_property
     def _sums(self) -> list[_Sum]:
         entries = (self._sets["sums"][i] for i in range(SUMS))
         pairs = ((entry, entry["metadata"]["expression"].split(" + ")) for entry in entries)
         return [_Sum(int(first), int(second), int(entry["answer"])) for entry, (first, second) in pairs]
+
+    @cached_property
+    def _by_first(self) -> dict[int, list[_Sum]]:
+        ordered = sorted(self._sums, key=lambda s: s.first)  # stable: those of a number stay in their order
+        return {first: list(sums) for first, sums in itertools.groupby(ordered, key=lambda s: s.first)}
 
 
 class _Relation(NamedTuple):
@@ -252,7 +257,7 @@ def _sum_siblings(items: _Items, draw: random.Random) -> _Drawn:
 def _siblings_siblings_sum(items: _Items, draw: random.Random) -> _Drawn:
     """Count twice, each without the other, then add."""
     (one, first), (other, second) = (items.drawn("siblings", draw) for _ in range(2))
-    both = items.sum(draw, lambda s: (s.first, s.second) == (int(first), int(second)))
+    both = items.sum(draw, lambda s: s.second == int(second), int(first))
     last = Hop("sums", "Add the two numbers above.", str(both.total), reads=True)
     hops = Hop("siblings", one, first), Hop("siblings", other, second), last
     return f"{one} {other} How much are both numbers together?", hops
