@@ -20,9 +20,18 @@ NASTY = (
     *("model_id = [1]", "subtasks: ['x']", 'access_list = ["all"]', "model_id", "subtasks =", "Access Lists:", "all"),
     *("<think>", "</think>", "</THINK>", "“", "”", "‘", "’", "it’s", "é", "漢字", "🦉", "\u2028", "\u00a0", "\ufeff"),
     *("0", "1", "-1", "99", "1.5", "1e999", "0x1", "True", "None", "b'x'", "f'{x}'", "...", "word", " ", "\ud800"),
+    *(r"\ud83d\ude00", r"\ud83d", r"\ude00", r"\U0001f989", "😀", "(0", "0)", "{0}", "[0, x]", "[step 1]", ", all,"),
     *("__import__('os')", "{[]: 1}", "[x for x in y]", "[*[0]]", "0 if 1 else 2", "1+2j", "()", "(0,)"),
 )
 HUGE = ("[" * 300, "]" * 300, "-" * 3000, "9" * 5000, "0x" + "f" * 5000, "'" * 99, "a" * 9999)
+
+# Accesses that are no literals.
+UNREADABLE = ("all", "none", "[0 1]", "[all]", "(0", "{0}", "f(0, [1])", "01", "[0, " + "9" * 5000 + "]", "")
+
+
+class Written(str):
+    """What stands in a list as it is."""
+
 
 subtasks = (
     st.lists(st.sampled_from([n for n in NASTY if n != "\ud800"]) | st.text(max_size=8), min_size=1, max_size=5)
@@ -50,7 +59,7 @@ def random_text(rng):
         odd = rng.random() < 0.06
         texts.append(rng.choice(["", " ", 0, None, b"x", []]) if odd else "Do " + rng.choice(NASTY) + rng.choice(NASTY))
         odd = rng.random() < 0.06
-        wrong = [[k], [k + 1], [-1], [True], "none", None, 0, ["all", 0], [[]]]
+        wrong = [[k], [k + 1], [-1], [True], "none", None, 0, ["all", 0], [[]], Written(rng.choice(UNREADABLE))]
         accesses.append(
             rng.choice(wrong) if odd else rng.choice(["all", ["all"], rng.sample(range(k), rng.randint(0, k))])
         )
@@ -69,7 +78,9 @@ def random_text(rng):
 
 
 def _literal(value):
-    """As `repr`, which refuses to write numbers of thousands of digits."""
+    """As `repr`, which refuses to write numbers of thousands of digits; a text that is there already as it is."""
+    if isinstance(value, Written):
+        return str(value)
     return hex(value) if type(value) is int and abs(value) > 2**64 else repr(value)
 
 
@@ -101,12 +112,26 @@ def outcome(text, *, allow_empty=False):
     for workflow in filter(None, (strict, mended and mended[0])):
         check(workflow, workers=WORKERS, allow_empty=allow_empty)
         assert parse(workflow.render(), workers=WORKERS, allow_empty=allow_empty) == workflow
+        runnable(workflow, allow_empty=allow_empty)
     if reason is None:
         assert mended == (strict, ())
         return "valid"
     assert (mended[1][0] if mended else hopeless) == reason
     assert mended is None or len(set(mended[1])) == len(mended[1])
     return reason
+
+
+def runnable(workflow, *, allow_empty):
+    """What whoever runs a workflow relies on, asked of it without `check`."""
+    n = len(workflow.steps)
+    assert (0 if allow_empty else 1) <= n <= 5
+    assert sorted(k for wave in workflow.waves() for k in wave) == list(range(n))
+    for k, step in enumerate(workflow.steps):
+        assert type(step.worker) is int
+        assert 0 <= step.worker < WORKERS
+        assert step.subtask.strip()
+        assert step.subtask.encode().decode() == step.subtask
+        assert all(0 <= i < k for i in workflow.visible(k))
 
 
 def read(reader, text, **options):

@@ -111,7 +111,7 @@ def _known(family: str, unlike: Mapping[int, int], options: Mapping[str, Any]) -
     found: set[str] = set()
     for seed, most in unlike.items():
         tries = min(TRIES * most, APART)
-        dataset = _dataset(family, tries, seed, options)
+        dataset = gym_dataset(family, tries, seed, options)
         firsts: set[str] = set()
         for i in range(tries):
             if len(firsts) == most:
@@ -133,7 +133,7 @@ def _drawn(
     sought = TRIES * size * (10 if known else 1)  # of a small family most are known
     tries = min(sought, APART) if 1 <= size <= APART else size
     firsts: dict[str, tuple[int, Any]] = {}
-    dataset = _dataset(family, tries, seed, options)
+    dataset = gym_dataset(family, tries, seed, options)
     try:
         for i in range(tries):
             if len(firsts) == size:
@@ -152,7 +152,7 @@ def _drawn(
     return {f"{label}-{seed}-{i}": GymItem(dataset, entry, numeric) for i, entry in firsts.values()}
 
 
-def _dataset(family: str, tries: int, seed: int, options: Mapping[str, Any]) -> Any:
+def gym_dataset(family: str, tries: int, seed: int, options: Mapping[str, Any]) -> Any:
     """A family's data set of so many items, which lie apart from those of every other seed."""
     try:
         import reasoning_gym  # noqa: PLC0415 - an extra; costs seconds

@@ -13,10 +13,12 @@ may stand directly behind a label, as in bold type and JSON. Then `=` or `:`, th
 **Which lists.** The last three complete ones behind the last closing think tag. A list is complete where its brackets,
 three deep at most, close. Brackets, labels, tags and `#` inside strings are text, and comments are left out. As in
 Python a string ends on its line, unless its quotes are threefold; outside of strings there is nothing but words,
-numbers, commas and brackets. Smart quotes are quotes where a string may begin and text anywhere else. Code fences
-around lists make no difference.
+numbers, commas and brackets, of any kind in the list of accesses. Smart quotes are quotes where a string may begin and
+text anywhere else. Code fences around lists make no difference. Two halves of a letter that follow each other, as JSON
+escapes what lies beyond its first 65,536 letters, are that letter.
 
-**Access.** `"all"` (any case), `["all"]`, `[]`, or a list of numbers of steps before, from 0.
+**Access.** `"all"` (any case), `["all"]`, `[]`, or a list or tuple of numbers of steps before, from 0. An entry that is
+no literal is a fault of its step alone.
 
 Values are read by `ast.literal_eval`: nothing is evaluated. Time is linear in the text. Published: the lists, "all", []
 and indices. What independent re-implementations do: case, `=` or `:`, brackets, smart quotes, think tags. Our
@@ -27,8 +29,8 @@ import ast
 import functools
 import re
 import warnings
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from nsed_torch.conductor.workflow import Reason, Workflow, WorkflowError, WorkflowStep, size_faults, step_fault
@@ -54,9 +56,24 @@ _SPAN = "|".join(
         r"#[^\r\n]{0,5000}+[\r\n]",
     ]
 )
-_PLAIN = rf"{_SPAN}|(?<=\w)\u2019(?=\w)|[\w\s,.\-]"
-_LIST = functools.reduce(lambda inner, _: rf"\[(?:{inner}|{_PLAIN})*+\]", range(3), "(?!)")
-_WHOLE, _SPANS = re.compile(_LIST), re.compile(_SPAN)
+_PLAIN = rf"{_SPAN}|(?<=\w)\u2019(?=\w)"
+_STRICT, _LOOSE = (
+    re.compile(functools.reduce(lambda inner, _: rf"\[(?:{inner}|{_PLAIN}|{plain})*+\]", range(3), "(?!)"))
+    for plain in (r"[\w\s,.\-]", r"[\w\s,.\-(){}]")
+)
+_WHOLE = {1: _STRICT, 2: _STRICT, 3: _LOOSE}  # by the place of a list's label
+_SPANS = re.compile(_SPAN)
+_HALVES = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+
+
+@dataclass(frozen=True)
+class _Unreadable:
+    """An entry that is no literal, as it is written."""
+
+    source: str
+
+    def __repr__(self) -> str:
+        return repr(self.source)
 
 
 def parse(text: str, *, workers: int, max_steps: int = 5, allow_empty: bool = False) -> Workflow:
@@ -83,8 +100,8 @@ def repair(
     """The workflow in a text, mended where its lists can be read at all: for answering.
 
     Of a text too long the end is read. Lists are cut to the shortest, then to `max_steps`. Steps without a usable
-    worker or subtask are dropped, and later ones renumbered; what cannot be read in an access entry is dropped from
-    it. A workflow whose steps were all dropped is never valid.
+    worker or subtask are dropped, and later ones renumbered; what means nothing in an access entry is dropped from
+    it, and an entry that is no literal reads nothing. A workflow whose steps were all dropped is never valid.
 
     Returns:
         The workflow, and what had to be mended: each reason once, in the order found, the first the one that `parse`
@@ -102,7 +119,8 @@ def _mended(
     lists: Sequence[list[Any]], workers: int, max_steps: int, *, allow_empty: bool
 ) -> tuple[Workflow, list[WorkflowError]]:
     """What can be executed of what the lists say, and all that cannot; the first fault is raised where no step can."""
-    written = [WorkflowStep(worker, subtask, _access(entry)) for worker, subtask, entry in zip(*lists, strict=False)]
+    rows = zip(*lists, strict=False)
+    written = [WorkflowStep(worker, _whole_letters(subtask), _access(entry)) for worker, subtask, entry in rows]
     faults = []
     if len({len(values) for values in lists}) > 1:
         lengths = ", ".join(f"{len(values)} in {label}" for label, values in zip(_LABELS, lists, strict=True))
@@ -150,7 +168,7 @@ def _read(text: str) -> list[list[Any]]:
         behind = event.end()
         if event.lastindex is None:
             found, last, broken = [], [], False
-        elif written := _WHOLE.match(text, behind):
+        elif written := _WHOLE[event.lastindex].match(text, behind):
             behind = written.end()
             found = [*found[-2:], (event.lastindex, written[0])]
             last = found if [label for label, _ in found] == [1, 2, 3] else last
@@ -174,14 +192,43 @@ def _straight(span: re.Match[str]) -> str:
 
 
 def _literal(source: str, label: str) -> list[Any]:
-    """The list that a source says, without evaluating anything."""
+    """The list that a source says, without evaluating anything; accesses are read one by one if need be."""
+    if (values := _evaluated(source)) is not None:
+        return values
+    if label == _LABELS[-1]:
+        read = ((entry, _evaluated(f"[{entry}\n]")) for entry in _entries(source))
+        return [values[0] if values and len(values) == 1 else _Unreadable(entry.strip()) for entry, values in read]
+    raise WorkflowError(
+        Reason.NOT_LITERAL, f"expected a Python list of literals in {label}, got something else: write it out"
+    )
+
+
+def _evaluated(source: str) -> list[Any] | None:
+    """The values of a list of literals; None for anything else."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of unknown escapes such as \d, which Python keeps as they are
-            values = ast.literal_eval(source)
+            return list(ast.literal_eval(source))
     # All that Python raises for sources that are too deep, too large or no literals.
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        raise WorkflowError(
-            Reason.NOT_LITERAL, f"expected a Python list of literals in {label}, got something else: write it out"
-        ) from None
-    return list(values)
+        return None
+
+
+def _entries(source: str) -> Iterator[str]:
+    """What stands between the outermost commas of a list; nothing where only a blank or a comment follows the last."""
+    hidden = _SPANS.sub(lambda span: (" " if span[0][0] == "#" else "_") * len(span[0]), source)
+    begun, depth = 1, 0
+    for place in range(1, len(source) - 1):
+        depth = max(depth + (hidden[place] in "([{") - (hidden[place] in ")]}"), 0)
+        if hidden[place] == "," and depth == 0:
+            yield source[begun:place]
+            begun = place + 1
+    if hidden[begun:-1].strip():
+        yield source[begun:-1]
+
+
+def _whole_letters(subtask: Any) -> Any:
+    """A text whose letters are whole; a half without its other half stays, and so does what is no text."""
+    if not isinstance(subtask, str):
+        return subtask
+    return _HALVES.sub(lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), subtask)

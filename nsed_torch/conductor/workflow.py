@@ -13,7 +13,7 @@ class Reason(enum.StrEnum):
     TOO_LONG = "too_long"  # the text is longer than is read
     NO_LISTS = "no_lists"  # the three lists do not stand there, one after the other
     BROKEN_LIST = "broken_list"  # they would, but a list does not end, or holds what no list of literals holds
-    NOT_LITERAL = "not_literal"  # a list is complete, but not a Python literal
+    NOT_LITERAL = "not_literal"  # a list is complete, but not a Python literal; of accesses each entry is read alone
     UNEQUAL_LENGTHS = "unequal_lengths"  # the lists differ in length
     NO_STEPS = "no_steps"  # there is no step, where accepting an earlier answer is not possible
     TOO_MANY_STEPS = "too_many_steps"  # there are more steps than allowed
@@ -21,7 +21,9 @@ class Reason(enum.StrEnum):
     UNKNOWN_WORKER = "unknown_worker"  # a worker's number lies outside the pool
     BAD_SUBTASK = "bad_subtask"  # a subtask is no text that can be written as UTF-8
     EMPTY_SUBTASK = "empty_subtask"  # a subtask is blank
-    BAD_ACCESS = "bad_access"  # an access entry is neither "all" nor a list of step numbers from 0
+    BAD_ACCESS = (
+        "bad_access"  # an access entry is neither "all" nor a list of step numbers from 0; it may be no literal
+    )
     FORWARD_REFERENCE = "forward_reference"  # a step reads itself or a later one
 
 

@@ -22,6 +22,7 @@ _LISTED = {
     "nsed_torch.benchmarks": "file_tasks generated_tasks mixed_tasks recorded_tasks",
     "nsed_torch.benchmarks.choice_tasks": "gpqa hellaswag mmlu",
     "nsed_torch.benchmarks.code_tasks": "humaneval livecodebench mbpp",
+    "nsed_torch.benchmarks.composite": "composite_tasks",
     "nsed_torch.benchmarks.math_tasks": "aime gsm8k math500",
     "nsed_torch.benchmarks.patterns": "darkbench",
     "nsed_torch.benchmarks.reading_tasks": "reading_tasks",

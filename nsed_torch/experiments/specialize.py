@@ -14,6 +14,7 @@ from nsed_torch.agents import Prompts, TransformersEngine, save_adapter
 from nsed_torch.agents.adapters import adapter_shape
 from nsed_torch.benchmarks import GradedTasks, file_tasks, mixed_tasks
 from nsed_torch.benchmarks.candidates import read_candidates
+from nsed_torch.benchmarks.composite import KINDS, composite_tasks
 from nsed_torch.benchmarks.reading_tasks import content, reading_tasks
 from nsed_torch.benchmarks.stepwise import stepwise_tasks
 from nsed_torch.config import instantiate
@@ -27,6 +28,7 @@ from nsed_torch.records import read_json, write_json
 from nsed_torch.records.files import write_text
 from nsed_torch.training.adapter_card import adapter_card
 from nsed_torch.training.fine_tuning import LEARNER, FineTuning, fine_tune, start_adapter
+from nsed_torch.training.hop_lesson import HopLesson
 from nsed_torch.training.lessons import AnswerLesson, Lesson, ReadLesson, Scores, StepLesson, VerdictLesson
 from nsed_torch.training.logs import FileLog
 
@@ -74,7 +76,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
     return folder / "adapter"
 
 
-def lesson(cfg: DictConfig, settings: FineTuning) -> Lesson:
+def lesson(cfg: DictConfig, settings: FineTuning) -> Lesson | HopLesson:
     """What is to be learned: from candidates if there are any, else from tasks."""
     prompts = instantiate(cfg.prompts)
     if cfg.pressure != "none" and (cfg.candidates or cfg.unit == "step"):
@@ -90,7 +92,7 @@ def lesson(cfg: DictConfig, settings: FineTuning) -> Lesson:
         return VerdictLesson(train, held_out, prompts, rating, data, persona=cfg.persona, seed=settings.seed)
     if cfg.unit in GENERATED:
         return generated_lesson(cfg, settings, prompts)
-    return AnswerLesson(
+    answers = AnswerLesson(
         *answer_tasks(cfg, settings),
         prompts,
         persona=cfg.persona,
@@ -101,6 +103,17 @@ def lesson(cfg: DictConfig, settings: FineTuning) -> Lesson:
         suggestion_share=cfg.suggestion_share,
         please=cfg.please,
     )
+    return hop_lesson(cfg, answers) if cfg.step_share else answers
+
+
+def hop_lesson(cfg: DictConfig, answers: AnswerLesson) -> HopLesson:
+    """Hops of the kinds that the families are, of composite questions, beside the families' own tasks."""
+    families = {(options or {}).get("family", name) for name, options in (cfg.families or {}).items()}
+    kinds = [kind for kind, (family, _) in KINDS.items() if family in families]
+    sizes, seeds = cfg.composites, cfg.seeds
+    train = composite_tasks(sizes.train, seeds.train, singles=0)
+    held_out = composite_tasks(sizes.held_out, seeds.held_out, singles=0, unlike={seeds.train: sizes.train})
+    return HopLesson(answers, train, held_out, kinds, cfg.step_share)
 
 
 GENERATED: dict[str, tuple[Any, Any]] = {"step": (StepLesson, stepwise_tasks), "read": (ReadLesson, reading_tasks)}
@@ -156,7 +169,7 @@ def table(metrics: Mapping[str, Any]) -> RenderableType:
     return terminal_table(rows, title=f"{metrics['name']}: held-out answers, 95% intervals")
 
 
-def _before(learned: Lesson, engine: TransformersEngine, run: VerbRun) -> Scores:
+def _before(learned: Lesson | HopLesson, engine: TransformersEngine, run: VerbRun) -> Scores:
     """Scores of the bare backbone, measured once however often the run is repeated."""
     path, identity = run.folder / "before.json", {"data": learned.identity(), "backbone": dict(engine.identity(None))}
     if path.is_file() and (kept := read_json(path))["of"] == identity:

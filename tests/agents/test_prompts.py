@@ -152,7 +152,8 @@ def test_a_step_with_nothing_to_read_or_say_is_a_proposal():
     for persona in ("", "P1"):
         bare = propose(PROMPTS, memory=(), critiques=(), persona=persona)
         assert step(subtask="", history=(), persona=persona) == bare
-        assert step(history=(), persona=persona)[1].content == bare[1].content.replace("Answer the question.", "S1")
+        told = bare[1].content.replace("Answer the question.", "S1\nAnswer the question.")
+        assert step(history=(), persona=persona)[1].content == told
 
 
 def test_replies_are_turns_between_subtasks_and_the_question_stands_first_and_last():
@@ -161,9 +162,25 @@ def test_replies_are_turns_between_subtasks_and_the_question_stands_first_and_la
     assert [m.role for m in turns] == ["user", "assistant", "user", "assistant", "user"]
     first, *between, last = (m.content for m in turns)
     assert first == "Question: Which is larger?\n\nAnswer the question."
-    assert between == ["R0", "S0", "R1"]
-    assert last.endswith("orders.\n\nP1\nS1\nQuestion: Which is larger?")
-    assert step(subtask="")[-1].content.endswith("P1\nAnswer the question yourself: Which is larger?")
+    assert between == ["R0", "S0\nAnswer the question.", "R1"]
+    assert last.endswith("orders.\n\nP1\nS1\nQuestion: Which is larger?\n\nAnswer the question.")
+    alone = "P1\nAnswer the question yourself: Which is larger?\n\nAnswer the question."
+    assert step(subtask="")[-1].content.endswith(alone)
+
+
+@pytest.mark.parametrize("subtask", ["", "S1"])
+@pytest.mark.parametrize("history", [(), [("", "R0")], [("S0", "R0"), ("", "R1")]])
+@pytest.mark.parametrize("persona", ["", "P1"])
+def test_every_turn_of_a_step_ends_with_what_invokes_an_adapter(subtask, history, persona):
+    told = [m.content for m in step(subtask=subtask, history=history, persona=persona) if m.role == "user"]
+    assert len(told) == len(history) + 1
+    assert {text.splitlines()[-1] for text in told} == {"Answer the question."}
+
+
+def test_what_several_workers_read_begins_alike():
+    """So that a worker goes on from what the one before it read, and said."""
+    first, second = step(subtask="S0", history=(), persona=""), step(history=[("S0", "R0")], persona="")
+    assert second[:2] == first
 
 
 @given(st.data(), seeds)
@@ -192,6 +209,7 @@ def test_a_style_changes_how_to_answer_and_the_keys_of_what_says_so():
 def test_call_logs_from_before_there_were_styles_stay_valid():
     """Whoever changes the wording makes every call anew: change this number with it."""
     assert Prompts(style="short").fingerprint("propose") == "5efb29551f2594cd"
+    assert Prompts(style="short").fingerprint("step") == "acd6e1ff5c8353f9"
 
 
 def test_a_style_that_does_not_exist_is_named(fails):

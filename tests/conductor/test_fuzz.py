@@ -20,7 +20,7 @@ LABELS = ("model_id = [", "subtasks = [", "access_list = [", "]\n", "</think>")
 
 
 def test_mutated_texts():
-    n = int(os.environ.get("NSED_FUZZ", "3000"))
+    n = int(os.environ.get("NSED_FUZZ", "10000"))
     start = time.perf_counter()
     found = fuzz(n)
     print(f"{n} texts in {time.perf_counter() - start:.1f} s: {dict(found.most_common())}")
@@ -78,7 +78,8 @@ FRAME = "model_id = [{}0]\nsubtasks = ['a']\naccess_list = ['all']"
             'model_id=["""',
         )
     ]
-    + [(FRAME, unit) for unit in ("[]", "“", "-", "\n", "[-", "'", "model_id=[")],
+    + [(FRAME, unit) for unit in ("[]", "“", "-", "\n", "[-", "'", "model_id=[")]
+    + [(FRAME.replace("'all'", "{}").replace("{}0", "0"), unit) for unit in ("x,", "(", "{,", ",#\n", "[0 1],")],
 )
 def test_a_megabyte_of_anything_does_not_hang(frame, unit):
     size = 1_000_000 if frame == "{}" else MAX_CHARS - len(frame) - len(unit)

@@ -2,6 +2,7 @@
 
 # ruff: noqa: RUF001 (smart quotes are meant)
 
+import json
 import re
 
 import pytest
@@ -69,10 +70,21 @@ def test_formats(written):
         ('"model_id = [3] </think> # no comment"', "model_id = [3] </think> # no comment"),
         ('"a" "b"', "ab"),
         (r'"\\"', "\\"),
+        (r'"\ud83d\ude00 and \u00e9 and \U0001f989"', "😀 and é and 🦉"),
+        (r"“\uD83D\uDE00\uD83D\uDE00”", "😀😀"),
+        (r'"\\ud83d\\ude00"', r"\ud83d\ude00"),
     ],
 )
 def test_strings(written, inside):
     assert parse(text("[0]", f"[{written}]", "[[]]"), workers=1).steps[0].subtask == inside
+
+
+def test_json_with_escaped_letters_is_read():
+    """What `json.dumps` writes by itself."""
+    workflow = Workflow((Step(0, "Ask 🦉 and 😀."),))
+    escaped = json.dumps({"model_id": [0], "subtasks": [workflow.steps[0].subtask], "access_list": [[]]})
+    assert r"\ud83e\udd89" in escaped
+    assert parse(escaped, workers=1) == workflow
 
 
 def test_access_is_by_number_of_a_step_before():
@@ -117,6 +129,7 @@ REASONS = [
     (text(subtasks='["a", 1]'), Reason.BAD_SUBTASK),
     (text(subtasks='["a", b"b"]'), Reason.BAD_SUBTASK),
     (text(subtasks=r'["a", "\ud800"]'), Reason.BAD_SUBTASK),
+    (text(subtasks=r'["a", "\ude00\ud83d"]'), Reason.BAD_SUBTASK),
     (text(subtasks='["a", " "]'), Reason.EMPTY_SUBTASK),
     (text(access="[[], None]"), Reason.BAD_ACCESS),
     (text(access="[[], 0]"), Reason.BAD_ACCESS),
@@ -124,6 +137,10 @@ REASONS = [
     (text(access="[[], ['all', 0]]"), Reason.BAD_ACCESS),
     (text(access="[[], [-1]]"), Reason.BAD_ACCESS),
     (text(access="[[], [False]]"), Reason.BAD_ACCESS),
+    (text(access="[[], all]"), Reason.BAD_ACCESS),
+    (text(access="[[], {0}]"), Reason.BAD_ACCESS),
+    (text(access="[[], a\n\u2028\x1fb]"), Reason.BAD_ACCESS),
+    (text(access="[[], __import__('os').getpid()]"), Reason.BAD_ACCESS),
     (text(access="[[], [1]]"), Reason.FORWARD_REFERENCE),
     (text(access="[[1], []]"), Reason.FORWARD_REFERENCE),
 ]
@@ -156,6 +173,20 @@ def test_every_reason_has_an_example():
             [Reason.FORWARD_REFERENCE],
         ),
         (text(access="[None, [0, 'all']]"), [Step(0, "a"), Step(1, "b", "all")], [Reason.BAD_ACCESS]),
+        *(
+            (
+                text("[0, 1, 2]", '["a", "b", "c"]', f'[[], {entry}, "all"]'),
+                [Step(0, "a"), Step(1, "b"), Step(2, "c", "all")],
+                [Reason.BAD_ACCESS],
+            )
+            for entry in ("all", "none", "[step 0]", "[0 1]", "(0, 1 2)", "{[]}", "f(a, [b])", "0)", "01", "")
+        ),
+        (
+            text("[0, 1]", '["a", "b"]', "[x # the first, all\n , [0, " + "9" * 5000 + "], # no more, \n]"),
+            [Step(0, "a"), Step(1, "b")],
+            [Reason.BAD_ACCESS],
+        ),
+        (text(access="[“,”, (0,)]"), [Step(0, "a"), Step(1, "b", (0,))], [Reason.BAD_ACCESS]),
         (
             text("[0, 9, 1, 2]", '["a", "b", "c", "d"]', "[[], [], [0, 1], [1, 2]]"),
             [Step(0, "a"), Step(1, "c", (0,)), Step(2, "d", (1,))],

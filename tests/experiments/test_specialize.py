@@ -153,3 +153,18 @@ def test_a_reader_learns_notes_nothing_and_answers(nsed, backbone, tmp_path):
     assert set(metrics["held_out"]) >= {"notes, chains", "nothing, needles", "answers, hidden_profile"}
     fault = nsed.fault("specialize", *words[:-1], "families=null", "output_dir=other")
     assert "expected families=... for unit=read, got none" in fault
+
+
+@pytest.mark.skipif(importlib.util.find_spec("reasoning_gym") is None, reason="needs reasoning-gym")
+def test_a_specialist_learns_its_part_of_a_workflow(nsed, backbone, tmp_path):
+    sums = "families={mine:{family:basic_arithmetic,max_terms:2,max_digits:2,operators:[+],allow_parentheses:false}}"
+    small = [*backbone, *SMALL, "held_out=4", "adapter.kind=activated", "composites={train:20,held_out:6}"]
+    nsed.ok("specialize", "specialist=none", sums, *small, "step_share=0.5", "output_dir=out")
+    metrics = read_json(tmp_path / "out" / "metrics.json")
+    assert set(metrics["held_out"]) == {"mine", "hop: sums"}
+    assert metrics["data"]["hops"]["kinds"] == ["sums"]
+    assert [metrics["data"]["hops"][part]["seed"] for part in ("tasks", "held_out")] == [0, 1]
+    again = nsed.ok("specialize", "specialist=none", sums, *small, "step_share=0.5", "output_dir=out")
+    assert "testing the bare backbone" not in again
+    other = nsed.fault("specialize", "specialist=none", "families={gcd:{}}", *small, "step_share=0.5", "output_dir=b")
+    assert "0 and 0 of no kind: name families of benchmark=composite" in other

@@ -1,0 +1,172 @@
+"""Workflows written by hand answer every composite question, if every hop's worker knows its kind and reads enough."""
+
+import itertools
+import random
+import re
+
+import pytest
+from omegaconf import OmegaConf
+
+from nsed_torch.agents import Agent, Decoding, Ensemble, Prompts, ScriptedEngine
+from nsed_torch.benchmarks.composite import ALONE, KINDS, Hop, composite_tasks
+from nsed_torch.conductor import Executor, WorkflowJob, parse
+from nsed_torch.conductor.hand_written import GENERALIST, SPECIALISTS, best_workflow
+from nsed_torch.conductor.workflow import Topology, WorkflowStep
+from nsed_torch.config import conf_dir
+from nsed_torch.records import Verdict
+
+pytest.importorskip("reasoning_gym", reason="the extra `bench` is not installed")
+
+
+@pytest.fixture(scope="module")
+def graded():
+    return composite_tasks(104, 7)
+
+
+def adds(subtask, read):
+    """The sum, of numbers in the subtask and above."""
+    numbers = [int(number) for number in re.findall(r"[0-9]+", subtask)]
+    if "two numbers above" in subtask:
+        numbers = [int(number) for number in read[-2:]]
+    elif "above" in subtask:
+        numbers += [int(read[-1])]
+    return str(sum(numbers)) if len(numbers) == 2 else "?"
+
+
+def counts(subtask, read):
+    """One more than the number of sisters, or of female friends."""
+    given = re.search(r"(?:([0-9]+)|as many) (?:sisters|female friends)", subtask)
+    return str(int(given[1] or read[-1]) + 1)
+
+
+def reverses(subtask, read):
+    """The list backwards, where it is asked for with what stands above at its end."""
+    words, _, above = re.search(r"list of words: ([^\n]+)", subtask)[1].partition(", and at its end the ")
+    return ", ".join(reversed([*words.split(", "), *(read[-1:] if above else [])]))
+
+
+class Relatives:
+    """Knows who is what to whom in all families of some tasks."""
+
+    def __init__(self, graded):
+        self.known = {}
+        for hops in graded.hops.values():
+            for before, hop in itertools.pairwise([None, *hops]):
+                if hop.kind == "relations" and hop.subtask != ALONE:
+                    names = re.findall(r"[A-Z]\w+", before.reply if hop.reads else self.asked(hop.subtask))
+                    self.known[self.story(hop.subtask), names[0], names[-1]] = hop.reply
+        for task in graded.tasks:
+            if graded.strata[task.id] == "relations":
+                names = re.findall(r"[A-Z]\w+", self.asked(task.question))
+                self.known[self.story(task.question), names[0], names[-1]] = task.target
+
+    def __call__(self, subtask, read):
+        names = re.findall(r"[A-Z]\w+", read[-1] if "name above" in subtask else self.asked(subtask))
+        return self.known.get((self.story(subtask), names[0], names[-1]), "?")
+
+    def story(self, text):
+        return text.partition("\n\n")[0]
+
+    def asked(self, text):
+        return re.search(r"(?:What|How) ([^?]+)\?", text)[1]
+
+
+class Workers:
+    """An executor of four experts, each of whom does what it knows and nothing else."""
+
+    def __init__(self, graded):
+        self.skills = {"sums": adds, "siblings": counts, "words": reverses, "relations": Relatives(graded)}
+        agents = [Agent(kind, "one", decoding=Decoding(40, 0.0)) for kind in KINDS]
+        engine = ScriptedEngine(self.write, lambda request, candidate: 0.0)
+        self.executor = Executor(Ensemble({"one": engine}, agents), prompts=Prompts(style="direct"))
+
+    def write(self, request):
+        text = request.messages[-1].content
+        read = [message.content for message in request.messages if message.role == "assistant"]
+        subtask = (
+            text.partition("give no orders.")[2].rpartition("\nQuestion: ")[0].strip() if read else self.said(text)
+        )
+        try:
+            return self.skills[request.agent](subtask, read)
+        except (IndexError, TypeError, ValueError):  # another's kind
+            return "I do not know."
+
+    def said(self, text):
+        """The subtask in a text that begins with the question; the question where it is bare."""
+        body = text.removeprefix("Question: ").removesuffix(ALONE).rstrip()
+        task = next(task for task in self.tasks if body.startswith(task.question.rstrip()))
+        return body.removeprefix(task.question.rstrip()).strip() or body
+
+    def right(self, graded, workflows, pool):
+        self.tasks = sorted(graded.tasks, key=lambda task: -len(task.question))
+        jobs = [WorkflowJob(task, workflow, pool) for task, workflow in zip(graded.tasks, workflows, strict=True)]
+        answers = [execution.answer for execution in self.executor.run(jobs)]
+        pairs = zip(graded.tasks, answers, strict=True)
+        verdicts = graded.verdicts([(task, graded.grader.extract(task, answer)) for task, answer in pairs])
+        return [verdict is Verdict.RIGHT for verdict in verdicts]
+
+
+@pytest.fixture(scope="module")
+def workers(graded):
+    return Workers(graded)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_workflow_written_by_hand_is_right_for_any_order_of_the_pool(graded, workers, seed):
+    pool = tuple(random.Random(seed).sample(list(KINDS), 4))
+    flows = [best_workflow(graded.hops[task.id], pool) for task in graded.tasks]
+    assert all(workers.right(graded, flows, pool))
+
+
+def test_a_wrong_worker_in_any_hop_is_wrong(graded, workers):
+    pool, wrong, tried = tuple(KINDS), 0, 0
+    for place in range(3):
+        for shift in (1, 2, 3):
+            flows, changed = [], []
+            for task in graded.tasks:
+                steps = list(best_workflow(graded.hops[task.id], pool).steps)
+                changed.append(place < len(steps))
+                if changed[-1]:
+                    step = steps[place]
+                    steps[place] = WorkflowStep((step.worker + shift) % 4, step.subtask, step.access)
+                flows.append(type(best_workflow((), pool))(tuple(steps)))
+            right = workers.right(graded, flows, pool)
+            assert all(r for r, c in zip(right, changed, strict=True) if not c)
+            tried += sum(changed)
+            wrong += sum(c and not r for r, c in zip(right, changed, strict=True))
+    assert tried > 500
+    assert wrong / tried > 0.98
+
+
+def test_a_hop_that_reads_nothing_of_what_it_needs_is_wrong(graded, workers):
+    pool = tuple(KINDS)
+    flows = []
+    for task in graded.tasks:
+        flow = best_workflow(graded.hops[task.id], pool)
+        blind = tuple(WorkflowStep(step.worker, step.subtask) for step in flow.steps)
+        flows.append(type(flow)(blind))
+    right = workers.right(graded, flows, pool)
+    assert [r for r, task in zip(right, graded.tasks, strict=True) if len(graded.hops[task.id]) > 1] == [False] * 78
+    assert all(r for r, task in zip(right, graded.tasks, strict=True) if len(graded.hops[task.id]) == 1)
+
+
+def test_what_is_written_by_hand_is_the_conductors_language(graded):
+    flows = {name: best_workflow(graded.hops[name], tuple(KINDS)) for name in graded.hops}
+    assert all(parse(flow.render(), workers=4, max_steps=3) == flow for flow in flows.values())
+    shapes = {flow.topology() for flow in flows.values()}
+    assert shapes == {Topology.SINGLE, Topology.CHAIN, Topology.TREE}
+    assert {step.access for flow in flows.values() for step in flow.steps} == {(), "all"}
+
+
+HOP = (Hop("words", "Reverse this list of words: a, b, c", "c, b, a"),)
+
+
+def test_workers_are_known_by_their_names_or_by_what_is_said_of_them():
+    assert best_workflow(HOP, ["sums", "words"]).steps[0].worker == 1
+    assert best_workflow(HOP, [*SPECIALISTS.values()]).steps[0].worker == 2
+    assert best_workflow(HOP, [GENERALIST[1], "words"]).steps[0].worker == 1
+    assert best_workflow(HOP, ["sums", "generalist"]).steps[0].worker == 1
+    with pytest.raises(ValueError, match=r"expected 'words' or 'generalist' in a pool .* got sums, relations: add one"):
+        best_workflow(HOP, ["sums", "relations"])
+    agents = OmegaConf.load(conf_dir() / "ensemble/experts.yaml").agents
+    assert {name: agent.description for name, agent in agents.items()} == SPECIALISTS | dict([GENERALIST])
