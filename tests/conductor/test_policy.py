@@ -140,7 +140,7 @@ def test_recursion_ends_at_its_cap(recursion):
         assert [len(level.steps) for level in execution.levels] == [2, *[5] * recursion]
     requests = asked(engine)
     assert len(requests) == 3 * (recursion + 1)
-    assert len({request.seed for request in requests}) == len(requests)
+    assert len({request.messages for request in requests}) == len(requests)
 
 
 def test_a_further_workflow_reads_the_answer_and_so_do_its_steps():
