@@ -80,6 +80,12 @@ def test_a_note_of_nothing_is_no_proposal_and_nobody_rates_it(scripted):
     assert last.winner is not None
 
 
+def test_a_note_is_no_answer_where_nobody_answers_in_the_end(scripted):
+    rnn, _ = scripted.build(3, write=lambda r: "a note" if reads(r) else "", judge=lambda *_: 0.5, rounds=1)
+    (transcript,) = rnn([BOOK]).transcripts
+    assert (transcript.answer, transcript.stop_reason) == ("", "no_answers")
+
+
 @pytest.mark.parametrize(
     ("said", "kept"),
     [("nothing", ""), ('"Nothing".', ""), ("NOTHING!", ""), ("**nothing**", ""), ("nothing new", "nothing new")],
