@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nsed_torch.benchmarks.graded import GradedTasks
-from nsed_torch.benchmarks.graders import AnswerGrader
+from nsed_torch.benchmarks.graders import AnswerGrader, question_id
 from nsed_torch.data.equality import Equality
-from nsed_torch.records import Task
+from nsed_torch.records import Task, Transcript
 
 PEOPLE = (
     *("Ada", "Alan", "Amos", "Anna", "Arno", "Bela", "Boris", "Carl", "Cleo", "Cora", "Dana", "Dora", "Edna", "Elsa"),
@@ -70,11 +70,20 @@ class ReadingTasks(GradedTasks):
 
     def inputs_of(self, task: Task) -> list[dict[str | None, str]]:
         """Of every piece, who reads what: the place of one agent, or None for all."""
-        return [{None: piece} if isinstance(piece, str) else {**piece} for piece in task.inputs]
+        shared: list[dict[str | None, str]] = [
+            {None: p} if isinstance(p, str) else dict(p.items()) for p in task.inputs
+        ]
+        return shared
 
     def told(self, task: Task, index: int, reader: str | None) -> list[str]:
         """The facts that a reader finds in piece `index`, from 1."""
         return [fact.text for fact in self.facts[task.id] if (fact.piece, fact.reader) == (index, reader)]
+
+    def matters(self, transcript: Transcript) -> list[list[bool]]:
+        """Of each proposal of each round, whether it says a fact that the answer depends on in the end."""
+        task = transcript.task
+        needed = [fact.text for fact in self.facts[question_id(task)] if fact.matters(len(task.inputs))]
+        return [[any(text in p.text for text in needed) for p in record.proposals] for record in transcript.rounds]
 
 
 @dataclass(frozen=True)

@@ -148,8 +148,10 @@ class BudgetBroker(nn.Module):
         self._run.bench = None
         if self.telemetry is not None:
             for proposal in (p for record in records for p in record.proposals if p.agent not in record.standing):
-                if proposal.text or proposal.finish_reason == NOTHING:
+                if proposal.text or (proposal.finish_reason == NOTHING and proposal.usage.calls):
                     self.telemetry.success(proposal.agent)
+                elif proposal.finish_reason == NOTHING:
+                    continue  # it had nothing to read
                 else:
                     self.telemetry.failure(proposal.agent)
             if self.telemetry_file is not None:

@@ -91,3 +91,17 @@ def hidden_state(
     alive = total > torch.finfo(total.dtype).tiny
     weights = torch.where(alive, weights / torch.where(alive, total, 1), 0)
     return (weights[:, :, None] * torch.where(mask[:, :, None], embeddings, 0)).sum(1)
+
+
+def held(source: Int[Tensor, "batch round slot"], proposals: int) -> Int[Tensor, "batch slot"]:
+    """What each slot holds after the last round: `round * proposals + proposal`, both from 0; -1 where it is empty.
+
+    The source is what `update_memory` gave in each round, of so many proposals.
+    """
+    slots = source.shape[2]
+    origin = torch.full_like(source[:, 0], -1)
+    for r, chosen in enumerate(source.unbind(1)):
+        old = origin.gather(1, chosen.clamp(0, slots - 1))
+        new = r * proposals + chosen - slots
+        origin = torch.where(chosen < 0, -1, torch.where(chosen < slots, old, new))
+    return origin

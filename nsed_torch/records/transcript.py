@@ -36,10 +36,11 @@ class Task:
             raise ValueError("expected a question, got an empty text: pass question='...'")
         if not self.id.strip():
             raise ValueError("expected a task id, got an empty text")
-        if not isinstance(self.inputs, list | tuple) or not all(map(_is_piece, self.inputs)):
+        given: Any = self.inputs  # files may hold anything
+        if not isinstance(given, list | tuple) or not all(map(_is_piece, given)):
             wanted = "a text, or agents with a text each, for every round that reads"
-            raise ValueError(f"task {self.id!r}: expected {wanted}, got {str(self.inputs)[:60]}: correct the inputs")
-        pieces = (piece if isinstance(piece, str) else dict(piece) for piece in self.inputs)
+            raise ValueError(f"task {self.id!r}: expected {wanted}, got {str(given)[:60]}: correct the inputs")
+        pieces = (piece if isinstance(piece, str) else dict(piece) for piece in given)
         object.__setattr__(self, "inputs", tuple(pieces))
 
     def reads(self, index: int) -> bool:

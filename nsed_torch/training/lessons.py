@@ -318,8 +318,8 @@ def moments(tasks: ReadingTasks, task: Task, draw: random.Random) -> list[Moment
         if places:
             index, reader = draw.choice(places)
             reply = " ".join(tasks.told(task, index, reader)) or NOTHING
-            piece = tasks.inputs_of(task)[index - 1][reader]
-            found.append(Moment(kind, _remembered(tasks, task, index - 1, draw), piece, reply))
+            shown = tasks.inputs_of(task)[index - 1][reader]
+            found.append(Moment(kind, _remembered(tasks, task, index - 1, draw), shown, reply))
     end = _remembered(tasks, task, len(task.inputs), draw)
     return [*found, Moment("answers", end, "", task.target or "")]
 

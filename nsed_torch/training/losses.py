@@ -34,6 +34,26 @@ def consensus_loss(
     return (counted * share).sum() / counted.sum().clamp(min=torch.finfo(support.dtype).tiny)
 
 
+def memory_loss(
+    retention: Float[Tensor, "batch slot"],
+    matters: Bool[Tensor, "batch slot"],
+    slot_mask: Bool[Tensor, "batch slot"],
+) -> Float[Tensor, ""]:
+    """Mean of `-log` of the share of all retention that lies on slots that matter: what a gate is to keep. Ours.
+
+    A share, for what stays is decided by comparison: that everything fades alike costs nothing. A memory whose slots
+    all matter, or none, teaches nothing and does not count, nor does one whose retention is 0 throughout; where none
+    counts the loss is 0. What was displaced on the way has no part in it. `functional.held` tells what a slot holds.
+    """
+    tiny = torch.finfo(retention.dtype).tiny
+    weight = torch.where(slot_mask, retention, 0)
+    useful, all_of_it = (torch.where(mask, weight, 0).sum(-1) for mask in (matters & slot_mask, slot_mask))
+    counted = (matters & slot_mask).any(-1) & (~matters & slot_mask).any(-1) & (useful > tiny)
+    # Where a memory does not count, its share is 1, so that no logarithm is of 0 and no gradient is NaN.
+    share = torch.where(counted, useful, 1).log() - torch.where(counted, all_of_it, 1).log()
+    return -share.sum() / counted.sum().clamp(min=1)
+
+
 READERS = ("trust.weight", "reading.")
 """Beginnings of the names of parameters that read a question, a state or a text: many for the tasks there are."""
 

@@ -9,8 +9,10 @@ import pytest
 from nsed_torch.agents.prompts import NOTHING, noted
 from nsed_torch.benchmarks.graders import GradersAnswers
 from nsed_torch.benchmarks.reading_tasks import reading_tasks
-from nsed_torch.deliberation import AgreementRating, CritiqueRating
+from nsed_torch.deliberation import AgreementRating, BudgetBroker, CritiqueRating
+from nsed_torch.deliberation.budget_broker import round_costs
 from nsed_torch.deliberation.inputs import pieces
+from nsed_torch.nn import Telemetry
 from nsed_torch.records import CallLog, Task, Transcript
 
 LAST_LINE = "Answer the question."
@@ -78,6 +80,12 @@ def test_a_note_of_nothing_is_no_proposal_and_nobody_rates_it(scripted):
     assert second.winner is not None
     assert len(engine.rated) == 3 * 2  # of the notes of round 2, and of the answers
     assert last.winner is not None
+
+
+def test_a_note_is_no_answer_where_nobody_answers_in_the_end(scripted):
+    rnn, _ = scripted.build(3, write=lambda r: "a note" if reads(r) else "", judge=lambda *_: 0.5, rounds=1)
+    (transcript,) = rnn([BOOK]).transcripts
+    assert (transcript.answer, transcript.stop_reason) == ("", "no_answers")
 
 
 @pytest.mark.parametrize(
@@ -226,6 +234,32 @@ def test_steps_have_no_inputs(scripted):
     rnn, _ = book_team(scripted, unit="step")
     with pytest.raises(ValueError, match="task 'book': expected no inputs where rounds are steps"):
         rnn([BOOK])
+
+
+def test_saying_nothing_of_a_piece_is_no_failure_and_having_none_is_no_success(scripted):
+    class Heard(Telemetry):
+        def success(self, agent):
+            counted.append((agent, True))
+
+        def failure(self, agent):
+            counted.append((agent, False))
+
+    counted = []
+    zebulon, quillfeather, oberon = scripted.NAMES[:3]
+    task = Task("Who?", inputs=({"0": "useless", "1": "the ring"},))
+    write = lambda r: ("nothing" if "useless" in text(r) else "") if reads(r) else "done"  # noqa: E731
+    broker = BudgetBroker(telemetry=Heard(scripted.NAMES[:3]))
+    rnn, _ = scripted.build(3, write=write, judge=lambda *_: 0.5, rounds=1, broker=broker)
+    rnn([task])
+    assert counted[:2] == [(zebulon, True), (quillfeather, False)]
+    assert counted[2:] == [(zebulon, True), (quillfeather, True), (oberon, True)]
+
+
+def test_a_budget_foresees_the_longest_piece(scripted):
+    rnn, _ = scripted.build(3)
+    short, long = (Task("Who?", inputs=("word",) * 3 + (" ".join(["word"] * n),)) for n in (1, 500))
+    tokens = [round_costs(task, rnn.cell, 3)[:, :, 1] for task in (short, long)]
+    assert (tokens[1] - tokens[0] >= 499).all()
 
 
 def test_a_run_goes_on_from_its_call_log(scripted, tmp_path):

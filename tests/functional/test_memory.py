@@ -69,3 +69,8 @@ def test_gradcheck_vector_gate():
         return split_gate(gate, m)
 
     assert gradcheck(run, (*inputs, *weights))
+
+
+def test_held_follows_slots_back_to_the_proposals_that_they_hold():
+    source = torch.tensor([[[3, 4, -1], [1, 3, 0], [-1, 4, 1]]])  # three slots, two proposals a round
+    assert [F.held(source[:, :r], 2).tolist() for r in (1, 2, 3)] == [[[0, 1, -1]], [[1, 2, 0]], [[-1, 5, 2]]]
