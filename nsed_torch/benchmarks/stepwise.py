@@ -94,9 +94,9 @@ def _rewriting(entry: Mapping[str, Any]) -> Chain:
 def _hanoi(entry: Mapping[str, Any]) -> Chain:
     """Where each disk lies, the smallest first; which way round the smallest goes; and whose turn it is.
 
-    Disks are letters, for a small model copies what has a name and loses count of what has none. The smallest disk
-    moves every other time, always the same way round; in between there is one move without it. The answer says where
-    each disk lies.
+    Disks are letters, for a small model copies what has a name and loses count of what has none, and a work begins with
+    the move that led to it, so that it is decided before it is done. The smallest disk moves every other time, always
+    the same way round; in between there is one move without it. The answer says where each disk lies.
     """
     about = entry["metadata"]
     count, start, target = about["num_disks"], about["start_peg"], about["target_peg"]
@@ -105,14 +105,16 @@ def _hanoi(entry: Mapping[str, Any]) -> Chain:
     (spare,) = PEGS - {start, target}
     way = [start, target, spare] if count % 2 else [start, spare, target]
     places = [start] * count
-    works = [_tower(places, way, small=True)]
+    works = ["start: " + _tower(places, way, small=True)]
     for move in range(2**count - 1):
-        if move % 2 == 0:
-            places[0] = way[(way.index(places[0]) + 1) % 3]
+        disk = 0 if move % 2 == 0 else next(d for d in range(count) if places[d] != places[0])
+        before = places[disk]
+        if disk:
+            (places[disk],) = PEGS - {places[0], before}
         else:
-            disk = next(d for d in range(count) if places[d] != places[0])
-            (places[disk],) = PEGS - {places[0], places[disk]}
-        works.append(_tower(places, way, small=move % 2 == 1))
+            places[0] = way[(way.index(before) + 1) % 3]
+        moved = f"{ascii_lowercase[disk]}{before} to {ascii_lowercase[disk]}{places[disk]}: "
+        works.append(moved + _tower(places, way, small=move % 2 == 1))
     return (*works, FINISHED + _places(places))
 
 
@@ -127,7 +129,11 @@ def _places(places: Sequence[int]) -> str:
 
 def hanoi_moves(works: Sequence[str]) -> str:
     """The moves between towers, as the family's scorer reads them; a ValueError where a step moves no single disk."""
-    towers = [dict(found) for work in works if (found := re.findall("([a-z])([123])", work.partition("way")[0]))]
+    towers = [
+        dict(found)
+        for work in works
+        if (found := re.findall("([a-z])([123])", work.rpartition(":")[2].partition("way")[0]))
+    ]
     lines = []
     for before, after in itertools.pairwise(towers):
         moved = [disk for disk in before if before[disk] != after.get(disk)]

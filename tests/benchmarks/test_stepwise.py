@@ -63,8 +63,8 @@ def test_families_without_steps_are_refused(families, message):
 
 
 def test_moves_are_of_one_disk():
-    first = "a1 b1 way 132 small"
-    assert hanoi_moves([first, "a3 b1 way 132 large"]) == "Move disk 1 from Peg 1 to Peg 3"
+    first = "start: a1 b1 way 132 small"
+    assert hanoi_moves([first, "a1 to a3: a3 b1 way 132 large"]) == "Move disk 1 from Peg 1 to Peg 3"
     for after in ("a3 b3 way 132 large", "a3 way 132 large", first, "a3 c1 way 132 large"):
         with pytest.raises(ValueError, match="one disk"):
             hanoi_moves([first, after])
