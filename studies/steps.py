@@ -10,13 +10,15 @@ import math
 import random
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from nsed_torch.agents import Ensemble, GenerateRequest, HashedEncoder, Prompts
+from nsed_torch.agents import Agent, Ensemble, GenerateRequest, HashedEncoder, Prompts
 from nsed_torch.agents.prompts import FINISHED
+from nsed_torch.agents.requests import call_seed
 from nsed_torch.benchmarks.generated import mixed_tasks
 from nsed_torch.benchmarks.stepwise import StepwiseTasks, hanoi_moves, stepwise_tasks
 from nsed_torch.config.overrides import compose
@@ -28,6 +30,7 @@ from nsed_torch.nn import FixedHalting
 from nsed_torch.records import CallLog, Task, Transcript
 
 DISKS = (3, 4, 5, 6, 7, 8, 9, 10)
+GREEDY = "alone, greedy"
 SINGLE = 400
 """Single steps that each member writes."""
 
@@ -53,15 +56,17 @@ def errors(ensemble: Ensemble, prompts: Prompts) -> dict[str, Any]:
         works.append((task, chain[place - 1]))
         wanted.append(chain[place])
     said: dict[str, list[str]] = {}
-    for agent in ensemble.agents:
+    for agent in [greedy(ensemble.agents[0]), *ensemble.agents]:
         requests = []
         for i, (task, work) in enumerate(works):
             asked = prompts.work(task.question, [work], seed=i)
             messages = prompts.propose(asked, memory=(), critiques=(), persona="", seed=i)
-            requests.append(GenerateRequest(agent.name, messages, agent.decoding, 0, agent.adapter))
-        said[agent.name] = [generation.text for generation in ensemble.generate(requests)]
+            seed = call_seed(agent.name, i)
+            requests.append(GenerateRequest(agent.name, messages, agent.decoding, seed, agent.adapter))
+        name = agent.name if agent.decoding.temperature else GREEDY
+        said[name] = [generation.text for generation in ensemble.generate(requests)]
     wrong = {name: [text != right for text, right in zip(texts, wanted, strict=True)] for name, texts in said.items()}
-    names = list(said)
+    names = [name for name in said if name != GREEDY]
     pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
     elected = [commonest([said[name][i] for name in names]) for i in range(SINGLE)]
     lost = [text != right for text, right in zip(elected, wanted, strict=True)]
@@ -78,6 +83,11 @@ def errors(ensemble: Ensemble, prompts: Prompts) -> dict[str, Any]:
         "vote_wrong": share(lost),
         "foretold": {name: foretold(flags) for name, flags in {**wrong, "vote": lost}.items()},
     }
+
+
+def greedy(agent: Agent) -> Agent:
+    """The agent that always writes what is likeliest."""
+    return replace(agent, decoding=replace(agent.decoding, temperature=0.0))
 
 
 def commonest(texts: Sequence[str]) -> str:
@@ -99,7 +109,8 @@ def foretold(flags: Sequence[bool]) -> float:
 def runs(ensemble: Ensemble, prompts: Prompts, disks: Sequence[int], each: int) -> dict[str, Any]:
     """Whole towers, by every member alone, by all, and by as many as it takes to be two ahead."""
     tasks = towers(disks, each)
-    ways = {
+    ways = {GREEDY: ([greedy(agent) for agent in ensemble.agents], 1)}
+    ways |= {
         f"{agent.name} alone": ([agent, *(a for a in ensemble.agents if a != agent)], 1) for agent in ensemble.agents
     }
     ways |= {"team": (list(ensemble.agents), None), "team, two ahead": (list(ensemble.agents), 2)}
