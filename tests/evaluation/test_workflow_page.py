@@ -51,11 +51,11 @@ def test_each_workflow_is_a_graph_of_its_steps(html):
     first, second = graphs(html)
     assert sorted(edges(first)) == [(0, 2), (0, 3), (0, 4), (1, 2), (1, 3), (2, 3), (3, 4)]
     assert [words(link) for link in first.iter("a")] == [
-        "0 Zebulon Solve it with an equation. 32 tokens",
+        "0 Zebulon Solve it with an equation. 35 tokens",
         "1 Quillfeather Solve it by trying numbers. empty answer",
-        "2 Oberon Compare both ways and say which of them i… 66 tokens",
-        "3 Zebulon Check the comparison against the question. 76 tokens",
-        "4 Quillfeather Write the final answer. 74 tokens",
+        "2 Oberon Compare both ways and say which of them i… 72 tokens",
+        "3 Zebulon Check the comparison against the question. 85 tokens",
+        "4 Quillfeather Write the final answer. 83 tokens",
     ]
     unheard = [path.get("id") for path in first.iter("path") if path.get("class") == "edge unheard"]
     assert unheard == ["t1-l0-e1-2", "t1-l0-e1-3"]

@@ -110,7 +110,7 @@ def test_the_experts_name_adapters_of_the_package():
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         config = compose("deliberate", overrides=["ensemble=experts"]).ensemble
     agents = build_agents(config)
-    assert {agent.decoding for agent in agents} == {Decoding(max_new_tokens=24, temperature=0.3)}
+    assert {agent.decoding for agent in agents} == {Decoding(max_new_tokens=24, temperature=0)}
     engine = config.engines.smollm2
     assert engine.quantization == "none"
     assert {agent.adapter for agent in agents} == set(engine.adapters)

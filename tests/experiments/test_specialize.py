@@ -142,7 +142,9 @@ def test_steps_of_generated_tasks_are_learned(nsed, backbone, tmp_path):
     metrics = read_json(tmp_path / "out" / "metrics.json")
     assert metrics["data"]["learns"] == "to write the next step"
     assert {name: row["n"] for name, row in metrics["held_out"].items()} == {"chain_sum": 3, "ab": 3}
-    assert "expected families=... to take steps of" in nsed.fault("specialize", "specialist=steps", "families=null")
+    assert "expected families=... for unit=step, got none" in nsed.fault(
+        "specialize", "specialist=steps", "families=null"
+    )
 
 
 def test_a_reader_learns_notes_nothing_and_answers(nsed, backbone, tmp_path):
