@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from hydra import compose, initialize_config_dir
 
 from nsed_torch.agents import Agent, Ensemble, GenerateRequest, HashedEncoder, Prompts
 from nsed_torch.agents.prompts import FINISHED
 from nsed_torch.agents.requests import call_seed
 from nsed_torch.benchmarks.generated import mixed_tasks
 from nsed_torch.benchmarks.stepwise import StepwiseTasks, hanoi_moves, stepwise_tasks
-from nsed_torch.config.overrides import compose
+from nsed_torch.config import conf_dir
 from nsed_torch.deliberation import AgreementRating, MacroRNN, MacroRNNCell
 from nsed_torch.evaluation.horizon import horizon
 from nsed_torch.evaluation.statistics import clopper_pearson
@@ -171,7 +172,8 @@ def solved(task: Task, elected: Sequence[str]) -> bool:
 def main(what: str, folder: Path, *disks: str) -> None:
     """Load the shipped team and write what was asked for."""
     folder.mkdir(parents=True, exist_ok=True)
-    config = compose("evaluate", ["ensemble=steps"])
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        config = compose("evaluate", ["ensemble=steps"])
     with CallLog(folder / "calls.sqlite") as log:
         ensemble = build_ensemble(config.ensemble, log)
         prompts = Prompts(style="direct")
