@@ -72,8 +72,3 @@ def horizon(steps: Sequence[int], right: Sequence[bool]) -> Horizon:
         ends.append(math.exp(brentq(lambda c: profile(c) - most + CRITICAL, *between)))
     whole = {len(right): math.inf, 0: 0.0}.get(sum(right))
     return Horizon(math.exp(center) if whole is None else whole, ProfileInterval(*ends))
-
-
-def predicted(steps: Sequence[int], error: float) -> list[float]:
-    """The share of tasks that are right if every step fails alike, alone and for good: `(1 - error)^s`."""
-    return [(1 - error) ** s for s in steps]

@@ -28,8 +28,9 @@ from nsed_torch.records import read_json, write_json
 from nsed_torch.records.files import write_text
 from nsed_torch.training.adapter_card import adapter_card
 from nsed_torch.training.fine_tuning import LEARNER, FineTuning, fine_tune, start_adapter
+from nsed_torch.training.generated_lessons import ReadLesson, StepLesson
 from nsed_torch.training.hop_lesson import HopLesson
-from nsed_torch.training.lessons import AnswerLesson, Lesson, ReadLesson, Scores, StepLesson, VerdictLesson
+from nsed_torch.training.lessons import AnswerLesson, Lesson, Scores, VerdictLesson
 from nsed_torch.training.logs import FileLog
 
 
@@ -76,11 +77,14 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
     return folder / "adapter"
 
 
-def lesson(cfg: DictConfig, settings: FineTuning) -> Lesson | HopLesson:
+def lesson(cfg: DictConfig, settings: FineTuning) -> Lesson:
     """What is to be learned: from candidates if there are any, else from tasks."""
     prompts = instantiate(cfg.prompts)
-    if cfg.pressure != "none" and (cfg.candidates or cfg.unit == "step"):
-        raise ValueError(f"expected answers to learn under pressure={cfg.pressure}, got a judge or steps: unit=answer")
+    if cfg.unit not in {"answer", *GENERATED}:
+        raise ValueError(f"expected unit=answer or one of {', '.join(GENERATED)}, got unit={cfg.unit}: correct it")
+    if (cfg.pressure != "none" or cfg.step_share) and (cfg.candidates or cfg.unit in GENERATED):
+        got = f"pressure={cfg.pressure} and step_share={cfg.step_share}"
+        raise ValueError(f"expected answers to learn with {got}, got a judge or unit={cfg.unit}: unit=answer")
     if cfg.candidates:
         rating = instantiate(cfg.rating)
         if not isinstance(rating, VerdictRating):
@@ -169,7 +173,7 @@ def table(metrics: Mapping[str, Any]) -> RenderableType:
     return terminal_table(rows, title=f"{metrics['name']}: held-out answers, 95% intervals")
 
 
-def _before(learned: Lesson | HopLesson, engine: TransformersEngine, run: VerbRun) -> Scores:
+def _before(learned: Lesson, engine: TransformersEngine, run: VerbRun) -> Scores:
     """Scores of the bare backbone, measured once however often the run is repeated."""
     path, identity = run.folder / "before.json", {"data": learned.identity(), "backbone": dict(engine.identity(None))}
     if path.is_file() and (kept := read_json(path))["of"] == identity:

@@ -3,16 +3,13 @@
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Protocol
 
 from nsed_torch.agents import Agent, Decoding, GenerateRequest, Message, Prompts, RateRequest, TransformersEngine
-from nsed_torch.agents.prompts import NOTHING, noted
 from nsed_torch.agents.requests import call_seed
 from nsed_torch.benchmarks import GradedTasks, pressed
 from nsed_torch.benchmarks.candidates import Candidate
 from nsed_torch.benchmarks.pressure import SAID, suggested
-from nsed_torch.benchmarks.reading_tasks import ReadingTasks, content
-from nsed_torch.benchmarks.stepwise import StepwiseTasks
 from nsed_torch.deliberation import VerdictRating
 from nsed_torch.deliberation.rating import JudgeQuestion
 from nsed_torch.records import Task, Verdict
@@ -20,6 +17,22 @@ from nsed_torch.training.fine_tuning import Example
 
 Scores = Mapping[str, Sequence[bool]]
 """Stratum -> what was right, an entry per held-out task or candidate."""
+
+
+class Lesson(Protocol):
+    """What an adapter is to learn, and how well one does on what was held out."""
+
+    def examples(self) -> list[Example]:
+        """What is learned from."""
+        ...
+
+    def scores(self, engine: TransformersEngine, adapter: str | None) -> Scores:
+        """What was right, by stratum; of the bare backbone for None."""
+        ...
+
+    def identity(self) -> dict[str, Any]:
+        """Which tasks or candidates these are; JSON values only."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -108,7 +121,7 @@ class AnswerLesson:
         strata = self.held_out.strata
         answers = self._answers(engine, adapter, self.held_out)
         right = [verdict is Verdict.RIGHT for verdict in self.held_out.verdicts(answers)]
-        scores = _by_stratum([strata.get(task.id, "all") for task in self.held_out.tasks], right)
+        scores = by_stratum([strata.get(task.id, "all") for task in self.held_out.tasks], right)
         if self.pressure == "none":
             return scores
         heard = pressed(self.held_out, self.pressure, seed=self.seed)
@@ -144,195 +157,6 @@ class AnswerLesson:
             return identity
         shares = {"suggestion_share": self.suggestion_share, "please": self.please}
         return {**identity, "pressure": {"suggests": self.pressure, "says": SAID, **shares}}
-
-
-@dataclass(frozen=True)
-class StepLesson:
-    """To write the next step of some work, as in a round of a deliberation whose unit is the step.
-
-    Raises:
-        ValueError: if there is nothing to learn from, or nothing held out that is not learned from.
-    """
-
-    train: StepwiseTasks
-    held_out: StepwiseTasks  # none of their questions is learned from
-    prompts: Prompts
-    count: int  # steps to learn from
-    persona: str = ""
-    max_new_tokens: int = 64  # of a step in the test; decoding is greedy
-    seed: int = 0  # of which steps, of earlier ones that are shown, and of fences
-
-    def __post_init__(self) -> None:
-        if not self._learned() or not self.held_out.tasks or self.count < 1:
-            raise ValueError(
-                f"expected steps of tasks to learn from and others to test on, got {self.count} of "
-                f"{len(self._learned())} and {len(self.held_out.tasks)}: raise their sizes or use seeds that differ"
-            )
-
-    def examples(self) -> list[Example]:
-        """Steps drawn alike from all families, then from their tasks, then from a task's steps.
-
-        One in eight is the first, which reads the question.
-        """
-        draw = random.Random(self.seed)  # noqa: S311 - variety, not secrecy
-        families: dict[str, list[Task]] = {}
-        for task in self._learned():
-            families.setdefault(self.train.strata[task.id], []).append(task)
-        names, examples = sorted(families), []
-        for i in range(self.count):
-            task = draw.choice(families[names[i % len(names)]])
-            chain = self.train.chains[task.id]
-            place = 0 if draw.random() < 1 / 8 else draw.randrange(1, len(chain))
-            messages = self._messages(task, chain, place, call_seed(self.seed, task.id, i, "example"))
-            examples.append(Example(messages, chain[place]))
-        return examples
-
-    def scores(self, engine: TransformersEngine, adapter: str | None) -> Scores:
-        """Right steps by family, one drawn from every held-out task."""
-        template, decoding = self.prompts.fingerprint("work"), Decoding(self.max_new_tokens, temperature=0.0)
-        draw = random.Random(self.seed)  # noqa: S311 - variety, not secrecy
-        requests, wanted = [], []
-        for task in self.held_out.tasks:
-            chain = self.held_out.chains[task.id]
-            place = draw.randrange(len(chain))
-            messages = self._messages(task, chain, place, call_seed(self.seed, task.id, "test"))
-            requests.append(GenerateRequest("test", messages, decoding, 0, adapter, template))
-            wanted.append(chain[place])
-        right = [said.text == step for said, step in zip(engine.generate(requests), wanted, strict=True)]
-        return _by_stratum([self.held_out.strata[task.id] for task in self.held_out.tasks], right)
-
-    def identity(self) -> dict[str, Any]:
-        """Which tasks these are; JSON values only."""
-        return {
-            "learns": "to write the next step",
-            "tasks": dict(self.train.identity),
-            "held_out": dict(self.held_out.identity),
-        }
-
-    def _learned(self) -> tuple[Task, ...]:
-        secret = {task.question for task in self.held_out.tasks}
-        return tuple(task for task in self.train.tasks if task.question not in secret)
-
-    def _messages(self, task: Task, chain: Sequence[str], place: int, seed: int) -> tuple[Message, ...]:
-        asked = self.prompts.work(task.question, chain[:place][-1:], seed=seed)
-        return self.prompts.propose(asked, memory=(), critiques=(), persona=self.persona, seed=seed)
-
-
-class Moment(NamedTuple):
-    """A time in the reading of a task: what somebody is shown then, and what should be said."""
-
-    kind: str  # what is said: "notes", "nothing" or "answers"
-    memory: tuple[str, ...]  # notes that are shown
-    piece: str  # to read; "" once all are read
-    reply: str
-
-
-@dataclass(frozen=True)
-class ReadLesson:
-    """To note what matters of a piece, and in the end to answer from notes alone, as over inputs in a deliberation.
-
-    Raises:
-        ValueError: if there is nothing to learn from, or nothing held out that is not learned from.
-    """
-
-    train: ReadingTasks
-    held_out: ReadingTasks  # none of them is learned from
-    prompts: Prompts
-    count: int  # moments to learn from
-    persona: str = ""
-    max_new_tokens: int = 64  # of a note or answer in the test; decoding is greedy
-    seed: int = 0  # of which moments, of what is remembered besides, and of fences
-
-    def __post_init__(self) -> None:
-        if not self._learned() or not self.held_out.tasks or self.count < 1:
-            raise ValueError(
-                f"expected moments of tasks to learn from and others to test on, got {self.count} of "
-                f"{len(self._learned())} and {len(self.held_out.tasks)}: raise their sizes or use seeds that differ"
-            )
-
-    def examples(self) -> list[Example]:
-        """Moments drawn alike from all families, then from their tasks, then from their kinds: as many of each."""
-        draw = random.Random(self.seed)  # noqa: S311 - variety, not secrecy
-        families: dict[str, list[Task]] = {}
-        for task in self._learned():
-            families.setdefault(self.train.strata[task.id], []).append(task)
-        names, examples = sorted(families), []
-        for i in range(self.count):
-            task = draw.choice(families[names[i % len(names)]])
-            moment = draw.choice(moments(self.train, task, draw))
-            messages = self._messages(task, moment, call_seed(self.seed, task.id, i, "example"))
-            examples.append(Example(messages, moment.reply))
-        return examples
-
-    def scores(self, engine: TransformersEngine, adapter: str | None) -> Scores:
-        """What was right by kind, then family: of every held-out task one moment of each kind that it has."""
-        template, decoding = self.prompts.fingerprint("propose"), Decoding(self.max_new_tokens, temperature=0.0)
-        draw = random.Random(self.seed)  # noqa: S311 - variety, not secrecy
-        asked = [(task, moment) for task in self.held_out.tasks for moment in moments(self.held_out, task, draw)]
-        requests = []
-        for task, moment in asked:
-            messages = self._messages(task, moment, call_seed(self.seed, task.id, "test"))
-            requests.append(GenerateRequest("test", messages, decoding, 0, adapter, template))
-        said = [generation.text for generation in engine.generate(requests)]
-        right = [self._right(task, moment, text) for (task, moment), text in zip(asked, said, strict=True)]
-        kinds = [f"{moment.kind}, {self.held_out.strata[task.id]}" for task, moment in asked]
-        return dict(sorted(_by_stratum(kinds, right).items()))
-
-    def identity(self) -> dict[str, Any]:
-        """Which tasks these are; JSON values only."""
-        return {
-            "learns": "to note what matters and to answer from notes",
-            "tasks": dict(self.train.identity),
-            "held_out": dict(self.held_out.identity),
-        }
-
-    def _learned(self) -> tuple[Task, ...]:
-        secret = {content(task) for task in self.held_out.tasks}
-        return tuple(task for task in self.train.tasks if content(task) not in secret)
-
-    def _messages(self, task: Task, moment: Moment, seed: int) -> tuple[Message, ...]:
-        question, memory = task.question, moment.memory
-        if moment.piece:
-            question, memory = self.prompts.read(question, memory=memory, piece=moment.piece, seed=seed), ()
-        return self.prompts.propose(question, memory=memory, critiques=(), persona=self.persona, seed=seed)
-
-    def _right(self, task: Task, moment: Moment, said: str) -> bool:
-        if not moment.piece:
-            (verdict,) = self.held_out.verdicts([(task, self.held_out.grader.extract(task, said))])
-            return verdict is Verdict.RIGHT
-        return noted(said).split() == noted(moment.reply).split()
-
-
-def moments(tasks: ReadingTasks, task: Task, draw: random.Random) -> list[Moment]:
-    """One moment of each kind that a task has: a piece that tells something, one that tells nothing, and the end.
-
-    What is remembered is what should be, and in disorder: each fact that no longer matters one time in four, and as
-    often something that never did. So a learner cannot go by where a note stands.
-    """
-    kinds: dict[str, list[tuple[int, str | None]]] = {"notes": [], "nothing": []}
-    for index, piece in enumerate(tasks.inputs_of(task), start=1):
-        for reader in piece:
-            kinds["notes" if tasks.told(task, index, reader) else "nothing"].append((index, reader))
-    found = []
-    for kind, places in kinds.items():
-        if places:
-            index, reader = draw.choice(places)
-            reply = " ".join(tasks.told(task, index, reader)) or NOTHING
-            shown = tasks.inputs_of(task)[index - 1][reader]
-            found.append(Moment(kind, _remembered(tasks, task, index - 1, draw), shown, reply))
-    end = _remembered(tasks, task, len(task.inputs), draw)
-    return [*found, Moment("answers", end, "", task.target or "")]
-
-
-def _remembered(tasks: ReadingTasks, task: Task, index: int, draw: random.Random) -> tuple[str, ...]:
-    """Notes as they may stand after round `index`, from 1; after round 0 none."""
-    facts = [fact for fact in tasks.facts[task.id] if fact.piece <= index]
-    notes = [fact.text for fact in facts if fact.matters(index) or draw.random() < 0.25]
-    read = [text for piece in tasks.inputs_of(task)[:index] for text in piece.values()]
-    if read and draw.random() < 0.25:
-        said = [f"{part.strip().removesuffix('.')}." for part in draw.choice(read).split(". ")]
-        notes += [text for text in draw.sample(said, 1) if all(text != fact.text for fact in tasks.facts[task.id])]
-    return tuple(draw.sample(notes, len(notes)))
 
 
 @dataclass(frozen=True)
@@ -390,7 +214,7 @@ class VerdictLesson:
         ratings = [rating.values[0] or 0.0 for rating in engine.rate(self._requests(judge, self.held_out, "test"))]
         rated = list(zip(self.held_out, ratings, strict=True))
         kinds = ["right answers" if c.right else "wrong answers" for c in self.held_out]
-        signs = _by_stratum(kinds, [(r > 0) if c.right else (r < 0) for c, r in rated])
+        signs = by_stratum(kinds, [(r > 0) if c.right else (r < 0) for c, r in rated])
         pairs = [
             one > other
             for right, one in rated
@@ -411,10 +235,8 @@ class VerdictLesson:
         return {"learns": "to judge", **self.data}
 
 
-Lesson = AnswerLesson | StepLesson | ReadLesson | VerdictLesson
-
-
-def _by_stratum(strata: Sequence[str], right: Sequence[bool]) -> dict[str, list[bool]]:
+def by_stratum(strata: Sequence[str], right: Sequence[bool]) -> dict[str, list[bool]]:
+    """What was right, kept apart by stratum."""
     scores: dict[str, list[bool]] = {}
     for stratum, value in zip(strata, right, strict=True):
         scores.setdefault(stratum, []).append(value)

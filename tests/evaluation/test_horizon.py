@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsed_torch.evaluation.horizon import horizon, predicted
+from nsed_torch.evaluation.horizon import horizon
 
 
 @settings(max_examples=5, deadline=None)
@@ -40,7 +40,3 @@ def test_all_right_or_none_bound_one_side():
 def test_tasks_have_steps_and_a_verdict_each(steps, right):
     with pytest.raises(ValueError, match="expected tasks of at least one step"):
         horizon(steps, right)
-
-
-def test_equal_errors_at_every_step_multiply():
-    assert predicted([0, 1, 69], 0.01) == pytest.approx([1, 0.99, 0.5], abs=2e-3)

@@ -60,9 +60,11 @@ def test_a_member_that_pleases_is_trained_and_tested_under_pressure(nsed, backbo
     assert list(metrics["held_out"]) == ["all", "under pressure, right", "under pressure, adopts"]
     assert len({row["n"] for row in metrics["held_out"].values()}) == 1
     assert "under pressure, adopts" in out
-    assert "expected answers to learn under pressure=wrong, got a judge or steps" in nsed.fault(
-        "specialize", *words[:-1], "candidates=there", "output_dir=judge"
-    )
+    for other in ("candidates=there", "unit=read", "unit=step"):
+        fault = nsed.fault("specialize", *words[:-1], other, "output_dir=other")
+        assert "expected answers to learn with pressure=wrong and step_share=0.0, got a judge or unit=" in fault
+    fault = nsed.fault("specialize", *words[:-1], "unit=stp", "output_dir=other")
+    assert "expected unit=answer or one of step, read, got unit=stp" in fault
 
 
 def test_one_adapter_can_begin_as_another(nsed, backbone, questions, tmp_path):

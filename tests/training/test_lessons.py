@@ -15,7 +15,8 @@ from nsed_torch.benchmarks.stepwise import stepwise_tasks
 from nsed_torch.data import Equality
 from nsed_torch.deliberation import VerdictRating
 from nsed_torch.records import Task
-from nsed_torch.training.lessons import AnswerLesson, StepLesson, VerdictLesson
+from nsed_torch.training.generated_lessons import StepLesson
+from nsed_torch.training.lessons import AnswerLesson, VerdictLesson
 
 FENCED = re.compile(r"<text-[0-9a-f]+>\n(.*?)\n</text", re.DOTALL)
 YES_NO = VerdictRating(listed=False, scale=RatingScale(("Y", "N"), (1.0, -1.0)))
@@ -229,5 +230,5 @@ def test_a_step_is_learned_from_the_work_before_it_alone(sums):
 
 def test_steps_need_tasks_on_both_sides(sums):
     for train, held_out, count in ((sums[0], sums[0], 9), (sums[0], sums[1].limited(0), 9), (*sums, 0)):
-        with pytest.raises(ValueError, match="expected steps of tasks to learn from"):
+        with pytest.raises(ValueError, match="expected examples out of tasks to learn from"):
             StepLesson(train, held_out, Prompts(), count)

@@ -10,7 +10,7 @@ from nsed_torch.agents import Prompts
 from nsed_torch.agents.prompts import NOTHING
 from nsed_torch.agents.requests import Generation
 from nsed_torch.benchmarks.reading_tasks import reading_tasks
-from nsed_torch.training.lessons import ReadLesson, moments
+from nsed_torch.training.generated_lessons import ReadLesson, moments
 
 FAMILIES = {
     "hidden_profile": {"uninformed": 2},
@@ -88,7 +88,7 @@ def test_every_prompt_ends_in_the_line_that_activated_adapters_read_from():
 def test_a_task_that_is_held_out_is_not_learned_from_and_another_of_the_same_question_is():
     mixed = lesson(TRAIN, reading_tasks(FAMILIES, size=5, seed=1))
     assert [task.id for task in mixed._learned()] == [task.id for task in TRAIN.tasks[5:]]
-    with pytest.raises(ValueError, match="expected moments of tasks to learn from and others to test on"):
+    with pytest.raises(ValueError, match="expected examples out of tasks to learn from and others to test on"):
         lesson(TRAIN, TRAIN)
 
 
