@@ -142,6 +142,12 @@ def test_a_question_is_any_text_in_any_form(verb, monkeypatch, argument):
     assert verb.seen[0]["question"] == question
 
 
+def test_a_question_of_many_lines_passes_the_checks_of_what_hydra_is_told(tmp_path, capsys):
+    Path(tmp_path, "q.txt").write_text("Steps:\n1. lift 'A'\n2. put it on B\nWhat is next?\n")
+    assert main(["deliberate", f"question=@{tmp_path}/q.txt", "--cfg", "job"]) == 0
+    assert OmegaConf.create(capsys.readouterr().out).question == "Steps:\n1. lift 'A'\n2. put it on B\nWhat is next?"
+
+
 def test_overrides_are_told_from_questions(verb):
     assert main(["deliberate", "ensemble=duo", "+note=two words", "budget.tokens=7", "~budget.spare", "Why?"]) == 0
     (config,) = verb.seen

@@ -34,6 +34,9 @@ BUILT = {"_target_": TARGETS, "class": HANDLERS, "()": set[str]()}  # `class` an
 COMMANDS = {"setup", "python", "srun_args", "additional_parameters", "env_set", "env_copy", "custom_search_space"}
 PACKAGES = ("hydra.conf", "hydra_plugins", "nsed_torch.conf")  # `pkg://` imports what it names
 VARIABLES = {"HOME", "USER", "TMPDIR", "SCRATCH", "SLURM_JOB_ID"}  # that `${oc.env:...}` may read: no secrets
+# What may run over several lines: Hydra's own help, and what the user said, as the question of a file. A launcher's
+# comment or a job's name would bring lines of its own into the script of a batch system.
+_LINES = ("hydra.help.", "hydra.hydra_help.", "hydra.overrides.", "hydra.job.override_dirname")
 # An interpolation that stands alone could become a node: these are texts and numbers.
 _SCALARS = re.compile(r"\$\{(hydra[.:][\w.]+|now:[^${}]*|config_hash:|output_dir)\}")
 
@@ -136,4 +139,4 @@ def _is_plain(raw: Any, value: Any, place: str) -> bool:
     logged = (
         "logging" in place and str(raw).startswith("${") and not str(raw).startswith("${hydra.runtime.output_dir}/")
     )
-    return not (foreign or logged or ("\n" in text and not place.startswith(("hydra.help.", "hydra.hydra_help."))))
+    return not (foreign or logged or ("\n" in text and not place.startswith(_LINES)))
