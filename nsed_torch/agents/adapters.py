@@ -127,8 +127,8 @@ def adapter_shape(engine: TransformersEngine, name: str) -> dict[str, Any]:
 def save_adapter(engine: TransformersEngine, name: str, folder: str | Path, *, dtype: str | None = None) -> None:
     """Write an adapter as the folder that `load_backbone(adapters={name: folder})` reads.
 
-    Loaded from there, it has the same fingerprint and gives the same ratings. In half precision it takes half the room
-    and is another adapter, with a fingerprint of its own: parameters are rounded once, and come back in float32. Files
+    Loaded from there, it has the same fingerprint and, in float32, gives the same ratings. In half precision it takes
+    half the room and is another adapter, with a fingerprint of its own: parameters are rounded once. Files
     of an older adapter in the folder are replaced.
     """
     engine.check_adapter(name)
@@ -154,8 +154,8 @@ def adapter_files(engine: TransformersEngine, name: str, dtype: torch.dtype | No
     }
 
 
-def load_adapters(model: nn.Module, folders: Mapping[str, Path]) -> nn.Module:
-    """A model with the adapters of some folders beside each other, frozen."""
+def load_adapters(model: Any, folders: Mapping[str, Path]) -> nn.Module:
+    """A model with the adapters of some folders beside each other, frozen, in the dtype that the model computes in."""
     if not folders:
         return model
     from peft import PeftModel  # noqa: PLC0415 - heavy
@@ -173,6 +173,9 @@ def load_adapters(model: nn.Module, folders: Mapping[str, Path]) -> nn.Module:
                 raise ValueError(
                     f"adapter {name!r}: expected one of this model in {folder}, got ({first_line(error)}): name another"
                 ) from error
+    for name, parameter in wrapped.named_parameters():
+        if "lora_" in name:
+            parameter.data = parameter.data.to(model.dtype)
     return wrapped  # type: ignore[no-any-return]
 
 

@@ -217,6 +217,8 @@ class JudgeTrainer:
             raise ValueError(f"expected contested tasks, got {len(train)} to train on, {len(validation)} to choose by")
         learning = list({id(p): p for own in self.parameters.values() for p in own}.values())
         for parameter in learning:
+            at_least = torch.promote_types(parameter.dtype, torch.float32)  # steps are too small for half precision
+            parameter.data = parameter.data.to(at_least)
             parameter.requires_grad_(True)
         descent = optimizer(learning)
         best, kept, waited = math.inf, 0, 0

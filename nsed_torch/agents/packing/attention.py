@@ -65,7 +65,8 @@ class ForestPlan:
 
     What sequences begin with is read from `prefixes`, and `kept`, from `PrefixCache.keep`, is stored there; `slots` are
     filled with whole sequences for decoding, `rows` being the row of each. `dense` is one product over all tokens with
-    a mask, as an accelerator likes it, or one per node without the waste; None is dense everywhere but on a CPU.
+    a mask, as an accelerator likes it, or one a group of nodes (`grouped_nodes`) with less waste; None is dense
+    everywhere but on a CPU.
     """
 
     def __init__(
@@ -93,7 +94,9 @@ class ForestPlan:
         self._sizes = [len(self._kept), *map(len, forest.nodes)]
         number = {node.start: i for i, node in enumerate(forest.nodes, 1)}
         self._lines = [[number[above.start] for above in (*node.ancestors, node)] for node in forest.nodes]
+        self._groups = grouped_nodes(forest.nodes)
         self._masks: dict[tuple[int, int, int | None, int], Tensor] = {}
+        self._trees: dict[tuple[int, int | None], Tensor] = {}
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, shape: Shape) -> Tensor:
         """Attention of one layer; keys and values go where they are wanted later."""
@@ -101,47 +104,60 @@ class ForestPlan:
         if self._kept:
             old = self.prefixes.read(layer, torch.tensor(self._kept, device=self.device))
             keys, values = (torch.cat([a[None], b], dim=2) for a, b in zip(old, (key, value), strict=True))
-        seen = [] if self.dense and self.slots is None else list(self._seen(keys, values))
+        split = [tensor.split(self._sizes, dim=2) for tensor in (keys, values)]
         if self.slots is not None:
-            for node, (own, said) in zip(self.forest.nodes, seen, strict=True):
+            for i, node in enumerate(self.forest.nodes):
+                own, said = self._seen(split, range(i, i + 1)) if node.ending else (None, None)
                 for sequence in node.ending:
                     self.slots.fill(layer, self.rows[sequence], own[0], said[0])
         if self.kept is not None:
             self.prefixes.store(layer, self.kept, key[0], value[0])
-        groups = query.shape[1] // key.shape[1]
+        heads = query.shape[1] // key.shape[1]
         if self.dense:
-            return attention(query, keys, values, self._whole(keys.shape[2], shape.window, groups), shape)
-        asked = query.split(self._sizes[1:], dim=2)
+            return attention(query, keys, values, self._whole(keys.shape[2], shape.window, heads), shape)
+        asked = query.split([sum(self._sizes[1 + i] for i in group) for group in self._groups], dim=2)
         parts = [
-            attention(own, *columns, self._mask(node, shape.window, groups), shape)
-            for node, own, columns in zip(self.forest.nodes, asked, seen, strict=True)
+            attention(own, *self._seen(split, group), self._mask(group, shape.window, heads), shape)
+            for group, own in zip(self._groups, asked, strict=True)
         ]
         return torch.cat(parts, dim=2)
 
-    def _seen(self, keys: Tensor, values: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """For every node, the keys and the values that it sees.
+    def _seen(self, split: Sequence[Sequence[Tensor]], group: range) -> Iterator[Tensor]:
+        """The keys and the values that a node sees and, if it has a group, those of what stands below it.
 
         Nodes are joined, not indexed: backwards, to index is to fill a tensor of all columns for every node.
         """
-        split = [tensor.split(self._sizes, dim=2) for tensor in (keys, values)]
-        for root, line in zip(self._roots, self._lines, strict=True):
-            kept = [self._index(root)] if root else []
-            own, said = (
-                torch.cat([*(pieces[0][:, :, columns] for columns in kept), *(pieces[i] for i in line)], dim=2)
-                for pieces in split
-            )
-            yield own, said
+        root, line = self._roots[group.start], [*self._lines[group.start], *(1 + i for i in group[1:])]
+        kept = [self._index(root)] if root else []
+        for pieces in split:
+            yield torch.cat([*(pieces[0][:, :, columns] for columns in kept), *(pieces[i] for i in line)], dim=2)
 
-    def _mask(self, node: Node, window: int | None, groups: int) -> Tensor | None:
-        """What a node's tokens see of the columns it sees; None if that is all up to themselves."""
+    def _mask(self, group: range, window: int | None, heads: int) -> Tensor | None:
+        """What a group's tokens see of the columns before them; None if that is all up to themselves."""
+        node = self.forest.nodes[group.start]
         total = node.first + len(node)
+        if len(group) > 1:
+            if (group.start, window) not in self._trees:
+                self._trees[group.start, window] = self._tree(group, window).repeat(heads, 1)
+            return self._trees[group.start, window]
         if len(node) == total and (window is None or total <= window):
             return None
-        known = len(node), total, window, groups
+        known = len(node), total, window, heads
         if known not in self._masks:
             seen = visible(torch.arange(node.first, total, device=self.device), total, window)
-            self._masks[known] = seen.repeat(groups, 1)
+            self._masks[known] = seen.repeat(heads, 1)
         return self._masks[known]
+
+    def _tree(self, group: range, window: int | None) -> Tensor:
+        """What each token of a node and of those below it sees of what stands before and among them."""
+        top, *_, last = (self.forest.nodes[i] for i in group)
+        before = list(range(top.first))
+        mask = torch.zeros(last.stop - top.start, top.first + last.stop - top.start, dtype=torch.bool)
+        for node in (self.forest.nodes[i] for i in group):
+            columns = before + [top.first + place - top.start for place in node.places if place >= top.start]
+            positions = torch.arange(node.first, node.first + len(node))
+            mask[node.start - top.start : node.stop - top.start, columns] = visible(positions, len(columns), window)
+        return mask.to(self.device)
 
     def _whole(self, width: int, window: int | None, groups: int) -> Tensor:
         """What every token sees of all columns."""
@@ -160,6 +176,33 @@ class ForestPlan:
         if columns[-1] - columns[0] + 1 == len(columns) and columns == sorted(columns):
             return slice(columns[0], columns[-1] + 1)
         return torch.tensor(columns, device=self.device)
+
+
+CALL = 2000
+"""Pairs of a token and a column that take as long as one more call of the attention, on a CPU."""
+
+
+def grouped_nodes(nodes: Sequence[Node]) -> list[range]:
+    """Runs of nodes, each of which is one product under a mask: a node with all below it where that costs less.
+
+    Nodes stand in the order of `plant`, what stands below a node right behind it. A product over a whole tree computes
+    pairs that nobody sees, and saves the calls of its branches.
+    """
+    ends, least, whole = [0] * len(nodes), [0] * len(nodes), [True] * len(nodes)
+    for i in reversed(range(len(nodes))):
+        below, end = 0, i + 1
+        while end < len(nodes) and len(nodes[end].ancestors) > len(nodes[i].ancestors):
+            below, end = below + least[end], ends[end]
+        ends[i] = end
+        tokens = nodes[end - 1].stop - nodes[i].start
+        together = CALL + tokens * (nodes[i].first + tokens)
+        apart = CALL + len(nodes[i]) * (nodes[i].first + len(nodes[i])) + below
+        least[i], whole[i] = min(together, apart), together <= apart
+    groups, i = [], 0
+    while i < len(nodes):
+        groups.append(range(i, ends[i] if whole[i] else i + 1))
+        i = groups[-1].stop
+    return groups
 
 
 @dataclass

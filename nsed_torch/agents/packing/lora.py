@@ -1,7 +1,8 @@
 """LoRA adapters of many rows in one batch, two products a layer whatever their number."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -14,19 +15,22 @@ from nsed_torch.agents.packing.products import computing
 class MixedLora:
     """Adds to every token what its own adapter says.
 
-    `y = W x + sum_a [token reads with a] s_a B_a A_a x`: the A of all adapters present stand below each other and
-    the B beside each other, so both products are done once, and a mask with the scales stands between them. Where
-    gradients are on, they reach the adapters of the tokens present. An adapter that is anything but plain LoRA of
-    linear layers, or activated LoRA, which is plain LoRA of some tokens, is a ValueError.
+    `y = W x + sum_a [token reads with a] s_a B_a A_a x`: the A of all adapters stand below each other, and so do the B,
+    transposed, so both products are done once, over the rows from the first adapter present to the last, and a mask
+    with the scales stands between them. Where gradients are on, they reach the adapters of the tokens present. An
+    adapter that is anything but plain LoRA of linear layers, or activated LoRA, which is plain LoRA of some tokens, is
+    a ValueError. `stacks` keeps what is put together for the next one.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, stacks: "Stacks | None" = None) -> None:
         for found in departures(model):
             raise ValueError(f"expected plain LoRA adapters of linear layers, got {found}: train the adapter without")
         self._layers = [module for module in model.modules() if hasattr(module, "lora_A")]
         self._head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
-        self._stacks: dict[tuple[int, tuple[str, ...]], tuple[Tensor, Tensor]] = {}
-        self._gates: dict[tuple[bool, tuple[tuple[str, int, float], ...]], Tensor] = {}
+        self._stacks: Stacks = {} if stacks is None else stacks
+        for layer in [layer for layer in self._stacks if not is_current(layer, self._stacks[layer])]:
+            del self._stacks[layer]
+        self._gates: dict[tuple[bool, Blocks], Tensor] = {}
         self.select(())
 
     @contextmanager
@@ -46,35 +50,80 @@ class MixedLora:
 
     def _forward(self, layer: Any, x: Float[Tensor, "1 token dim"]) -> Float[Tensor, "1 token dim_out"]:
         result: Tensor = layer.base_layer(x)
-        names = tuple(name for name in self._present if name in layer.lora_A)
-        if not names:
+        held = list(layer.lora_A)
+        present = [held.index(name) for name in self._present if name in layer.lora_A]
+        if not present:
             return result
-        down, up = self._stack(layer, names)
-        blocks = tuple((name, layer.r[name], layer.scaling[name]) for name in names)
-        gate = self._gate(layer is self._head, blocks, down)
-        return result + (((x.to(down.dtype) @ down.t()) * gate) @ up.t()).to(result.dtype)
+        among = held[min(present) : max(present) + 1]
+        down, up = self._rows(layer, among)
+        gate = self._gate(layer is self._head, tuple((n, layer.r[n], layer.scaling[n]) for n in among), down)
+        return result + (((x.to(down.dtype) @ down.t()) * gate) @ up).to(result.dtype)
 
-    def _stack(self, layer: Any, names: tuple[str, ...]) -> tuple[Tensor, Tensor]:
-        """All A below each other and all B beside each other."""
-        learning = torch.is_grad_enabled()
-        if not learning and (id(layer), names) in self._stacks:
-            return self._stacks[id(layer), names]
-        down = torch.cat([layer.lora_A[name].weight for name in names])
-        up = torch.cat([layer.lora_B[name].weight for name in names], dim=1)
-        if not learning:
-            self._stacks[id(layer), names] = down, up
-        return down, up
+    def _rows(self, layer: Any, names: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """The A and the transposed B of neighbouring adapters, each below each other."""
+        if torch.is_grad_enabled():
+            return stacked(layer, names)
+        if layer not in self._stacks:
+            self._stacks[layer] = shared_stack(layer)
+        rows = places(layer)
+        among = slice(rows[names[0]].start, rows[names[-1]].stop)
+        down, up = self._stacks[layer]
+        return down[among], up[among]
 
-    def _gate(self, head: bool, blocks: tuple[tuple[str, int, float], ...], like: Tensor) -> Tensor:
+    def _gate(self, head: bool, blocks: "Blocks", like: Tensor) -> Tensor:
         """The scale of a token's own adapter in the columns of that adapter, zero elsewhere."""
         gate = self._gates.get((head, blocks))
         if gate is None:
+            index = {name: place for place, name in enumerate(self._present)}
             columns = [
-                ((self._owners[head] == self._present.index(name)) * scale)[:, None].expand(-1, rank)
+                ((self._owners[head] == index.get(name, -2)) * scale)[:, None].expand(-1, rank)
                 for name, rank, scale in blocks
             ]
             gate = self._gates[head, blocks] = torch.cat(columns, dim=1).to(like)
         return gate
+
+
+Blocks = tuple[tuple[str, int, float], ...]
+"""Adapters that stand below each other: name, rank and scale."""
+
+Stacks = dict[Any, tuple[Tensor, Tensor]]
+"""By layer, the A of all its adapters below each other, and the transposed B."""
+
+
+def places(layer: Any) -> dict[str, slice]:
+    """The rows of each of a layer's adapters in its stack."""
+    ends = list(accumulate(layer.r[name] for name in layer.lora_A))
+    return {name: slice(end - layer.r[name], end) for name, end in zip(layer.lora_A, ends, strict=True)}
+
+
+def stacked(layer: Any, names: Iterable[str]) -> tuple[Tensor, Tensor]:
+    """The A of some of a layer's adapters below each other, and the transposed B; gradients go through."""
+    down = torch.cat([layer.lora_A[name].weight for name in names])
+    return down, torch.cat([layer.lora_B[name].weight.t() for name in names])
+
+
+def shared_stack(layer: Any) -> tuple[Tensor, Tensor]:
+    """All of a layer's adapters as `stacked`; frozen ones of one dtype are parts of that stack from then on.
+
+    So they are held once, whoever takes part in a pass. A parameter that learns is copied: it belongs to its optimizer.
+    """
+    down, up = stacked(layer, layer.lora_A)
+    for name, rows in places(layer).items():
+        parts = layer.lora_A[name].weight, layer.lora_B[name].weight
+        if all(not part.requires_grad and part.dtype == down.dtype == up.dtype for part in parts):
+            parts[0].data, parts[1].data = down[rows], up[rows].t()
+    return down, up
+
+
+def is_current(layer: Any, stack: tuple[Tensor, Tensor]) -> bool:
+    """Whether a stack still consists of a layer's adapters: none came, went, moved or learned apart from it."""
+    down, up = stack
+    rows = places(layer)
+    return sum(layer.r[name] for name in layer.lora_A) == len(down) and all(
+        layer.lora_A[name].weight.data_ptr() == down[own].data_ptr()
+        and layer.lora_B[name].weight.data_ptr() == up[own].data_ptr()
+        for name, own in rows.items()
+    )
 
 
 def departures(model: nn.Module) -> Iterator[str]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from nsed_torch.agents.packing.attention import NAME, ForestPlan, Plan, Probe, StepPlan, packed_attention, unreadable
 from nsed_torch.agents.packing.forest import READER, Forest, Kept, plant
-from nsed_torch.agents.packing.lora import MixedLora
+from nsed_torch.agents.packing.lora import MixedLora, Stacks
 from nsed_torch.agents.packing.prefixes import PrefixCache
 from nsed_torch.agents.packing.products import computing, exact_product, thin_products
 from nsed_torch.agents.packing.slots import Slots
@@ -32,6 +32,7 @@ class PackedModel:
         self.prefixes = PrefixCache(prefix_tokens)
         self._readers: list[str | None] = [None]
         self._weights: dict[str | None, list[tuple[int, int]]] = {}
+        self._stacks: Stacks = {}
         self._users = 0
         self._closing = ExitStack()
         base, name = self.base, type(self.base).__name__
@@ -74,7 +75,7 @@ class PackedModel:
                 self.prefixes.forget(reader)
         self._weights = weights
         with ExitStack() as parts:
-            self._lora = parts.enter_context(MixedLora(self.model).applied())
+            self._lora = parts.enter_context(MixedLora(self.model, self._stacks).applied())
             parts.enter_context(thin_products(self.model))
             parts.callback(self.base.set_attn_implementation, self.base.config._attn_implementation)
             self.base.set_attn_implementation(NAME)

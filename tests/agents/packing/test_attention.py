@@ -1,5 +1,7 @@
 """Attention through a forest against a softmax written out, one sequence at a time."""
 
+from unittest import mock
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -7,7 +9,16 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from nsed_torch.agents.packing import Slots
-from nsed_torch.agents.packing.attention import ForestPlan, Shape, StepPlan, attention, packed_attention, visible
+from nsed_torch.agents.packing import attention as attention_module
+from nsed_torch.agents.packing.attention import (
+    ForestPlan,
+    Shape,
+    StepPlan,
+    attention,
+    grouped_nodes,
+    packed_attention,
+    visible,
+)
 from nsed_torch.agents.packing.forest import READER, plant
 from nsed_torch.agents.packing.prefixes import PrefixCache
 
@@ -71,17 +82,18 @@ def owners(forest, sequences, adapters):
 )
 def test_a_token_sees_its_own_sequence_alone(series, shape, heads, capacity):
     vectors = Vectors(*heads)
-    caches = {dense: PrefixCache(capacity) for dense in (False, True)}
+    # All tokens at once, or groups of nodes as calls cost nothing, something, or more than all else.
+    caches = {way: PrefixCache(capacity) for way in ((True, 0), (False, 0), (False, 12), (False, 2000))}
     for prompts in series:
         adapters, sequences = zip(*prompts, strict=True)
-        for dense, cache in caches.items():
+        for (dense, call), cache in caches.items():
             readings = [[token + READER * (a is not None) for token in s] for a, s in prompts]
             forest = plant(readings, cache.match(readings))
             pairs = owners(forest, sequences, adapters)
             slots = Slots(len(sequences))
-            plan = ForestPlan(
-                forest, cache, CPU, kept=cache.keep(forest), slots=slots, rows=range(len(sequences)), dense=dense
-            )
+            options = {"kept": cache.keep(forest), "slots": slots, "rows": range(len(sequences)), "dense": dense}
+            with mock.patch.object(attention_module, "CALL", call):
+                plan = ForestPlan(forest, cache, CPU, **options)
             got = plan.attend(0, *vectors.rows(pairs), shape)[0]
             for place, pair in enumerate(pairs):
                 assert_close(got[:, place], vectors.reference(*pair, shape))
@@ -93,9 +105,10 @@ def test_a_token_sees_its_own_sequence_alone(series, shape, heads, capacity):
                 assert_close(got[:, row], vectors.reference(*pair, shape))
 
 
-@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize(("dense", "call"), [(False, 0), (False, 2000), (True, 0)])
 @pytest.mark.parametrize("shape", [Shape(), Shape(0.5, 2), Shape(softcap=2.0), Shape(window=3, softcap=1.0)])
-def test_gradients_through_a_forest_are_right(dense, shape):
+def test_gradients_through_a_forest_are_right(monkeypatch, dense, call, shape):
+    monkeypatch.setattr(attention_module, "CALL", call)
     sequences = [[1, 2, 3], [1, 2, 4, 5], [1, 2], [6]]
     forest = plant(sequences, [()] * 4)
     generator = torch.Generator().manual_seed(0)
@@ -105,6 +118,24 @@ def test_gradients_through_a_forest_are_right(dense, shape):
     ]
     plan = ForestPlan(forest, PrefixCache(0), CPU, dense=dense)
     assert torch.autograd.gradcheck(lambda *parts: plan.attend(0, *parts, shape), inputs)
+
+
+def test_short_branches_are_one_product_and_long_ones_are_not():
+    def groups(question, answer, count):
+        answers = [[*range(question), 1000 + i, *range(answer)] for i in range(count)]
+        return grouped_nodes(plant(answers, [()] * count).nodes)
+
+    assert groups(question=12, answer=8, count=5) == [range(6)]
+    assert groups(question=300, answer=200, count=3) == [range(i, i + 1) for i in range(4)]
+
+
+@given(prompts, st.sampled_from([0, 12, 2000]))
+def test_groups_hold_every_node_once_and_only_what_stands_below(prompts, call):
+    nodes = plant([tokens for _, tokens in prompts], [()] * len(prompts)).nodes
+    with mock.patch.object(attention_module, "CALL", call):
+        groups = grouped_nodes(nodes)
+    assert [i for group in groups for i in group] == list(range(len(nodes)))
+    assert all(nodes[group.start] in nodes[i].ancestors for group in groups for i in group[1:])
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=4), st.sampled_from([None, 1, 4]))

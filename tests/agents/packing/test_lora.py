@@ -194,3 +194,33 @@ def test_adapters_that_are_no_lora_or_no_longer_beside_the_weights_are_refused(g
     merged.merge_adapter()
     with fails(line.format("a merged adapter at model.layers.0.self_attn.q_proj (Linear)")):
         PackedModel(merged, 0)
+
+
+def test_frozen_adapters_are_held_once_and_one_that_learns_by_itself(model):
+    wanted = by_peft(model)
+    model.requires_grad_(False)
+    layer = model.get_base_model().model.layers[0].self_attn.q_proj
+    layer.lora_A["large"].weight.requires_grad_(True)
+    packed = PackedModel(model, 0)
+    with torch.no_grad():
+        assert_close(read(packed).double(), wanted, atol=1e-5, rtol=1e-5)
+    shared = model.get_base_model().model.layers[1].self_attn.q_proj
+    places = [shared.lora_A[name].weight.untyped_storage().data_ptr() for name in ("small", "large")]
+    assert places[0] == places[1]
+    places = [layer.lora_A[name].weight.untyped_storage().data_ptr() for name in ("small", "large")]
+    assert places[0] != places[1]
+    assert_close(by_peft(model), wanted, rtol=0, atol=0)
+
+
+def test_adapters_that_change_or_come_are_seen(model):
+    packed = PackedModel(model.requires_grad_(False), 0)
+    with torch.no_grad():
+        read(packed)
+        for layer in model.modules():
+            if hasattr(layer, "lora_A") and "small" in layer.lora_A:
+                layer.lora_B["small"].weight.mul_(2)
+        assert_close(read(packed).double(), by_peft(model), atol=1e-5, rtol=1e-5)
+        adapt(model, {"new": {"r": 2, "target_modules": ["q_proj"]}})
+        adapters = ["new" if name == "large" else name for name in ADAPTERS]
+        expected = by_peft(model, adapters=adapters)
+        assert_close(read(packed, adapters=adapters).double(), expected, atol=1e-5, rtol=1e-5)
