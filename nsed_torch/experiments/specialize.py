@@ -28,7 +28,7 @@ from nsed_torch.records import read_json, write_json
 from nsed_torch.records.files import write_text
 from nsed_torch.training.adapter_card import adapter_card
 from nsed_torch.training.fine_tuning import LEARNER, FineTuning, fine_tune, start_adapter
-from nsed_torch.training.generated_lessons import ReadLesson, StepLesson
+from nsed_torch.training.generated_lessons import ReadLesson, StepLesson, WholeLesson
 from nsed_torch.training.hop_lesson import HopLesson
 from nsed_torch.training.lessons import AnswerLesson, Lesson, Scores, VerdictLesson
 from nsed_torch.training.logs import FileLog
@@ -120,7 +120,11 @@ def hop_lesson(cfg: DictConfig, answers: AnswerLesson) -> HopLesson:
     return HopLesson(answers, train, held_out, kinds, cfg.step_share)
 
 
-GENERATED: dict[str, tuple[Any, Any]] = {"step": (StepLesson, stepwise_tasks), "read": (ReadLesson, reading_tasks)}
+GENERATED: dict[str, tuple[Any, Any]] = {
+    "step": (StepLesson, stepwise_tasks),
+    "whole": (WholeLesson, stepwise_tasks),
+    "read": (ReadLesson, reading_tasks),
+}
 """Lessons of tasks of which more is known than their answers, and what makes such tasks."""
 
 

@@ -1,4 +1,4 @@
-"""To take steps of some work, and to read in pieces: lessons of generated tasks of which more is known than answers."""
+"""To take steps of some work, or all at once, and to read in pieces: of tasks of which more is known than answers."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -62,6 +62,14 @@ class _Drawn(Generic[T]):
             task = draw.choice(families[names[i % len(names)]])
             yield task, call_seed(self.seed, task.id, i, "example")
 
+    def _said(
+        self, engine: TransformersEngine, adapter: str | None, chats: Sequence[tuple[Message, ...]]
+    ) -> list[str]:
+        """What is answered in the test."""
+        template, decoding = self.prompts.fingerprint("propose"), Decoding(self.max_new_tokens, temperature=0.0)
+        requests = [GenerateRequest("test", chat, decoding, 0, adapter, template) for chat in chats]
+        return [generation.text for generation in engine.generate(requests)]
+
 
 @dataclass(frozen=True)
 class StepLesson(_Drawn[StepwiseTasks]):
@@ -81,21 +89,55 @@ class StepLesson(_Drawn[StepwiseTasks]):
 
     def scores(self, engine: TransformersEngine, adapter: str | None) -> Scores:
         """Right steps by family, one drawn from every held-out task."""
-        template, decoding = self.prompts.fingerprint("work"), Decoding(self.max_new_tokens, temperature=0.0)
         draw = random.Random(self.seed)  # noqa: S311 - variety, not secrecy
-        requests, wanted = [], []
+        chats, wanted = [], []
         for task in self.held_out.tasks:
             chain = self.held_out.chains[task.id]
             place = draw.randrange(len(chain))
-            messages = self._messages(task, chain, place, call_seed(self.seed, task.id, "test"))
-            requests.append(GenerateRequest("test", messages, decoding, 0, adapter, template))
+            chats.append(self._messages(task, chain, place, call_seed(self.seed, task.id, "test")))
             wanted.append(chain[place])
-        right = [said.text == step for said, step in zip(engine.generate(requests), wanted, strict=True)]
+        right = [said == step for said, step in zip(self._said(engine, adapter, chats), wanted, strict=True)]
         return by_stratum([self.held_out.strata[task.id] for task in self.held_out.tasks], right)
 
     def _messages(self, task: Task, chain: Sequence[str], place: int, seed: int) -> tuple[Message, ...]:
         asked = self.prompts.work(task.question, chain[:place][-1:], seed=seed)
         return self.prompts.propose(asked, memory=(), critiques=(), persona=self.persona, seed=seed)
+
+
+@dataclass(frozen=True)
+class WholeLesson(_Drawn[StepwiseTasks]):
+    """To write all steps of some work in one text, a line each, asked as who answers alone is asked (`Single`).
+
+    What a team of steps has to beat: the same work by one model that never stops to be outvoted.
+    """
+
+    learns = "to write all steps in one text"
+
+    def examples(self) -> list[Example]:
+        """Questions, and the whole work down to its answer as the reply."""
+        draw = random.Random(self.seed)  # noqa: S311 - variety, not secrecy
+        return [
+            Example(self._messages(task, seed), "\n".join(self.train.chains[task.id]))
+            for task, seed in self._tasks(draw)
+        ]
+
+    def scores(self, engine: TransformersEngine, adapter: str | None) -> Scores:
+        """Right final answers by family, then texts in which every step is right.
+
+        Where a tower of Hanoi ends is said in its question: of towers the second alone says anything.
+        """
+        tasks, strata = self.held_out.tasks, [self.held_out.strata[task.id] for task in self.held_out.tasks]
+        chats = [self._messages(task, call_seed(self.seed, task.id, "test")) for task in tasks]
+        said = self._said(engine, adapter, chats)
+        finals = [(task, self.held_out.grader.extract(task, text)) for task, text in zip(tasks, said, strict=True)]
+        right = [verdict is Verdict.RIGHT for verdict in self.held_out.verdicts(finals)]
+        whole = [
+            tuple(text.splitlines()) == self.held_out.chains[task.id] for task, text in zip(tasks, said, strict=True)
+        ]
+        return {**by_stratum(strata, right), **by_stratum([f"every step, {name}" for name in strata], whole)}
+
+    def _messages(self, task: Task, seed: int) -> tuple[Message, ...]:
+        return self.prompts.propose(task.question, memory=(), critiques=(), persona=self.persona, seed=seed)
 
 
 class Moment(NamedTuple):
@@ -124,14 +166,10 @@ class ReadLesson(_Drawn[ReadingTasks]):
 
     def scores(self, engine: TransformersEngine, adapter: str | None) -> Scores:
         """What was right by kind, then family: of every held-out task one moment of each kind that it has."""
-        template, decoding = self.prompts.fingerprint("propose"), Decoding(self.max_new_tokens, temperature=0.0)
         draw = random.Random(self.seed)  # noqa: S311 - variety, not secrecy
         asked = [(task, moment) for task in self.held_out.tasks for moment in moments(self.held_out, task, draw)]
-        requests = []
-        for task, moment in asked:
-            messages = self._messages(task, moment, call_seed(self.seed, task.id, "test"))
-            requests.append(GenerateRequest("test", messages, decoding, 0, adapter, template))
-        said = [generation.text for generation in engine.generate(requests)]
+        chats = [self._messages(task, moment, call_seed(self.seed, task.id, "test")) for task, moment in asked]
+        said = self._said(engine, adapter, chats)
         right = [self._right(task, moment, text) for (task, moment), text in zip(asked, said, strict=True)]
         kinds = [f"{moment.kind}, {self.held_out.strata[task.id]}" for task, moment in asked]
         return dict(sorted(by_stratum(kinds, right).items()))

@@ -54,7 +54,7 @@ def expected_deliberation(rnn: MacroRNN, tasks: Sequence[Task]) -> Usage:
         shuffled=cell.shuffled,
     )
     with torch.no_grad():
-        deliberation = MacroRNN(stand_in, halting=FixedHalting(rnn.halting.rounds))(tasks)
+        deliberation = MacroRNN(stand_in, halting=FixedHalting(rnn.halting.rounds), without=rnn.without)(tasks)
     return Usage.sum(transcript.usage for transcript in deliberation.transcripts)
 
 
