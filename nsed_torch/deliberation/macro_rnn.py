@@ -164,6 +164,8 @@ class MacroRNN(nn.Module):
     def settings(self) -> dict[str, Any]:
         """What shapes a run besides its agents, as a transcript keeps it."""
         rating = self.cell.rating
+        backwards = [agent.name for agent in self.cell.ensemble.agents if agent.backwards]
+        rare = {"without": self.without, "backwards": backwards}
         settings = {
             "version": importlib.metadata.version("nsed_torch"),
             "encoder": dict(self.cell.encoder.identity()),
@@ -181,7 +183,7 @@ class MacroRNN(nn.Module):
             "answers": dict(self.cell.answers.identity()) if self.cell.answers else None,
             "halting": str(self.halting),
             "budget": None,
-            **({"without": self.without} if self.without else {}),
+            **{name: names for name, names in rare.items() if names},
             **(self.broker.settings() if self.broker else {}),
         }
         # As JSON has it, with lists for tuples, so that a transcript equals its saved copy.

@@ -11,6 +11,7 @@ from nsed_torch.agents.requests import call_seed
 from nsed_torch.benchmarks import GradedTasks
 from nsed_torch.benchmarks.reading_tasks import ReadingTasks, content
 from nsed_torch.benchmarks.stepwise import StepwiseTasks
+from nsed_torch.data.splits import place
 from nsed_torch.records import Task, Verdict
 from nsed_torch.training.fine_tuning import Example
 from nsed_torch.training.lessons import Scores, by_stratum
@@ -73,19 +74,43 @@ class _Drawn(Generic[T]):
 
 @dataclass(frozen=True)
 class StepLesson(_Drawn[StepwiseTasks]):
-    """To write the next step of some work, as in a round of a deliberation whose unit is the step."""
+    """To write the next step of some work, as in a round of a deliberation whose unit is the step.
+
+    Members that err alike correct nobody. Two ways to make them err elsewhere: to learn from disjoint parts of the
+    works, and to read them another way round (`Agent.backwards`). Both are ours.
+    """
 
     learns = "to write the next step"
 
+    of: int = 1  # parts that works are dealt to by their hash, wherever they come up
+    take: int = 0  # the part that is learned from; first steps, which read a question, are in all of them
+    backwards: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.take < self.of:
+            raise ValueError(f"expected a part from 0 to below their number, got part {self.take} of {self.of}")
+
     def examples(self) -> list[Example]:
-        """Steps; one in eight is the first, which reads the question."""
+        """Steps; one in eight is the first, and all of a task of which the part has no work."""
         draw = random.Random(self.seed)  # noqa: S311 - variety, not secrecy
         examples = []
+        known: dict[str, list[int]] = {}
         for task, seed in self._tasks(draw):
             chain = self.train.chains[task.id]
-            place = 0 if draw.random() < 1 / 8 else draw.randrange(1, len(chain))
-            examples.append(Example(self._messages(task, chain, place, seed), chain[place]))
+            own = known[task.id] = known.get(task.id) or self._own(chain)
+            index = 0 if draw.random() < 1 / 8 or not own else draw.choice(own)
+            examples.append(Example(self._messages(task, chain, index, seed), chain[index]))
         return examples
+
+    def identity(self) -> dict[str, Any]:
+        """Which tasks these are, and what of them; JSON values only."""
+        part = {"part": [self.take, self.of]} if self.of > 1 else {}
+        return {**super().identity(), **part, **({"backwards": True} if self.backwards else {})}
+
+    def _own(self, chain: Sequence[str]) -> list[int]:
+        """The steps that read a work of the part."""
+        return [i for i, work in enumerate(chain[:-1], start=1) if int(place(work) * self.of) == self.take]
 
     def scores(self, engine: TransformersEngine, adapter: str | None) -> Scores:
         """Right steps by family, one drawn from every held-out task."""
@@ -93,14 +118,14 @@ class StepLesson(_Drawn[StepwiseTasks]):
         chats, wanted = [], []
         for task in self.held_out.tasks:
             chain = self.held_out.chains[task.id]
-            place = draw.randrange(len(chain))
-            chats.append(self._messages(task, chain, place, call_seed(self.seed, task.id, "test")))
-            wanted.append(chain[place])
+            index = draw.randrange(len(chain))
+            chats.append(self._messages(task, chain, index, call_seed(self.seed, task.id, "test")))
+            wanted.append(chain[index])
         right = [said == step for said, step in zip(self._said(engine, adapter, chats), wanted, strict=True)]
         return by_stratum([self.held_out.strata[task.id] for task in self.held_out.tasks], right)
 
-    def _messages(self, task: Task, chain: Sequence[str], place: int, seed: int) -> tuple[Message, ...]:
-        asked = self.prompts.work(task.question, chain[:place][-1:], seed=seed)
+    def _messages(self, task: Task, chain: Sequence[str], index: int, seed: int) -> tuple[Message, ...]:
+        asked = self.prompts.work(task.question, chain[:index][-1:], seed=seed, backwards=self.backwards)
         return self.prompts.propose(asked, memory=(), critiques=(), persona=self.persona, seed=seed)
 
 

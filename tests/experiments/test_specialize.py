@@ -144,6 +144,14 @@ def test_steps_of_generated_tasks_are_learned(nsed, backbone, tmp_path):
     metrics = read_json(tmp_path / "out" / "metrics.json")
     assert metrics["data"]["learns"] == "to write the next step"
     assert {name: row["n"] for name, row in metrics["held_out"].items()} == {"chain_sum": 3, "ab": 3}
+    other = [*arguments[:-1], "output_dir=other"]
+    nsed.ok("specialize", *other, "part={of:2,take:1}", "backwards=true")
+    data = read_json(tmp_path / "other" / "metrics.json")["data"]
+    assert data == {**metrics["data"], "part": [1, 2], "backwards": True}
+    for word in ("part.of=2", "backwards=true"):
+        fault = nsed.fault("specialize", *other, word, "unit=whole")
+        assert "expected steps to learn with backwards=true or part.of above 1, got a judge or unit=whole" in fault
+    assert "got part 2 of 2" in nsed.fault("specialize", *other, "part={of:2,take:2}")
     assert "expected families=... for unit=step, got none" in nsed.fault(
         "specialize", "specialist=steps", "families=null"
     )

@@ -268,3 +268,29 @@ def test_whole_works_are_tested_by_their_answer_and_by_every_step(sums):
         "every step, chain_sum": 1,
         "every step, ab": 0,
     }
+
+
+def test_parts_of_a_lesson_share_no_work_and_all_first_steps(sums):
+    parts = [StepLesson(*sums, Prompts(style="direct"), 600, of=3, take=take).examples() for take in range(3)]
+    works = [{work for e in part for work in FENCED.findall(e.messages[-1].content)} for part in parts]
+    for one, other in itertools.combinations(works, 2):
+        assert not one & other
+    everything = {work for chain in sums[0].chains.values() for work in chain[:-1]}
+    assert len(set.union(*works)) > 0.9 * len(everything)
+    assert min(map(len, works)) > len(everything) / 6
+    firsts = [sum(not FENCED.findall(e.messages[-1].content) for e in part) for part in parts]
+    assert min(firsts) > 50
+    whole = StepLesson(*sums, Prompts(style="direct"), 200)
+    assert StepLesson(*sums, Prompts(style="direct"), 200, of=1).examples() == whole.examples()
+    assert StepLesson(*sums, Prompts(), 9, of=3, take=2).identity() == {**whole.identity(), "part": [2, 3]}
+    with pytest.raises(ValueError, match="expected a part from 0 to below their number, got part 3 of 3"):
+        StepLesson(*sums, Prompts(), 9, of=3, take=3)
+
+
+def test_works_may_be_read_backwards_and_are_written_forwards(sums):
+    plain, turned = (StepLesson(*sums, Prompts(style="direct"), 200, backwards=b).examples() for b in (False, True))
+    assert [e.reply for e in plain] == [e.reply for e in turned]
+    for one, other in zip(plain, turned, strict=True):
+        works, shown = (FENCED.findall(e.messages[-1].content) for e in (one, other))
+        assert [work.split() for work in works] == [text.split()[::-1] for text in shown]
+    assert any(one.messages != other.messages for one, other in zip(plain, turned, strict=True))
