@@ -81,7 +81,7 @@ class MacroRNN(nn.Module):
         without: names of agents that take no part, where there is no broker: others may still ask them alone.
 
     Raises:
-        ValueError: if the broker knows other agents, or agents are left out that are not there or for a broker to choose.
+        ValueError: if the broker knows other agents, or agents are left out that are not there, or beside a broker.
 
     Examples:
         >>> from nsed_torch.agents import Agent, Ensemble, HashedEncoder, ScriptedEngine

@@ -63,9 +63,7 @@ class _Drawn(Generic[T]):
             task = draw.choice(families[names[i % len(names)]])
             yield task, call_seed(self.seed, task.id, i, "example")
 
-    def _said(
-        self, engine: TransformersEngine, adapter: str | None, chats: Sequence[tuple[Message, ...]]
-    ) -> list[str]:
+    def _said(self, engine: TransformersEngine, adapter: str | None, chats: Sequence[tuple[Message, ...]]) -> list[str]:
         """What is answered in the test."""
         template, decoding = self.prompts.fingerprint("propose"), Decoding(self.max_new_tokens, temperature=0.0)
         requests = [GenerateRequest("test", chat, decoding, 0, adapter, template) for chat in chats]

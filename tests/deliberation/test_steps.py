@@ -182,7 +182,7 @@ def test_who_reads_backwards_is_shown_the_work_from_its_end_and_votes_with_the_o
     assert [[" ".join(reversed(text.split())) for text in texts] for texts in turned] == plain
     assert max(map(len, plain)) == 2
     assert expected_deliberation(rnn, [TASK]).calls == 60
-    with pytest.raises(ValueError, match="work backwards only where rounds are steps, got Oberon: set protocol.unit="):
+    with pytest.raises(ValueError, match="work backwards only where rounds are steps, got Oberon: set protocol"):
         scripted.build(3, backwards=["Oberon"])
 
 

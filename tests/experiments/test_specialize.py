@@ -148,10 +148,10 @@ def test_steps_of_generated_tasks_are_learned(nsed, backbone, tmp_path):
     nsed.ok("specialize", *other, "part={of:2,take:1}", "backwards=true")
     data = read_json(tmp_path / "other" / "metrics.json")["data"]
     assert data == {**metrics["data"], "part": [1, 2], "backwards": True}
-    for word in ("part.of=2", "backwards=true"):
-        fault = nsed.fault("specialize", *other, word, "unit=whole")
+    for number, word in enumerate(("part.of=2", "backwards=true")):
+        fault = nsed.fault("specialize", *other[:-1], word, "unit=whole", f"output_dir=refused{number}")
         assert "expected steps to learn with backwards=true or part.of above 1, got a judge or unit=whole" in fault
-    assert "got part 2 of 2" in nsed.fault("specialize", *other, "part={of:2,take:2}")
+    assert "got part 2 of 2" in nsed.fault("specialize", *other[:-1], "part={of:2,take:2}", "output_dir=none")
     assert "expected families=... for unit=step, got none" in nsed.fault(
         "specialize", "specialist=steps", "families=null"
     )

@@ -117,5 +117,7 @@ def test_a_judge_chooses_among_whole_texts_and_work_without_an_end_is_wrong(work
     assert [a.text for a in answers] == ["\n".join(graded.chains[task.id]) for task in graded.tasks]
     assert set(graded.verdicts(finals)) == {Verdict.RIGHT}
     task = Task("1 + 2 + 3 =", "sum", "6")
-    said = [(task, graded.grader.extract(task, text)) for text in ("1 + 2 + 3\n3 + 3", "1 + 2 + 3\n3 + 3\n6\nAnswer: 6")]
+    said = [
+        (task, graded.grader.extract(task, text)) for text in ("1 + 2 + 3\n3 + 3", "1 + 2 + 3\n3 + 3\n6\nAnswer: 6")
+    ]
     assert graded.verdicts(said) == [Verdict.WRONG, Verdict.RIGHT]
