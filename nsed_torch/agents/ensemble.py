@@ -46,6 +46,7 @@ class Agent:
     roles: tuple[str, ...] = ROLES  # those it may take
     judge_adapter: str | None = None  # name of the adapter it rates with; None is `adapter`
     description: str = ""  # what it is good at, for a Conductor, which knows it by a number; no part of its own calls
+    backwards: bool = False  # where rounds are steps, whether it reads the words of the work from the last to the first
 
     def __post_init__(self) -> None:
         given: Any = self.roles  # from YAML it may be anything; a text is a sequence too, of letters

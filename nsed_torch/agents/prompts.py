@@ -132,13 +132,15 @@ class Prompts:
             messages += [Message("assistant", reply) for _, reply in history[i : i + 1]]
         return tuple(messages)
 
-    def work(self, question: str, work: Sequence[str], *, seed: int) -> str:
+    def work(self, question: str, work: Sequence[str], *, seed: int, backwards: bool = False) -> str:
         """What a round that is a step asks, in a question's place: what comes behind the `work`, its last text newest.
 
         Without any, what the work begins with. The answer to it is the next text of the work, or one behind "Answer:"
-        where nothing is left to do.
+        where nothing is left to do. `backwards` shows each text's words from the last to the first, so that who reads
+        it errs elsewhere; the answer is written forwards all the same.
         """
-        return self._render("work", seed, "whole", question=question, work=work)
+        shown = [" ".join(reversed(text.split())) for text in work] if backwards else work
+        return self._render("work", seed, "whole", question=question, work=shown)
 
     def read(self, question: str, *, memory: Sequence[str], piece: str, seed: int) -> str:
         """What a round that reads asks, in a question's place: a note of a piece, beside the `memory`, strongest first.

@@ -15,6 +15,7 @@ from nsed_torch.agents.prompts import FINISHED
 from nsed_torch.benchmarks.generated import mixed_tasks
 from nsed_torch.benchmarks.graded import GradedTasks
 from nsed_torch.benchmarks.graders import AnswerGrader
+from nsed_torch.data.equality import Equality
 from nsed_torch.records import Task
 
 PEGS = {1, 2, 3}
@@ -62,7 +63,8 @@ def stepwise_tasks(families: Mapping[str, Mapping[str, Any]], size: int = 100, s
             tasks.append(replace(task, target=chains[task.id][-1].removeprefix(FINISHED)))
         strata |= graded.strata
         identities |= graded.identity["families"]
-    grader = AnswerGrader(numeric=False)
+    # No formulas: where one stops at `3 + 4`, the work is not done, whatever it comes to.
+    grader = AnswerGrader(Equality(math_verify=False), numeric=False)
     about = {"name": f"stepwise {', '.join(families)}", "seed": seed, "families": identities}
     return StepwiseTasks(tuple(tasks), grader, {**grader.identity(), **about}, strata, chains=chains)
 

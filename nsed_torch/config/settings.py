@@ -11,7 +11,7 @@ from nsed_torch.records.portable import config_sha256
 PLACES = ("hydra", "output_dir", "dry_run", "calls", "show")  # where or whether a run writes, not what it computes
 # What settings may hold whose default does not tell.
 NAMED: dict[str, Any] = {
-    **dict.fromkeys(("agents", "ids"), list[str] | None),
+    **dict.fromkeys(("agents", "ids", "without"), list[str] | None),
     **dict.fromkeys(("coverage", "max_parameters_b", "similarity"), float | None),
     "calls": str | None,
     "data_dir": str | list[str] | None,

@@ -78,9 +78,10 @@ class MacroRNN(nn.Module):
         cell: one round.
         halting: when to stop, and the most rounds there are; 3 fixed rounds by default.
         broker: who takes part; None is everybody, as in the published runs.
+        without: names of agents that take no part, where there is no broker: others may still ask them alone.
 
     Raises:
-        ValueError: if the broker knows other agents.
+        ValueError: if the broker knows other agents, or agents are left out that are not there, or beside a broker.
 
     Examples:
         >>> from nsed_torch.agents import Agent, Ensemble, HashedEncoder, ScriptedEngine
@@ -93,13 +94,26 @@ class MacroRNN(nn.Module):
         ('ant says 17',)
     """
 
-    def __init__(self, cell: MacroRNNCell, *, halting: Halting | None = None, broker: Broker | None = None) -> None:
+    def __init__(
+        self,
+        cell: MacroRNNCell,
+        *,
+        halting: Halting | None = None,
+        broker: Broker | None = None,
+        without: Sequence[str] = (),
+    ) -> None:
         super().__init__()
         self.cell = cell
         self.halting: Halting = halting or FixedHalting()
         if broker is not None:
             broker.check(cell)
-        self.broker = broker
+        known = [agent.name for agent in cell.ensemble.agents]
+        if without and (broker is not None or not set(without) <= set(known)):
+            wanted = f"expected agents to leave out of {', '.join(known)}, and no broker"
+            raise ValueError(f"protocol: {wanted}, got without={list(without)}: correct the names, or set broker=none")
+        self.broker, self.without = broker, tuple(without)
+        if broker is None:
+            full_team(cell.ensemble, self.without)  # refuses to leave nobody
 
     def forward(self, tasks: Sequence[Task], *, observer: Observer | None = None) -> Deliberation:
         """Deliberate on all tasks, batched phase by phase.
@@ -150,6 +164,8 @@ class MacroRNN(nn.Module):
     def settings(self) -> dict[str, Any]:
         """What shapes a run besides its agents, as a transcript keeps it."""
         rating = self.cell.rating
+        backwards = [agent.name for agent in self.cell.ensemble.agents if agent.backwards]
+        rare = {"without": self.without, "backwards": backwards}
         settings = {
             "version": importlib.metadata.version("nsed_torch"),
             "encoder": dict(self.cell.encoder.identity()),
@@ -167,6 +183,7 @@ class MacroRNN(nn.Module):
             "answers": dict(self.cell.answers.identity()) if self.cell.answers else None,
             "halting": str(self.halting),
             "budget": None,
+            **{name: names for name, names in rare.items() if names},
             **(self.broker.settings() if self.broker else {}),
         }
         # As JSON has it, with lists for tuples, so that a transcript equals its saved copy.
@@ -185,7 +202,7 @@ class MacroRNN(nn.Module):
     def _team(self, task: Task, rounds: Sequence[Round]) -> tuple[Team | None, str]:
         """Who takes part next; where nobody does, why."""
         if self.broker is None:
-            return full_team(self.cell.ensemble), ""
+            return full_team(self.cell.ensemble, self.without), ""
         try:
             team = self.broker.team(task, rounds)
         except InfeasibleBudgetError:

@@ -109,6 +109,9 @@ class MacroRNNCell(nn.Module):
         if unit not in UNITS or (ahead is not None and ahead < 1):
             wanted = f"expected a unit out of {', '.join(UNITS)} and a lead of at least 1"
             raise ValueError(f"protocol: {wanted}, got {unit!r} and ahead={ahead}: correct them")
+        if unit != "step" and (turned := [agent.name for agent in ensemble.agents if agent.backwards]):
+            wanted = "expected agents that read work backwards only where rounds are steps"
+            raise ValueError(f"{wanted}, got {', '.join(turned)}: set protocol.unit=step or backwards=false")
         sizes = ("dim", consensus.dim, encoder.dim), ("agents", consensus.agents, len(ensemble))
         for what, got, expected in sizes:
             if got != expected:
@@ -214,10 +217,12 @@ class MacroRNNCell(nn.Module):
                 piece: self.prompts.read(turn.task.question, memory=shown, piece=piece, seed=turn.mark)
                 for piece in {"", *read.values()}
             }
-            turn.to_note = {name: piece_asked[read.get(name, "")] for name in names}
+            turn.otherwise = {name: piece_asked[read.get(name, "")] for name in names}
             turn.excused = {name: Proposal(name, "", NOTHING) for name in names if name not in read}
         elif self.unit == "step":  # the strongest is the newest
-            turn.question = self.prompts.work(turn.task.question, shown[::-1], seed=turn.mark)
+            asked = partial(self.prompts.work, turn.task.question, shown[::-1], seed=turn.mark)
+            turn.question = asked()
+            turn.otherwise = {a.name: asked(backwards=True) for a in self.ensemble.agents if a.backwards}
         else:
             turn.question, turn.memory = turn.task.question, shown
 

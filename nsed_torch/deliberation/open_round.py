@@ -32,7 +32,7 @@ class OpenRound:
     question: str = ""  # what everybody is asked: the task's, or for the next step of its work
     reads: bool = False  # whether there is a piece to read, so that proposals are notes
     shared: bool = True  # whether all read the same piece
-    to_note: dict[str, str] = field(default_factory=dict)  # agent -> what it is asked instead, where it reads
+    otherwise: dict[str, str] = field(default_factory=dict)  # agent -> what it is asked instead, to note or backwards
     excused: dict[str, Proposal] = field(default_factory=dict)  # who has nothing to read and is not asked
     memory: list[str] = field(default_factory=list)  # what proposers are shown beside it
     mark: int = 0  # seed of the fences around what they are shown
@@ -41,7 +41,7 @@ class OpenRound:
 
     def asked(self, name: str) -> str:
         """What an agent is asked, as a proposer and, apart from the candidates, as a judge."""
-        return self.to_note.get(name, self.question)
+        return self.otherwise.get(name, self.question)
 
     @property
     def given(self) -> dict[str, Proposal]:

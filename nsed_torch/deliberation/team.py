@@ -1,6 +1,6 @@
 """Who takes part in a round, and what stands of the round before."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nsed_torch.agents import Ensemble
@@ -29,9 +29,10 @@ class Team:
             raise ValueError(f"expected a team with at least one proposer, got none and the voters {self.voters}")
 
 
-def full_team(ensemble: Ensemble) -> Team:
-    """Everybody in every role that it may take; in the published runs that is every role."""
-    proposers, judges = (tuple(i for i, a in enumerate(ensemble.agents) if role in a.roles) for role in ROLES)
+def full_team(ensemble: Ensemble, without: Collection[str] = ()) -> Team:
+    """Everybody but those left out, in every role that it may take; in the published runs that is every role."""
+    seated = [(i, agent) for i, agent in enumerate(ensemble.agents) if agent.name not in without]
+    proposers, judges = (tuple(i for i, agent in seated if role in agent.roles) for role in ROLES)
     return Team(proposers, judges)
 
 

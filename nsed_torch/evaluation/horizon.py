@@ -1,4 +1,4 @@
-"""How long a computation may be: the number of dependent steps at which half of all tasks are still right."""
+"""How long a computation may be: steps that held, whether it ended in time, and the number at which half are right."""
 
 import math
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from scipy.special import log_expit
 from scipy.stats import chi2
 
 from nsed_torch.evaluation.competence_law import ProfileInterval
+from nsed_torch.records import Transcript
 
 CRITICAL = float(chi2.ppf(0.95, df=1)) / 2
 """How far below its maximum the log-likelihood lies at the ends of a 95% interval."""
@@ -19,6 +20,30 @@ STEEPEST = 50.0
 
 RANGE = 1e6
 """How far beyond the longest and below the shortest task an end is looked for."""
+
+
+def elected_steps(transcript: Transcript) -> list[str]:
+    """What every round of a deliberation of steps elected; "" where nobody wrote a step."""
+    return ["" if r.winner is None else r.proposals[r.winner].text for r in transcript.rounds]
+
+
+def steps_held(steps: Sequence[str], chain: Sequence[str]) -> int:
+    """How many steps were those of the chain before the first that was not.
+
+    Examples:
+        >>> steps_held(["1 + 2 + 3", "3 + 3", "7", "Answer: 7"], ["1 + 2 + 3", "3 + 3", "6", "Answer: 6"])
+        2
+    """
+    pairs = enumerate(zip(steps, chain, strict=False))
+    return next((i for i, (step, right) in pairs if step.split() != right.split()), min(len(steps), len(chain)))
+
+
+def ended_in_time(transcripts: Sequence[Transcript], chains: Sequence[Sequence[str]], within: int = 2) -> list[bool]:
+    """Whether each team elected that nothing is left to do at most so many steps before or after the chain's end."""
+    return [
+        t.stop_reason == "finished" and abs(len(t.rounds) - len(chain)) <= within
+        for t, chain in zip(transcripts, chains, strict=True)
+    ]
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def build_rnn(
         expected = f"cell {cfg.cell}: expected an encoder of width {saved.dim}, got {name!r} of width {encoder.dim}"
         raise ValueError(f"{expected}: choose the encoder that the cell was trained with")
     protocol = {str(name): value for name, value in cfg.protocol.items() if name != "pooled"}
-    similarity = protocol.pop("similarity")
+    similarity, without = protocol.pop("similarity"), protocol.pop("without", None) or ()
     cell = MacroRNNCell(
         ensemble,
         encoder,
@@ -71,7 +71,7 @@ def build_rnn(
         sets=saved_sets(cfg.cell) if cfg.cell else None,
         **protocol,
     )
-    return MacroRNN(cell, halting=halting, broker=broker)
+    return MacroRNN(cell, halting=halting, broker=broker, without=without)
 
 
 def pool_answers(rnn: MacroRNN, graded: GradedTasks, cfg: DictConfig) -> None:

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from nsed_torch.benchmarks import GradedTasks, ProgramGrader, pressed
 from nsed_torch.benchmarks.patterns import PatternGrader
+from nsed_torch.benchmarks.stepwise import StepwiseTasks
 from nsed_torch.config import instantiate, plain_config
 from nsed_torch.deliberation import MacroRNN
 from nsed_torch.evaluation.contest import BEST_SINGLE, DELIBERATION, SINGLE, Contest, Contested
@@ -25,7 +26,7 @@ from nsed_torch.experiments.build import build_rnn, call_log, pool_answers
 from nsed_torch.experiments.evaluated import is_complete, write_run
 from nsed_torch.experiments.processes import this_shard
 from nsed_torch.experiments.verb import VerbRun, verb
-from nsed_torch.experiments.view import question_table, view
+from nsed_torch.experiments.view import question_table, steps_line, view
 from nsed_torch.records import TraceWriter, Usage
 from nsed_torch.records.files import write_text
 from nsed_torch.records.withholding import withheld_trace
@@ -80,6 +81,8 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
             )
     if shard.rank:
         return None
+    if rnn.cell.unit == "step":
+        run.report("\n".join(steps_lines(contested, graded)))
     for trace in contested.traces[: 0 if graded.withheld else cfg.show]:
         console.print(question_table(trace), soft_wrap=True)
     show(console, write_run(folder, contested, graded, settings, report=report))
@@ -109,6 +112,17 @@ def evaluate(
                 lines = "".join(done[task.id].to_line() for task in graded.tasks if task.id in done)
                 write_text(folder / EXECUTIONS / f"{name}.jsonl", lines)
     return contested
+
+
+def steps_lines(contested: Contested, graded: GradedTasks) -> list[str]:
+    """A line for every deliberation whose rounds were steps."""
+    scores = {outcome.task: outcome.score for outcome in contested.outcomes if outcome.method == DELIBERATION}
+    lines = []
+    for task, transcript in ((trace.transcript.task, trace.transcript) for trace in contested.traces):
+        score = scores.get(task.id)
+        chain = graded.chains.get(graded.group(task), ()) if isinstance(graded, StepwiseTasks) else ()
+        lines.append(f"{task.id}: {steps_line(transcript, None if score is None else score == 1, chain)}")
+    return lines
 
 
 def bound(graded: GradedTasks, rnn: MacroRNN) -> GradedTasks:

@@ -28,7 +28,7 @@ from nsed_torch.records import read_json, write_json
 from nsed_torch.records.files import write_text
 from nsed_torch.training.adapter_card import adapter_card
 from nsed_torch.training.fine_tuning import LEARNER, FineTuning, fine_tune, start_adapter
-from nsed_torch.training.generated_lessons import ReadLesson, StepLesson
+from nsed_torch.training.generated_lessons import ReadLesson, StepLesson, WholeLesson
 from nsed_torch.training.hop_lesson import HopLesson
 from nsed_torch.training.lessons import AnswerLesson, Lesson, Scores, VerdictLesson
 from nsed_torch.training.logs import FileLog
@@ -85,6 +85,9 @@ def lesson(cfg: DictConfig, settings: FineTuning) -> Lesson:
     if (cfg.pressure != "none" or cfg.step_share) and (cfg.candidates or cfg.unit in GENERATED):
         got = f"pressure={cfg.pressure} and step_share={cfg.step_share}"
         raise ValueError(f"expected answers to learn with {got}, got a judge or unit={cfg.unit}: unit=answer")
+    if (cfg.backwards or cfg.part.of != 1) and (cfg.candidates or cfg.unit != "step"):
+        got = f"a judge or unit={cfg.unit}"
+        raise ValueError(f"expected steps to learn with backwards=true or part.of above 1, got {got}: unit=step")
     if cfg.candidates:
         rating = instantiate(cfg.rating)
         if not isinstance(rating, VerdictRating):
@@ -120,7 +123,11 @@ def hop_lesson(cfg: DictConfig, answers: AnswerLesson) -> HopLesson:
     return HopLesson(answers, train, held_out, kinds, cfg.step_share)
 
 
-GENERATED: dict[str, tuple[Any, Any]] = {"step": (StepLesson, stepwise_tasks), "read": (ReadLesson, reading_tasks)}
+GENERATED: dict[str, tuple[Any, Any]] = {
+    "step": (StepLesson, stepwise_tasks),
+    "whole": (WholeLesson, stepwise_tasks),
+    "read": (ReadLesson, reading_tasks),
+}
 """Lessons of tasks of which more is known than their answers, and what makes such tasks."""
 
 
@@ -138,9 +145,10 @@ def generated_lesson(cfg: DictConfig, settings: FineTuning, prompts: Prompts) ->
     )
     secret = {content(t) for seed, size in cfg.avoid.items() if size for t in make(families, size, seed).tasks}
     train = replace(train, tasks=tuple(task for task in train.tasks if content(task) not in secret))
-    learned: Lesson = kind(
-        train, held_out, prompts, count, persona=cfg.persona, max_new_tokens=cfg.max_new_tokens, seed=cfg.seeds.train
-    )
+    options = {"persona": cfg.persona, "max_new_tokens": cfg.max_new_tokens, "seed": cfg.seeds.train}
+    if cfg.unit == "step":
+        options |= {"backwards": cfg.backwards, "of": cfg.part.of, "take": cfg.part.take}
+    learned: Lesson = kind(train, held_out, prompts, count, **options)
     return learned
 
 

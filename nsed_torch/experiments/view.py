@@ -1,7 +1,7 @@
 """What one sees while a team deliberates or workflows run: rounds in tables, workflows in lines, progress in a bar."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from rich.text import Text
 from nsed_torch.conductor import WorkflowJob
 from nsed_torch.conductor.executor import WorkflowObserver
 from nsed_torch.deliberation import Observer
+from nsed_torch.evaluation.horizon import elected_steps, steps_held
 from nsed_torch.evaluation.insight import Summary
 from nsed_torch.evaluation.tables import terminal_table
 from nsed_torch.evaluation.workflows import reading, sources
@@ -119,6 +120,11 @@ class StepView(RoundView):
                 lines.append(Text(f"           outvoted: {preview(proposal.text)} ({proposal.agent})", style="red"))
         self.screen.console.print(*lines, sep="\n")
 
+    def on_end(self, transcript: Transcript) -> None:
+        """Say how the steps came about, why it stopped and what it cost."""
+        self.screen.tell([steps_line(transcript)])
+        super().on_end(transcript)
+
 
 class WorkflowView(WorkflowObserver):
     """Shows workflows before they run, and their waves: `Executor(..., report=view.on_phase, observer=view)`."""
@@ -190,6 +196,21 @@ def summary_table(summary: Summary) -> RenderableType:
     for what, accuracy in summary.accuracies.items():
         rows.append([what, str(accuracy.n), f"{accuracy.mean:.1%}", f"{accuracy.low:.1%} to {accuracy.high:.1%}"])
     return terminal_table(rows, title=f"{summary.tasks} tasks, {cost}")
+
+
+def steps_line(transcript: Transcript, right: bool | None = None, chain: Sequence[str] = ()) -> str:
+    """How many steps were elected, against how many others, and what it came to, as far as anybody knows."""
+    elected = elected_steps(transcript)
+    parts = [
+        f"{sum(map(bool, elected))} steps elected, somebody outvoted in {sum(r.contested for r in transcript.rounds)}"
+    ]
+    if chain:
+        held = steps_held(elected, chain)
+        all_right = held == len(chain) == len(elected)
+        parts.append("every step is right" if all_right else f"the first {held} of {len(chain)} are right")
+    if right is not None:
+        parts.append(f"the answer is {'right' if right else 'wrong'}")
+    return "; ".join(parts)
 
 
 def undecided(transcript: Transcript) -> str:

@@ -204,6 +204,11 @@ class Round:
         kind = self.classes[self.winner] if self.classes else -1
         return [j for j in range(len(self.proposals)) if j == self.winner or (kind >= 0 and self.classes[j] == kind)]
 
+    @property
+    def contested(self) -> bool:
+        """Whether something was elected that not everybody proposed."""
+        return 0 < len(self.elected) < len(self.proposals)
+
 
 @dataclass(frozen=True)
 class Transcript(Record):

@@ -61,10 +61,13 @@ def tokenized(engine: TransformersEngine, examples: Sequence[Example]) -> dict[s
             )
     ends = chat.tokenizer.eos_token_id
     replies = [[*chat.encode(example.reply), ends] for example in examples]
-    return {
-        "sequences": [[*prompt, *reply] for prompt, reply in zip(prompts, replies, strict=True)],
-        "starts": [len(prompt) for prompt in prompts],
-    }
+    sequences = [[*prompt, *reply] for prompt, reply in zip(prompts, replies, strict=True)]
+    if (longest := max(map(len, sequences))) > engine.context_window:
+        raise ValueError(
+            f"expected examples of at most {engine.context_window} tokens, the model's window, got one of {longest}: "
+            "learn from shorter ones"
+        )
+    return {"sequences": sequences, "starts": [len(prompt) for prompt in prompts]}
 
 
 def reply_loss(engine: TransformersEngine, sequences: Sequence[list[int]], starts: Sequence[int]) -> Tensor:

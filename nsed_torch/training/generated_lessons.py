@@ -1,4 +1,4 @@
-"""To take steps of some work, and to read in pieces: lessons of generated tasks of which more is known than answers."""
+"""To take steps of some work, or all at once, and to read in pieces: of tasks of which more is known than answers."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -11,6 +11,7 @@ from nsed_torch.agents.requests import call_seed
 from nsed_torch.benchmarks import GradedTasks
 from nsed_torch.benchmarks.reading_tasks import ReadingTasks, content
 from nsed_torch.benchmarks.stepwise import StepwiseTasks
+from nsed_torch.data.splits import place
 from nsed_torch.records import Task, Verdict
 from nsed_torch.training.fine_tuning import Example
 from nsed_torch.training.lessons import Scores, by_stratum
@@ -62,40 +63,104 @@ class _Drawn(Generic[T]):
             task = draw.choice(families[names[i % len(names)]])
             yield task, call_seed(self.seed, task.id, i, "example")
 
+    def _said(self, engine: TransformersEngine, adapter: str | None, chats: Sequence[tuple[Message, ...]]) -> list[str]:
+        """What is answered in the test."""
+        template, decoding = self.prompts.fingerprint("propose"), Decoding(self.max_new_tokens, temperature=0.0)
+        requests = [GenerateRequest("test", chat, decoding, 0, adapter, template) for chat in chats]
+        return [generation.text for generation in engine.generate(requests)]
+
 
 @dataclass(frozen=True)
 class StepLesson(_Drawn[StepwiseTasks]):
-    """To write the next step of some work, as in a round of a deliberation whose unit is the step."""
+    """To write the next step of some work, as in a round of a deliberation whose unit is the step.
+
+    Members that err alike correct nobody. Two ways to make them err elsewhere: to learn from disjoint parts of the
+    works, and to read them another way round (`Agent.backwards`). Both are ours.
+    """
 
     learns = "to write the next step"
 
+    of: int = 1  # parts that works are dealt to by their hash, wherever they come up
+    take: int = 0  # the part that is learned from; first steps, which read a question, are in all of them
+    backwards: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.take < self.of:
+            raise ValueError(f"expected a part from 0 to below their number, got part {self.take} of {self.of}")
+
     def examples(self) -> list[Example]:
-        """Steps; one in eight is the first, which reads the question."""
+        """Steps; one in eight is the first, and all of a task of which the part has no work."""
         draw = random.Random(self.seed)  # noqa: S311 - variety, not secrecy
         examples = []
+        known: dict[str, list[int]] = {}
         for task, seed in self._tasks(draw):
             chain = self.train.chains[task.id]
-            place = 0 if draw.random() < 1 / 8 else draw.randrange(1, len(chain))
-            examples.append(Example(self._messages(task, chain, place, seed), chain[place]))
+            own = known[task.id] = known.get(task.id) or self._own(chain)
+            index = 0 if draw.random() < 1 / 8 or not own else draw.choice(own)
+            examples.append(Example(self._messages(task, chain, index, seed), chain[index]))
         return examples
+
+    def identity(self) -> dict[str, Any]:
+        """Which tasks these are, and what of them; JSON values only."""
+        part = {"part": [self.take, self.of]} if self.of > 1 else {}
+        return {**super().identity(), **part, **({"backwards": True} if self.backwards else {})}
+
+    def _own(self, chain: Sequence[str]) -> list[int]:
+        """The steps that read a work of the part."""
+        return [i for i, work in enumerate(chain[:-1], start=1) if int(place(work) * self.of) == self.take]
 
     def scores(self, engine: TransformersEngine, adapter: str | None) -> Scores:
         """Right steps by family, one drawn from every held-out task."""
-        template, decoding = self.prompts.fingerprint("work"), Decoding(self.max_new_tokens, temperature=0.0)
         draw = random.Random(self.seed)  # noqa: S311 - variety, not secrecy
-        requests, wanted = [], []
+        chats, wanted = [], []
         for task in self.held_out.tasks:
             chain = self.held_out.chains[task.id]
-            place = draw.randrange(len(chain))
-            messages = self._messages(task, chain, place, call_seed(self.seed, task.id, "test"))
-            requests.append(GenerateRequest("test", messages, decoding, 0, adapter, template))
-            wanted.append(chain[place])
-        right = [said.text == step for said, step in zip(engine.generate(requests), wanted, strict=True)]
+            index = draw.randrange(len(chain))
+            chats.append(self._messages(task, chain, index, call_seed(self.seed, task.id, "test")))
+            wanted.append(chain[index])
+        right = [said == step for said, step in zip(self._said(engine, adapter, chats), wanted, strict=True)]
         return by_stratum([self.held_out.strata[task.id] for task in self.held_out.tasks], right)
 
-    def _messages(self, task: Task, chain: Sequence[str], place: int, seed: int) -> tuple[Message, ...]:
-        asked = self.prompts.work(task.question, chain[:place][-1:], seed=seed)
+    def _messages(self, task: Task, chain: Sequence[str], index: int, seed: int) -> tuple[Message, ...]:
+        asked = self.prompts.work(task.question, chain[:index][-1:], seed=seed, backwards=self.backwards)
         return self.prompts.propose(asked, memory=(), critiques=(), persona=self.persona, seed=seed)
+
+
+@dataclass(frozen=True)
+class WholeLesson(_Drawn[StepwiseTasks]):
+    """To write all steps of some work in one text, a line each, asked as who answers alone is asked (`Single`).
+
+    What a team of steps has to beat: the same work by one model that never stops to be outvoted.
+    """
+
+    learns = "to write all steps in one text"
+
+    def examples(self) -> list[Example]:
+        """Questions, and the whole work down to its answer as the reply."""
+        draw = random.Random(self.seed)  # noqa: S311 - variety, not secrecy
+        return [
+            Example(self._messages(task, seed), "\n".join(self.train.chains[task.id]))
+            for task, seed in self._tasks(draw)
+        ]
+
+    def scores(self, engine: TransformersEngine, adapter: str | None) -> Scores:
+        """Right final answers by family, then texts in which every step is right.
+
+        Where a tower of Hanoi ends is said in its question: of towers the second alone says anything.
+        """
+        tasks, strata = self.held_out.tasks, [self.held_out.strata[task.id] for task in self.held_out.tasks]
+        chats = [self._messages(task, call_seed(self.seed, task.id, "test")) for task in tasks]
+        said = self._said(engine, adapter, chats)
+        finals = [(task, self.held_out.grader.extract(task, text)) for task, text in zip(tasks, said, strict=True)]
+        right = [verdict is Verdict.RIGHT for verdict in self.held_out.verdicts(finals)]
+        whole = [
+            tuple(text.splitlines()) == self.held_out.chains[task.id] for task, text in zip(tasks, said, strict=True)
+        ]
+        return {**by_stratum(strata, right), **by_stratum([f"every step, {name}" for name in strata], whole)}
+
+    def _messages(self, task: Task, seed: int) -> tuple[Message, ...]:
+        return self.prompts.propose(task.question, memory=(), critiques=(), persona=self.persona, seed=seed)
 
 
 class Moment(NamedTuple):
@@ -124,14 +189,10 @@ class ReadLesson(_Drawn[ReadingTasks]):
 
     def scores(self, engine: TransformersEngine, adapter: str | None) -> Scores:
         """What was right by kind, then family: of every held-out task one moment of each kind that it has."""
-        template, decoding = self.prompts.fingerprint("propose"), Decoding(self.max_new_tokens, temperature=0.0)
         draw = random.Random(self.seed)  # noqa: S311 - variety, not secrecy
         asked = [(task, moment) for task in self.held_out.tasks for moment in moments(self.held_out, task, draw)]
-        requests = []
-        for task, moment in asked:
-            messages = self._messages(task, moment, call_seed(self.seed, task.id, "test"))
-            requests.append(GenerateRequest("test", messages, decoding, 0, adapter, template))
-        said = [generation.text for generation in engine.generate(requests)]
+        chats = [self._messages(task, moment, call_seed(self.seed, task.id, "test")) for task, moment in asked]
+        said = self._said(engine, adapter, chats)
         right = [self._right(task, moment, text) for (task, moment), text in zip(asked, said, strict=True)]
         kinds = [f"{moment.kind}, {self.held_out.strata[task.id]}" for task, moment in asked]
         return dict(sorted(by_stratum(kinds, right).items()))

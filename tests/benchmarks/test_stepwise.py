@@ -1,5 +1,7 @@
 """Every chain of steps ends where the family's own scorer wants it, and each step follows from the one before alone."""
 
+import importlib.metadata
+import importlib.util
 import itertools
 
 import pytest
@@ -68,3 +70,14 @@ def test_moves_are_of_one_disk():
     for after in ("a3 b3 way 132 large", "a3 way 132 large", first, "a3 c1 way 132 large"):
         with pytest.raises(ValueError, match="one disk"):
             hanoi_moves([first, after])
+
+
+def test_work_that_comes_to_the_answer_is_none_whatever_is_installed(monkeypatch):
+    found, version = importlib.util.find_spec, importlib.metadata.version
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: name == "math_verify" or found(name, *_))
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "1" if name == "math-verify" else version(name))
+    steps = stepwise_tasks({"chain_sum": FAMILIES["chain_sum"]}, 3)
+    assert steps.identity["math_verify"] is None  # which finds that 3 + 4 is 7
+    for task in steps.tasks:
+        said = [(task, steps.grader.extract(task, work)) for work in steps.chains[task.id]]
+        assert steps.verdicts(said) == [Verdict.WRONG] * (len(said) - 2) + [Verdict.RIGHT] * 2

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from nsed_torch.agents.prompts import finished
 from nsed_torch.deliberation import AgreementRating
 from nsed_torch.deliberation.answer_classes import SameTexts
+from nsed_torch.evaluation.methods.costs_ahead import expected_deliberation
 from nsed_torch.nn import ConsensusCell
 from nsed_torch.records import Task
 
@@ -158,6 +159,31 @@ def test_a_judge_agrees_with_what_it_wrote_itself(scripted):
 def test_faulty_protocols_are_refused(scripted, options):
     with pytest.raises(ValueError, match="expected a unit out of answer, step and a lead of at least 1"):
         scripted.build(3, **options)
+
+
+def test_who_reads_backwards_is_shown_the_work_from_its_end_and_votes_with_the_others(scripted):
+    def write(request):
+        shown = scripted.fenced(request.messages[-1].content)
+        if not shown:
+            return NUMBERS
+        return following(" ".join(reversed(shown[-1].split())) if request.agent == "Oberon" else shown[-1])
+
+    rnn, engine = scripted.build(
+        3, write=write, backwards=["Oberon"], unit="step", slots=2, rating=AgreementRating(), rounds=20
+    )
+    (transcript,) = rnn([TASK]).transcripts
+    assert transcript.answer == "94"
+    assert all(len(record.elected) == 3 for record in transcript.rounds)
+    assert transcript.settings["backwards"] == ["Oberon"]
+    plain, turned = (
+        [scripted.fenced(r.messages[-1].content) for r in engine.generated if r.agent == name]
+        for name in ("Zebulon", "Oberon")
+    )
+    assert [[" ".join(reversed(text.split())) for text in texts] for texts in turned] == plain
+    assert max(map(len, plain)) == 2
+    assert expected_deliberation(rnn, [TASK]).calls == 60
+    with pytest.raises(ValueError, match="work backwards only where rounds are steps, got Oberon: set protocol"):
+        scripted.build(3, backwards=["Oberon"])
 
 
 def test_equal_texts_are_one_answer_whatever_their_blanks():

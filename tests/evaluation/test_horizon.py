@@ -1,13 +1,16 @@
-"""The horizon is where half of the tasks are right; its interval covers it and is open where nothing bounds it."""
+"""The horizon is where half of the tasks are right, its interval covers it; steps hold, and teams end, in time."""
 
+import dataclasses
+import itertools
 import math
 import random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from team_traces import trace, turn
 
-from nsed_torch.evaluation.horizon import horizon
+from nsed_torch.evaluation.horizon import elected_steps, ended_in_time, horizon, steps_held
 
 
 @settings(max_examples=5, deadline=None)
@@ -40,3 +43,26 @@ def test_all_right_or_none_bound_one_side():
 def test_tasks_have_steps_and_a_verdict_each(steps, right):
     with pytest.raises(ValueError, match="expected tasks of at least one step"):
         horizon(steps, right)
+
+
+def transcript(*steps, stop_reason="finished"):
+    rounds = [turn([step]) if step else turn([None], winner=None) for step in steps]
+    return dataclasses.replace(trace("t", *rounds).transcript, stop_reason=stop_reason)
+
+
+def test_steps_hold_until_the_first_that_is_another():
+    assert elected_steps(transcript("a", "", "b")) == ["a", "", "b"]
+    chain = ["a", "b  c", "d"]
+    for steps, held in ((["a", "b c", "d"], 3), (["a", "b c"], 2), (["a", "", "d"], 1), (["x", "b c"], 0), ([], 0)):
+        assert steps_held(steps, chain) == held
+
+
+def test_a_team_ends_in_time_if_it_votes_so_near_the_end():
+    chain = ["a"] * 6
+    for count, within in itertools.product(range(1, 12), range(4)):
+        ended = transcript(*["a"] * count)
+        assert ended_in_time([ended], [chain], within) == [abs(count - 6) <= within]
+    stopped = transcript(*chain, stop_reason="rounds")
+    assert ended_in_time([stopped, ended, transcript(*chain)], [chain] * 3) == [False, False, True]
+    with pytest.raises(ValueError, match="zip"):
+        ended_in_time([stopped], [])

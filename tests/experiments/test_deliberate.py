@@ -276,3 +276,4 @@ def test_rounds_may_be_steps(nsed):
     assert len(transcript["rounds"]) == 3
     assert all(len(line.split()) > 2 for line in out.splitlines() if line.startswith("step "))
     assert "step    1" in out
+    assert " steps elected, somebody outvoted in 0\nstopped by " in out

@@ -103,6 +103,22 @@ def test_texts_in_pieces_are_read_over_rounds_and_at_once(nsed):
     assert "expected no inputs" in nsed.fault("evaluate", *words[:-1], "protocol.unit=step", "output_dir=other")
 
 
+def test_steps_are_summed_up_in_a_line_a_task_and_some_take_no_part(nsed, questions, monkeypatch):
+    monkeypatch.setattr(evaluated, "draw_plots", lambda *_: None)  # seconds a run
+    steps = ["protocol.unit=step", "rating=agreement", "consensus.slots=1", "protocol.without=[explainer]", "rounds=2"]
+    words = [*nsed.tiny, *questions, *steps, "methods=[deliberation,single]", "limit=2"]
+    out = nsed.ok("evaluate", *words, "output_dir=run")
+    for task in ("q0", "q1"):
+        assert re.search(
+            rf"^{task}: \d steps elected, somebody outvoted in \d; the answer is wrong$", out, re.MULTILINE
+        )
+    for trace in read_traces(nsed.folder / "run"):
+        assert all(record.proposers == ["solver", "skeptic"] for record in trace.transcript.rounds)
+    assert any(o.method == "single:explainer" for o in read_outcomes(nsed.folder / "run/outcomes.jsonl"))
+    fault = nsed.fault("evaluate", *words, "broker=knapsack", "output_dir=other")
+    assert "expected agents to leave out of solver, skeptic, explainer, and no broker, got without=['explain" in fault
+
+
 def test_a_dry_run_tells_the_cost_and_asks_no_model(nsed, questions, monkeypatch):
     for name in ("generations", "ratings"):
         monkeypatch.setattr(TransformersEngine, name, lambda *_: pytest.fail("a model was asked"))

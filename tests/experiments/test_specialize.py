@@ -60,11 +60,11 @@ def test_a_member_that_pleases_is_trained_and_tested_under_pressure(nsed, backbo
     assert list(metrics["held_out"]) == ["all", "under pressure, right", "under pressure, adopts"]
     assert len({row["n"] for row in metrics["held_out"].values()}) == 1
     assert "under pressure, adopts" in out
-    for other in ("candidates=there", "unit=read", "unit=step"):
+    for other in ("candidates=there", "unit=read", "unit=step", "unit=whole"):
         fault = nsed.fault("specialize", *words[:-1], other, "output_dir=other")
         assert "expected answers to learn with pressure=wrong and step_share=0.0, got a judge or unit=" in fault
     fault = nsed.fault("specialize", *words[:-1], "unit=stp", "output_dir=other")
-    assert "expected unit=answer or one of step, read, got unit=stp" in fault
+    assert "expected unit=answer or one of step, whole, read, got unit=stp" in fault
 
 
 def test_one_adapter_can_begin_as_another(nsed, backbone, questions, tmp_path):
@@ -144,9 +144,27 @@ def test_steps_of_generated_tasks_are_learned(nsed, backbone, tmp_path):
     metrics = read_json(tmp_path / "out" / "metrics.json")
     assert metrics["data"]["learns"] == "to write the next step"
     assert {name: row["n"] for name, row in metrics["held_out"].items()} == {"chain_sum": 3, "ab": 3}
+    other = [*arguments[:-1], "output_dir=other"]
+    nsed.ok("specialize", *other, "part={of:2,take:1}", "backwards=true")
+    data = read_json(tmp_path / "other" / "metrics.json")["data"]
+    assert data == {**metrics["data"], "part": [1, 2], "backwards": True}
+    for number, word in enumerate(("part.of=2", "backwards=true")):
+        fault = nsed.fault("specialize", *other[:-1], word, "unit=whole", f"output_dir=refused{number}")
+        assert "expected steps to learn with backwards=true or part.of above 1, got a judge or unit=whole" in fault
+    assert "got part 2 of 2" in nsed.fault("specialize", *other[:-1], "part={of:2,take:2}", "output_dir=none")
     assert "expected families=... for unit=step, got none" in nsed.fault(
         "specialize", "specialist=steps", "families=null"
     )
+
+
+def test_whole_works_are_learned_too(nsed, backbone, tmp_path):
+    pytest.importorskip("reasoning_gym")
+    families = "families={chain_sum:{min_terms:2,max_terms:3,max_digits:1}}"
+    words = ["specialist=none", "unit=whole", "name=monologue", families, "held_out=4", "avoid={2:6,3:6}"]
+    assert "every step, chain_sum" in nsed.ok("specialize", *words, *backbone, *SMALL, "output_dir=out")
+    metrics = read_json(tmp_path / "out" / "metrics.json")
+    assert metrics["data"]["learns"] == "to write all steps in one text"
+    assert {name: row["n"] for name, row in metrics["held_out"].items()} == {"chain_sum": 4, "every step, chain_sum": 4}
 
 
 def test_a_reader_learns_notes_nothing_and_answers(nsed, backbone, tmp_path):

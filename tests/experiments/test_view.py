@@ -10,7 +10,7 @@ from scripted_workers import flow
 from team_traces import trace, turn
 
 from nsed_torch.conductor import WorkflowJob, parse
-from nsed_torch.experiments.view import PREVIEW, preview, question_table, view, visible, workflow_view
+from nsed_torch.experiments.view import PREVIEW, preview, question_table, steps_line, view, visible, workflow_view
 from nsed_torch.records import Proposal, Round, Task, Transcript, Usage
 from nsed_torch.records.transcript import MemorySlot
 
@@ -216,3 +216,18 @@ def test_a_step_takes_a_line_and_each_that_it_outvoted_another(terminal):
     assert f"({NAMES[0]})" in lines[1]
     nobody = seen(lambda watch: watch.on_round(Task("Q"), a_round(winner=None)), terminal=terminal, steps=True)
     assert "step    2  nobody wrote one" in nobody
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_steps_end_in_a_line_on_how_they_came_about(terminal):
+    alone, against = (trace("t", turn(answers)).transcript.rounds[0] for answers in (["a"], ["b", "c"]))
+    several = a_transcript(Task("Q"), alone)
+    several.rounds[:] = [alone, against, a_round(winner=None), against]
+    shown = seen(lambda watch: watch.on_end(several), terminal=terminal, steps=True)
+    assert "3 steps elected, somebody outvoted in 2\n" in shown
+    assert "stopped by rounds after 4 rounds: 7 calls" in shown
+    line = "3 steps elected, somebody outvoted in 2; the first 2 of 5 are right; the answer is wrong"
+    assert steps_line(several, False, ["a", "b", "c", "d", "e"]) == line
+    several.rounds[:] = [alone, against]
+    line = "2 steps elected, somebody outvoted in 1; every step is right; the answer is right"
+    assert steps_line(several, True, ["a", "b"]) == line

@@ -54,6 +54,11 @@ def test_a_packed_row_has_the_loss_of_its_examples_one_by_one(shared_learner, pa
     assert_close(packed_loss(shared_learner, examples), plain_loss(shared_learner, examples), atol=1e-5, rtol=1e-4)
 
 
+def test_an_example_beyond_the_window_is_refused(shared_learner):
+    with pytest.raises(ValueError, match=r"at most 512 tokens, the model.s window, got one of 6\d\d:"):
+        tokenized(shared_learner, [EXAMPLES[0], example("a", "b" * 600)])
+
+
 @pytest.fixture(scope="module")
 def shared_learner(model_folder):
     from nsed_torch.agents import Weights, load_backbone

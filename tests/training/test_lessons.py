@@ -15,7 +15,7 @@ from nsed_torch.benchmarks.stepwise import stepwise_tasks
 from nsed_torch.data import Equality
 from nsed_torch.deliberation import VerdictRating
 from nsed_torch.records import Task
-from nsed_torch.training.generated_lessons import StepLesson
+from nsed_torch.training.generated_lessons import StepLesson, WholeLesson
 from nsed_torch.training.lessons import AnswerLesson, VerdictLesson
 
 FENCED = re.compile(r"<text-[0-9a-f]+>\n(.*?)\n</text", re.DOTALL)
@@ -232,3 +232,65 @@ def test_steps_need_tasks_on_both_sides(sums):
     for train, held_out, count in ((sums[0], sums[0], 9), (sums[0], sums[1].limited(0), 9), (*sums, 0)):
         with pytest.raises(ValueError, match="expected examples out of tasks to learn from"):
             StepLesson(train, held_out, Prompts(), count)
+
+
+def test_a_whole_work_is_learned_from_its_question_a_step_a_line(sums):
+    lesson = WholeLesson(*sums, Prompts(style="direct"), 60, persona="Be calm.")
+    chains = {chain: name for name, chain in sums[0].chains.items()}
+    questions = {task.id: task.question for task in sums[0].tasks}
+    for example in lesson.examples():
+        works = tuple(example.reply.split("\n"))
+        assert works[-1].startswith("Answer: ")
+        asked = Prompts(style="direct").propose(
+            questions[chains[works]], memory=(), critiques=(), persona="Be calm.", seed=0
+        )
+        assert example.messages == asked  # as method `single` asks it
+    assert len({example.reply for example in lesson.examples()}) > 30
+
+
+def test_whole_works_are_tested_by_their_answer_and_by_every_step(sums):
+    chains = {task.question: sums[1].chains[task.id] for task in sums[1].tasks}
+
+    class Engine:
+        """Right in every step of the sums; of rewritings it jumps to the answer."""
+
+        def generate(self, requests):
+            for request in requests:
+                text = request.messages[-1].content
+                chain = next(chain for question, chain in chains.items() if question in text)
+                works = chain if "#" not in text else chain[-1:]
+                yield Generation("\n".join(works), 1, 1, "stop")
+
+    scores = WholeLesson(*sums, Prompts(style="direct"), 9).scores(Engine(), None)
+    assert {name: sum(right) / len(right) for name, right in scores.items()} == {
+        "chain_sum": 1,
+        "ab": 1,
+        "every step, chain_sum": 1,
+        "every step, ab": 0,
+    }
+
+
+def test_parts_of_a_lesson_share_no_work_and_all_first_steps(sums):
+    parts = [StepLesson(*sums, Prompts(style="direct"), 600, of=3, take=take).examples() for take in range(3)]
+    works = [{work for e in part for work in FENCED.findall(e.messages[-1].content)} for part in parts]
+    for one, other in itertools.combinations(works, 2):
+        assert not one & other
+    everything = {work for chain in sums[0].chains.values() for work in chain[:-1]}
+    assert len(set.union(*works)) > 0.9 * len(everything)
+    assert min(map(len, works)) > len(everything) / 6
+    firsts = [sum(not FENCED.findall(e.messages[-1].content) for e in part) for part in parts]
+    assert min(firsts) > 50
+    whole = StepLesson(*sums, Prompts(style="direct"), 200)
+    assert StepLesson(*sums, Prompts(style="direct"), 200, of=1).examples() == whole.examples()
+    assert StepLesson(*sums, Prompts(), 9, of=3, take=2).identity() == {**whole.identity(), "part": [2, 3]}
+    with pytest.raises(ValueError, match="expected a part from 0 to below their number, got part 3 of 3"):
+        StepLesson(*sums, Prompts(), 9, of=3, take=3)
+
+
+def test_works_may_be_read_backwards_and_are_written_forwards(sums):
+    plain, turned = (StepLesson(*sums, Prompts(style="direct"), 200, backwards=b).examples() for b in (False, True))
+    assert [e.reply for e in plain] == [e.reply for e in turned]
+    for one, other in zip(plain, turned, strict=True):
+        works, shown = (FENCED.findall(e.messages[-1].content) for e in (one, other))
+        assert [work.split() for work in works] == [text.split()[::-1] for text in shown]
+    assert any(one.messages != other.messages for one, other in zip(plain, turned, strict=True))

@@ -54,7 +54,7 @@ def expected_deliberation(rnn: MacroRNN, tasks: Sequence[Task]) -> Usage:
         shuffled=cell.shuffled,
     )
     with torch.no_grad():
-        deliberation = MacroRNN(stand_in, halting=FixedHalting(rnn.halting.rounds))(tasks)
+        deliberation = MacroRNN(stand_in, halting=FixedHalting(rnn.halting.rounds), without=rnn.without)(tasks)
     return Usage.sum(transcript.usage for transcript in deliberation.transcripts)
 
 
@@ -108,4 +108,6 @@ class _Longest(Engine):
 
 
 def _stand_in(ensemble: Ensemble, conducts: str = "") -> Ensemble:
-    return Ensemble({name: _Longest(engine, conducts) for name, engine in ensemble.engines.items()}, ensemble.agents)
+    # Whoever reads backwards reads as much, and would be refused where steps are not told apart.
+    agents = [replace(agent, backwards=False) for agent in ensemble.agents]
+    return Ensemble({name: _Longest(engine, conducts) for name, engine in ensemble.engines.items()}, agents)
