@@ -157,7 +157,7 @@ def adapter_files(engine: TransformersEngine, name: str, dtype: torch.dtype | No
 def load_adapters(model: Any, folders: Mapping[str, Path]) -> nn.Module:
     """A model with the adapters of some folders beside each other, frozen, in the dtype that the model computes in."""
     if not folders:
-        return model
+        return model  # type: ignore[no-any-return]
     from peft import PeftModel  # noqa: PLC0415 - heavy
 
     wrapped: Any = None

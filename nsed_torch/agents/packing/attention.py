@@ -1,6 +1,6 @@
 """Attention over packed tokens: every token of a pass stands in one row, and a plan says who sees whom."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -107,8 +107,8 @@ class ForestPlan:
         split = [tensor.split(self._sizes, dim=2) for tensor in (keys, values)]
         if self.slots is not None:
             for i, node in enumerate(self.forest.nodes):
-                own, said = self._seen(split, range(i, i + 1)) if node.ending else (None, None)
                 for sequence in node.ending:
+                    own, said = self._seen(split, range(i, i + 1))
                     self.slots.fill(layer, self.rows[sequence], own[0], said[0])
         if self.kept is not None:
             self.prefixes.store(layer, self.kept, key[0], value[0])
@@ -122,15 +122,18 @@ class ForestPlan:
         ]
         return torch.cat(parts, dim=2)
 
-    def _seen(self, split: Sequence[Sequence[Tensor]], group: range) -> Iterator[Tensor]:
+    def _seen(self, split: Sequence[Sequence[Tensor]], group: range) -> tuple[Tensor, Tensor]:
         """The keys and the values that a node sees and, if it has a group, those of what stands below it.
 
         Nodes are joined, not indexed: backwards, to index is to fill a tensor of all columns for every node.
         """
         root, line = self._roots[group.start], [*self._lines[group.start], *(1 + i for i in group[1:])]
         kept = [self._index(root)] if root else []
-        for pieces in split:
-            yield torch.cat([*(pieces[0][:, :, columns] for columns in kept), *(pieces[i] for i in line)], dim=2)
+        keys, values = (
+            torch.cat([*(pieces[0][:, :, columns] for columns in kept), *(pieces[i] for i in line)], dim=2)
+            for pieces in split
+        )
+        return keys, values
 
     def _mask(self, group: range, window: int | None, heads: int) -> Tensor | None:
         """What a group's tokens see of the columns before them; None if that is all up to themselves."""
