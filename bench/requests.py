@@ -34,7 +34,7 @@ def questions(count: int) -> list[str]:
 
 
 def give_adapters(engine: TransformersEngine, count: int) -> list[str]:
-    """Names of LoRA adapters of rank 8 that change what the model says; made where they are missing."""
+    """Names of LoRA adapters of rank 8 that change what the model says, held as loaded ones are; made where missing."""
     names = [f"agent{i}" for i in range(count)]
     for i, name in enumerate(names):
         if name in engine.adapters:
@@ -45,6 +45,7 @@ def give_adapters(engine: TransformersEngine, count: int) -> list[str]:
             weight.requires_grad_(False)
             if "lora_B" in key:  # zero in a fresh adapter, which would then say nothing
                 weight.copy_(torch.randn(weight.shape, generator=generator).to(weight) * 0.02)
+            weight.data = weight.data.to(engine.model.dtype)
     return names
 
 
