@@ -13,7 +13,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nsed_torch import functional
-from nsed_torch.functional.tally import cosine, unit
+from nsed_torch.functional.floats import unit
+from nsed_torch.functional.tally import cosine
 from nsed_torch.nn.bounded_memory import MemoryState
 
 Embedding = Float[Tensor, "batch dim"]

@@ -106,7 +106,7 @@ def test_texts_in_pieces_are_read_over_rounds_and_at_once(nsed):
     assert [len(t.needed) for t in traces] == [4, 4]
     notes = {o.method: o.note for o in read_outcomes(folder / "outcomes.jsonl") if o.method in readers}
     assert notes == dict(
-        zip(readers, ["pieces: 3 of 3", "pieces: 0 of 3", "rewritten: 3 times", "notes: 1"], strict=True)
+        zip(readers, ["pieces: 3 of 3", "pieces: 3 of 3", "rewritten: 3 times", "notes: 1"], strict=True)
     )
     assert read_json(folder / "results.json")["provenance"]["config"]["benchmark"]["size"] == 2
     assert "accuracy" in out
