@@ -80,6 +80,7 @@ def tune(cfg: DictConfig, recording: RecordedTasks, run: VerbRun, others: dict[s
         extra["sets"] = coverage_summary({k: v for result in results for k, v in result["sets"].items()}, cfg.coverage)
     facts = {
         "seeds": [{k: v for k, v in result.items() if k not in {"scores", "found", "sets"}} for result in results],
+        "what": comparison.what,
         "overrides": run.overrides,
         "agents": list(episodes.agents),
         "tasks": len(episodes),

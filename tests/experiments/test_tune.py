@@ -221,7 +221,6 @@ def test_a_gate_is_fitted_to_readings(nsed):
     out = nsed.ok(
         "tune", "data_dir=reading", "training.loss=memory", "gate=notes", "slots=2", "seeds=2", "output_dir=out"
     )
-    print(out)
     metrics = read_json(nsed.folder / "out/metrics.json")
     share, found = metrics["methods"], metrics["found"]["methods"]
     names = ["no_gate", "constant_leak", "most_recent", "random", "consensus_untrained", "consensus_tuned"]
@@ -236,6 +235,17 @@ def test_a_gate_is_fitted_to_readings(nsed):
     assert not torch.equal(cell.gate.weight, start.gate.weight)
     assert torch.equal(cell.trust.bias, start.trust.bias.double())
     assert "share of the last memory on notes that matter" in (nsed.folder / "out/cell/README.md").read_text()
+
+
+def test_a_sweep_of_gates_is_told_by_what_they_keep(nsed):
+    planted_readings(nsed.folder / "reading", reading_of(6, 30))
+    memory = "training.loss=memory", "training.epochs=2", "seeds=1", "output_dir=sweep"
+    nsed.ok("tune", "-m", "data_dir=reading", "gate=learned,notes", *memory)
+    table = (nsed.folder / "sweep/sweep.md").read_text()
+    assert "| share of the last memory on notes that matter |" in table
+    data, first = (read_json(nsed.folder / "sweep" / name) for name in ("sweep.json", "0/metrics.json"))
+    assert list(data["methods"]) == ["gate=learned", "gate=notes"]
+    assert data["methods"]["gate=learned"]["accuracy"] == first["methods"]["consensus_tuned"]["accuracy"]
 
 
 def test_readings_alone_fit_a_gate_and_settings_that_would_count_for_nothing_are_refused(nsed, data):
