@@ -94,11 +94,11 @@ class Prompts:
     """The templates `propose`, `rate`, `weigh`, `critique`, `pattern`, `step`, `work`, `read`, `conduct`, and others.
 
     Each has a `system` and a `user` block, those of judges a `candidate` block that ends the user's text, `step` a
-    `turn` for each later turn and a `whole` for all of them in one text, `work` that alone, `read` a `whole` and an
-    `at_once`. Templates see plain strings, `fence(text)` and `style`, the sentence on how to answer; a name they
-    misspell is an error. A `persona` is what an agent is told about itself; fences are drawn from the call's `seed`. A
-    `folder` is searched for `<name>.jinja` before the package's own; the style is one of `STYLES`. A folder or style
-    that is not there, or later a template that cannot be rendered, is a ValueError.
+    `turn` for each later turn and a `whole` for all of them in one text, `work` that alone, `read` a `whole`, an
+    `at_once` and a `rewrite`. Templates see plain strings, `fence(text)` and `style`, the sentence on how to answer; a
+    name they misspell is an error. A `persona` is what an agent is told about itself; fences are drawn from the call's
+    `seed`. A `folder` is searched for `<name>.jinja` before the package's own; the style is one of `STYLES`. A folder
+    or style that is not there, or later a template that cannot be rendered, is a ValueError.
     """
 
     def __init__(self, folder: str | Path | None = None, style: str = "short") -> None:
@@ -152,6 +152,10 @@ class Prompts:
     def read_at_once(self, question: str, *, pieces: Sequence[str], seed: int) -> str:
         """What is asked, in a question's place, of who reads all pieces in one prompt."""
         return self._render("read", seed, "at_once", question=question, pieces=pieces)
+
+    def rewrite(self, question: str, *, memory: str, piece: str, seed: int) -> str:
+        """What is asked, in a question's place, of who writes its memory anew at each piece; "" where it has none."""
+        return self._render("read", seed, "rewrite", question=question, memory=memory, piece=piece)
 
     def step_in_one(self, question: str, subtask: str, *, history: Sequence[tuple[str, str]], seed: int) -> str:
         """What `step` asks, as one text with fenced replies: the question that a deliberation is given."""

@@ -55,6 +55,7 @@ class TransformersEngine(nn.Module, Engine):
     """
 
     shares_prefixes = True
+    context_window: int
 
     def __init__(
         self,

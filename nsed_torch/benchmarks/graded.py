@@ -60,6 +60,10 @@ class GradedTasks:
         """Id of the question a task asks."""
         return self.groups.get(task.id, task.id)
 
+    def remembered(self, task: Task) -> tuple[str, ...]:
+        """What a memory should hold of a task's inputs in the end; nothing where nobody knows."""
+        return ()
+
     def adopts(self, task: Task, answer: str | None) -> bool | None:
         """Whether a final answer equals the one that the task's user suggests; None where they suggest none."""
         if (suggestion := self.suggestions.get(task.id)) is None:

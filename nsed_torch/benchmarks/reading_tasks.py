@@ -9,13 +9,13 @@ import itertools
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nsed_torch.benchmarks.graded import GradedTasks
 from nsed_torch.benchmarks.graders import AnswerGrader, question_id
 from nsed_torch.data.equality import Equality
-from nsed_torch.records import Task, Transcript
+from nsed_torch.records import Task, Trace, Transcript
 
 PEOPLE = (
     *("Ada", "Alan", "Amos", "Anna", "Arno", "Bela", "Boris", "Carl", "Cleo", "Cora", "Dana", "Dora", "Edna", "Elsa"),
@@ -79,11 +79,23 @@ class ReadingTasks(GradedTasks):
         """The facts that a reader finds in piece `index`, from 1."""
         return [fact.text for fact in self.facts[task.id] if (fact.piece, fact.reader) == (index, reader)]
 
-    def matters(self, transcript: Transcript) -> list[list[bool]]:
-        """Of each proposal of each round, whether it says a fact that the answer depends on in the end."""
-        task = transcript.task
-        needed = [fact.text for fact in self.facts[question_id(task)] if fact.matters(len(task.inputs))]
-        return [[any(text in p.text for text in needed) for p in record.proposals] for record in transcript.rounds]
+    def remembered(self, task: Task) -> tuple[str, ...]:
+        """The facts that matter in the end, as their pieces say them."""
+        return tuple(fact.text for fact in self.facts[question_id(task)] if fact.matters(len(task.inputs)))
+
+    def needed(self, transcript: Transcript) -> list[list[int]]:
+        """Of each proposal of each round, the last round that reads after which a memory should hold it; 0 for none."""
+        last = len(transcript.task.inputs)
+        facts = self.facts[question_id(transcript.task)]
+        ends = {fact.text: last if fact.until is None else fact.until - 1 for fact in facts}
+        return [
+            [max((end for text, end in ends.items() if text in p.text), default=0) for p in record.proposals]
+            for record in transcript.rounds
+        ]
+
+    def traces(self, transcripts: Sequence[Transcript]) -> list[Trace]:
+        """Graded as all tasks are, with what a memory should hold of them."""
+        return [replace(trace, needed=self.needed(trace.transcript)) for trace in super().traces(transcripts)]
 
 
 @dataclass(frozen=True)

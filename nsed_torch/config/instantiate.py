@@ -30,12 +30,12 @@ _LISTED = {
     "nsed_torch.conductor": "ConductorBroker Pools",
     "nsed_torch.conductor.grpo": "GRPO",
     "nsed_torch.deliberation": "AgreementRating Budget BudgetBroker CritiqueRating LikelihoodRating VerdictRating",
-    "nsed_torch.evaluation.methods": "BestOf Conducted Debate MixtureOfAgents Plurality RandomRouting SelfConsistency "
-    "SelfCorrection SelfMoA",
+    "nsed_torch.evaluation.methods": "BestOf Conducted CutToWindow Debate MixtureOfAgents OverwrittenMemory "
+    "PerfectMemory Plurality RandomRouting Retrieval SelfConsistency SelfCorrection SelfMoA",
     "nsed_torch.experiments.build": "consensus_cell fitted_halting",
     "nsed_torch.nn": "ApprovalVote EvidenceHalting FatigueHalting FixedHalting",
     "nsed_torch.nn.votes": "ApprovalVote BordaVote EntmaxVote L2Vote LinearVote PluralityVote QuadraticVote TokenVote",
-    "nsed_torch.nn.gate": "ForgetGate LeakyGate OpenGate VectorGate",
+    "nsed_torch.nn.gate": "ForgetGate LeakyGate NoteGate OpenGate VectorGate",
     "nsed_torch.training.fine_tuning": "FineTuning",
     "nsed_torch.training.trainer": "Schedule",
     "torch.optim": "SGD Adam AdamW NAdam RAdam Adagrad RMSprop LBFGS",

@@ -52,6 +52,8 @@ class Episodes:
     features: Float[Tensor, "batch round proposal feature"] | None = None  # of the proposals; NaN where not known
     feature_names: tuple[str, ...] = ()
     length: Float[Tensor, "batch round proposal"] | None = None  # logarithm of the number of characters, at least 0
+    # Of notes: the last round, from 1, after which a memory should hold them; 0 for none.
+    needed: Int[Tensor, "batch round proposal"] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -141,7 +143,7 @@ def joined(parts: Sequence[Episodes]) -> Episodes:
         if all(isinstance(value, Tensor) for value in values):
             tensors[field.name] = padded(values, _BLANK.get(field.name))
     # What one part does not know, the whole does not.
-    unknown: dict[str, Any] = {"proposal_cost": None, "labels": None, "features": None, "length": None}
+    unknown: dict[str, Any] = dict.fromkeys(("proposal_cost", "labels", "features", "length", "needed"))
     return dataclasses.replace(first, ids=ids, categories=categories, **(unknown | tensors))
 
 
@@ -149,7 +151,7 @@ _OF_VOTERS = ("voters", "voter_mask")
 _OF_PAIRS = ("ratings", "vote_mask")
 _OF_PROPOSALS = (
     *("authors", "embeddings", "proposal_mask", "correct", "classes"),
-    *("proposal_cost", "labels", "features", "length"),
+    *("proposal_cost", "labels", "features", "length", "needed"),
 )
 _BLANK = dict.fromkeys(("voters", "authors", "classes", "labels"), -1) | dict.fromkeys(("cost", "features"), torch.nan)
 """What stands where there is nothing, if it is not 0."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nsed_torch.data.episodes import Episodes
 from nsed_torch.data.equality import plurality
-from nsed_torch.nn import ConsensusCell, ConsensusOutput, RoundInput
+from nsed_torch.nn import ConsensusCell, ConsensusOutput, MemoryState, RoundInput
 from nsed_torch.nn.election import Prepared
 from nsed_torch.nn.learned_broker import Heard
 
@@ -25,7 +25,12 @@ FEWEST = (1, 0)
 
 def unroll(cell: ConsensusCell, episodes: Episodes) -> ConsensusOutput:
     """The cell's decisions in every recorded round."""
-    output, _ = cell.unroll(
+    return replay(cell, episodes)[0]
+
+
+def replay(cell: ConsensusCell, episodes: Episodes) -> tuple[ConsensusOutput, MemoryState]:
+    """The cell's decisions in every recorded round, and the memory after the last one that each task held."""
+    return cell.unroll(
         episodes.embeddings,
         episodes.ratings,
         episodes.vote_mask,
@@ -35,7 +40,6 @@ def unroll(cell: ConsensusCell, episodes: Episodes) -> ConsensusOutput:
         round_mask=episodes.round_mask,
         **_read(episodes),
     )
-    return output
 
 
 def elect(cell: ConsensusCell, episodes: Episodes, prepared: Prepared | None = None) -> ConsensusOutput:

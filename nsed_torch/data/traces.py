@@ -1,6 +1,7 @@
 """Collected traces as tensors."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +14,20 @@ from nsed_torch.records import Round, Trace, read_traces
 from nsed_torch.records.trace import read_embeddings
 
 
-def load_traces(folder: str | Path, *, equality: Equality | None = None) -> Episodes:
+def load_traces(folder: str | Path, *, equality: Equality | None = None, reading: bool = False) -> Episodes:
     """Read what `nsed collect` wrote, for `ConsensusCell.unroll` and everything that learns from it.
 
     Unrolled over them, a cell like the one that deliberated decides again what the transcripts say, if its team pooled
     equal answers. An empty proposal is masked. Classes are those that the team pooled its answers by, else come from
-    the final answers; a proposal without one has class -1. Costs are tokens read and written.
+    the final answers; a proposal without one has class -1. Costs are tokens read and written. With `reading` only the
+    rounds are read that show a piece, without tasks that have none.
 
     Returns:
         The tasks in the order of the file, in float64, padded to the most rounds, voters and proposals there are.
 
     Raises:
-        ValueError: in one line with the folder, if it holds no traces, or traces and embeddings that do not belong
-            together, as where a run has not ended.
+        ValueError: in one line with the folder, if it holds no traces, or none with inputs where they are wanted, or
+            traces and embeddings that do not belong together, as where a run has not ended.
     """
     traces = list(read_traces(folder))
     vectors = read_embeddings(folder)
@@ -34,7 +36,18 @@ def load_traces(folder: str | Path, *, equality: Equality | None = None) -> Epis
         if fault := _fault(trace, agents, vectors):
             raise ValueError(f"{folder}: trace {number}: {fault}; rerun the nsed collect that wrote it")
     rule = equality or Equality()
+    if reading:
+        traces = [_reading(trace) for trace in traces if trace.transcript.task.inputs]
+        if not traces:
+            raise ValueError(f"{folder}: expected traces of tasks with inputs, got none: collect benchmark=reading")
     return joined([_episode(trace, agents, *vectors[trace.transcript.task.id], rule) for trace in traces])
+
+
+def _reading(trace: Trace) -> Trace:
+    """A trace without its closing rounds."""
+    count = len(trace.transcript.task.inputs)
+    transcript = replace(trace.transcript, rounds=trace.transcript.rounds[:count])
+    return Trace(transcript, trace.grades[:count], trace.answers[:count], trace.needed[:count])
 
 
 def _fault(trace: Trace, agents: Sequence[str], vectors: Mapping[str, tuple[Tensor, Tensor]]) -> str:
@@ -64,7 +77,7 @@ def _episode(trace: Trace, agents: Sequence[str], task: Tensor, embeddings: Tens
 
     ratings = [[[0.0 if rating is None else rating for rating in row] for row in record.ratings] for record in records]
     lengths = rows([[float(max(len(p.text), 1)) for p in record.proposals] for record in records], torch.float64, 1)
-    parts = embeddings.double().split([proposals for _, proposals in sizes])
+    parts = embeddings[: sum(proposals for _, proposals in sizes)].double().split([p for _, p in sizes])
     mask = rows([[bool(p.text) for p in record.proposals] for record in records], torch.bool)
     return Episodes(
         ids=(trace.transcript.task.id,),
@@ -83,6 +96,7 @@ def _episode(trace: Trace, agents: Sequence[str], task: Tensor, embeddings: Tens
         cost=torch.tensor([[_alone(record) for record in records]], dtype=torch.float64),
         proposal_cost=rows([[p.usage.billed for p in record.proposals] for record in records], torch.float64),
         length=lengths.log(),
+        needed=rows(trace.needed, torch.long) if trace.needed else None,
     )
 
 

@@ -73,9 +73,17 @@ class Comparison:
     methods: dict[str, MethodResult]
     paired: dict[str, Paired]
     paired_adoption: dict[str, Paired] = field(default_factory=dict)  # the same of adoption; none without suggestions
+    what: str = "accuracy"  # what the scores are called in tables
 
     @classmethod
-    def of(cls, outcomes: Iterable[Outcome], *, reference: str | None = None, by_student: bool = False) -> "Comparison":
+    def of(
+        cls,
+        outcomes: Iterable[Outcome],
+        *,
+        reference: str | None = None,
+        by_student: bool = False,
+        what: str = "accuracy",
+    ) -> "Comparison":
         """Count, average and compare.
 
         Outcomes of one method may come in any order. Those that were not run have no score: they are counted and left
@@ -112,6 +120,7 @@ class Comparison:
             {name: _result(list(tasks.values()), score) for name, tasks in by_method.items()},
             _pairs(by_method, chosen, difference, _accuracy),
             _pairs(by_method, chosen, difference, _adoption) if pressed else {},
+            what,
         )
 
     def relative_tokens(self, method: str) -> float | None:
@@ -148,15 +157,28 @@ class Comparison:
 def scored(runs: Sequence[Mapping[str, Mapping[str, float]]]) -> list[Outcome]:
     """Outcomes without calls, for a comparison of what several seeds tested: one task per question and seed.
 
-    A run is that of a seed: method -> question -> 1 where right, else 0.
+    A run is that of a seed: method -> question -> 1 where right, else 0; or a share in between, which is right where it
+    is 1.
     """
     return [
-        Outcome(method, f"{question}, seed {seed}", question, "", None, "", verdict, Usage())
+        _Scored(method, f"{question}, seed {seed}", question, "", None, "", verdict, Usage(), value=score)
         for seed, run in enumerate(runs)
         for method, scores in run.items()
         for question, score in scores.items()
-        for verdict in [Verdict.RIGHT if score else Verdict.WRONG]
+        for verdict in [Verdict.RIGHT if score == 1 else Verdict.WRONG]
     ]
+
+
+@dataclass(frozen=True)
+class _Scored(Outcome):
+    """An outcome whose score the verdict alone does not tell."""
+
+    value: float = 0.0
+
+    @property
+    def score(self) -> float:
+        """The value."""
+        return self.value
 
 
 def _accuracy(outcome: Outcome) -> float | None:
@@ -206,7 +228,7 @@ def _pair(first: Mapping[str, Outcome], other: Mapping[str, Outcome], mean: _Mea
     wins, losses = sum(value > 0 for value in means), sum(value < 0 for value in means)
     if not means:
         return Paired(difference, wins, losses)
-    single = all(len(values) == 1 for values in questions)
+    single = all(len(values) == 1 for values in questions) and set(means) <= {-1.0, 0.0, 1.0}
     return Paired(difference, wins, losses, *(mcnemar(wins, losses) if single else sign_flip(means)))
 
 

@@ -77,7 +77,7 @@ class Contest:
             ValueError: if more tasks failed than may; in one line with the first failure.
         """
         cell, outcomes = self.rnn.cell, {}
-        panel = Panel(cell.ensemble, cell.prompts, cell.rating, self.graded.grader, cell.seed)
+        panel = panel_of(self.rnn, self.graded)
         if DELIBERATION in names:
             outcomes[DELIBERATION] = self._stage(DELIBERATION, self._deliberate)
         budgets = {o.task: o.usage.tokens for o in outcomes.get(DELIBERATION, [])} if self.equal_tokens else None
@@ -148,6 +148,13 @@ class Contest:
         traces = self.graded.traces(transcripts)
         self._traces |= {trace.transcript.task.id: trace for trace in traces}
         return [Answer(t.answer, t.usage, f"stopped by {t.stop_reason} after {len(t.rounds)}") for t in transcripts]
+
+
+def panel_of(rnn: MacroRNN, graded: GradedTasks) -> Panel:
+    """What methods are given of a deliberation and a benchmark."""
+    cell, facts = rnn.cell, {task.id: graded.remembered(task) for task in graded.tasks}
+    shared = cell.ensemble, cell.prompts, cell.rating, graded.grader, cell.seed
+    return Panel(*shared, encoder=cell.encoder, facts=facts)
 
 
 def cross_fitted_leads(

@@ -5,10 +5,11 @@ import functools
 import hashlib
 import json
 import textwrap
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -50,6 +51,35 @@ class SlotHistory:
     states: list[MemorySlot | None]  # one entry per round; None where the slot was not in memory
     last: int = 0  # index of the last round after which it was still kept
     source: tuple[int, int] | None = None  # (round index, proposal index) of the proposal it holds word for word
+    until: int = 0  # index of the last round after which a memory should hold it; 0 for none, or where nobody knows
+
+    @property
+    def runs(self) -> list["Stay"]:
+        """The rounds that it was kept in, those alike as one."""
+        kept = ((i, state) for i, state in enumerate(self.states) if state is not None)
+        looks = groupby(kept, key=lambda entry: (round(entry[1].retention, 2), entry[1].shown))
+        return [Stay(rounds[0][0], len(rounds), *look) for look, group in looks for rounds in [list(group)]]
+
+
+class Stay(NamedTuple):
+    """Rounds in which a slot looked alike."""
+
+    start: int  # how many rounds there were before
+    length: int
+    retention: float
+    shown: bool
+
+    @property
+    def opacity(self) -> str:
+        """How dark it is drawn; the least that was kept can still be seen."""
+        return f"{0.12 + 0.88 * self.retention:.2f}".removeprefix("0")
+
+
+class Moves(NamedTuple):
+    """What a round did to the memory."""
+
+    entered: list[int]  # proposals that are in it
+    left: list[SlotHistory]  # what was in it before
 
 
 def slot_histories(transcript: Transcript) -> list[SlotHistory]:
@@ -64,6 +94,35 @@ def slot_histories(transcript: Transcript) -> list[SlotHistory]:
             states[position] = slot
             kept[key] = SlotHistory(slot.text, slot.agent, slot.round, states, turn.index, sources.get(key))
     return sorted(kept.values(), key=lambda history: history.born)
+
+
+def memory_moves(transcript: Transcript) -> list[Moves]:
+    """What each round let into the memory and what it let go."""
+    moves = [Moves([], []) for _ in transcript.rounds]
+    for history in slot_histories(transcript):
+        if history.source:
+            moves[history.born - 1].entered.append(history.source[1])
+        if history.last < len(moves):
+            moves[history.last].left.append(history)
+    return moves
+
+
+def longest_kept(
+    transcript: Transcript, needed: Sequence[Sequence[int]] | None = None, most: int = 48
+) -> tuple[list[SlotHistory], int]:
+    """The notes that a memory held for the most rounds, all that it should have held among them, in order of birth.
+
+    `needed` is as of a trace.
+
+    Returns:
+        Those, and how many others there are.
+    """
+    histories = [
+        replace(h, until=needed[h.source[0] - 1][h.source[1]]) if needed and h.source else h
+        for h in slot_histories(transcript)
+    ]
+    best = sorted(histories, key=lambda h: (bool(h.until), h.last - h.born), reverse=True)[:most]
+    return sorted(best, key=lambda h: h.born), len(histories) - len(best)
 
 
 def render_transcript(transcript: Transcript) -> str:
@@ -138,6 +197,8 @@ def _environment() -> Environment:
     filters = (_signed, _percent, _number, _seconds, _price, _preview, _lines, _flatten)
     environment.filters |= {function.__name__.removeprefix("_"): function for function in filters}
     environment.globals |= {
+        "longest_kept": longest_kept,
+        "memory_moves": memory_moves,
         "slot_histories": slot_histories,
         "drawings": drawings,
         "node_width": WIDTH,

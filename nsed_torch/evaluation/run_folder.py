@@ -51,15 +51,15 @@ class TaskEntry:
 
     @property
     def curve(self) -> list[bool]:
-        """Whether the answer stood right after each round of the deliberation."""
-        return standing(self.trace) if self.trace else []
+        """Whether the answer stood right after each round of the deliberation that gave answers."""
+        return standing(self.trace)[len(self.trace.transcript.task.inputs) :] if self.trace else []
 
     @property
     def verdict(self) -> Verdict | None:
         """On the answer that stands for the task; None if nothing was graded."""
         verdict = next((outcome.verdict for outcome in self.outcomes if outcome.method == self.reference), None)
         if verdict is None and self.trace:
-            return Verdict.RIGHT if self.curve[-1] else Verdict.WRONG
+            return Verdict.RIGHT if self.curve[-1:] == [True] else Verdict.WRONG
         return verdict
 
     @property
@@ -67,11 +67,13 @@ class TaskEntry:
         """The keys of `FILTERS` that hold.
 
         `lost` and `won` say that the answer turned wrong or right in some round; agents disagree if their answers of
-        round 1, or those of single agents, differ, where all right answers are one.
+        the first round that gave any, or those of single agents, differ, where all right answers are one.
         """
         steps = set(itertools.pairwise(self.curve))
         if self.trace:
-            said = [right or answer for right, answer in zip(self.trace.grades[0], self.trace.answers[0], strict=True)]
+            first = min(len(self.trace.transcript.task.inputs), len(self.trace.grades) - 1)
+            given = zip(self.trace.grades[first], self.trace.answers[first], strict=True)
+            said = [right or answer for right, answer in given]
         else:
             single = [outcome for outcome in self.outcomes if outcome.method.startswith("single:")]
             said = [outcome.verdict is Verdict.RIGHT or outcome.answer for outcome in single]

@@ -89,7 +89,7 @@ def notes(comparison: Comparison) -> list[str]:
     family = sum(pair.p is not None for pair in pairs)
     lines = ["n counts questions with a score; epochs of one question are averaged first."]
     if intervals:
-        lines.append(f"Accuracy with 95% intervals over questions ({', '.join(intervals)}).")
+        lines.append(f"{comparison.what.capitalize()} with 95% intervals over questions ({', '.join(intervals)}).")
     if tests:
         names = f" ({', '.join(difference)})" if difference else ""
         lines.append(
@@ -151,7 +151,7 @@ def shown_p(p: float | None) -> str:
 
 
 def _tables(comparison: Comparison) -> list[Rows]:
-    head = ["method", "n", "accuracy", f"{comparison.reference} minus it", "p (Holm)"]
+    head = ["method", "n", comparison.what, f"{comparison.reference} minus it", "p (Holm)"]
     costs = ["tokens per task (billed)", "relative tokens", "US$", "seconds"]
     methods = comparison.methods.items()
     # Recorded answers are compared without a call.

@@ -16,10 +16,11 @@ from nsed_torch.benchmarks.patterns import PatternGrader
 from nsed_torch.benchmarks.stepwise import StepwiseTasks
 from nsed_torch.config import instantiate, plain_config
 from nsed_torch.deliberation import MacroRNN
-from nsed_torch.evaluation.contest import BEST_SINGLE, DELIBERATION, SINGLE, Contest, Contested
+from nsed_torch.evaluation.contest import BEST_SINGLE, DELIBERATION, SINGLE, Contest, Contested, panel_of
 from nsed_torch.evaluation.methods import Conducted, RandomRouting, Single
 from nsed_torch.evaluation.methods.costs_ahead import expected_deliberation, expected_usage
-from nsed_torch.evaluation.methods.panel import Method, Panel
+from nsed_torch.evaluation.methods.panel import Method
+from nsed_torch.evaluation.methods.readers import ONE_SIZE
 from nsed_torch.evaluation.run_folder import EXECUTIONS
 from nsed_torch.evaluation.tables import show
 from nsed_torch.experiments.build import build_rnn, call_log, pool_answers
@@ -141,16 +142,15 @@ def expected_costs(
 
     With `equal_tokens` methods get what deliberation takes; otherwise their own size counts.
     """
-    cell, tasks = rnn.cell, graded.tasks
-    panel = Panel(cell.ensemble, cell.prompts, cell.rating, graded.grader, cell.seed)
+    tasks, panel = graded.tasks, panel_of(rnn, graded)
     deliberation = expected_deliberation(rnn, tasks) if DELIBERATION in names else Usage()
 
     def cost(name: str) -> Usage:
         if name == SINGLE:
-            return Usage.sum(expected_usage(Single(agent.name), panel, tasks) for agent in cell.ensemble.proposers)
+            return Usage.sum(expected_usage(Single(agent.name), panel, tasks) for agent in panel.ensemble.proposers)
         if name == BEST_SINGLE:
             return Usage()  # chosen among what single agents answered
-        one_size = name in methods and isinstance(methods[name], Conducted | RandomRouting)
+        one_size = name in methods and isinstance(methods[name], (Conducted, RandomRouting, *ONE_SIZE))
         if name == DELIBERATION or (equal_tokens and not one_size):
             return deliberation
         return expected_usage(methods[name], panel, tasks)

@@ -11,6 +11,7 @@ from nsed_torch.config import instantiate
 from nsed_torch.data import Episodes, RecordedAnswers, joined, load_recorded, load_traces, recorded_episodes
 from nsed_torch.data.featured import CachedEncoder, featured, featured_traces
 from nsed_torch.records import read_traces
+from nsed_torch.training.memory_fit import informative
 
 
 class RecordedTasks(NamedTuple):
@@ -40,6 +41,12 @@ def hold_traces(folders: Sequence[str], **choices: Any) -> bool:
     if traces[0] and (made := [name for name, value in choices.items() if value is not None]):
         raise ValueError(f"{folders[0]}: expected no {made[0]} for traces, whose rounds are as they were held")
     return traces[0]
+
+
+def readings_of(folders: Sequence[str]) -> RecordedTasks:
+    """The rounds that read in the traces of all folders, where somebody noted what matters in the end."""
+    episodes = joined([load_traces(path, reading=True) for path in folders])
+    return RecordedTasks(episodes.select(informative(episodes).nonzero()[:, 0]), None)
 
 
 def traces_of(cfg: DictConfig, folders: Sequence[str], reading: Sequence[str] = ()) -> RecordedTasks:

@@ -47,7 +47,8 @@ class SweepTable(Callback):
         if len(runs) < 2:
             return
         outcomes = [replace(outcome, method=run.settings) for run in runs for outcome in run.outcomes]
-        comparison = Comparison.of(outcomes, reference=runs[0].settings, by_student=runs[0].recorded)
+        first, what = runs[0].settings, runs[0].comparison.what
+        comparison = Comparison.of(outcomes, reference=first, by_student=runs[0].recorded, what=what)
         rows = [["settings", f"its {runs[0].comparison.reference} minus {self._against}"]]
         pairs = {run.settings: run.comparison.paired.get(self._against) for run in runs}
         rows += [[settings, shown(pair.difference, "+")] for settings, pair in pairs.items() if pair]
@@ -83,7 +84,7 @@ def read_runs(folder: Path, since: float = 0.0) -> list[Combination]:
 
 
 def _read(settings: str, path: Path) -> Combination:
-    folder, recorded = path.parent, path.name == METRICS
+    folder, recorded, what = path.parent, path.name == METRICS, "accuracy"
     if recorded:
         data = read_json(path)
         try:
@@ -93,10 +94,10 @@ def _read(settings: str, path: Path) -> Combination:
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"{path}: not what nsed tune writes ({error!r}); rerun the one that wrote it") from error
-        outcomes = scored([read_json(seed)["scores"] for seed in seeds])
+        outcomes, what = scored([read_json(seed)["scores"] for seed in seeds]), data.get("what", what)
     else:
         outcomes, reference = read_outcomes(folder / OUTCOMES), None
-    comparison = Comparison.of(outcomes, reference=reference, by_student=recorded)
+    comparison = Comparison.of(outcomes, reference=reference, by_student=recorded, what=what)
     return Combination(settings, comparison, [o for o in outcomes if o.method == comparison.reference], recorded)
 
 

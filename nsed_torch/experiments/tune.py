@@ -1,6 +1,7 @@
 """`nsed tune`: fit a consensus cell to recorded answers or traces, and say with intervals whether it helped."""
 
 import importlib.util
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -12,13 +13,23 @@ from nsed_torch.data.splits import divisions
 from nsed_torch.evaluation.comparison import Comparison, scored
 from nsed_torch.evaluation.set_coverage import coverage_plot, coverage_summary, coverage_tables
 from nsed_torch.evaluation.tables import markdown, show
-from nsed_torch.experiments.recordings import RecordedTasks, answers_of, folders_of, hold_traces, traces_of
-from nsed_torch.experiments.tune_cell import FREE, refit, tune_seed
+from nsed_torch.experiments.recordings import (
+    RecordedTasks,
+    answers_of,
+    folders_of,
+    hold_traces,
+    readings_of,
+    traces_of,
+)
+from nsed_torch.experiments.tune_cell import FREE, keeps_notes, refit, tune_seed
 from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.records import write_json
 
 MADE = [f"{place}{name}" for place in ("", "*/") for name in ("seed_*", "cell", "metrics.json", "coverage.png")]
 """What a comparison leaves, or one for each of several folders."""
+
+SHARE = "share of the last memory on notes that matter"
+FOUND = "of the notes that matter, the share that it holds"
 
 
 @verb("tune", MADE, goes_on=lambda cfg: bool(cfg.resume), free=FREE)
@@ -26,7 +37,11 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Compose, load, train a cell a seed, compare on the tasks held out, write `metrics.json` and the cells."""
     folders = folders_of(cfg)
     waves = None if cfg.rounds == 1 else cfg.rounds
-    if hold_traces(folders, agents=cfg.agents, max_parameters_b=cfg.max_parameters_b, rounds=waves):
+    traces = hold_traces(folders, agents=cfg.agents, max_parameters_b=cfg.max_parameters_b, rounds=waves)
+    if keeps_notes(cfg):
+        _check_notes(cfg, folders, traces)
+        return tune(cfg, readings_of(folders), run, {})
+    if traces:
         return tune(cfg, traces_of(cfg, folders, cfg.reading), run, {})
     # Recorded answers of other pools to other tasks: a comparison each.
     names = [Path(path).expanduser().resolve().name for path in folders]
@@ -53,28 +68,48 @@ def tune(cfg: DictConfig, recording: RecordedTasks, run: VerbRun, others: dict[s
         tune_seed(cfg, episodes, seed, parts, folder / f"seed_{seed}", run.report, others)
         for seed, parts in enumerate(splits)
     ]
-    outcomes = scored([result["scores"] for result in results])
-    comparison = Comparison.of(outcomes, reference="consensus_tuned", by_student=True)
-    refit(cfg, episodes, folder, f"## Measured on held-out tasks\n\n{markdown(comparison)}", run.report)
-    extra: dict[str, Any] = {}
+    comparison = _compared([result["scores"] for result in results], SHARE if keeps_notes(cfg) else "accuracy")
+    shown, extra = [comparison], dict[str, Any]()
+    if keeps_notes(cfg):
+        shown.append(_compared([result["found"] for result in results], FOUND))
+        extra["found"] = shown[1].to_json()
+    refit(cfg, episodes, folder, "\n".join(["## Measured on held-out tasks\n", *map(markdown, shown)]), run.report)
     if answers is not None and answers.parameters.isfinite().all():
         extra["parameter_tokens"] = answers.cost.sum(1).mean().item()
     if cfg.coverage is not None:
         extra["sets"] = coverage_summary({k: v for result in results for k, v in result["sets"].items()}, cfg.coverage)
     facts = {
-        "seeds": [{key: value for key, value in result.items() if key not in {"scores", "sets"}} for result in results],
+        "seeds": [{k: v for k, v in result.items() if k not in {"scores", "found", "sets"}} for result in results],
+        "what": comparison.what,
         "overrides": run.overrides,
         "agents": list(episodes.agents),
         "tasks": len(episodes),
         "seconds": round(perf_counter() - began, 1),
     }
     write_json(folder / "metrics.json", {**comparison.to_json(), **facts, **extra})
-    show(run.console, comparison)
+    for table in shown:
+        show(run.console, table)
     if cfg.coverage is not None:
         run.console.print(*coverage_tables(extra["sets"]))
         if importlib.util.find_spec("matplotlib"):  # an extra
             coverage_plot(extra["sets"], folder / "coverage.png")
     return folder / "metrics.json"
+
+
+def _compared(scores: Sequence[Mapping[str, Mapping[str, float]]], what: str) -> Comparison:
+    return Comparison.of(scored(scores), reference="consensus_tuned", by_student=True, what=what)
+
+
+def _check_notes(cfg: DictConfig, folders: Sequence[str], traces: bool) -> None:
+    """Refuse what a gate cannot be fitted to, and settings that would count for nothing."""
+    if not traces:
+        raise ValueError(f"{folders[0]}: expected traces of benchmark=reading for training.loss=memory, got answers")
+    if cfg.gate not in ("notes", "learned"):
+        raise ValueError(f"expected gate=notes or learned with training.loss=memory, got {cfg.gate}: set gate=notes")
+    unused = ("rules", "reading", "categories", "against", "coverage", "calibration")
+    named = [*(name for name in unused if cfg[name]), *(["training.every_round"] if cfg.training.every_round else [])]
+    if named:
+        raise ValueError(f"expected no {named[0]} with training.loss=memory, which fits the gate alone: remove it")
 
 
 def _others(cfg: DictConfig, folder: str, recording: RecordedTasks) -> dict[str, dict[str, float]]:

@@ -20,9 +20,10 @@ from nsed_torch.nn.pretrained import CONFORMAL
 from nsed_torch.records import read_json, write_json
 from nsed_torch.training.answer_sets import fit_sets, set_rows
 from nsed_torch.training.logs import FileLog, to_tensorboard
+from nsed_torch.training.memory_fit import kept, rivals
 from nsed_torch.training.rules import RULES, decide
 from nsed_torch.training.rules.weighted_votes import accuracy
-from nsed_torch.training.trainer import Refit, fit_cell
+from nsed_torch.training.trainer import MEMORY, Refit, fit_cell
 
 FREE = ("resume", "seeds", "refit")
 """Settings by which a run may be gone on with otherwise than it began."""
@@ -43,7 +44,8 @@ def tune_seed(
     untrained and the tuned consensus all break ties.
 
     Returns:
-        What `result.json` holds: scores by method and task, the fit, the cell's small parameters.
+        What `result.json` holds: scores by method and task, of memories also what they found, the fit, the cell's small
+        parameters.
     """
     settings = {key: value for key, value in plain_config(cfg).items() if key not in FREE}
     if cfg.resume and (folder / "result.json").is_file():
@@ -53,30 +55,39 @@ def tune_seed(
     train, validation, test = _in_order(episodes, parts)
     learned = joined([train, validation])
     cell = fresh_cell(cfg, train)
-    scores = {
-        "oracle": test.by_agent().right.any(1),
-        "best_single": decide(RULES["best_single"], learned, test),
-        "plurality": decide(RULES["plurality"], train, test),
-        **_by_rules(cfg.rules, learned, test, report),
-        "consensus_untrained": winners_correct(cell, test),
-    }
+    if keeps_notes(cfg):
+        measured: dict[str, Sequence[Tensor]] = {**rivals(cell, learned, test, seed)}
+    else:
+        rules = {"oracle": test.by_agent().right.any(1), **_by_rules(cfg.rules, train, learned, test, report)}
+        measured = {name: (right,) for name, right in rules.items()}
+    measured["consensus_untrained"] = _own(cfg, cell, test)
     fit, sets = _fit(cfg, cell, train, validation, folder)
-    scores["consensus_tuned"] = winners_correct(cell, test)
+    measured["consensus_tuned"] = _own(cfg, cell, test)
     result = {
         "seed": seed,
         "settings": settings,
         "fit": {**fit._asdict(), "chosen": fit.chosen and fit.chosen._asdict(), "last": fit.last._asdict()},
-        "best_single": test.agents[int(accuracy(learned).argmax())],
+        **({} if keeps_notes(cfg) else {"best_single": test.agents[int(accuracy(learned).argmax())]}),
         "parameters": {k: v.tolist() for k, v in cell.state_dict().items() if v.numel() <= 64},
         **({} if sets is None else {"sets": set_rows(sets, cell, test)}),
-        "scores": {
-            **{k: dict(zip(test.ids, v.float().tolist(), strict=True)) for k, v in scores.items()},
-            **{k: {task: v[task] for task in test.ids} for k, v in others.items()},
+        **{
+            what: {k: dict(zip(test.ids, v[i].double().tolist(), strict=True)) for k, v in measured.items()}
+            for i, what in enumerate(("scores", "found")[: len(measured["consensus_tuned"])])
         },
     }
+    result["scores"] |= {k: {task: v[task] for task in test.ids} for k, v in others.items()}
     write_json(folder / "result.json", result)
     report(f"seed {seed}: {len(train)} + {len(validation)} + {len(test)} tasks, {fit}")
     return result
+
+
+def keeps_notes(cfg: DictConfig) -> bool:
+    """Whether what a memory keeps is learned, rather than what a vote decides."""
+    return bool(cfg.training.loss == MEMORY)
+
+
+def _own(cfg: DictConfig, cell: ConsensusCell, test: Episodes) -> Sequence[Tensor]:
+    return kept(cell, test) if keeps_notes(cfg) else (winners_correct(cell, test),)
 
 
 def refit(cfg: DictConfig, episodes: Episodes, folder: Path, card: str, report: Callable[[str], None]) -> None:
@@ -103,20 +114,25 @@ def _in_order(episodes: Episodes, parts: Split) -> tuple[Episodes, Episodes, Epi
 
 
 def _by_rules(
-    names: Sequence[str], train: Episodes, test: Episodes, report: Callable[[str], None]
+    names: Sequence[str], train: Episodes, learned: Episodes, test: Episodes, report: Callable[[str], None]
 ) -> dict[str, Bool[Tensor, "batch"]]:
-    """Whether the answers are right that the rules of the field choose, by name; ties as everywhere."""
+    """Whether the answers are right that the rules of the field choose, by name; ties as everywhere.
+
+    The best agent is that of all tasks learned from, and ties of the plurality are broken as the cell's are.
+    """
     wanted = list(RULES) if list(names) == ["all"] else list(names)
     if unknown := [name for name in wanted if name not in RULES]:
         raise ValueError(f"rules: expected names out of {', '.join(RULES)}, or all, got {', '.join(unknown)}")
     # Two are shown in any case, and one needs categories.
-    left_out = {"best_single", "plurality"} | (set() if train.categories else {"best_by_category"})
-    chosen = {}
-    for name in wanted:
-        if name not in left_out:
-            began = perf_counter()
-            chosen[name] = decide(RULES[name], train, test)
-            report(f"{name}: {perf_counter() - began:.1f} s")
+    chosen = {
+        "best_single": decide(RULES["best_single"], learned, test),
+        "plurality": decide(RULES["plurality"], train, test),
+    }
+    left_out = chosen.keys() | (set() if train.categories else {"best_by_category"})
+    for name in (name for name in wanted if name not in left_out):
+        began = perf_counter()
+        chosen[name] = decide(RULES[name], learned, test)
+        report(f"{name}: {perf_counter() - began:.1f} s")
     return chosen
 
 

@@ -7,7 +7,7 @@ formulas stand in the modules: `law`, `memory`, `tally`, `vote`.
 """
 
 from nsed_torch.functional.law import evidence, optimal_round, utility
-from nsed_torch.functional.memory import forget_gate, held, hidden_state, update_memory, vector_gate
+from nsed_torch.functional.memory import entry_gate, forget_gate, held, hidden_state, update_memory, vector_gate
 from nsed_torch.functional.tally import all_negative, consensus, controversy, conviction, decisiveness, support, trust
 from nsed_torch.functional.vote import (
     approval_vote,
@@ -32,6 +32,7 @@ __all__ = [
     "conviction",
     "decisiveness",
     "entmax_vote",
+    "entry_gate",
     "evidence",
     "forget_gate",
     "held",

@@ -8,13 +8,20 @@ from nsed_torch.functional.floats import tolerance
 
 
 def forget_gate(
-    features: Float[Tensor, "batch slot feature"], weight: Float[Tensor, "feature"], bias: Float[Tensor, ""]
-) -> Float[Tensor, "batch slot"]:
+    features: Float[Tensor, "*batch slot feature"], weight: Float[Tensor, "feature"], bias: Float[Tensor, ""]
+) -> Float[Tensor, "*batch slot"]:
     """Factor on each slot's retention, `sigmoid(b + w . [cos(m, c), cos(m, x), support, age])`.
 
     The paper names the gate; this formula is ours. Features are the bracket's, for every slot.
     """
     return torch.sigmoid(bias + features @ weight)
+
+
+def entry_gate(
+    features: Float[Tensor, "*batch proposal feature"], weight: Float[Tensor, "feature"]
+) -> Float[Tensor, "*batch proposal"]:
+    """Factor on the retention that a proposal enters with, `min(1, 2 sigmoid(u . features))`; 1 for u = 0. Ours."""
+    return (2 * torch.sigmoid(features @ weight)).clamp(max=1)
 
 
 def vector_gate(

@@ -5,7 +5,7 @@ from nsed_torch.nn.broker import InfeasibleBudgetError, KnapsackBroker
 from nsed_torch.nn.cell import ConsensusCell
 from nsed_torch.nn.conformal import ConformalSets
 from nsed_torch.nn.election import ConsensusOutput, RoundInput
-from nsed_torch.nn.gate import ForgetGate, VectorGate
+from nsed_torch.nn.gate import ForgetGate, NoteGate, VectorGate
 from nsed_torch.nn.halting import EvidenceHalting, FatigueHalting, FixedHalting
 from nsed_torch.nn.learned_broker import LearnedBroker
 from nsed_torch.nn.reading import Reading
@@ -29,6 +29,7 @@ __all__ = [
     "KnapsackBroker",
     "LearnedBroker",
     "MemoryState",
+    "NoteGate",
     "PluralityVote",
     "QuadraticVote",
     "Reading",

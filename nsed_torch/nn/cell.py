@@ -8,7 +8,7 @@ from nsed_torch import functional
 from nsed_torch.functional.tally import POOLINGS, author_weight
 from nsed_torch.nn.bounded_memory import BoundedMemory, MemoryState
 from nsed_torch.nn.election import ConsensusOutput, Prepared, RoundInput
-from nsed_torch.nn.gate import ForgetGate
+from nsed_torch.nn.gate import ForgetGate, NoteGate
 from nsed_torch.nn.pretrained import Pretrained
 from nsed_torch.nn.reading import Reading, of_voters
 from nsed_torch.nn.trust import Trust
@@ -134,12 +134,17 @@ class ConsensusCell(Pretrained):
         embeddings = torch.where(there[:, :, None] & embeddings.isfinite(), embeddings, 0)
         task = torch.where(task.isfinite(), task, 0)
         output = self.elect(inputs, task, state.hidden(), embeddings)
-        gate = self.gate(state, (output.consensus[:, :, None] * embeddings).sum(1), task)
+        reads = state, (output.consensus[:, :, None] * embeddings).sum(1), task
+        came = (torch.where(output.answer_mask[:, :, None], embeddings, 0),) if isinstance(self.gate, NoteGate) else ()
+        gate = self.gate(*reads, *came)
         state, gate = state.faded(gate)
         retention, enters = output.consensus, output.answer_mask
         if winner_alone:
             enters = enters & (torch.arange(enters.shape[1], device=enters.device) == output.winner[:, None])
             retention = enters.to(retention.dtype)
+        if isinstance(self.gate, NoteGate):
+            read = self.gate.entry_features(embeddings, output.answer_support, task)
+            retention = retention * torch.where(enters, self.gate.admits(read), 0)
         state, source = self.memory(state, gate, embeddings, retention, output.answer_support, proposal_mask=enters)
         return output._replace(gate=gate, source=source), state
 

@@ -6,16 +6,19 @@ on every dimension of every slot, and 0 for an empty slot. The paper names the g
 """
 
 import math
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from nsed_torch import functional
+from nsed_torch.functional.floats import unit
 from nsed_torch.functional.tally import cosine
 from nsed_torch.nn.bounded_memory import MemoryState
 
 Embedding = Float[Tensor, "batch dim"]
+News = Float[Tensor, "batch proposal dim"]
 
 
 class ForgetGate(nn.Module):
@@ -29,15 +32,68 @@ class ForgetGate(nn.Module):
         ValueError: if the leak is out of range.
     """
 
+    reads: ClassVar[int] = 4  # numbers of every slot
+
     def __init__(self, leak: float = 0.8, *, dtype: torch.dtype | None = None) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.zeros(4, dtype=dtype))
+        self.weight = nn.Parameter(torch.zeros(self.reads, dtype=dtype))
         self.bias = nn.Parameter(torch.tensor(_logit(leak), dtype=dtype))
 
-    def forward(self, state: MemoryState, consensus: Embedding, task: Embedding) -> Float[Tensor, "batch slot"]:
-        """A factor for each slot."""
-        gate = functional.forget_gate(_features(state, consensus, task), self.weight, self.bias)
-        return torch.where(state.mask, gate, 0)
+    def forward(
+        self, state: MemoryState, consensus: Embedding, task: Embedding, came: News | None = None
+    ) -> Float[Tensor, "batch slot"]:
+        """A factor for each slot. `came` are the proposals that enter, zeros for those that do not."""
+        return torch.where(state.mask, self.of_features(self.features(state, consensus, task, came)), 0)
+
+    def features(
+        self, state: MemoryState, consensus: Embedding, task: Embedding, came: News | None = None
+    ) -> Float[Tensor, "batch slot feature"]:
+        """What it reads of every slot."""
+        return _features(state, consensus, task)
+
+    def of_features(self, features: Float[Tensor, "*batch slot feature"]) -> Float[Tensor, "*batch slot"]:
+        """The factor for slots of which it has read this."""
+        return functional.forget_gate(features, self.weight, self.bias)
+
+
+class NoteGate(ForgetGate):
+    """A `ForgetGate` that reads what enters, and an entry: for rounds that read. It starts as `ForgetGate` does.
+
+    A fifth number says how far a note that enters may supersede the slot: the largest `cos(m, e) cos(e, x)` of them,
+    factors below 0 as 0. What enters does so with its consensus times `functional.entry_gate` of
+    `[cos(e, x), support, 1]`, which is 1 at the start: once that has learned, a note that is alone in its round, and
+    says nothing of use, displaces nobody.
+    """
+
+    reads = 5
+
+    def __init__(self, leak: float = 0.8, *, dtype: torch.dtype | None = None) -> None:
+        super().__init__(leak, dtype=dtype)
+        self.entry = nn.Parameter(torch.zeros(3, dtype=dtype))
+
+    def features(
+        self, state: MemoryState, consensus: Embedding, task: Embedding, came: News | None = None
+    ) -> Float[Tensor, "batch slot feature"]:
+        """What it reads of every slot."""
+        own = super().features(state, consensus, task)
+        if came is None:
+            return nn.functional.pad(own, (0, 1))
+        near = unit(state.embeddings) @ unit(came).transpose(1, 2)
+        superseded = near.clamp(min=0) * cosine(came, task[:, None, :]).clamp(min=0)[:, None, :]
+        return torch.cat([own, superseded.amax(-1, keepdim=True)], -1)
+
+    def entry_features(
+        self,
+        embeddings: Float[Tensor, "batch proposal dim"],
+        support: Float[Tensor, "batch proposal"],
+        task: Float[Tensor, "batch dim"],
+    ) -> Float[Tensor, "batch proposal feature"]:
+        """What it reads of what enters."""
+        return torch.stack([cosine(embeddings, task[:, None, :]), support, torch.ones_like(support)], -1)
+
+    def admits(self, features: Float[Tensor, "batch proposal feature"]) -> Float[Tensor, "batch proposal"]:
+        """The factor on the retention of what enters."""
+        return functional.entry_gate(features, self.entry)
 
 
 class VectorGate(nn.Module):
@@ -84,6 +140,7 @@ class OpenGate(nn.Module):
 
 GATES: dict[str, type[nn.Module]] = {
     "learned": ForgetGate,
+    "notes": NoteGate,
     "leaky": LeakyGate,
     "vector": VectorGate,
     "none": OpenGate,

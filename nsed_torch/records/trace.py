@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -36,6 +36,9 @@ class Trace(Record):
     transcript: Transcript
     grades: list[list[bool]]  # round by proposal: whether it is right
     answers: list[list[str | None]]  # round by proposal: its final answer
+    # Round by proposal, where a benchmark knows: the last round, from 1, after which a memory should hold the note; 0
+    # for none.
+    needed: list[list[int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         rounds = self.transcript.rounds
@@ -43,7 +46,8 @@ class Trace(Record):
             raise ValueError("expected at least one round, got none")
         sizes = [len(record.proposals) for record in rounds]
         proposers = [record.proposers for record in rounds]
-        for name, rows in (("proposers", proposers), ("grades", self.grades), ("answers", self.answers)):
+        told: dict[str, list[Any]] = {"proposers": proposers, "grades": self.grades, "answers": self.answers}
+        for name, rows in (told | ({"needed": self.needed} if self.needed else {})).items():
             if [len(row) for row in rows] != sizes:
                 raise ValueError(f"expected {name} of {sizes} proposals a round, got {str(rows)[:60]}")
         for record, size in zip(rounds, sizes, strict=True):
@@ -55,7 +59,7 @@ class Trace(Record):
                 )
 
     def to_line(self) -> str:
-        """The transcript's JSON with `grades` and `answers` beside its fields, in one line."""
+        """The transcript's JSON with `grades`, `answers` and perhaps `needed` beside its fields, in one line."""
         data = plain_data(self)
         return json_line(data.pop("transcript") | data)
 

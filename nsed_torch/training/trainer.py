@@ -19,18 +19,25 @@ from nsed_torch.nn import ConsensusCell
 from nsed_torch.records import write_files
 from nsed_torch.training.logs import FileLog
 from nsed_torch.training.losses import consensus_loss, distance_from_start, reads
+from nsed_torch.training.memory_fit import Notes
 
 MakeOptimizer = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
+
+MEMORY = "memory"
+# Cosines of short texts lie close together: the larger pull would not let weights grow that tell them apart.
+LOSSES = {"consensus": 1e-3, MEMORY: 1e-5}
+"""What training can minimise, and how strongly its parameters are pulled towards the published protocol."""
 
 
 @dataclass(frozen=True)
 class Schedule:
     """How long and how a cell is trained."""
 
+    loss: str = "consensus"  # what is minimised: surprise at the right answer, or "memory": what a gate fails to keep
     epochs: int = 100  # at most; a fit that ends here has not converged and says so
     patience: int | None = None  # epochs without a better validation loss; None trains on and keeps the last epoch
     tolerance: float = 1e-5  # change of the objective from epoch to epoch below which training has converged
-    pull: float = 1e-3  # weight of the squared distance from the published protocol
+    pull: float | None = None  # weight of the squared distance from the published protocol; None is the loss's own
     firmness: Sequence[float] = (1.0,)  # how many times as strongly what reads is pulled; validation tasks choose one
     every_round: bool = False  # whether every round's consensus counts, or each task's last
     frozen: Sequence[str] = ()  # names of parameters, or their beginnings, that stay as they are
@@ -40,6 +47,17 @@ class Schedule:
     def __post_init__(self) -> None:
         if not self.firmness:
             raise ValueError("training firmness: expected one or more values, got none: pass firmness=[1.0]")
+        if self.loss not in LOSSES:
+            raise ValueError(f"training loss: expected one of {', '.join(LOSSES)}, got {self.loss!r}")
+        if self.pull is None:
+            object.__setattr__(self, "pull", LOSSES[self.loss])
+
+    def trains(self, name: str) -> bool:
+        """Whether the parameter of this name is trained.
+
+        With the loss `memory` the gate's alone are: the same vote weighs notes and answers, which it must not lose.
+        """
+        return not name.startswith(tuple(self.frozen)) and (self.loss != MEMORY or name.startswith("gate."))
 
 
 class Fit(NamedTuple):
@@ -86,10 +104,11 @@ class CellTrainer:
         self.cell, self.train, self.validation = cell, train, validation
         self.schedule = schedule or Schedule()
         for name, parameter in cell.named_parameters():
-            parameter.requires_grad_(not any(name.startswith(frozen) for frozen in self.schedule.frozen))
+            parameter.requires_grad_(self.schedule.trains(name))
         trained = [p for p in cell.parameters() if p.requires_grad]
         if not trained:
-            raise ValueError(f"expected parameters to train, got all of them frozen by {list(self.schedule.frozen)}")
+            frozen = f"all of them frozen by {list(self.schedule.frozen)}"
+            raise ValueError(f"expected parameters to train with the loss {self.schedule.loss}, got {frozen}")
         self.optimizer = optimizer(trained)
         self.log = FileLog(folder / "log.jsonl") if folder else None
         self.checkpoint = folder / "checkpoint.pt" if folder else None
@@ -97,6 +116,8 @@ class CellTrainer:
         # Without parameters of their own, calibration and vote start from the same in every epoch.
         fixed = cell.calibration is None and not any(True for _ in cell.vote.parameters())
         self._prepared = prepare(cell, train) if fixed and train.round_mask.shape[1] == 1 else None
+        parts = [part for part in (train, validation) if part is not None and self.schedule.loss == MEMORY]
+        self._notes = [(part, Notes.of(cell, part)) for part in parts]
         self._epoch, self._best_epoch = 0, 0
         self._objective, self._converged = math.inf, False
         self._best, self._best_loss = copy.deepcopy(cell.state_dict()), self._validate()
@@ -148,7 +169,7 @@ class CellTrainer:
             self.optimizer.zero_grad()
             loss = self._loss(self.train)
             pulled = distance_from_start(self.cell, self._start, self.schedule.firmness[0])
-            whole = loss + self.schedule.pull * pulled
+            whole = loss + (self.schedule.pull or 0.0) * pulled
             whole.backward()
             if looks and not losses:
                 record["gradient"] = gradient_norms(self.cell)
@@ -160,6 +181,9 @@ class CellTrainer:
         return record | {"loss": losses[0], "objective": objective}
 
     def _loss(self, episodes: Episodes) -> Float[Tensor, ""]:
+        for part, notes in self._notes:
+            if part is episodes:
+                return notes.loss()
         if episodes.round_mask.shape[1] == 1:
             election = elect(self.cell, episodes, self._prepared if episodes is self.train else None)
             return consensus_loss(election.answer_support, episodes.correct[:, 0], election.answer_mask, self.cell.beta)
@@ -201,7 +225,7 @@ class CellTrainer:
             *(str(self.cell), str(type(self.optimizer))),
             [name for name, p in self.cell.named_parameters() if p.requires_grad],
             *(list(self.train.ids), None if self.validation is None else list(self.validation.ids)),
-            *(schedule.pull, schedule.firmness[0], schedule.every_round, schedule.patience),
+            *(schedule.loss, schedule.pull, schedule.firmness[0], schedule.every_round, schedule.patience),
         ]
 
 
@@ -258,8 +282,7 @@ def fit_cell(
         limits = replace(schedule, firmness=(firmness,), epochs=epochs)
         return CellTrainer(cell, data, chooser, optimizer=optimizer, schedule=limits, folder=where).fit(resume=resume)
 
-    trained = [name for name, _ in cell.named_parameters() if not name.startswith(tuple(schedule.frozen))]
-    reading = any(map(reads, trained))
+    reading = any(reads(name) for name, _ in cell.named_parameters() if schedule.trains(name))
     if not reading and schedule.patience is None:
         data = joined([train, validation]) if refit else train
         return Refit(None, None, fitted(cell, data, None, schedule.firmness[0], folder, schedule.epochs))

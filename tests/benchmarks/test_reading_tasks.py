@@ -1,11 +1,13 @@
 """Every text has the facts it is said to have, and the answer follows from those that matter in the end."""
 
+import dataclasses
 import re
 
 import pytest
+from planted_readings import planted_traces
 
 from nsed_torch.benchmarks.reading_tasks import FAMILIES, content, reading_tasks
-from nsed_torch.records import Verdict
+from nsed_torch.records import Trace, Verdict
 
 SETTINGS = {
     "hidden_profile": {"uninformed": 3, "statements": 2},
@@ -104,6 +106,21 @@ def test_a_fact_that_was_superseded_no_longer_matters():
             held = [sum(fact.matters(index) for fact in facts) for index in range(facts[0].piece, len(task.inputs) + 1)]
             assert max(held) == held[-1] == most
             assert not any(fact.matters(fact.piece - 1) for fact in facts)
+
+
+def test_traces_keep_how_long_each_note_is_needed():
+    graded = reading_tasks({"hands": {"pieces": 9, "which": "before", "moves": 4}}, size=3)
+    for trace in planted_traces(graded):
+        task = trace.transcript.task
+        for record, row in zip(trace.transcript.rounds, trace.needed, strict=True):
+            for proposal, needed in zip(record.proposals, row, strict=True):
+                said = [fact for fact in graded.facts[task.id] if fact.text == proposal.text]
+                held = [r for r in range(1, 10) if any(fact.matters(r) for fact in said)]
+                assert held == list(range(record.index, needed + 1))
+        assert Trace.from_line(trace.to_line(), "here") == trace
+        assert '"needed"' not in dataclasses.replace(trace, needed=[]).to_line()
+        with pytest.raises(ValueError, match="expected needed of"):
+            dataclasses.replace(trace, needed=trace.needed[1:])
 
 
 def test_who_reads_a_hidden_profile_is_drawn_and_nobody_has_two_facts():

@@ -93,11 +93,21 @@ def test_texts_in_pieces_are_read_over_rounds_and_at_once(nsed):
     left_out = [f"~benchmark.families.{name}" for name in ("hidden_profile", "last", "first", "before", "chains")]
     needles = [f"benchmark.families.needles.{option}" for option in ("pieces=3", "statements=1", "needles=1")]
     words = [*nsed.tiny, "benchmark=reading", *left_out, *needles, "benchmark.size=2", "rounds=1", "output_dir=run"]
-    out = nsed.ok("evaluate", *words, "methods=[deliberation, plurality, debate]")
+    readers = ["cut", "retrieval", "overwriting", "oracle_memory"]
+    methods = f"methods=[deliberation, plurality, debate, {', '.join(readers)}]"
+    out = nsed.ok("evaluate", *words, methods, "dry_run=true")
+    for reader in readers:
+        assert re.search(rf"{reader}\W+[0-9,]+\W+[0-9,]+", out), out
+    out = nsed.ok("evaluate", *words, methods)
     folder = nsed.folder / "run"
     traces = list(read_traces(folder))
     assert [len(t.transcript.rounds) for t in traces] == [4, 4]
     assert all(answers == [None] * 3 for t in traces for answers in t.answers[:3])
+    assert [len(t.needed) for t in traces] == [4, 4]
+    notes = {o.method: o.note for o in read_outcomes(folder / "outcomes.jsonl") if o.method in readers}
+    assert notes == dict(
+        zip(readers, ["pieces: 3 of 3", "pieces: 3 of 3", "rewritten: 3 times", "notes: 1"], strict=True)
+    )
     assert read_json(folder / "results.json")["provenance"]["config"]["benchmark"]["size"] == 2
     assert "accuracy" in out
     assert "expected no inputs" in nsed.fault("evaluate", *words[:-1], "protocol.unit=step", "output_dir=other")

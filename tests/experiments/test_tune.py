@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch
+from planted_readings import planted_readings, reading_of
 
 from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, ScriptedEngine
 from nsed_torch.benchmarks import AnswerGrader, GradedTasks
@@ -213,3 +214,49 @@ def test_several_folders_of_traces_are_one(nsed, data):
     line = nsed.fault("tune", f"data_dir=[some,{data}]")
     assert line == f"{data}: expected traces in each of several folders, got no traces.jsonl: pass one kind"
     assert "expected every task in one record" in nsed.fault("tune", "data_dir=[some,some]")
+
+
+def test_a_gate_is_fitted_to_readings(nsed):
+    planted_readings(nsed.folder / "reading", reading_of(12, 30))
+    out = nsed.ok(
+        "tune", "data_dir=reading", "training.loss=memory", "gate=notes", "slots=2", "seeds=2", "output_dir=out"
+    )
+    metrics = read_json(nsed.folder / "out/metrics.json")
+    share, found = metrics["methods"], metrics["found"]["methods"]
+    names = ["no_gate", "constant_leak", "most_recent", "random", "consensus_untrained", "consensus_tuned"]
+    assert list(share) == list(found) == names
+    for measured in (share, found):
+        means = {name: measured[name]["accuracy"]["mean"] for name in names}
+        assert max(means, key=means.__getitem__) == "consensus_tuned"
+    assert 0 < share["no_gate"]["accuracy"]["mean"] < 1
+    assert "Share of the last memory on notes that matter with 95% intervals" in " ".join(out.split())
+    assert "30 tasks, 2 agents, 12 rounds" in out
+    cell, start = ConsensusCell.from_pretrained(nsed.folder / "out/cell"), ConsensusCell(256, 2)
+    assert not torch.equal(cell.gate.weight, start.gate.weight)
+    assert torch.equal(cell.trust.bias, start.trust.bias.double())
+    assert "share of the last memory on notes that matter" in (nsed.folder / "out/cell/README.md").read_text()
+
+
+def test_a_sweep_of_gates_is_told_by_what_they_keep(nsed):
+    planted_readings(nsed.folder / "reading", reading_of(6, 30))
+    memory = "training.loss=memory", "training.epochs=2", "seeds=1", "output_dir=sweep"
+    nsed.ok("tune", "-m", "data_dir=reading", "gate=learned,notes", *memory)
+    table = (nsed.folder / "sweep/sweep.md").read_text()
+    assert "| share of the last memory on notes that matter |" in table
+    data, first = (read_json(nsed.folder / "sweep" / name) for name in ("sweep.json", "0/metrics.json"))
+    assert list(data["methods"]) == ["gate=learned", "gate=notes"]
+    assert data["methods"]["gate=learned"]["accuracy"] == first["methods"]["consensus_tuned"]["accuracy"]
+
+
+def test_readings_alone_fit_a_gate_and_settings_that_would_count_for_nothing_are_refused(nsed, data):
+    traces(nsed.folder / "answers", tasks=8)
+    memory = "training.loss=memory"
+    line = nsed.fault("tune", "data_dir=answers", memory)
+    assert line == "answers: expected traces of tasks with inputs, got none: collect benchmark=reading"
+    assert "expected traces of benchmark=reading" in nsed.fault("tune", f"data_dir={data}", memory)
+    planted_readings(nsed.folder / "reading", reading_of(4, 30))
+    for setting in ("rules=[all]", "coverage=0.9", "calibration=true", "training.every_round=true"):
+        name = setting.partition("=")[0]
+        line = nsed.fault("tune", "data_dir=reading", memory, setting)
+        assert line == f"expected no {name} with training.loss=memory, which fits the gate alone: remove it"
+    assert "set gate=notes" in nsed.fault("tune", "data_dir=reading", memory, "gate=leaky")

@@ -34,6 +34,7 @@ calls = {
     "same_answer": (there, same), "answer_support": (s, tally.same_answer(there, same)),
     "consensus": (s, there, number), "conviction": (s, w), "decisiveness": (s,), "all_negative": (s, w),
     "forget_gate": (phi, torch.randn(4, dtype=R), number), "hidden_state": (slots, ret, full),
+    "entry_gate": (phi, torch.randn(4, dtype=R)),
     "update_memory": (ret, full, ret, s.softmax(-1), there), "split_gate": (slots.sigmoid(), slots),
     "held": (torch.tensor([[[2, 3, -1], [0, 4, 1]]] * b), 2),
     "utility": (t, 0.5, 0.3, 0.01), "marginal_utility": (t, 0.5, 0.3, 0.01), "optimal_round": (t, 0.5, 0.01),

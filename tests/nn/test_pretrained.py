@@ -31,7 +31,7 @@ def same(ours, theirs):
 
 
 @pytest.mark.parametrize("vote", VOTES)
-@pytest.mark.parametrize("gate", ["learned", "leaky", "vector", "none"])
+@pytest.mark.parametrize("gate", ["learned", "notes", "leaky", "vector", "none"])
 @pytest.mark.parametrize("calibration", [False, True])
 def test_outputs_are_equal_to_the_last_bit(tmp_path, vote, gate, calibration):
     cell = cell_of(vote, gate, calibration)

@@ -85,7 +85,8 @@ def replay(cell, episodes):
 
 def labels(graded, traces, output, proposals):
     """Of each slot after the last round that read, whether it matters."""
-    table = torch.tensor([graded.matters(trace.transcript) for trace in traces]).flatten(1)
+    last = [len(trace.transcript.task.inputs) for trace in traces]
+    table = torch.tensor([trace.needed for trace in traces]).flatten(1) == torch.tensor(last)[:, None]
     origin = held(output.source, proposals)
     return table.gather(1, origin.clamp(min=0)) & (origin >= 0)
 

@@ -63,7 +63,7 @@ def test_frozen_parameters_stay(guesses):
     assert (cell.trust.weight == 0).all()
     assert cell.kappa == 0
     assert (cell.trust.bias != 0).any()
-    with pytest.raises(ValueError, match="parameters to train, got all of them frozen"):
+    with pytest.raises(ValueError, match="parameters to train with the loss consensus, got all of them frozen"):
         trainer(guesses, cell, schedule=Schedule(frozen=[""]))
 
 

@@ -3,14 +3,19 @@
 from nsed_torch.evaluation.methods.conducted import Conducted, RandomRouting
 from nsed_torch.evaluation.methods.independent import BestOf, Plurality, SelfConsistency, Single
 from nsed_torch.evaluation.methods.interactive import Debate, MixtureOfAgents, SelfCorrection, SelfMoA
+from nsed_torch.evaluation.methods.readers import CutToWindow, OverwrittenMemory, PerfectMemory, Retrieval
 
 __all__ = [
     "BestOf",
     "Conducted",
+    "CutToWindow",
     "Debate",
     "MixtureOfAgents",
+    "OverwrittenMemory",
+    "PerfectMemory",
     "Plurality",
     "RandomRouting",
+    "Retrieval",
     "SelfConsistency",
     "SelfCorrection",
     "SelfMoA",

@@ -31,7 +31,8 @@ def expected_usage(method: Method, panel: Panel, tasks: Sequence[Task]) -> Usage
     the first that may propose leads.
     """
     ensemble = _stand_in(panel.ensemble, conducts=panel.prompts.fingerprint("conduct"))
-    return Usage.sum(answer.usage for answer in method(replace(panel, ensemble=ensemble), tasks, None))
+    blank = replace(panel, ensemble=ensemble, encoder=HashedEncoder(8))
+    return Usage.sum(answer.usage for answer in method(blank, tasks, None))
 
 
 def expected_deliberation(rnn: MacroRNN, tasks: Sequence[Task]) -> Usage:
@@ -64,7 +65,7 @@ class _Longest(Engine):
     max_batch = 1024
 
     def __init__(self, engine: Engine, conducts: str) -> None:
-        self.engine = engine
+        self.engine, self.context_window = engine, engine.context_window
         self.conducts = conducts  # the template of those who write workflows
         # Equal texts would be rated once and shown once.
         self.written = itertools.count(1)

@@ -6,13 +6,13 @@ from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
-from nsed_torch.agents import Agent, Ensemble, GenerateRequest, Prompts
+from nsed_torch.agents import Agent, Encoder, Ensemble, GenerateRequest, Prompts
 from nsed_torch.agents.ledger import TokenLedger
 from nsed_torch.agents.prompts import unfence, unseen
 from nsed_torch.agents.requests import call_seed
 from nsed_torch.benchmarks import Grader
 from nsed_torch.deliberation.inputs import pieces
-from nsed_torch.deliberation.rating import RatingMode
+from nsed_torch.deliberation.rating import MARKUP, RatingMode
 from nsed_torch.records import Task, Usage
 
 Ledgers = Mapping[str, TokenLedger]
@@ -67,6 +67,8 @@ class Panel:
     grader: Grader  # finds final answers and says which are equal
     seed: int = 0
     leads: Mapping[str, str] = field(default_factory=dict)  # task id -> name; see `lead`
+    encoder: Encoder | None = None  # the deliberation's
+    facts: Mapping[str, Sequence[str]] = field(default_factory=dict)  # task id -> what a memory should hold in the end
 
     def lead(self, task: Task) -> Agent:
         """The agent that methods of one agent use for a task: the first that may propose, unless `leads` names one."""
@@ -81,25 +83,39 @@ class Panel:
         """The agent of that name, which may rate; a `ValueError` if there is none."""
         return _named(self.ensemble.judges, name)
 
-    def question(self, task: Task, agent: Agent) -> str:
-        """What an agent is asked: the task's question, behind which stands all that its inputs give this agent."""
-        if not task.inputs:
-            return task.question
+    def pieces(self, task: Task, agent: Agent) -> list[str]:
+        """What the task's inputs give this agent, in their order."""
         names = [member.name for member in self.ensemble.agents]
         given = [pieces(task, index, names).get(agent.name) for index in range(1, len(task.inputs) + 1)]
-        texts = [text for text in given if text is not None]
+        return [text for text in given if text is not None]
+
+    def question(self, task: Task, agent: Agent) -> str:
+        """What an agent is asked: the task's question, behind which stands all that its inputs give this agent."""
+        texts = self.pieces(task, agent)
         mark = unseen(call_seed(self.seed, task.id, "read"), texts)
         return self.prompts.read_at_once(task.question, pieces=texts, seed=mark) if texts else task.question
 
+    def prompt_tokens(self, task: Task, agent: Agent) -> int:
+        """The length of the prompt that `propose` shows an agent, with what a chat template may add."""
+        asked = self.question(task, agent)
+        messages = self.prompts.propose(asked, memory=(), critiques=(), persona=agent.persona, seed=0)
+        return self.ensemble.engine(agent).count_prompt(messages) + MARKUP * len(messages)
+
     def propose(
-        self, pairs: Sequence[tuple[Task, Agent]], sample: int = 1, *, ledgers: Ledgers = NO_LEDGERS
+        self,
+        pairs: Sequence[tuple[Task, Agent]],
+        sample: int = 1,
+        *,
+        memories: Mapping[str, Sequence[str]] = MappingProxyType({}),
+        ledgers: Ledgers = NO_LEDGERS,
     ) -> list[Attempt]:
         """One answer per pair, from the prompt of a deliberation's first round.
 
         Sample 1 is the very call that round 1 of a deliberation makes, so it is made once for all methods; samples
-        beyond differ in their seeds. Where the task has inputs, an agent reads all that it is given at once.
+        beyond differ in their seeds. Where the task has inputs, an agent reads all that it is given at once. Memories,
+        by the task's id, are shown as in later rounds.
         """
-        return self._write("propose", sample, [(task, agent, None) for task, agent in pairs], ledgers)
+        return self._write("propose", sample, [(task, agent, None) for task, agent in pairs], ledgers, memories)
 
     def ask(
         self,
@@ -116,15 +132,21 @@ class Panel:
         return self._write(kind, step, readers, ledgers)
 
     def _write(
-        self, kind: str, number: int, calls: Sequence[tuple[Task, Agent, Sequence[str] | None]], ledgers: Ledgers
+        self,
+        kind: str,
+        number: int,
+        calls: Sequence[tuple[Task, Agent, Sequence[str] | None]],
+        ledgers: Ledgers,
+        memories: Mapping[str, Sequence[str]] = MappingProxyType({}),
     ) -> list[Attempt]:
-        first_round = partial(self.prompts.propose, memory=(), critiques=())
         template, requests = self.prompts.fingerprint(kind), []
         for task, agent, texts in calls:
             seed = call_seed(self.seed, task.id, number, agent.name, kind)
-            render = first_round if texts is None else partial(self.prompts.ask, kind, texts=texts)
+            memory = memories.get(task.id, ())
+            in_round = partial(self.prompts.propose, memory=memory, critiques=())
+            render = in_round if texts is None else partial(self.prompts.ask, kind, texts=texts)
             # One fence for all agents and steps, as in a deliberation, so that what these read in common is read once.
-            mark = unseen(call_seed(self.seed, task.id, kind), texts or ())
+            mark = unseen(call_seed(self.seed, task.id, kind), [*(texts or ()), *memory])
             messages = render(self.question(task, agent), persona=agent.persona, seed=mark)
             asked = agent.name, messages, agent.decoding, seed, agent.adapter, template
             requests.append(GenerateRequest(*asked, ledger=ledgers.get(task.id)))
