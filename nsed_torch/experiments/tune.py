@@ -16,12 +16,14 @@ from nsed_torch.experiments.recordings import RecordedTasks, answers_of, folders
 from nsed_torch.experiments.tune_cell import FREE, refit, tune_seed
 from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.records import write_json
+from nsed_torch.records.pace import time_left
 
-MADE = [f"{place}{name}" for place in ("", "*/") for name in ("seed_*", "cell", "metrics.json", "coverage.png")]
+_NAMES = ("seed_*", "cell", "metrics.json", "coverage.png", "log.jsonl", "checkpoint.pt", "firmness_*")
+MADE = [f"{place}{name}" for place in ("", "*/") for name in _NAMES]
 """What a comparison leaves, or one for each of several folders."""
 
 
-@verb("tune", MADE, goes_on=lambda cfg: bool(cfg.resume), free=FREE)
+@verb("tune", MADE, goes_on=lambda cfg: bool(cfg.resume), free=FREE, measures="metrics.json")
 def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Compose, load, train a cell a seed, compare on the tasks held out, write `metrics.json` and the cells."""
     folders = folders_of(cfg)
@@ -49,10 +51,11 @@ def tune(cfg: DictConfig, recording: RecordedTasks, run: VerbRun, others: dict[s
     run.report(
         f"{folder.name}: {len(episodes)} tasks, {len(episodes.agents)} agents, {episodes.round_mask.shape[1]} rounds"
     )
-    results = [
-        tune_seed(cfg, episodes, seed, parts, folder / f"seed_{seed}", run.report, others)
-        for seed, parts in enumerate(splits)
-    ]
+    results = []
+    for seed, parts in enumerate(splits):
+        results.append(tune_seed(cfg, episodes, seed, parts, folder / f"seed_{seed}", run.report, others))
+        if rest := time_left(perf_counter() - began, seed + 1, len(splits)):
+            run.report(f"{seed + 1} of {len(splits)} divisions{rest}")
     outcomes = scored([result["scores"] for result in results])
     comparison = Comparison.of(outcomes, reference="consensus_tuned", by_student=True)
     refit(cfg, episodes, folder, f"## Measured on held-out tasks\n\n{markdown(comparison)}", run.report)
