@@ -100,7 +100,7 @@ def checked_compositions() -> Iterator[None]:
 
 def hydra_root(config_name: str, job: Callable[[DictConfig], object]) -> Callable[[], None]:
     """A job as a program of Hydra's, which composes `conf/<config_name>.yaml` and checks what that tells Hydra."""
-    main = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=config_name)(job)
+    main: Callable[[], None] = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=config_name)(job)
     return checked_compositions()(main)
 
 

@@ -55,8 +55,8 @@ def screen(console: Console) -> Iterator[Screen]:
         yield Screen(console, None)
         return
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    columns += TextColumn("left"), TimeRemainingColumn()
-    with Progress(*columns, console=console, transient=True) as bar:
+    rest = TextColumn("left"), TimeRemainingColumn()
+    with Progress(*columns, *rest, console=console, transient=True) as bar:
         bar.add_task("", total=None)
         yield Screen(console, bar)
 
