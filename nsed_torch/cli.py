@@ -3,6 +3,7 @@
 Nothing heavy is imported before a verb runs, so that help is immediate.
 """
 
+import argparse
 import contextlib
 import difflib
 import importlib
@@ -37,7 +38,21 @@ usage: nsed <verb> [key=value ...] [-m] [--cfg job] [--help]
 
 nsed <verb> --help lists the settings of a verb; -m runs every combination of values with commas.
 A question is any text: nsed deliberate "Which is larger, 17 or 71?", or question=@file, or - for standard input;
-its commas never sweep. NSED_DEBUG=1 shows where an error came from."""
+its commas never sweep. NSED_DEBUG=1 shows where an error came from.
+In bash, or in zsh behind bashcompinit, eval "$(nsed --completion)" makes the shell complete verbs and settings."""
+
+_COMPLETION = """\
+_nsed() {{
+  local word=${{COMP_WORDS[COMP_CWORD]}} verb=${{COMP_WORDS[1]}} words="{verbs}"
+  if ((COMP_CWORD > 1)); then  # Hydra's own, which knows one program without verbs
+    words=$(COMP_LINE="nsed${{COMP_LINE#*"$verb"}}" nsed "$verb" --shell-completion query=bash 2>/dev/null)
+  fi
+  COMPREPLY=($(compgen -W "$words" -- "$word"))
+}}
+COMP_WORDBREAKS=${{COMP_WORDBREAKS//=}}
+complete -o nospace -o default -F _nsed nsed"""
+
+_ANEW = frozenset({"fit-broker", "train-judges", "members", "report"})  # verbs that keep nothing of an interrupted run
 
 # Hydra's options that take the next argument as their value.
 _VALUED = frozenset({"-c", "--cfg", "-p", "--package", "-i", "--info", "--experimental-rerun"})
@@ -56,14 +71,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         verbs = "\n".join(f"  {verb:15}  {gloss}" for verb, gloss in VERBS.items())
         return _say(_USAGE.format(verbs=verbs))
     verb, *rest = arguments
-    if verb == "--version":
-        return _say(f"nsed_torch {__version__}")
+    told = {"--version": f"nsed_torch {__version__}", "--completion": _COMPLETION.format(verbs=" ".join(VERBS))}
+    if verb in told:
+        return _say(told[verb])
     if verb not in VERBS:
         return _complain("nsed", f"unknown verb {verb!r}{_did_you_mean(verb, VERBS)} verbs: {', '.join(VERBS)}")
     try:
         return _run(verb, rest)
     except KeyboardInterrupt:
-        _complain(f"nsed {verb}", "interrupted; the same command with the same output_dir goes on from here")
+        how = "begins anew" if verb in _ANEW else "with the same output_dir goes on from here"
+        _complain(f"nsed {verb}", f"interrupted; the same command {how}")
         return 130
     except Exception as error:
         message = None if os.environ.get("NSED_DEBUG") == "1" else _explain(error, verb)
@@ -73,16 +90,24 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(verb: str, arguments: Sequence[str]) -> int:
-    from nsed_torch.config.overrides import with_question  # noqa: PLC0415 - Hydra is slow to import
+    from nsed_torch.config.overrides import quote, with_question  # noqa: PLC0415 - Hydra is slow to import
 
     options, values = _split(arguments)
-    _check_options(options)
-    experiment = importlib.import_module("nsed_torch.experiments." + verb.replace("-", "_"))
+    asked = _check_options(options)
+    name = verb.replace("-", "_")
+    if asked.help or asked.hydra_help or asked.cfg or asked.info or asked.shell_completion:  # nothing will run
+        from nsed_torch.config.hydra_node import hydra_root  # noqa: PLC0415 - Hydra is slow to import
+
+        main = hydra_root(name, lambda cfg: None)
+    else:
+        main = importlib.import_module(f"nsed_torch.experiments.{name}").main
+    # A baseline is settings, whose equals signs Hydra would not take as they are.
+    values = [f"baseline={quote(v[9:])}" if v.startswith("baseline=") and "=" in v[9:] else v for v in values]
     if verb in {"deliberate", "conduct"}:
         values = with_question(values, verb)
     with _command_line([f"nsed {verb}", *values, *options]):
         try:
-            experiment.main()
+            main()
         except SystemExit as stop:  # how Hydra ends --help
             return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     return 0
@@ -100,8 +125,8 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return options, values
 
 
-def _check_options(options: list[str]) -> None:
-    """Let Hydra's parser read the options ahead of Hydra, which would complain in several lines."""
+def _check_options(options: list[str]) -> argparse.Namespace:
+    """What Hydra's parser reads in the options, ahead of Hydra, which would complain in several lines."""
     from hydra._internal.utils import get_args_parser  # noqa: PLC0415 - Hydra is slow to import
 
     def refuse(message: str) -> NoReturn:
@@ -109,8 +134,10 @@ def _check_options(options: list[str]) -> None:
 
     parser = get_args_parser()
     parser.error = refuse  # type: ignore[method-assign]
-    if parser.parse_args(options).experimental_rerun is not None:
+    asked = parser.parse_args(options)
+    if asked.experimental_rerun is not None:
         raise ValueError("--experimental-rerun loads a pickle, which may run code: pass the overrides instead")
+    return asked
 
 
 @contextlib.contextmanager
@@ -160,9 +187,14 @@ def _explain(error: Exception, verb: str) -> str | None:
 def _explain_setting(error: Exception, verb: str) -> str | None:
     """Hydra's complaint about an unknown setting or option, with what is known; None for other complaints."""
     text = str(error)
-    if unknown := re.match(r"Could not override '([^']*)'\.", text):
+    if unknown := re.match(r"(?:Could not override|unknown setting) '([^']*)'", text):
         from nsed_torch.config.overrides import setting_names  # noqa: PLC0415 - Hydra is slow to import
 
+        if "No match in the defaults list" in text:  # a group, but of other verbs
+            return f"nsed {verb} has no group {unknown[1]!r}; nsed {verb} --help lists all"
+        if places := re.search(r"Did you mean to override (?:one of )?(.*)\?", text):
+            choices = " or ".join(map(repr, places[1].split(", ")))
+            return f"unknown setting {unknown[1]!r}; did you mean {choices}? nsed {verb} --help lists all"
         # The cause knows keys within a value.
         key = max(unknown[1], getattr(error.__cause__, "full_key", None) or "", key=len)
         hint = _did_you_mean(key, setting_names(verb.replace("-", "_")))

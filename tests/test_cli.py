@@ -85,6 +85,22 @@ def test_version(capsys):
     assert capsys.readouterr().out.startswith("nsed_torch 0.")
 
 
+def test_the_shell_completes_verbs_groups_options_and_settings():
+    script = (
+        'nsed() { "$PYTHON" -m nsed_torch "$@"; }; eval "$(nsed --completion)"\n'
+        'for COMP_LINE in "nsed ev" "nsed evaluate benchmark=gs" "nsed tune seeds=2 voti"; do\n'
+        '  COMP_WORDS=($COMP_LINE); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _nsed; echo "${COMPREPLY[@]}"\ndone'
+    )
+    child = subprocess.run(
+        ["bash", "-c", script],
+        env={**os.environ, "PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert child.stdout.splitlines() == ["evaluate", "benchmark=gsm8k", "voting="]
+
+
 def test_unknown_verb_names_the_nearest(fault):
     verbs = "verbs: deliberate, conduct, train-conductor, evaluate, collect, tune, fit-broker, train-judges, "
     verbs += "specialize, members, fetch, report"
@@ -92,14 +108,23 @@ def test_unknown_verb_names_the_nearest(fault):
     assert fault("xyz") == f"nsed: unknown verb 'xyz'; {verbs}"
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["nonsense"]])
-def test_nothing_heavy_is_imported_before_a_verb_runs(arguments):
+HEAVY = "torch", "transformers", "rich", "numpy"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "heavy"),
+    [
+        *((arguments, (*HEAVY, "hydra", "omegaconf")) for arguments in (["--help"], ["--version"], ["nonsense"])),
+        *((arguments, HEAVY) for arguments in (["evaluate", "--help"], ["deliberate", "Why?", "--cfg", "job"])),
+    ],
+)
+def test_nothing_heavy_is_imported_before_a_verb_runs(arguments, heavy):
     script = (
-        "import sys; from nsed_torch.cli import main; main(sys.argv[1:]);"
-        "print('HEAVY', sorted({'torch', 'hydra', 'omegaconf', 'transformers', 'rich'} & set(sys.modules)))"
+        "import sys; from nsed_torch.cli import main; main(sys.argv[2:]);"
+        "print('HEAVY', sorted({*sys.argv[1].split()} & set(sys.modules)))"
     )
     child = subprocess.run(
-        [sys.executable, "-c", script, *arguments],
+        [sys.executable, "-c", script, " ".join(heavy), *arguments],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
@@ -233,6 +258,24 @@ def test_what_a_user_can_fix_is_one_line(verb, fault, arguments, line):
     assert fault("deliberate", *arguments).startswith(f"nsed deliberate: {line}")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["report", "ensemble=demo"], "nsed report has no group 'ensemble'; nsed report --help lists all"),
+        (
+            ["evaluate", "ensemble=demo", "backbone=endpoint"],
+            "unknown setting 'backbone'; did you mean 'backbone@ensemble.engines.smollm2'?",
+        ),
+        (
+            ["evaluate", "ensemble=two_families", "backbone=endpoint"],
+            "unknown setting 'backbone'; did you mean 'backbone@ensemble.engines.gemma3' or 'backbone@ens",
+        ),
+    ],
+)
+def test_a_group_that_a_verb_does_not_have_or_has_elsewhere_is_one_line(fault, arguments, line):
+    assert fault(*arguments).startswith(f"nsed {arguments[0]}: {line}")
+
+
 @pytest.mark.parametrize("mode", [[], ["-m"]])
 @pytest.mark.parametrize(
     ("error", "line"),
@@ -264,6 +307,14 @@ def test_debug_shows_the_traceback_of_any_error(verb, monkeypatch):
 def test_interrupt_says_that_the_run_can_go_on(verb, fault):
     verb.fails = KeyboardInterrupt()
     assert "goes on from here" in fault("deliberate", "Why?", code=130)
+
+
+def test_interrupt_promises_nothing_where_a_verb_keeps_nothing(fault, monkeypatch):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "nsed_torch.experiments.train_judges", types.SimpleNamespace(main=interrupted))
+    assert fault("train-judges", code=130) == "nsed train-judges: interrupted; the same command begins anew"
 
 
 def test_what_a_job_writes_to_standard_error_comes_through(verb, capsys):

@@ -121,6 +121,8 @@ class EndpointEngine(Engine):
         ValueError: for a setting out of range, a key that is not in the environment, or if openai is not installed.
     """
 
+    measures = False
+
     def __init__(
         self,
         url: str,

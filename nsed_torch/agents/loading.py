@@ -1,7 +1,7 @@
 """Building engines and encoders from weights on disk."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,9 @@ import torch
 
 from nsed_torch.agents.adapters import adapter_folder, fingerprint, load_adapters
 from nsed_torch.agents.encoder import SentenceEncoder
+from nsed_torch.agents.requests import Engine
 from nsed_torch.agents.transformers_engine import TransformersEngine
-from nsed_torch.agents.weights import Weights, first_line, quiet_libraries, resolve
+from nsed_torch.agents.weights import Report, Weights, first_line, quiet_libraries, resolve
 from nsed_torch.records import read_json
 
 QUANTIZATIONS = ("none", "nf4", "int8")
@@ -92,6 +93,55 @@ def load_backbone(
         pass_tokens=pass_tokens,
         prefix_tokens=prefix_tokens,
     )
+
+
+class TokenCounter(Engine):
+    """A tokenizer in the place of its model, for estimates ahead of a run: it counts, and answers nothing.
+
+    Without a tokenizer four characters count as a token.
+    """
+
+    max_batch = 1
+    shares_prefixes = True
+
+    def __init__(self, name: str, tokenizer: Any = None, adapters: Collection[str] = ()) -> None:
+        self.name, self.tokenizer, self.adapters = name, tokenizer, tuple(adapters)
+
+    def identity(self, adapter: str | None) -> dict[str, Any]:
+        """The model's name and the adapter's, which must be one of its own."""
+        if adapter not in {None, *self.adapters}:
+            raise ValueError(
+                f"expected an adapter out of {', '.join(self.adapters) or 'none'}, got {adapter!r}: add it"
+            )
+        return {"name": self.name, "adapter": adapter}
+
+    def count_tokens(self, text: str) -> int:
+        """Length of a text in the model's tokens."""
+        if self.tokenizer is None:
+            return super().count_tokens(text)
+        return len(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def load_counter(
+    weights: Weights, adapters: Collection[str] = (), *, report: Report = lambda text: None
+) -> TokenCounter:
+    """Count by the tokenizer of weights that are on this machine; nothing is fetched, and no weights are read."""
+    folder = None if weights.path is None else Path(weights.path).expanduser()
+    if folder is None:
+        with suppress(ValueError):
+            folder = resolve(weights, offline=True).folder
+    elif not folder.is_dir():
+        raise ValueError(f"weights {weights.name!r}: no folder {folder}: correct the weights' path or leave it out")
+    if folder is None or not any(folder.glob("tokenizer*")):
+        report(f"weights {weights.name} are not here: four characters count as a token")
+        return TokenCounter(weights.name, None, adapters)
+
+    from transformers import AutoTokenizer  # noqa: PLC0415 - imported where an engine is built
+
+    quiet_libraries()
+    with _one_line_errors(weights.name, folder):
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    return TokenCounter(weights.name, tokenizer, adapters)
 
 
 def load_encoder(weights: Weights, *, device: str | None = None) -> SentenceEncoder:

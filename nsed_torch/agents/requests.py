@@ -222,6 +222,7 @@ class Engine(Protocol):
     max_batch: int
     shares_prefixes: bool = False  # whether it knows its `readings`, so that what prompts share is computed once
     context_window: int | None = None  # tokens that the model takes; None where nobody knows
+    measures: bool = True  # whether it can say how likely a given text is
 
     def identity(self, adapter: str | None) -> Mapping[str, Any]:
         """Whatever tells this model's outputs from another's; JSON values only. Part of every call's key."""

@@ -110,17 +110,20 @@ class GradedTasks:
         return [Trace(*parts) for parts in zip(transcripts, grades, answers, strict=True)]
 
 
-def file_tasks(questions: str, *, math_verify: bool | None = None) -> GradedTasks:
-    """Tasks from a file of questions, right if equal to its gold answers.
+def file_tasks(questions: str, *, prompt: str = "", math_verify: bool | None = None) -> GradedTasks:
+    r"""Tasks from a file of questions, right if equal to its gold answers.
 
-    The file is JSON Lines {id, question, gold}, compressed if the name ends in `.gz`; `math_verify` as in `Equality`.
+    The file is JSON Lines {id, question, gold}, compressed if the name ends in `.gz`. The prompt says behind every
+    question how to answer, such as `Put your final answer in \boxed{}.`; `math_verify` is as in `Equality`.
     """
     if not questions:
-        raise ValueError("expected a file of questions, got none: pass questions=FILE, or tasks=reasoning_gym")
+        where = "questions=FILE, or benchmark.questions=FILE for nsed evaluate"
+        raise ValueError(f"expected a file of questions, got none: pass {where}")
     grader = AnswerGrader(Equality(math_verify))
-    tasks = read_tasks(Path(questions))
+    tasks = read_tasks(Path(questions).expanduser())
     if missing := [task.id for task in tasks if task.target is None]:
         raise ValueError(f"{questions}: expected a gold answer for every question, got none for {missing[0]!r}")
+    tasks = tuple(replace(t, question=f"{t.question}\n\n{prompt}") if prompt else t for t in tasks)
     return GradedTasks(tasks, grader, grader.identity())
 
 
@@ -141,12 +144,11 @@ def recorded_tasks(
     path = next((file for file in files if file.is_file()), None)
     if path is None:
         raise ValueError(f"expected questions in one of {', '.join(map(str, files))}, got none; check data_dir")
-    graded = file_tasks(str(path), math_verify=math_verify)
+    graded = file_tasks(str(path), prompt=prompt, math_verify=math_verify)
     about = {
         "name": "recorded",
         "file": path.relative_to(root).as_posix(),
         "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
         "prompt": prompt,
     }
-    tasks = tuple(replace(t, question=f"{t.question}\n\n{prompt}") if prompt else t for t in graded.tasks)
-    return replace(graded, tasks=tasks, identity={**about, **graded.identity})
+    return replace(graded, identity={**about, **graded.identity})

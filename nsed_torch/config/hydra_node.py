@@ -5,7 +5,7 @@ Hydra builds its callbacks, launcher, sweeper and loggers from the node `hydra`,
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import hydra._internal.hydra
@@ -16,7 +16,8 @@ from omegaconf.errors import OmegaConfBaseException
 from omegaconf.resolvers import oc
 
 from nsed_torch.config.kinds import fault
-from nsed_torch.config.settings import plain
+from nsed_torch.config.paths import conf_dir
+from nsed_torch.config.settings import groups_of, plain
 
 TARGETS = {
     "hydra._internal.core_plugins.basic_launcher.BasicLauncher",
@@ -53,11 +54,13 @@ class CheckedLoader(ConfigLoaderImpl):
     def __init__(self, config_search_path: ConfigSearchPath) -> None:
         check_search_path(config_search_path)
         super().__init__(config_search_path)
+        self._composed: str | None = None
 
-    def load_configuration(self, *args: Any, **kwargs: Any) -> DictConfig:
+    def load_configuration(self, config_name: str | None, *args: Any, **kwargs: Any) -> DictConfig:
         """A composed config whose node `hydra` may be acted upon."""
         OmegaConf.register_new_resolver("oc.env", _variable, replace=True)
-        config = super().load_configuration(*args, **kwargs)
+        self._composed = config_name
+        config = super().load_configuration(config_name, *args, **kwargs)
         check_hydra(config.hydra)
         for part in ("launcher", "sweeper"):
             if not OmegaConf.is_config(config.hydra[part]):
@@ -65,6 +68,12 @@ class CheckedLoader(ConfigLoaderImpl):
         if wrong := fault("verbose", plain(config.hydra.verbose), bool | str | list[str]):
             raise ValueError(f"hydra.verbose: {wrong}; correct it")
         return config
+
+    def list_groups(self, parent_name: str) -> list[str]:
+        """The groups in one; at the top those that the composed verb chooses from, which its help shows."""
+        groups: list[str] = super().list_groups(parent_name)
+        own = {"hydra", *groups_of(self._composed)} if self._composed and not parent_name else set(groups)
+        return [group for group in groups if group in own]
 
     def _process_config_searchpath(self, config_name: Any, parsed_overrides: Any, repo: Any) -> None:
         initialize = repo.initialize_sources
@@ -87,6 +96,12 @@ def checked_compositions() -> Iterator[None]:
     finally:
         module.ConfigLoaderImpl = kept
         OmegaConf.register_new_resolver("oc.env", oc.env, replace=True)
+
+
+def hydra_root(config_name: str, job: Callable[[DictConfig], object]) -> Callable[[], None]:
+    """A job as a program of Hydra's, which composes `conf/<config_name>.yaml` and checks what that tells Hydra."""
+    main: Callable[[], None] = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=config_name)(job)
+    return checked_compositions()(main)
 
 
 def check_search_path(search_path: ConfigSearchPath) -> None:

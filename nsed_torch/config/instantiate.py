@@ -5,7 +5,9 @@ interpolations anew while it builds, so an escaped `${...}` can turn into a targ
 """
 
 import functools
+import importlib.metadata
 import inspect
+import os
 import pydoc
 from collections.abc import Callable
 from typing import Any
@@ -41,7 +43,9 @@ _LISTED = {
     "torch.optim": "SGD Adam AdamW NAdam RAdam Adagrad RMSprop LBFGS",
 }
 CONSTRUCTORS = {f"{module}.{name}" for module, names in _LISTED.items() for name in names.split()}
-"""All that a `_target_` may name."""
+"""All that a `_target_` may name, unless the user allows more: see `own_targets`."""
+GROUP = "nsed_torch.targets"
+"""The entry points by which an installed package offers its own."""
 BROKEN: tuple[type[Exception], ...] = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError)
 BROKEN += (SafetensorError, TemplateError, TypeError, MemoryError)
 _WORDS = {"_target_", "_args_", "_partial_"}
@@ -94,7 +98,16 @@ def _check(node: Any, where: str) -> None:
 
 def _check_target(name: Any, where: str) -> None:
     if not isinstance(name, str) or name not in CONSTRUCTORS:
-        raise ValueError(f"{where}: expected one of nsed_torch.config.instantiate.CONSTRUCTORS, got {name!r}")
+        if name in own_targets():
+            return
+        expected = "expected one of nsed_torch.config.instantiate.CONSTRUCTORS"
+        raise ValueError(f"{where}: {expected}, got {name!r}; if it is your own code, name it in NSED_TARGETS")
+
+
+def own_targets() -> list[str]:
+    """What the user allows besides, which no config can: names in the environment, and installed packages' entries."""
+    named = os.environ.get("NSED_TARGETS", "").replace(",", " ").split()
+    return [*named, *(f"{entry.module}.{entry.attr}" for entry in importlib.metadata.entry_points(group=GROUP))]
 
 
 def _build(node: Any, kwargs: dict[str, Any]) -> Any:
@@ -106,8 +119,19 @@ def _build(node: Any, kwargs: dict[str, Any]) -> Any:
     settings = {key: _build(item, {}) for key, item in node.items() if key not in _WORDS} | kwargs
     if "_target_" not in node:
         return settings
-    target: Any = pydoc.locate(node["_target_"], forceload=False)
+    target = _located(node["_target_"])
     return call(target, _build(node.get("_args_", []), {}), settings, partial=bool(node.get("_partial_", False)))
+
+
+def _located(name: str) -> Any:
+    """What a checked target names; one of the user's own that cannot be imported is a ValueError."""
+    try:
+        found = pydoc.locate(name, forceload=False)
+    except pydoc.ErrorDuringImport as error:
+        raise ValueError(f"{name}: cannot be imported ({error.value!r}); correct it") from error
+    if not callable(found):
+        raise ValueError(f"{name}: expected a class or function, got none; is its folder on PYTHONPATH?")
+    return found
 
 
 def call(target: Callable[..., Any], args: list[Any], settings: dict[str, Any], *, partial: bool = False) -> Any:

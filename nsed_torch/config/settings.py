@@ -1,5 +1,6 @@
 """The settings of a verb: where they come from, what they may hold, and a short name for all of them."""
 
+import re
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -8,12 +9,14 @@ from nsed_torch.config.kinds import fault, fits
 from nsed_torch.config.paths import conf_dir
 from nsed_torch.records.portable import config_sha256
 
-PLACES = ("hydra", "output_dir", "dry_run", "calls", "show")  # where or whether a run writes, not what it computes
+# Where or whether a run writes, and what it is told beside, not what it computes.
+PLACES = ("hydra", "output_dir", "dry_run", "expect", "calls", "show", "objective", "baseline")
 # What settings may hold whose default does not tell.
 NAMED: dict[str, Any] = {
     **dict.fromkeys(("agents", "ids", "without"), list[str] | None),
     **dict.fromkeys(("coverage", "max_parameters_b", "similarity"), float | None),
-    "calls": str | None,
+    **dict.fromkeys(("baseline", "calls", "objective"), str | None),
+    "resume": bool | None,
     "data_dir": str | list[str] | None,
     **dict.fromkeys(("ahead", "examples", "limit"), int | None),
     "voting": str | dict,
@@ -28,11 +31,23 @@ def root_config(config_name: str) -> tuple[DictConfig, set[str]]:
     return root, {str(group) for entry in defaults for group in entry}
 
 
+def groups_of(config_name: str) -> set[str]:
+    """The config groups that a root file chooses from, and those that their options choose from."""
+    found: set[str] = set()
+    new = root_config(config_name)[1]
+    while new:
+        found |= new
+        options: Any = [OmegaConf.load(path) for group in new for path in (conf_dir() / group).glob("*.yaml")]
+        chosen = [entry for option in options for entry in option.get("defaults", []) if isinstance(entry, DictConfig)]
+        new = {str(group).lstrip("/").split("@")[0] for entry in chosen for group in entry} - found
+    return found
+
+
 def check_settings(cfg: DictConfig, config_name: str) -> None:
     """Compare a composed config with the root file that it comes from: its defaults say what a setting may hold.
 
-    Whole numbers pass for numbers, and numbers for texts, as which they are kept. Config groups are not looked at:
-    what is built from them checks itself.
+    Whole numbers pass for numbers, and numbers for texts, as which they are kept. What is built from a config group
+    checks itself; of groups that are only read, keys are compared with those that its options have.
 
     Raises:
         ValueError: for a setting that the file does not have, or one of another type.
@@ -41,12 +56,26 @@ def check_settings(cfg: DictConfig, config_name: str) -> None:
     for key in cfg:
         if key not in root and key not in groups:
             raise ValueError(f"unknown setting {str(key)!r}; remove it")
+    for group in sorted(groups & set(map(str, cfg))):
+        _check_group(cfg, group)
     _check(cfg, {key: value for key, value in plain(root).items() if key not in {"hydra", *groups}}, "")
 
 
 def plain(value: Any) -> Any:
     """A config's value as dicts and lists."""
     return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
+
+
+def _check_group(cfg: DictConfig, group: str) -> None:
+    """Refuse a key that no option of a group has and no interpolation reads, where nothing is built of the whole."""
+    node = cfg[group]
+    if not isinstance(node, DictConfig) or "_target_" in node:
+        return
+    options: Any = [OmegaConf.load(path) for path in (conf_dir() / group).glob("*.yaml")]
+    known, text = {key for option in options for key in option} - {"defaults"}, OmegaConf.to_yaml(cfg)
+    for key in node:
+        if key not in known and not re.search(rf"\$\{{[^}}]*\b{re.escape(str(key))}\b", text):
+            raise ValueError(f"unknown setting '{group}.{key!s}'; remove it")
 
 
 def _check(node: DictConfig, defaults: Any, prefix: str) -> None:

@@ -19,7 +19,14 @@ from nsed_torch.deliberation.answer_classes import AnswerClasses, SameTexts
 from nsed_torch.deliberation.hearing import Hearing
 from nsed_torch.deliberation.inputs import check_inputs, pieces
 from nsed_torch.deliberation.open_round import OpenRound, round_record
-from nsed_torch.deliberation.rating import JudgeQuestion, JudgeReply, RatingMode, VerdictRating, judging_order
+from nsed_torch.deliberation.rating import (
+    JudgeQuestion,
+    JudgeReply,
+    LikelihoodRating,
+    RatingMode,
+    VerdictRating,
+    judging_order,
+)
 from nsed_torch.deliberation.state import DeliberationState, SlotText, shown_texts
 from nsed_torch.deliberation.team import Standing, Team
 from nsed_torch.functional import vote_mask
@@ -74,7 +81,7 @@ class MacroRNNCell(nn.Module):
 
     Raises:
         ValueError: if the consensus cell was built for other sizes than the encoder's and the ensemble's, or was
-            saved for other agents.
+            saved for other agents, or a judge cannot give such ratings.
 
     Examples:
         >>> from nsed_torch.agents import Agent, HashedEncoder, ScriptedEngine
@@ -126,6 +133,8 @@ class MacroRNNCell(nn.Module):
         self.ensemble, self.encoder, self.consensus = ensemble, encoder, consensus
         self.prompts = prompts or Prompts()
         self.rating: RatingMode = rating or VerdictRating()
+        if isinstance(self.rating, LikelihoodRating):
+            self.rating.check(ensemble)
         self.memory_tokens, self.seed = memory_tokens, seed
         self.diagonal_mask, self.anonymous, self.shuffled = diagonal_mask, anonymous, shuffled
         self.answers, self.sets = SameTexts() if unit == "step" else answers, sets

@@ -188,6 +188,15 @@ class LikelihoodRating:
         if not 0 < self.temperature < math.inf:
             raise ValueError(f"rating.temperature: expected a number above 0, got {self.temperature}: 1 is the default")
 
+    def check(self, ensemble: Ensemble) -> None:
+        """Refuse a judge whose engine cannot measure, with a ValueError, before anything is asked."""
+        for judge in ensemble.judges:
+            if not ensemble.engine(judge).measures:
+                raise ValueError(
+                    f"agent {judge.name!r}: expected a judge in this process for rating=likelihood, got one behind an "
+                    "endpoint: use rating=verdict or rating=critique, or roles=[proposer] for it"
+                )
+
     def rate(
         self, ensemble: Ensemble, prompts: Prompts, questions: Sequence[JudgeQuestion], progress: Progress | None = None
     ) -> list[JudgeReply]:

@@ -16,6 +16,7 @@ from nsed_torch.evaluation.methods import Single
 from nsed_torch.evaluation.methods.panel import Answer, Method, Panel
 from nsed_torch.nn import InfeasibleBudgetError
 from nsed_torch.records import Outcome, Task, Trace, Usage, Verdict
+from nsed_torch.records.pace import time_left
 
 DELIBERATION, SINGLE, BEST_SINGLE = "deliberation", "single", "best_single"
 """Methods that the contest itself knows; the others are `Method`s."""
@@ -128,8 +129,7 @@ class Contest:
         for start in range(0, len(tasks), self.batch_tasks):
             answers += _guarded(run, tasks[start : start + self.batch_tasks])
             self._check_failures(name, tasks, answers)
-            left = (time.monotonic() - began) / len(answers) * (len(tasks) - len(answers))
-            rest = f", {_duration(left)} left" if len(answers) < len(tasks) else ""
+            rest = time_left(time.monotonic() - began, len(answers), len(tasks))
             self.report(f"{name}: {len(answers)} of {len(tasks)} tasks{rest}")
         return answers
 
@@ -218,8 +218,3 @@ def _guarded(run: Run, tasks: Sequence[Task]) -> list[Answer | str]:
         if len(tasks) == 1:
             return [" ".join(f"{type(error).__name__}: {error}".split())]
         return [answer for task in tasks for answer in _guarded(run, [task])]
-
-
-def _duration(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    return f"{seconds:.0f} s" if seconds < 90 else f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"

@@ -174,6 +174,32 @@ class Run:
         return f"{name}: {count}" if isinstance(name, str) and name else count
 
     @property
+    def headline(self) -> str:
+        """Which method is right most often, by how much over the reference or the next one, at what tokens.
+
+        "" where no two methods were compared.
+        """
+        methods = {name: one for name, one in self.results.methods.items() if one.accuracy.mean is not None}
+        if len(methods) < 2 or self.results.reference not in methods:
+            return ""
+        first, second, *_ = sorted(
+            methods, key=lambda m: (-(methods[m].accuracy.mean or 0), methods[m].tokens_per_task)
+        )
+        rival = second if first == self.results.reference else self.results.reference
+        sign = 1 if first == self.results.reference else -1
+        (one, other), pair = (methods[first], methods[rival]), self.results.paired[rival if sign == 1 else first]
+        most = "right most often" if one.accuracy.mean != other.accuracy.mean else f"right as often as {rival}"
+        text = f"{first} is {most}: {_percent(one)} of {one.accuracy.n} questions, {rival} {_percent(other)}"
+        difference = pair.difference
+        if difference.mean is not None and difference.low is not None and difference.high is not None:
+            low, high = sorted((100 * sign * difference.low, 100 * sign * difference.high))
+            text += f"; that is {100 * sign * difference.mean:+.1f} points [{low:+.1f}, {high:+.1f}]"
+            text += ", which may be chance" * (low <= 0 <= high)
+        if one.usage.calls or other.usage.calls:
+            text += f", at {one.tokens_per_task:,.0f} tokens a task against {other.tokens_per_task:,.0f}"
+        return f"{text}."
+
+    @property
     def filters(self) -> list[tuple[str, str, int]]:
         """Tag, label and number of tasks of each filter; what cannot be graded only where there is some."""
         tags = [tag for entry in self.tasks for tag in entry.tags]
@@ -183,3 +209,7 @@ class Run:
     def remarks(self) -> dict[str, Any]:
         """What else `about` holds: configuration, versions, hardware."""
         return {key: value for key, value in self.about.items() if key not in _DRAWN}
+
+
+def _percent(method: MethodResult) -> str:
+    return f"{100 * (method.accuracy.mean or 0):.1f}%"

@@ -8,9 +8,9 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
-from nsed_torch.agents import Agent, Decoding, Encoder, Ensemble, resolve
+from nsed_torch.agents import Agent, Decoding, Encoder, Engine, Ensemble, HashedEncoder, resolve
 from nsed_torch.agents.ensemble import check_agents
-from nsed_torch.agents.loading import SPREADS, check_device
+from nsed_torch.agents.loading import SPREADS, check_device, load_counter
 from nsed_torch.agents.weights import ResolvedWeights
 from nsed_torch.benchmarks import GradedTasks
 from nsed_torch.benchmarks.graders import GradersAnswers
@@ -43,16 +43,26 @@ def build_rnn(
     call_log: CallLog,
     report: Callable[[str], None] = lambda text: None,
     also: Sequence[Agent] = (),
+    *,
+    counting: bool = False,
 ) -> MacroRNN:
-    """The whole recurrent network of a run; `report` hears of downloads, conversions and loading."""
+    """The whole recurrent network of a run; `report` hears of downloads, conversions and loading.
+
+    For `counting` ahead of a run no weights are fetched or loaded, and nobody is left out by a broker.
+    """
     # What costs nothing comes first: a faulty setting is refused before any weights are fetched.
     prompts, rating, halting = instantiate(cfg.prompts), instantiate(cfg.rating), instantiate(cfg.halting)
     broker = build_broker(cfg.broker, cfg.ensemble) if cfg.broker else None
     saved = saved_cell(cfg.cell, build_agents(cfg.ensemble)) if cfg.cell else None
-    fetch_weights(cfg, report=report, also=also)
-    report("loading models")
-    ensemble = build_ensemble(cfg.ensemble, call_log, also)
-    encoder: Encoder = instantiate(cfg.encoder)
+    if counting:
+        parts = _parts(cfg, also)
+        engines = {name: _counter(parts[name], report) for name in _backbones(cfg.ensemble, also)}
+        ensemble = Ensemble(engines, build_agents(cfg.ensemble))
+        encoder: Encoder = HashedEncoder(saved.dim if saved else 64)
+    else:
+        fetch_weights(cfg, report=report, also=also)
+        report("loading models")
+        ensemble, encoder = build_ensemble(cfg.ensemble, call_log, also), instantiate(cfg.encoder)
     if saved is not None and saved.dim != encoder.dim:
         name = encoder.identity()["name"]
         expected = f"cell {cfg.cell}: expected an encoder of width {saved.dim}, got {name!r} of width {encoder.dim}"
@@ -71,7 +81,7 @@ def build_rnn(
         sets=saved_sets(cfg.cell) if cfg.cell else None,
         **protocol,
     )
-    return MacroRNN(cell, halting=halting, broker=broker, without=without)
+    return MacroRNN(cell, halting=halting, broker=None if counting else broker, without=without)
 
 
 def pool_answers(rnn: MacroRNN, graded: GradedTasks, cfg: DictConfig) -> None:
@@ -88,6 +98,10 @@ def build_broker(cfg: DictConfig, ensemble: DictConfig) -> Broker:
     Raises:
         ValueError: if the file is there and is no telemetry, or a learned broker is wanted and none is there.
     """
+    if "_target_" not in cfg:
+        raise ValueError(
+            f"broker: expected one that has settings, got none with {sorted(map(str, cfg))}: pass broker=NAME"
+        )
     record: dict[str, Any] = {}
     names = [agent.name for agent in build_agents(ensemble)]
     if cfg.get("telemetry") is not None:
@@ -147,6 +161,12 @@ def fetch_weights(
         ValueError: if a model is nowhere to be had; says what was tried. And where models will run `here`, if a device
             is not there.
     """
+    nodes = {name: node["weights"] for name, node in _parts(cfg, also, here=here).items() if "weights" in node}
+    return {name: resolve(instantiate(node), offline=offline, report=report) for name, node in nodes.items()}
+
+
+def _parts(cfg: DictConfig, also: Sequence[Agent], *, here: bool = True) -> dict[str, Mapping[str, Any]]:
+    """The nodes of all backbones, and of the encoder if there is one, whose devices are there if they run `here`."""
     parts = {name: cfg.ensemble.engines[name] for name in _backbones(cfg.ensemble, also)}
     parts |= {"encoder": cfg.encoder} if "encoder" in cfg else {}
     for name, node in parts.items():
@@ -154,8 +174,18 @@ def fetch_weights(
             raise ValueError(f"{name}: expected the settings of a model, got {node!r}")
         if here and isinstance(device := node.get("device"), str):
             check_device(device, () if name == "encoder" else SPREADS)
-    nodes = {name: node["weights"] for name, node in parts.items() if "weights" in node}
-    return {name: resolve(instantiate(node), offline=offline, report=report) for name, node in nodes.items()}
+    return parts
+
+
+def _counter(node: Mapping[str, Any], report: Callable[[str], None]) -> Engine:
+    """What counts tokens in an engine's place: the engine itself, unless it would load weights."""
+    if "weights" not in node:
+        engine: Engine = instantiate(node)
+        return engine
+    settings: Any = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+    # Partial: names and types are checked, and nothing is loaded.
+    given = instantiate({**settings, "_partial_": True}).keywords
+    return load_counter(given["weights"], given.get("adapters") or {}, report=report)
 
 
 def build_ensemble(cfg: DictConfig, call_log: CallLog | None = None, also: Sequence[Agent] = ()) -> Ensemble:
@@ -215,6 +245,8 @@ def consensus_cell(
         if vote not in VOTES:
             raise ValueError(f"consensus vote: expected one of {', '.join(VOTES)}, got {vote!r}")
         vote = VOTES[vote]()
+    elif not isinstance(vote, nn.Module):
+        raise ValueError(f"consensus vote: expected one of {', '.join(VOTES)}, or the _target_ of a vote, got {vote!r}")
     if isinstance(gate, str):
         gate = gate_named(gate, dim, leak, torch.float64)
     read = Calibration(agents) if calibration else None

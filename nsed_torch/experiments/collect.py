@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from time import perf_counter
 
 import torch
 from omegaconf import DictConfig
@@ -16,6 +17,7 @@ from nsed_torch.experiments.build import build_rnn, call_log, pool_answers
 from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.experiments.view import summary_table, view
 from nsed_torch.records import TraceWriter, read_traces, write_json
+from nsed_torch.records.pace import time_left
 from nsed_torch.records.trace import ABOUT
 from nsed_torch.records.withholding import withheld_trace
 
@@ -49,14 +51,15 @@ def collect(
     is kept. The team needs a call log if the run is to survive its process. `report` hears of every batch, the observer
     of progress within it.
     """
-    writer, tasks = TraceWriter(folder), graded.tasks
+    writer, tasks, began = TraceWriter(folder), graded.tasks, perf_counter()
     for start in range(0, len(tasks), batch_tasks):
         batch = tasks[start : start + batch_tasks]
         with torch.no_grad():
             deliberation = rnn(batch, observer=observer)
         traces = graded.traces(deliberation.transcripts)
         writer.add([withheld_trace(trace) if graded.withheld else trace for trace in traces])
-        report(f"{start + len(batch)} of {len(tasks)} tasks")
+        done = start + len(batch)
+        report(f"{done} of {len(tasks)} tasks{time_left(perf_counter() - began, done, len(tasks))}")
     report("embedding questions and proposals")
     writer.finish(rnn.cell.encoder.embed)
     summary = summarize(read_traces(folder))

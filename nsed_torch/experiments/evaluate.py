@@ -21,7 +21,7 @@ from nsed_torch.evaluation.methods import Conducted, RandomRouting, Single
 from nsed_torch.evaluation.methods.costs_ahead import expected_deliberation, expected_usage
 from nsed_torch.evaluation.methods.panel import Method
 from nsed_torch.evaluation.methods.readers import ONE_SIZE
-from nsed_torch.evaluation.run_folder import EXECUTIONS
+from nsed_torch.evaluation.run_folder import EXECUTIONS, RESULTS
 from nsed_torch.evaluation.tables import show
 from nsed_torch.experiments.build import build_rnn, call_log, pool_answers
 from nsed_torch.experiments.evaluated import is_complete, write_run
@@ -41,7 +41,7 @@ MADE = (
 )
 
 
-@verb("evaluate", MADE)
+@verb("evaluate", MADE, measures=RESULTS)
 def main(cfg: DictConfig, run: VerbRun) -> Path | None:
     """Compose, build, put all methods to all tasks, write the folder, print the table."""
     folder, console = run.folder, run.console
@@ -59,10 +59,11 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
     report: Callable[[str], None] = run.report if shard.rank == 0 else lambda text: None
     with call_log(cfg, folder) as log:
         conducted = [method for method in methods.values() if isinstance(method, Conducted)]
-        rnn = build_rnn(cfg, log, report, also=[method.conductor for method in conducted])
+        also = [method.conductor for method in conducted]
+        rnn = build_rnn(cfg, log, report, also, counting=cfg.dry_run)
         if cfg.dry_run:
             costs = expected_costs(rnn, graded, methods, list(cfg.methods), equal_tokens=cfg.budget == "equal_tokens")
-            console.print(cost_table(costs, len(graded.tasks)))
+            console.print(cost_table(costs, len(graded.tasks), cfg.expect.speeds))
             return None
         graded = bound(graded, rnn)
         pool_answers(rnn, graded, cfg)
@@ -158,14 +159,17 @@ def expected_costs(
     return {name: cost(name) for name in names}
 
 
-def cost_table(costs: Mapping[str, Usage], tasks: int) -> Table:
-    """Expected costs, a line per method and their sum."""
+def cost_table(costs: Mapping[str, Usage], tasks: int, speeds: Mapping[str, float]) -> Table:
+    """Expected costs, a line per method and their sum; speeds are tokens a second that are "read" and "written"."""
     table = Table(title=f"{tasks} tasks: at most", title_justify="left")
-    for column in ("method", "calls", "tokens (billed)", "tokens a task", "US$"):
+    for column in ("method", "calls", "tokens (billed)", "tokens a task", "hours", "US$"):
         table.add_column(column, justify="left" if column == "method" else "right")
     for name, usage in {**costs, "all": Usage.sum(costs.values())}.items():
         tokens = f"{usage.tokens:,} ({usage.billed:,})", f"{usage.tokens / tasks:,.0f}"
-        table.add_row(name, f"{usage.calls:,}", *tokens, f"{usage.price:,.2f}", end_section=name == list(costs)[-1])
+        read = usage.tokens - usage.completion_tokens
+        hours = (read / speeds["read"] + usage.completion_tokens / speeds["written"]) / 3600
+        cells = f"{usage.calls:,}", *tokens, f"{hours:,.2f}", f"{usage.price:,.2f}"
+        table.add_row(name, *cells, end_section=name == list(costs)[-1])
     return table
 
 

@@ -71,10 +71,10 @@ def identity_of(verb: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Where two identities differ, a phrase each."""
     phrases = [f"{key} {old.get(key)} is now {new[key]}" for key in ("verb", "version") if old.get(key) != new[key]]
-    before, after = (dict(_leaves(one.get("settings", {}), "")) for one in (old, new))
+    before, after = (dict(leaves(one.get("settings", {}), "")) for one in (old, new))
     changed = [key for key in sorted({*before, *after}) if before.get(key) != after.get(key)]
     phrases += [f"{key} {before.get(key)!r} is now {after.get(key)!r}" for key in changed]
-    was, files = dict(_leaves(old.get("files", {}), "")), dict(_leaves(new["files"], ""))
+    was, files = dict(leaves(old.get("files", {}), "")), dict(leaves(new["files"], ""))
     return phrases + [f"what {key} names has changed" for key in files if key in was and was[key] != files[key]]
 
 
@@ -105,17 +105,17 @@ def _holder(folder: Path) -> str:
     return "another process"
 
 
-def _leaves(node: Any, where: str) -> Iterator[tuple[str, Any]]:
+def leaves(node: Any, where: str) -> Iterator[tuple[str, Any]]:
     """Every value with its dotted key; lists are values."""
     if isinstance(node, Mapping) and node:
         for key, value in node.items():
-            yield from _leaves(value, f"{where}.{key}".lstrip("."))
+            yield from leaves(value, f"{where}.{key}".lstrip("."))
     else:
         yield where, node
 
 
 def _texts(node: Any, where: str) -> Iterator[tuple[str, str]]:
-    for key, value in _leaves(node, where):
+    for key, value in leaves(node, where):
         if isinstance(value, str):
             yield key, value
         for number, item in enumerate(value if isinstance(value, list) else ()):

@@ -31,10 +31,12 @@ from nsed_torch.training.fine_tuning import LEARNER, FineTuning, fine_tune, star
 from nsed_torch.training.generated_lessons import ReadLesson, StepLesson, WholeLesson
 from nsed_torch.training.hop_lesson import HopLesson
 from nsed_torch.training.lessons import AnswerLesson, Lesson, Scores, VerdictLesson
-from nsed_torch.training.logs import FileLog
+from nsed_torch.training.logs import ToldLog
+
+MADE = ("adapter", "checkpoints", "before.json", "log.jsonl", "metrics.json")
 
 
-@verb("specialize", ("adapter", "checkpoints", "before.json", "log.jsonl", "metrics.json"), goes_on=lambda cfg: True)
+@verb("specialize", MADE, goes_on=lambda cfg: True, measures="metrics.json")
 def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Compose, load, train, test before and after, write the adapter, its card, `metrics.json` and the log."""
     folder = run.folder
@@ -49,7 +51,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
     lora = cfg.adapter
     start_adapter(engine, **{str(key): value for key, value in lora.items() if key != "dtype"})
     run.report(f"learning from {len(examples)} examples, {settings.steps} steps of {settings.batch}")
-    log = FileLog(folder / "log.jsonl")
+    log = ToldLog(folder / "log.jsonl", settings.steps, run.report)
     fine_tune(engine, examples, folder / "checkpoints", settings=settings, log=log)
     steps = log.read()
     save_adapter(engine, LEARNER, folder / "adapter", dtype=lora.dtype)

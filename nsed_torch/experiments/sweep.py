@@ -1,7 +1,8 @@
-"""The end of `nsed tune -m ...` and `nsed evaluate -m ...`: all combinations in one table, each against the first."""
+"""The end of `nsed tune -m ...` and `nsed evaluate -m ...`: all combinations in one table, each against one of them."""
 
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,8 +48,8 @@ class SweepTable(Callback):
         if len(runs) < 2:
             return
         outcomes = [replace(outcome, method=run.settings) for run in runs for outcome in run.outcomes]
-        first, what = runs[0].settings, runs[0].comparison.what
-        comparison = Comparison.of(outcomes, reference=first, by_student=runs[0].recorded, what=what)
+        reference, what = baseline([run.settings for run in runs], config.get("baseline")), runs[0].comparison.what
+        comparison = Comparison.of(outcomes, reference=reference, by_student=runs[0].recorded, what=what)
         rows = [["settings", f"its {runs[0].comparison.reference} minus {self._against}"]]
         pairs = {run.settings: run.comparison.paired.get(self._against) for run in runs}
         rows += [[settings, shown(pair.difference, "+")] for settings, pair in pairs.items() if pair]
@@ -78,9 +79,18 @@ def read_runs(folder: Path, since: float = 0.0) -> list[Combination]:
     paths = [*sorted(tuned, key=lambda path: _natural(path.parent.name)), *sorted(folder.glob(f"*/{RESULTS}"))]
     overrides = [list(map(str, OmegaConf.load(path.parent / ".hydra" / "overrides.yaml"))) for path in paths]
     shared = set.intersection(*map(set, overrides)) if paths else set()
-    names = [" ".join(o for o in words if o not in shared) for words in overrides]
+    names = [" ".join(o for o in words if o not in shared and not o.startswith("baseline=")) for words in overrides]
     runs = {name: _read(name, path) for name, path in zip(names, paths, strict=True)}
     return list(runs.values()) if tuned else sorted(runs.values(), key=lambda run: _natural(run.settings))
+
+
+def baseline(combinations: Sequence[str], wanted: str | None) -> str:
+    """The first combination with all the wanted settings; where there is none, the first, and a line that says so."""
+    if found := [one for one in combinations if set((wanted or "").split()) <= set(one.split())]:
+        return found[0]
+    line = f"baseline: expected settings of {'; '.join(combinations)}, got {wanted}: all are compared with the first"
+    console().print(line, markup=False, soft_wrap=True)
+    return combinations[0]
 
 
 def _read(settings: str, path: Path) -> Combination:

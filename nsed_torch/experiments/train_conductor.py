@@ -37,7 +37,7 @@ from nsed_torch.training.fine_tuning import (
     restore,
     start_adapter,
 )
-from nsed_torch.training.logs import FileLog
+from nsed_torch.training.logs import FileLog, ToldLog
 
 # Numbers of the log whose means are shown in the end.
 SHOWN = ("reward", "right", "parsed", "no_signal", "steps", "near_duplicates", "policy_tokens", "worker_tokens")
@@ -64,7 +64,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
         return None
     first = this_shard(cfg.ensemble).rank == 0
     report: Callable[[str], None] = run.report if first else lambda text: None
-    steps, texts = FileLog(folder / "log.jsonl"), FileLog(folder / "rollouts.jsonl")
+    steps, texts = ToldLog(folder / "log.jsonl", settings.steps, report), FileLog(folder / "rollouts.jsonl")
     with call_log(cfg, folder) as log:
         conductor, engine = _conductor(cfg, log, report)
         if cfg.warm.lessons:

@@ -22,7 +22,7 @@ from nsed_torch.training.logs import FileLog
 Summary = dict[str, dict[str, Estimate]]
 
 
-@verb("train_judges", ("adapters", "judges.jsonl", "metrics.json"))
+@verb("train_judges", ("adapters", "judges.jsonl", "metrics.json"), measures="metrics.json")
 def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Compose, train, measure on held-out tasks before and after; write `metrics.json`, `judges.jsonl`, `adapters/`."""
     if not cfg.data_dir:

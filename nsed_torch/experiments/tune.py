@@ -24,15 +24,17 @@ from nsed_torch.experiments.recordings import (
 from nsed_torch.experiments.tune_cell import FREE, keeps_notes, refit, tune_seed
 from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.records import write_json
+from nsed_torch.records.pace import time_left
 
-MADE = [f"{place}{name}" for place in ("", "*/") for name in ("seed_*", "cell", "metrics.json", "coverage.png")]
+_NAMES = ("seed_*", "cell", "metrics.json", "coverage.png", "log.jsonl", "checkpoint.pt", "firmness_*")
+MADE = [f"{place}{name}" for place in ("", "*/") for name in _NAMES]
 """What a comparison leaves, or one for each of several folders."""
 
 SHARE = "share of the last memory on notes that matter"
 FOUND = "of the notes that matter, the share that it holds"
 
 
-@verb("tune", MADE, goes_on=lambda cfg: bool(cfg.resume), free=FREE)
+@verb("tune", MADE, goes_on=lambda cfg: bool(cfg.resume), free=FREE, measures="metrics.json")
 def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Compose, load, train a cell a seed, compare on the tasks held out, write `metrics.json` and the cells."""
     folders = folders_of(cfg)
@@ -64,10 +66,11 @@ def tune(cfg: DictConfig, recording: RecordedTasks, run: VerbRun, others: dict[s
     run.report(
         f"{folder.name}: {len(episodes)} tasks, {len(episodes.agents)} agents, {episodes.round_mask.shape[1]} rounds"
     )
-    results = [
-        tune_seed(cfg, episodes, seed, parts, folder / f"seed_{seed}", run.report, others)
-        for seed, parts in enumerate(splits)
-    ]
+    results = []
+    for seed, parts in enumerate(splits):
+        results.append(tune_seed(cfg, episodes, seed, parts, folder / f"seed_{seed}", run.report, others))
+        if rest := time_left(perf_counter() - began, seed + 1, len(splits)):
+            run.report(f"{seed + 1} of {len(splits)} divisions{rest}")
     comparison = _compared([result["scores"] for result in results], SHARE if keeps_notes(cfg) else "accuracy")
     shown, extra = [comparison], dict[str, Any]()
     if keeps_notes(cfg):

@@ -48,7 +48,7 @@ def tune_seed(
         parameters.
     """
     settings = {key: value for key, value in plain_config(cfg).items() if key not in FREE}
-    if cfg.resume and (folder / "result.json").is_file():
+    if cfg.resume is not False and (folder / "result.json").is_file():
         result: dict[str, Any] = read_json(folder / "result.json")
         report(f"seed {seed}: done before")
         return result
@@ -147,7 +147,7 @@ def _fit(
         optimizer=instantiate(cfg.optimizer),
         schedule=instantiate(cfg.training),
         folder=folder,
-        resume=cfg.resume,
+        resume=cfg.resume is not False,
         # What calibrates sets is nothing that the cell may learn from.
         refit=cfg.coverage is None,
     )
@@ -177,7 +177,7 @@ def fresh_cell(cfg: DictConfig, episodes: Episodes) -> ConsensusCell:
         dim=episodes.dim,
         agents=agents,
         slots=cfg.slots,
-        vote=cfg.voting,
+        vote=cfg.voting if isinstance(cfg.voting, str) else instantiate(cfg.voting),
         gate=cfg.gate,
         calibration=cfg.calibration,
         pooling=cfg.pooling,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -56,7 +56,8 @@ def screen(console: Console) -> Iterator[Screen]:
         yield Screen(console, None)
         return
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=console, transient=True) as bar:
+    rest = TextColumn("left"), TimeRemainingColumn()
+    with Progress(*columns, *rest, console=console, transient=True) as bar:
         bar.add_task("", total=None)
         yield Screen(console, bar)
 

@@ -19,6 +19,7 @@ from nsed_torch.data.rounds import in_order
 from nsed_torch.deliberation import VerdictRating
 from nsed_torch.deliberation.rating import JudgeQuestion
 from nsed_torch.nn import ConsensusCell, RoundInput
+from nsed_torch.records.pace import time_left
 
 Report = Callable[[str], None]
 
@@ -221,7 +222,7 @@ class JudgeTrainer:
             parameter.data = parameter.data.to(at_least)
             parameter.requires_grad_(True)
         descent = optimizer(learning)
-        best, kept, waited = math.inf, 0, 0
+        best, kept, waited, began = math.inf, 0, 0, time.perf_counter()
         snapshot = [p.detach().clone() for p in learning]
         order = _order(len(train), self.seed)
         for step in range(steps + 1):
@@ -231,7 +232,8 @@ class JudgeTrainer:
                 scores = self.evaluate(validation, batch=batch)
                 loss, pairs = float(scores.loss.mean()), float(scores.pairs.mean())
                 log(step, {"validation_loss": loss, "validation_pairs": pairs})
-                report(f"step {step}: validation loss {loss:.4f}, pairs {pairs:.3f}")
+                rest = time_left(time.perf_counter() - began, step, steps)
+                report(f"step {step}: validation loss {loss:.4f}, pairs {pairs:.3f}{rest}")
                 waited += 1
                 if loss < best:
                     best, kept, waited = loss, step, 0

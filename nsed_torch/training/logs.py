@@ -3,11 +3,13 @@
 import contextlib
 import importlib.util
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from nsed_torch.records.files import naming, write_text
+from nsed_torch.records.pace import time_left
 
 
 class FileLog:
@@ -35,6 +37,23 @@ class FileLog:
     def read(self) -> list[dict[str, Any]]:
         """Every line."""
         return [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
+
+
+class ToldLog(FileLog):
+    """A log that says about every twentieth of its steps how far it is, and how long the rest takes."""
+
+    def __init__(self, path: Path, total: int, report: Callable[[str], None]) -> None:
+        super().__init__(path)
+        self.total, self.report = total, report
+        self._began: tuple[int, float] | None = None
+
+    def write(self, step: int, record: Mapping[str, Any]) -> None:
+        """Append a line, and tell."""
+        super().write(step, record)
+        first, began = self._began = self._began or (step, perf_counter())
+        if step > first and step % max(1, self.total // 20) == 0:
+            rest = time_left(perf_counter() - began, step - first, self.total - first)
+            self.report(f"step {step} of {self.total}{rest}")
 
 
 def to_tensorboard(log: FileLog) -> None:

@@ -143,6 +143,8 @@ class CellTrainer:
                 self.log.write(self._epoch, record | {"validation_loss": loss})
             if self.checkpoint is not None and self._epoch % self.schedule.checkpoint == 0:
                 self._save(self.checkpoint)
+        if self.checkpoint is not None and self._epoch % self.schedule.checkpoint:
+            self._save(self.checkpoint)  # the end as well: the same command again has nothing to train
         self.cell.load_state_dict(self._best)
         return Fit(self._epoch, self._best_epoch, self._best_loss, self._stopped())
 

@@ -25,7 +25,7 @@ from nsed_torch.conductor.executor import Executor
 from nsed_torch.conductor.executor import WorkflowJob as Job
 from nsed_torch.conductor.workflow import Workflow
 from nsed_torch.conductor.workflow import WorkflowStep as Step
-from nsed_torch.deliberation import MacroRNN, MacroRNNCell, VerdictRating
+from nsed_torch.deliberation import LikelihoodRating, MacroRNN, MacroRNNCell, VerdictRating
 from nsed_torch.nn import ConsensusCell, FixedHalting
 from nsed_torch.records import CallLog, Task
 from nsed_torch.records.execution import Failure
@@ -134,6 +134,18 @@ def test_likelihood_is_refused(server):
         own.measure([LikelihoodRequest("a", (Message("user", "?"),), ("x",))])
     assert own.measure([]) == []
     assert server.bodies == []
+
+
+def test_a_judge_behind_an_endpoint_is_refused_for_likelihoods_before_anything_is_asked(server):
+    def cell(**roles):
+        engines = {"remote": engine(server), "here": ScriptedEngine(lambda request: "x", lambda request, text: 0.5)}
+        ensemble = Ensemble(engines, [Agent("a", "remote", **roles), Agent("b", "here"), Agent("c", "here")])
+        return MacroRNNCell(ensemble, HashedEncoder(8), ConsensusCell(8, agents=3), rating=LikelihoodRating())
+
+    with pytest.raises(ValueError, match="agent 'a': expected a judge in this process for rating=likelihood, got one"):
+        cell()
+    assert server.bodies == []
+    assert cell(roles=("proposer",)).rating == LikelihoodRating()
 
 
 def test_identity_tells_models_apart_and_no_secrets(server, monkeypatch):

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from omegaconf.errors import InterpolationKeyError, MissingMandatoryValue
 
 import nsed_torch
 from nsed_torch.agents import requests
+from nsed_torch.config.hydra_node import check_hydra
 from nsed_torch.config.instantiate import CONSTRUCTORS, instantiate
 
 DECODING = "nsed_torch.agents.requests.Decoding"
@@ -222,3 +224,45 @@ def test_arguments_of_another_type_are_refused_before_the_call():
     node = {"_target_": "nsed_torch.agents.Decoding", "max_new_tokens": 2.5}
     with pytest.raises(ValueError, match=r"Decoding: max_new_tokens: expected a whole number, got 2\.5; correct"):
         instantiate(node)
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A module of the user's, `own_part`, beside which packages may be installed."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_part", raising=False)
+    (tmp_path / "own_part.py").write_text(
+        "class Thing:\n    def __init__(self, size: int = 1):\n        self.size = size\n"
+    )
+    (tmp_path / "own_broken.py").write_text("1 / 0\n")
+    return tmp_path
+
+
+def test_what_the_environment_names_may_be_built_and_nothing_beside_it(own, monkeypatch):
+    node = {"_target_": "own_part.Thing", "size": 3}
+    with pytest.raises(ValueError, match=r"got 'own_part\.Thing'; if it is your own code, name it in NSED_TARGETS"):
+        instantiate(node)
+    monkeypatch.setenv("NSED_TARGETS", "own_broken.Thing, own_part.Thing,nowhere.Thing")
+    assert instantiate(node).size == 3
+    with pytest.raises(ValueError, match=r"own_part\.Thing: size: expected a whole number, got 'x'"):
+        instantiate({**node, "size": "x"})
+    for target in ("own_part", "own_part.sys", "own_part.Thing.__init__", "os.system", ["own_part.Thing"]):
+        with pytest.raises(ValueError, match=r"expected one of nsed_torch\.config\.instantiate\.CONSTRUCTORS"):
+            instantiate({"_target_": target})
+    with pytest.raises(ValueError, match=r"^own_broken\.Thing: cannot be imported \(ZeroDivisionError"):
+        instantiate({"_target_": "own_broken.Thing"})
+    with pytest.raises(ValueError, match=r"^nowhere\.Thing: expected a class or function, got none"):
+        instantiate({"_target_": "nowhere.Thing"})
+
+
+def test_an_installed_package_may_offer_parts(own):
+    about = own / "own_part-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: own-part\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[nsed_torch.targets]\nthing = own_part:Thing\n")
+    assert instantiate({"_target_": "own_part.Thing"}).size == 1
+
+
+def test_no_config_may_allow_targets():
+    with pytest.raises(ValueError, match="expected nothing, got"):
+        check_hydra(OmegaConf.create({"job": {"env_set": {"NSED_TARGETS": "os.system"}}}))

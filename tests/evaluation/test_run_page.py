@@ -76,11 +76,34 @@ def test_methods_stand_side_by_side(page):
 
 def test_insight_and_provenance_are_shown(page):
     folded = page.words("details", class_="numbers")
-    assert "p g 0.1235" in folded
+    assert "p g 0.1235 T opt -" in page.words("dl", class_="pairs")
     assert "flips round lost 2 0 3 1" in folded
-    assert "T opt -" in folded
     assert "versions torch 2.8.0" in folded
     assert page.words("figcaption") == ["cost"]
+
+
+def test_the_headline_says_who_won_by_how_much_at_what_tokens(page):
+    told = (
+        "debate is right most often: 100.0% of 3 questions, deliberation 66.7%; that is +33.3 points [-40.0, +90.0], "
+    )
+    assert page.words("p", class_="headline") == [
+        told + "[-40.0, +90.0], which may be chance, at 100 tokens a task against 5,169."
+    ]
+    ahead = {**RESULTS.methods, "debate": dataclasses.replace(RESULTS.methods["debate"], accuracy=Estimate(3, 1 / 3))}
+    sure = {"debate": Paired(Estimate(3, 1 / 3, 0.1, 0.5), 1, 0)}
+    text = dataclasses.replace(run(), results=Comparison("deliberation", ahead, sure)).headline
+    assert "deliberation is right most often: 66.7% of 3 questions, debate 33.3%; that is +33.3 points [+10.0," in text
+    assert "chance" not in text
+    alone = Comparison("deliberation", {"deliberation": RESULTS.methods["deliberation"]}, {})
+    assert dataclasses.replace(run(), results=alone).headline == ""
+
+
+def test_what_helps_most_is_open_and_plots_follow_the_dark(html):
+    numbers = {**NUMBERS, "insight": {"course": {"rounds": []}, "p_v": {"auc": 0.5}, "adoption": {"rounds": []}}}
+    opened = re.findall(r"<details class=\"numbers\" open><summary><bdi>(\w+)", render_run(run(numbers)))
+    assert opened == ["course", "adoption"]
+    assert "[data-theme=dark] img { filter: invert" in html
+    assert "hidden ones did not\n    fit into their prompts, or repeat a shown one" in html
 
 
 def test_the_list_says_what_became_of_each_task(page):

@@ -103,6 +103,16 @@ def test_help_names_groups_settings_and_an_example(nsed, verb):
 
 
 @pytest.mark.parametrize(
+    ("verb", "also"), [("evaluate", {"backbone"}), ("tune", set()), ("fetch", {"backbone"}), ("report", set())]
+)
+def test_help_lists_the_groups_that_the_verb_has_and_no_others(nsed, verb, also):
+    text = nsed.ok(verb, "--help")
+    listed = {group for group, options in OPTIONS.items() if f"\n{group}: {', '.join(sorted(options))}\n" in text}
+    assert listed == {*groups(verb), *also}
+    assert f"{LAUNCH}:" not in text
+
+
+@pytest.mark.parametrize(
     ("verb", "override"),
     [
         ("deliberate", "rounds=three"),
@@ -130,8 +140,33 @@ def test_wrong_types_are_refused_in_one_line(nsed, verb, override):
     assert {"true": "True", "null": "None"}.get(value, value.strip("[]")) in line
 
 
-def test_settings_that_no_verb_has_are_refused_even_if_added(nsed):
-    assert nsed.fault("fetch", "+offlin=true") == "unknown setting 'offlin'; remove it"
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["fetch", "+offlin=true"], "unknown setting 'offlin'; did you mean 'offline'? nsed fetch --help lists all"),
+        (["fetch", "+ensemble.agent=1"], "unknown setting 'ensemble.agent'; did you mean 'ensemble.agents'?"),
+        (
+            ["tune", "+logger.tensorbord=true"],
+            "unknown setting 'logger.tensorbord'; did you mean 'logger.tensorboard'?",
+        ),
+        (
+            ["deliberate", "Why?", "+protocol.anonymos=1"],
+            "unknown setting 'protocol.anonymos'; did you mean 'protocol.an",
+        ),
+        (["deliberate", "Why?", "+broker.patience=1"], "unknown setting 'broker.patience'; nsed deliberate --help"),
+        (
+            ["deliberate", "Why?", "+broker.min_judges=1"],
+            "broker: expected one that has settings, got none with ['min_j",
+        ),
+    ],
+)
+def test_settings_that_nothing_reads_are_refused_even_if_added(nsed, words, line):
+    assert nsed.fault(*words).startswith(line)
+
+
+def test_a_key_of_a_group_that_an_interpolation_reads_may_be_added(nsed):
+    words = "+ensemble.allowance=7", "ensemble.agents.solver.decoding.max_new_tokens=${ensemble.allowance}"
+    assert "ensemble.engine'" in nsed.fault("fetch", *words, "+ensemble.engine=1")
 
 
 def test_a_number_is_kept_as_the_text_that_is_wanted(nsed):

@@ -129,14 +129,49 @@ def test_steps_are_summed_up_in_a_line_a_task_and_some_take_no_part(nsed, questi
     assert "expected agents to leave out of solver, skeptic, explainer, and no broker, got without=['explain" in fault
 
 
-def test_a_dry_run_tells_the_cost_and_asks_no_model(nsed, questions, monkeypatch):
-    for name in ("generations", "ratings"):
-        monkeypatch.setattr(TransformersEngine, name, lambda *_: pytest.fail("a model was asked"))
-    out = nsed.ok("evaluate", *nsed.tiny, *questions, "dry_run=true", "output_dir=run")
-    assert "3 tasks" in out
-    for method in ("deliberation", "single", "debate"):
-        assert re.search(rf"{method}\W+[0-9,]+\W+[0-9,]+", out), out
+def test_questions_of_ones_own_are_a_benchmark(nsed, questions):
+    file = nsed.folder / "data/questions.jsonl"
+    words = ["benchmark=file", f"benchmark.questions={file}", "benchmark.prompt=Give a number.", "output_dir=run"]
+    nsed.ok("evaluate", *nsed.tiny, *words, "methods=[deliberation]", "rounds=1", "limit=2")
+    (first, second) = read_traces(nsed.folder / "run")
+    assert (first.transcript.task.id, first.transcript.task.target) == ("q0", "0")
+    assert second.transcript.task.question == "How much is 1 + 1?\n\nGive a number."
+    assert "pass questions=FILE, or benchmark.questions=FILE" in nsed.fault("evaluate", "benchmark=file")
+
+
+def test_a_dry_run_tells_cost_and_hours_and_loads_no_model(nsed, questions, monkeypatch):
+    loading = "transformers.AutoModelForCausalLM.from_pretrained", "sentence_transformers.SentenceTransformer"
+    for name in loading:
+        monkeypatch.setattr(name, lambda *_, **__: pytest.fail("a model was loaded"))
+    words = [*nsed.tiny, "encoder=minilm", *questions, "dry_run=true", "output_dir=run"]
+
+    def costs(*more):
+        out = nsed.ok("evaluate", *words, *more)
+        assert "3 tasks" in out
+        rows = {m: re.search(rf"\b{m}\W+([0-9,]+)\W+([0-9,]+).*│\W+([0-9,.]+)\W+0\.00\W*\n", out) for m in told}
+        return {name: [float(cell.replace(",", "")) for cell in row.groups()] for name, row in rows.items()}
+
+    told = ("deliberation", "single", "debate", "all")
+    slow, fast = costs("expect.speeds={read: 1, written: 1}"), costs("expect.speeds={read: 2, written: 2}")
+    for name, (calls, tokens, hours) in slow.items():
+        assert calls > 0
+        assert hours == pytest.approx(tokens / 3600, abs=0.01)
+        assert fast[name] == [calls, tokens, pytest.approx(hours / 2, abs=0.01)]
     assert not (nsed.folder / "run/results.json").exists()
+    assert "expected an adapter out of none, got 'x'" in nsed.fault(
+        "evaluate", *words, "+ensemble.agents.solver.adapter=x"
+    )
+
+
+def test_a_dry_run_fetches_nothing(nsed, questions, monkeypatch):
+    monkeypatch.setenv("NSED_CACHE", str(nsed.folder / "empty"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(nsed.folder / "empty"))
+    monkeypatch.setattr("nsed_torch.agents.weights._from_hub", lambda *_: pytest.fail("the Hub was asked"))
+    monkeypatch.setattr("nsed_torch.agents.weights._from_wheels", lambda *_: pytest.fail("the index was asked"))
+    absent = "ensemble.engines.smollm2.weights.name=absent", "ensemble.engines.smollm2.weights.repo=no/body"
+    out = nsed.ok("evaluate", *questions, *absent, "dry_run=true", "output_dir=run")
+    assert "weights absent are not here: four characters count as a token" in out
+    assert re.search(r"deliberation\W+[0-9,]+\W+[0-9,]+", out), out
 
 
 def test_a_sweep_names_folders_by_their_settings_and_skips_what_is_complete(nsed, questions, monkeypatch):

@@ -16,8 +16,10 @@ from nsed_torch.data.rounds import unroll
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
 from nsed_torch.evaluation.comparison import Comparison, scored
 from nsed_torch.evaluation.statistics import shown
+from nsed_torch.experiments.sweep import SweepTable
 from nsed_torch.nn import ConsensusCell, VectorGate
 from nsed_torch.records import Task, TraceWriter, read_json
+from nsed_torch.training.trainer import CellTrainer
 
 METHODS = ["oracle", "best_single", "plurality", "consensus_untrained", "consensus_tuned"]
 QUICK = ["seeds=2", "training.epochs=12"]
@@ -78,6 +80,14 @@ def test_the_saved_cell_learned_from_every_task(nsed, data):
     assert "| consensus\\_tuned " in card
 
 
+def test_a_vote_may_have_settings_of_its_own(nsed, data):
+    vote = "voting={_target_: nsed_torch.nn.ApprovalVote, threshold: 0.2}"
+    nsed.ok(
+        "tune", f"data_dir={data}", "output_dir=out", vote, "seeds=1", "training.epochs=1", "training.frozen=[vote]"
+    )
+    assert ConsensusCell.from_pretrained(nsed.folder / "out/cell").vote.threshold.item() == pytest.approx(0.2)
+
+
 def test_without_a_refit_the_saved_cell_is_the_first_divisions(nsed, data):
     nsed.ok("tune", f"data_dir={data}", "output_dir=out", "refit=false", *QUICK)
     cell = ConsensusCell.from_pretrained(nsed.folder / "out/cell")
@@ -102,6 +112,24 @@ def test_resume_goes_on_and_ends_the_same(nsed, data, tmp_path):
     assert "expected to go on with this run, got another's (gate 'learned' is now 'none'): choose" in fault
 
 
+@pytest.mark.parametrize("mode", [[], ["-m", "voting=quadratic,plurality"]])
+def test_the_same_command_again_trains_nothing(nsed, data, tmp_path, monkeypatch, mode):
+    arguments = "tune", f"data_dir={data}", "output_dir=out", "seeds=1", "training.epochs=12", *mode
+    nsed.ok(*arguments)
+    monkeypatch.setattr(CellTrainer, "_train_epoch", lambda _: pytest.fail("trained again"))
+    tables = {path: path.read_bytes() for path in tmp_path.glob("out/**/README.md")}
+    assert tables
+    assert "seed 0: done before" in nsed.ok(*arguments)
+    assert {path: path.read_bytes() for path in tables} == tables
+    trained = []
+    monkeypatch.setattr(CellTrainer, "_train_epoch", lambda trainer: trained.append(trainer) or {"objective": 0.0})
+    nsed.ok(*arguments, "gate=none")  # in place of what the other left
+    assert trained
+    trained.clear()
+    nsed.ok(*arguments, "gate=none", "resume=false")
+    assert trained
+
+
 def test_a_sweep_ends_with_one_table(nsed, data, tmp_path):
     out = nsed.ok(
         "tune", "-m", f"data_dir={data}", "voting=quadratic,plurality", "gate=learned,none", "rounds=2",
@@ -123,6 +151,34 @@ def test_a_sweep_ends_with_one_table(nsed, data, tmp_path):
     assert out.rstrip().endswith("sweep/sweep.md")
 
 
+def test_a_sweep_is_compared_with_the_baseline_that_is_named(nsed, data, tmp_path):
+    words = "tune", "-m", f"data_dir={data}", "voting=quadratic,plurality", "gate=learned,none", "output_dir=sweep"
+    words = (*words, "seeds=1", "training.epochs=2")
+    nsed.ok(*words, "baseline=gate=none voting=plurality")
+    found = read_json(tmp_path / "sweep/sweep.json")
+    assert found["reference"] == "voting=plurality gate=none"
+    assert "sweep/sweep.md" in nsed.ok(*words, "baseline=gate=none")
+    assert read_json(tmp_path / "sweep/sweep.json")["reference"] == "voting=quadratic gate=none"
+    out = nsed.ok(*words, "baseline=gate=vector")
+    assert "got gate=vector: all are compared with the first" in out
+    assert read_json(tmp_path / "sweep/sweep.json")["reference"] == "voting=quadratic gate=learned"
+
+
+def test_a_sweeper_is_told_the_objective(nsed, data, tmp_path, monkeypatch):
+    told = []
+    ended = lambda self, config, job_return, **_: told.append(job_return._return_value)  # noqa: E731
+    monkeypatch.setattr(SweepTable, "on_job_end", ended)
+    words = "tune", "-m", f"data_dir={data}", "voting=quadratic,token", "output_dir=sweep", "seeds=1"
+    words = (*words, "training.epochs=2")
+    nsed.ok(*words)
+    nsed.ok(*words, "objective=methods.oracle.accuracy.mean")
+    metrics = [read_json(tmp_path / f"sweep/{job}/metrics.json")["methods"] for job in (0, 1)]
+    assert told == [one[name]["accuracy"]["mean"] for name in ("consensus_tuned", "oracle") for one in metrics]
+    line = nsed.fault(*words, "objective=methods.oracles.accuracy.mean")
+    assert line.startswith("objective: expected the name of a number in ")
+    assert line.endswith("did you mean 'methods.oracle.accuracy.mean'?")
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -131,6 +187,9 @@ def test_a_sweep_ends_with_one_table(nsed, data, tmp_path):
         (["seeds=0"], "seeds: expected a value of at least 1, got 0"),
         (["agents=[ant,eel]"], "expected agents out of ant, bee, cat, dog, got eel"),
         (["voting=loudest"], "consensus vote: expected one of quadratic"),
+        (["voting={_target_: nowhere.Vote}"], "_target_: expected one of nsed_torch.config.instantiate.CONSTRUCTORS"),
+        (["voting={threshold: 0.2}"], "or the _target_ of a vote, got {'threshold': 0.2}"),
+        (["voting={_target_: nsed_torch.agents.Decoding}"], "or the _target_ of a vote, got Decoding(max_new"),
         (["training.patience=0"], "patience: expected a value of at least 1, got 0"),
         (["training.patients=3"], "unknown setting 'training.patients'; did you mean 'training.patience'?"),
         (["fractions=[0.5,0.5,0.5]"], "three fractions of at least 0 that sum to 1"),

@@ -4,8 +4,9 @@ import importlib.util
 
 import pytest
 
+from nsed_torch.records.pace import time_left
 from nsed_torch.training import logs
-from nsed_torch.training.logs import FileLog, to_tensorboard
+from nsed_torch.training.logs import FileLog, ToldLog, to_tensorboard
 
 
 def test_resume_forgets_later_and_broken_lines(tmp_path):
@@ -39,3 +40,25 @@ def test_tensorboard_gets_every_number_or_what_is_missing_is_said(tmp_path, monk
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"no such package: pip install nsed_torch\[track\]"):
         to_tensorboard(log)
+
+
+def test_a_long_training_says_how_far_it_is_and_how_long_the_rest_takes(tmp_path, monkeypatch):
+    clock = iter(range(0, 10_000, 30))
+    monkeypatch.setattr(logs, "perf_counter", lambda: next(clock))
+    told = []
+    log = ToldLog(tmp_path / "log.jsonl", 40, told.append)
+    for step in range(11, 41):  # resumed behind step 10
+        log.write(step, {"loss": 1.0})
+    assert len(log.read()) == 30
+    assert told[0] == "step 12 of 40, 14 min left"
+    assert told[-1] == "step 40 of 40"
+    assert len(told) == 15
+
+
+@pytest.mark.parametrize(
+    ("seconds", "done", "total", "text"),
+    [(9.9, 1, 10, ", 89 s left"), (9, 1, 10, ", 81 s left"), (60, 1, 31, ", 30 min left"), (3600, 1, 6, ", 5.0 h left"),
+     (9, 0, 10, ""), (9, 10, 10, "")],
+)  # fmt: skip
+def test_time_left_is_at_the_pace_so_far(seconds, done, total, text):
+    assert time_left(seconds, done, total) == text
