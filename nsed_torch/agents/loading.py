@@ -104,8 +104,10 @@ class TokenCounter(Engine):
     max_batch = 1
     shares_prefixes = True
 
-    def __init__(self, name: str, tokenizer: Any = None, adapters: Collection[str] = ()) -> None:
-        self.name, self.tokenizer, self.adapters = name, tokenizer, tuple(adapters)
+    def __init__(
+        self, name: str, tokenizer: Any = None, adapters: Collection[str] = (), context_window: int | None = None
+    ) -> None:
+        self.name, self.tokenizer, self.adapters, self.context_window = name, tokenizer, tuple(adapters), context_window
 
     def identity(self, adapter: str | None) -> dict[str, Any]:
         """The model's name and the adapter's, which must be one of its own."""
@@ -123,9 +125,16 @@ class TokenCounter(Engine):
 
 
 def load_counter(
-    weights: Weights, adapters: Collection[str] = (), *, report: Report = lambda text: None
+    weights: Weights,
+    adapters: Collection[str] = (),
+    context_window: int | None = None,
+    *,
+    report: Report = lambda text: None,
 ) -> TokenCounter:
-    """Count by the tokenizer of weights that are on this machine; nothing is fetched, and no weights are read."""
+    """Count by the tokenizer of weights that are on this machine; nothing is fetched, and no weights are read.
+
+    The window is the smaller one of the model's, where its configuration is here, and of what is given.
+    """
     folder = None if weights.path is None else Path(weights.path).expanduser()
     if folder is None:
         with suppress(ValueError):
@@ -134,14 +143,16 @@ def load_counter(
         raise ValueError(f"weights {weights.name!r}: no folder {folder}: correct the weights' path or leave it out")
     if folder is None or not any(folder.glob("tokenizer*")):
         report(f"weights {weights.name} are not here: four characters count as a token")
-        return TokenCounter(weights.name, None, adapters)
+        return TokenCounter(weights.name, None, adapters, context_window)
 
-    from transformers import AutoTokenizer  # noqa: PLC0415 - imported where an engine is built
+    from transformers import AutoConfig, AutoTokenizer  # noqa: PLC0415 - imported where an engine is built
 
     quiet_libraries()
     with _one_line_errors(weights.name, folder):
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    return TokenCounter(weights.name, tokenizer, adapters)
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False).get_text_config()
+    known = [size for size in (context_window, getattr(config, "max_position_embeddings", None)) if size]
+    return TokenCounter(weights.name, tokenizer, adapters, min(known, default=None))
 
 
 def load_encoder(weights: Weights, *, device: str | None = None) -> SentenceEncoder:

@@ -185,7 +185,7 @@ def _counter(node: Mapping[str, Any], report: Callable[[str], None]) -> Engine:
     settings: Any = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
     # Partial: names and types are checked, and nothing is loaded.
     given = instantiate({**settings, "_partial_": True}).keywords
-    return load_counter(given["weights"], given.get("adapters") or {}, report=report)
+    return load_counter(given["weights"], given.get("adapters") or {}, given.get("context_window"), report=report)
 
 
 def build_ensemble(cfg: DictConfig, call_log: CallLog | None = None, also: Sequence[Agent] = ()) -> Ensemble:

@@ -11,7 +11,19 @@ from nsed_torch.config import conf_dir
 FILES = sorted((conf_dir() / "benchmark").glob("*.yaml"))
 NAMES = {
     *("aime2024", "aime2025", "darkbench", "gpqa", "gsm8k", "hellaswag", "humaneval", "livecodebench", "math500"),
-    *("mbpp", "mixed", "mmlu", "reading", "reasoning_gym", "recorded", "composite", "experts", "steps", "transfer"),
+    *(
+        "mbpp",
+        "mixed",
+        "mmlu",
+        "reading",
+        "reasoning_gym",
+        "recorded",
+        "composite",
+        "experts",
+        "file",
+        "steps",
+        "transfer",
+    ),
 }
 
 OWN_SEEDS = {"composite", "experts", "steps", "transfer"}
@@ -31,6 +43,8 @@ def test_a_config_says_what_the_loader_does_by_itself(path):
     signature = inspect.signature(loader)
     signature.bind(**settings)
     own = {key: parameter.default for key, parameter in signature.parameters.items()}
-    free = {"year", "family", "families", "options", "unlike"} | ({"size", "seed"} if path.stem in OWN_SEEDS else set())
+    free = {"year", "family", "families", "options", "unlike", "questions"} | (
+        {"size", "seed"} if path.stem in OWN_SEEDS else set()
+    )
     assert {key: value for key, value in settings.items() if key not in free and own[key] != value} == {}
     assert f"benchmark={path.stem} " in path.read_text().partition("_target_")[0]

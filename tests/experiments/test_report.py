@@ -24,7 +24,7 @@ FILES = "a transcript.json, a conduct.json or a traces.jsonl"
         (["run=nowhere"], f"nowhere: expected a run folder with {FILES}, found none"),
         (["run=broken"], "broken/transcript.json: not valid JSON"),
         (["runn=x"], "unknown setting 'runn'; did you mean 'run'?"),
-        (["encoder=hashed"], "unknown setting 'encoder'; nsed report --help lists all"),  # of other verbs
+        (["encoder=hashed"], "nsed report has no group 'encoder'; nsed report --help lists all"),  # other verbs have
     ],
 )
 def test_what_a_user_can_fix_is_one_line(nsed, arguments, line):

@@ -28,8 +28,12 @@ class MixedLora:
         self._layers = [module for module in model.modules() if hasattr(module, "lora_A")]
         self._head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
         self._stacks: Stacks = {} if stacks is None else stacks
-        for layer in [layer for layer in self._stacks if not is_current(layer, self._stacks[layer])]:
-            del self._stacks[layer]
+        for layer in self._layers:
+            if layer in self._stacks and not is_current(layer, self._stacks[layer]):
+                del self._stacks[layer]
+            if layer not in self._stacks and not learns(layer):
+                self._stacks[layer] = stacked(layer, layer.lora_A)
+                share(layer, self._stacks[layer])
         self._gates: dict[tuple[bool, Blocks], Tensor] = {}
         self.select(())
 
@@ -64,7 +68,7 @@ class MixedLora:
         if torch.is_grad_enabled():
             return stacked(layer, names)
         if layer not in self._stacks:
-            self._stacks[layer] = shared_stack(layer)
+            self._stacks[layer] = stacked(layer, layer.lora_A)
         rows = places(layer)
         among = slice(rows[names[0]].start, rows[names[-1]].stop)
         down, up = self._stacks[layer]
@@ -102,17 +106,18 @@ def stacked(layer: Any, names: Iterable[str]) -> tuple[Tensor, Tensor]:
     return down, torch.cat([layer.lora_B[name].weight.t() for name in names])
 
 
-def shared_stack(layer: Any) -> tuple[Tensor, Tensor]:
-    """All of a layer's adapters as `stacked`; frozen ones of one dtype are parts of that stack from then on.
+def learns(layer: Any) -> bool:
+    """Whether any of a layer's adapters does."""
+    return any(part.requires_grad for parts in (layer.lora_A, layer.lora_B) for part in parts.parameters())
 
-    So they are held once, whoever takes part in a pass. A parameter that learns is copied: it belongs to its optimizer.
-    """
-    down, up = stacked(layer, layer.lora_A)
+
+def share(layer: Any, stack: tuple[Tensor, Tensor]) -> None:
+    """Make a layer's frozen adapters parts of their stack, so that they are held once, whoever takes part in a pass."""
+    down, up = stack
     for name, rows in places(layer).items():
         parts = layer.lora_A[name].weight, layer.lora_B[name].weight
-        if all(not part.requires_grad and part.dtype == down.dtype == up.dtype for part in parts):
+        if all(part.dtype == down.dtype == up.dtype for part in parts):
             parts[0].data, parts[1].data = down[rows], up[rows].t()
-    return down, up
 
 
 def is_current(layer: Any, stack: tuple[Tensor, Tensor]) -> bool:

@@ -67,6 +67,7 @@ class PackedModel:
                 self._closing.close()
 
     def _open(self) -> None:
+        lora = MixedLora(self.model, self._stacks)  # moves adapters once, ahead of a look at where they are
         weights = self._versions()
         if weights[None] != self._weights.get(None):
             self.prefixes.clear()
@@ -75,7 +76,7 @@ class PackedModel:
                 self.prefixes.forget(reader)
         self._weights = weights
         with ExitStack() as parts:
-            self._lora = parts.enter_context(MixedLora(self.model, self._stacks).applied())
+            self._lora = parts.enter_context(lora.applied())
             parts.enter_context(thin_products(self.model))
             parts.callback(self.base.set_attn_implementation, self.base.config._attn_implementation)
             self.base.set_attn_implementation(NAME)
