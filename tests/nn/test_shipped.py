@@ -1,7 +1,10 @@
-"""Tuned cells and brokers that ship are loaded by the name of their team."""
+"""Tuned cells and brokers that ship are loaded by the name of their team, adapters by their own."""
 
 import pytest
+from omegaconf import OmegaConf
 
+from nsed_torch.agents.adapters import adapter_folder
+from nsed_torch.config import conf_dir
 from nsed_torch.nn import ConsensusCell, LearnedBroker
 from nsed_torch.nn.pretrained import shipped
 
@@ -18,3 +21,10 @@ def test_the_experts_cell_and_broker_know_their_agents():
 @pytest.mark.parametrize("name", ["nobody", "../cells/experts", "Experts", "experts/"])
 def test_no_other_name_is_one(name):
     assert shipped(name) is None
+
+
+@pytest.mark.parametrize("path", sorted((conf_dir() / "ensemble").glob("*.yaml")), ids=lambda path: path.stem)
+def test_adapters_that_an_ensemble_names_ship(path):
+    engines = OmegaConf.to_container(OmegaConf.load(path), resolve=False).get("engines") or {}
+    for name, place in [pair for engine in engines.values() for pair in (engine.get("adapters") or {}).items()]:
+        assert adapter_folder(name, place).is_dir()
