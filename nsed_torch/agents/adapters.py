@@ -154,10 +154,10 @@ def adapter_files(engine: TransformersEngine, name: str, dtype: torch.dtype | No
     }
 
 
-def load_adapters(model: Any, folders: Mapping[str, Path]) -> nn.Module:
-    """A model with the adapters of some folders beside each other, frozen, in the dtype that the model computes in."""
+def load_adapters(model: nn.Module, folders: Mapping[str, Path], dtype: torch.dtype) -> nn.Module:
+    """A model with the adapters of some folders beside each other, frozen, in the dtype that it computes in."""
     if not folders:
-        return model  # type: ignore[no-any-return]
+        return model
     from peft import PeftModel  # noqa: PLC0415 - heavy
 
     wrapped: Any = None
@@ -175,7 +175,7 @@ def load_adapters(model: Any, folders: Mapping[str, Path]) -> nn.Module:
                 ) from error
     for name, parameter in wrapped.named_parameters():
         if "lora_" in name:
-            parameter.data = parameter.data.to(model.dtype)
+            parameter.data = parameter.data.to(dtype)
     return wrapped  # type: ignore[no-any-return]
 
 

@@ -83,7 +83,7 @@ def load_backbone(
         **{package: version(package) for package in ("torch", "transformers", "tokenizers", "bitsandbytes", "peft")},
     }
     return TransformersEngine(
-        load_adapters(model, folders),
+        load_adapters(model, folders, torch_dtype),
         tokenizer,
         identity=identity,
         adapters={name: fingerprint(folder) for name, folder in folders.items()},

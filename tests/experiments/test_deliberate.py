@@ -127,7 +127,10 @@ SOLVER = "ensemble.agents.solver"
         ([], "expected a question, got an empty text"),
         (
             [QUESTION, "ensemble=nobody"],
-            "could not find 'ensemble/nobody'; available: demo, experts, experts_judged, experts_nf4",
+            (
+                "could not find 'ensemble/nobody'; available: "
+                "demo, experts, experts_judged, experts_nf4, steps, two_families"
+            ),
         ),
         (
             [QUESTION, "~ensemble.agents.skeptic", "~ensemble.agents.explainer"],

@@ -62,7 +62,10 @@ def test_missing_weights_are_one_line_with_a_remedy(nsed, offline):
         (["offline=perhaps"], "offline: expected true or false, got 'perhaps'; correct offline=..."),
         (
             ["ensemble=nobody"],
-            "could not find 'ensemble/nobody'; available: demo, experts, experts_judged, experts_nf4",
+            (
+                "could not find 'ensemble/nobody'; available: "
+                "demo, experts, experts_judged, experts_nf4, steps, two_families"
+            ),
         ),
         (
             ["~ensemble.agents.skeptic", "~ensemble.agents.explainer"],

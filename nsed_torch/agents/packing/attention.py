@@ -94,7 +94,7 @@ class ForestPlan:
         self._sizes = [len(self._kept), *map(len, forest.nodes)]
         number = {node.start: i for i, node in enumerate(forest.nodes, 1)}
         self._lines = [[number[above.start] for above in (*node.ancestors, node)] for node in forest.nodes]
-        self._groups = grouped_nodes(forest.nodes)
+        self._groups = [] if self.dense else grouped_nodes(forest.nodes)
         self._masks: dict[tuple[int, int, int | None, int], Tensor] = {}
         self._trees: dict[tuple[int, int | None], Tensor] = {}
 
@@ -104,11 +104,13 @@ class ForestPlan:
         if self._kept:
             old = self.prefixes.read(layer, torch.tensor(self._kept, device=self.device))
             keys, values = (torch.cat([a[None], b], dim=2) for a, b in zip(old, (key, value), strict=True))
-        split = [tensor.split(self._sizes, dim=2) for tensor in (keys, values)]
+        split = [] if self.dense and self.slots is None else [part.split(self._sizes, dim=2) for part in (keys, values)]
+        seen = {} if self.dense else {group: self._seen(split, group) for group in self._groups}
         if self.slots is not None:
             for i, node in enumerate(self.forest.nodes):
                 for sequence in node.ending:
-                    own, said = self._seen(split, range(i, i + 1))
+                    alone = range(i, i + 1)
+                    own, said = seen.get(alone) or self._seen(split, alone)
                     self.slots.fill(layer, self.rows[sequence], own[0], said[0])
         if self.kept is not None:
             self.prefixes.store(layer, self.kept, key[0], value[0])
@@ -117,8 +119,8 @@ class ForestPlan:
             return attention(query, keys, values, self._whole(keys.shape[2], shape.window, heads), shape)
         asked = query.split([sum(self._sizes[1 + i] for i in group) for group in self._groups], dim=2)
         parts = [
-            attention(own, *self._seen(split, group), self._mask(group, shape.window, heads), shape)
-            for group, own in zip(self._groups, asked, strict=True)
+            attention(own, *columns, self._mask(group, shape.window, heads), shape)
+            for own, (group, columns) in zip(asked, seen.items(), strict=True)
         ]
         return torch.cat(parts, dim=2)
 

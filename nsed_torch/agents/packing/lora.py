@@ -32,8 +32,8 @@ class MixedLora:
             if layer in self._stacks and not is_current(layer, self._stacks[layer]):
                 del self._stacks[layer]
             if layer not in self._stacks and not learns(layer):
-                self._stacks[layer] = stacked(layer, layer.lora_A)
-                share(layer, self._stacks[layer])
+                share(layer, self._put_together(layer))
+        self._spans: dict[tuple[Any, tuple[str, ...]], tuple[Blocks, slice]] = {}
         self._gates: dict[tuple[bool, Blocks], Tensor] = {}
         self.select(())
 
@@ -45,7 +45,7 @@ class MixedLora:
 
     def select(self, adapters: Sequence[str | None], ends: Sequence[int] | None = None) -> None:
         """Say which adapter reads each token of the next pass; `ends` are the tokens that the layer of logits sees."""
-        present = sorted({name for name in adapters if name is not None})
+        present = tuple(sorted({name for name in adapters if name is not None}))
         index = {name: i for i, name in enumerate(present)}
         self._present = present
         owner = torch.tensor([-1 if name is None else index[name] for name in adapters], dtype=torch.long)
@@ -54,33 +54,39 @@ class MixedLora:
 
     def _forward(self, layer: Any, x: Float[Tensor, "1 token dim"]) -> Float[Tensor, "1 token dim_out"]:
         result: Tensor = layer.base_layer(x)
-        held = list(layer.lora_A)
-        present = [held.index(name) for name in self._present if name in layer.lora_A]
-        if not present:
+        blocks, rows = self._span(layer)
+        if not blocks:
             return result
-        among = held[min(present) : max(present) + 1]
-        down, up = self._rows(layer, among)
-        gate = self._gate(layer is self._head, tuple((n, layer.r[n], layer.scaling[n]) for n in among), down)
+        if torch.is_grad_enabled():
+            down, up = stacked(layer, [name for name, _, _ in blocks])
+        else:
+            down, up = (part[rows] for part in self._stacks.get(layer) or self._put_together(layer))
+        gate = self._gate(layer is self._head, blocks, down)
         return result + (((x.to(down.dtype) @ down.t()) * gate) @ up).to(result.dtype)
 
-    def _rows(self, layer: Any, names: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """The A and the transposed B of neighbouring adapters, each below each other."""
-        if torch.is_grad_enabled():
-            return stacked(layer, names)
-        if layer not in self._stacks:
-            self._stacks[layer] = stacked(layer, layer.lora_A)
-        rows = places(layer)
-        among = slice(rows[names[0]].start, rows[names[-1]].stop)
-        down, up = self._stacks[layer]
-        return down[among], up[among]
+    def _span(self, layer: Any) -> tuple["Blocks", slice]:
+        """A layer's adapters from the first that is present to the last, and their rows of its stack."""
+        known = layer, self._present
+        if known not in self._spans:
+            rows, held = places(layer), list(layer.lora_A)
+            present = [held.index(name) for name in self._present if name in layer.lora_A]
+            among = held[min(present) : max(present) + 1] if present else []
+            blocks = tuple((name, layer.r[name], layer.scaling[name]) for name in among)
+            self._spans[known] = blocks, slice(rows[among[0]].start, rows[among[-1]].stop) if among else slice(0)
+        return self._spans[known]
+
+    def _put_together(self, layer: Any) -> tuple[Tensor, Tensor]:
+        self._stacks[layer] = stacked(layer, layer.lora_A)
+        return self._stacks[layer]
 
     def _gate(self, head: bool, blocks: "Blocks", like: Tensor) -> Tensor:
         """The scale of a token's own adapter in the columns of that adapter, zero elsewhere."""
         gate = self._gates.get((head, blocks))
         if gate is None:
             index = {name: place for place, name in enumerate(self._present)}
+            absent = len(self._present)  # between two that are present, and nobody's
             columns = [
-                ((self._owners[head] == index.get(name, -2)) * scale)[:, None].expand(-1, rank)
+                ((self._owners[head] == index.get(name, absent)) * scale)[:, None].expand(-1, rank)
                 for name, rank, scale in blocks
             ]
             gate = self._gates[head, blocks] = torch.cat(columns, dim=1).to(like)
