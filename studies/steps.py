@@ -53,15 +53,15 @@ def towers(disks: Sequence[int], each: int) -> StepwiseTasks:
 
 
 def errors(ensemble: Ensemble, prompts: Prompts, disks: Sequence[int], without: Sequence[str] = ()) -> dict[str, Any]:
-    """Single steps, alike from all heights and all places but the first."""
+    """Single steps, alike from all heights and all places."""
     tasks = towers(disks or DISKS, 1)
     draw = random.Random(0)  # noqa: S311 - variety, not secrecy
     wanted, works = [], []
     for i in range(SINGLE):
         task = tasks.tasks[i % len(tasks.tasks)]
         chain = tasks.chains[task.id]
-        place = draw.randrange(1, len(chain))
-        works.append((task, chain[place - 1]))
+        place = draw.randrange(len(chain))
+        works.append((task, (task.start, *chain)[place]))
         wanted.append(chain[place])
     said: dict[str, list[str]] = {}
     for name, agent in alone(ensemble, without).items():
@@ -196,7 +196,7 @@ def row(tasks: StepwiseTasks, task: Task, steps: Sequence[str], usage: Usage) ->
     """How a tower went: steps it takes, steps held until the first wrong one, and whether its moves solve it."""
     chain = tasks.chains[tasks.group(task)]
     costs = {"calls": usage.calls, "tokens": usage.tokens, "seconds": usage.seconds}
-    right = solved(tasks.group(task), steps)
+    right = solved(tasks.group(task), [task.start, *steps])
     return {"task": task.id, "steps": len(chain), "held": steps_held(steps, chain), "right": right, **costs}
 
 

@@ -21,7 +21,7 @@ from nsed_torch.records import Task
 PEGS = {1, 2, 3}
 
 Chain = tuple[str, ...]
-"""The work as it stands after each step, from the one that the question becomes to the answer."""
+"""The work as it stands after each step, from the first to the answer."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,10 @@ class StepwiseTasks(GradedTasks):
 def stepwise_tasks(families: Mapping[str, Mapping[str, Any]], size: int = 100, seed: int = 0) -> StepwiseTasks:
     """Tasks of reasoning-gym families, as `mixed_tasks`, one family after the other, with their chains of steps.
 
-    The families are `tower_of_hanoi` (three pegs), `chain_sum` and `ab`. An answer to the first says where each disk
-    lies in the end; `hanoi_moves` gives what the family's own scorer reads. A setting `most` bounds a family's tasks:
-    there are six towers of a height. Another family is a ValueError.
+    The families are `tower_of_hanoi` (three pegs), `chain_sum` and `ab`. The first begins with a work that is given, for
+    there are six questions of a height and nothing to learn from so few; its answer says where each disk lies in the
+    end, and `hanoi_moves` gives what its own scorer reads. The others begin with the work that the question becomes. A
+    setting `most` bounds a family's tasks. Another family is a ValueError.
 
     Examples:
         >>> tasks = stepwise_tasks({"chain_sum": {"min_terms": 3, "max_terms": 3, "max_digits": 2}}, size=1)
@@ -59,8 +60,10 @@ def stepwise_tasks(families: Mapping[str, Mapping[str, Any]], size: int = 100, s
         count = len(range(place, size, len(families)))
         graded = mixed_tasks({name: options}, count if most is None else min(count, int(most)), seed)
         for task in graded.tasks:
-            chains[task.id] = CHAINS[family](graded.grader.items[task.id].entry)  # type: ignore[attr-defined]
-            tasks.append(replace(task, target=chains[task.id][-1].removeprefix(FINISHED)))
+            works = CHAINS[family](graded.grader.items[task.id].entry)  # type: ignore[attr-defined]
+            start, chain = (works[0], works[1:]) if family in GIVEN else ("", works)
+            chains[task.id] = chain
+            tasks.append(replace(task, target=chain[-1].removeprefix(FINISHED), start=start))
         strata |= graded.strata
         identities |= graded.identity["families"]
     # No formulas: where one stops at `3 + 4`, the work is not done, whatever it comes to.
@@ -152,4 +155,7 @@ CHAINS: dict[str, Callable[[Mapping[str, Any]], Chain]] = {
     "chain_sum": _chain_sum,
     "ab": _rewriting,
 }
-"""How the steps of a family's tasks are found."""
+"""How the works of a family's tasks are found, the one that the question becomes first."""
+
+GIVEN = ("tower_of_hanoi",)
+"""Families whose first work is given."""

@@ -219,7 +219,9 @@ class MacroRNNCell(nn.Module):
         told = [text for texts in state.critiques[turn.row].values() for text in texts]
         names = [agent.name for agent in self.ensemble.agents]
         read = pieces(turn.task, index, names)
-        turn.mark = unseen(call_seed(self.seed, turn.task.id, "propose"), [*shown, *told, *read.values()])
+        turn.mark = unseen(
+            call_seed(self.seed, turn.task.id, "propose"), [*shown, *told, *read.values(), turn.task.start]
+        )
         if turn.task.reads(index):
             turn.reads, turn.shared = True, isinstance(turn.task.inputs[index - 1], str)
             piece_asked = {
@@ -229,7 +231,8 @@ class MacroRNNCell(nn.Module):
             turn.otherwise = {name: piece_asked[read.get(name, "")] for name in names}
             turn.excused = {name: Proposal(name, "", NOTHING) for name in names if name not in read}
         elif self.unit == "step":  # the strongest is the newest
-            asked = partial(self.prompts.work, turn.task.question, shown[::-1], seed=turn.mark)
+            work = shown[::-1] or [turn.task.start] * bool(turn.task.start)
+            asked = partial(self.prompts.work, turn.task.question, work, seed=turn.mark)
             turn.question = asked()
             turn.otherwise = {a.name: asked(backwards=True) for a in self.ensemble.agents if a.backwards}
         else:

@@ -16,7 +16,7 @@ ROLES = ("proposer", "judge")
 
 @dataclass(frozen=True)
 class Task:
-    """A question with an id and, in a benchmark, a target; perhaps with inputs that rounds show besides it.
+    """A question with an id and, in a benchmark, a target; perhaps with what rounds show besides it.
 
     Piece t of the inputs is what round t has agents read: a text for all of them, or texts for some, each under an
     agent's name or its place in the ensemble, from "0". Rounds behind the last piece answer from memory.
@@ -30,6 +30,7 @@ class Task:
     target: str | None = None  # the reference answer, which agents never see
     category: str | None = None
     inputs: tuple[str | dict[str, str], ...] = field(default=(), hash=False)
+    start: str = ""  # where rounds are steps, the work as it is given; "" where the first step reads the question
 
     def __post_init__(self) -> None:
         if not self.question.strip():

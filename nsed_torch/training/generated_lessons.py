@@ -81,7 +81,7 @@ class StepLesson(_Drawn[StepwiseTasks]):
     learns = "to write the next step"
 
     of: int = 1  # parts that works are dealt to by their hash, wherever they come up
-    take: int = 0  # the part that is learned from; first steps, which read a question, are in all of them
+    take: int = 0  # the part that is learned from; first steps are in all of them
     backwards: bool = False
 
     def __post_init__(self) -> None:
@@ -123,7 +123,8 @@ class StepLesson(_Drawn[StepwiseTasks]):
         return by_stratum([self.held_out.strata[task.id] for task in self.held_out.tasks], right)
 
     def _messages(self, task: Task, chain: Sequence[str], index: int, seed: int) -> tuple[Message, ...]:
-        asked = self.prompts.work(task.question, chain[:index][-1:], seed=seed, backwards=self.backwards)
+        work = [text for text in (task.start, *chain)[: index + 1][-1:] if text]
+        asked = self.prompts.work(task.question, work, seed=seed, backwards=self.backwards)
         return self.prompts.propose(asked, memory=(), critiques=(), persona=self.persona, seed=seed)
 
 

@@ -27,7 +27,7 @@ def test_chains_end_in_what_the_familys_scorer_gives_full_marks(family):
     assert [task.question for task in steps.tasks] == [task.question for task in graded.tasks]
     for task in steps.tasks:
         *works, last = steps.chains[task.id]
-        answer = hanoi_moves(works) if family == "tower_of_hanoi" else last.removeprefix(FINISHED)
+        answer = hanoi_moves([task.start, *works]) if family == "tower_of_hanoi" else last.removeprefix(FINISHED)
         item = graded.grader.items[task.id]
         assert item.dataset.score_answer("" if answer == "nothing" else answer, item.entry) == 1
         assert steps.verdicts([(task, steps.grader.extract(task, last))]) == [Verdict.RIGHT]
@@ -36,8 +36,9 @@ def test_chains_end_in_what_the_familys_scorer_gives_full_marks(family):
 def test_a_step_follows_from_the_work_before_it_alone():
     steps = stepwise_tasks(FAMILIES, 90, seed=2)
     following = {}
-    for chain in steps.chains.values():
-        for before, after in itertools.pairwise(chain):
+    for task in steps.tasks:
+        works = [text for text in (task.start, *steps.chains[task.id]) if text]
+        for before, after in itertools.pairwise(works):
             assert following.setdefault(before, after) == after
     assert len(following) > 500
 
@@ -48,7 +49,9 @@ def test_families_may_have_few_tasks():
     )
     assert [list(steps.strata.values()).count(name) for name in ("chain_sum", "ab", "tower_of_hanoi")] == [10, 10, 3]
     towers = [chain for name, chain in steps.chains.items() if name.startswith("tower")]
-    assert {len(chain) for chain in towers} == {1024 + 1}
+    assert {len(chain) for chain in towers} == {1023 + 1}
+    assert all(task.start.startswith("start: a") == task.id.startswith("tower") for task in steps.tasks)
+    assert {task.start for task in steps.tasks if not task.id.startswith("tower")} == {""}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from nsed_torch.deliberation import AgreementRating
 from nsed_torch.deliberation.answer_classes import SameTexts
 from nsed_torch.evaluation.methods.costs_ahead import expected_deliberation
 from nsed_torch.nn import ConsensusCell
-from nsed_torch.records import Task
+from nsed_torch.records import Task, Transcript
 
 NUMBERS = "12 + 30 - 7 + 44 + 1 - 9 + 20 + 3"
 TASK = Task(f"State the final answer to the following arithmetic problem: {NUMBERS} =", id="sum")
@@ -210,3 +210,14 @@ def test_the_winner_alone_enters_the_memory_and_gradients_reach_the_gate():
     assert state.retention[0, 1] < 1
     (gradient,) = torch.autograd.grad(state.retention.sum(), cell.gate.bias)
     assert gradient.abs() > 0
+
+
+def test_work_that_is_given_is_what_the_first_step_reads(scripted):
+    """And no step reads the question."""
+    task = Task(TASK.question, start=NUMBERS)
+    rnn, engine = build(scripted)
+    (transcript,) = rnn([task]).transcripts
+    assert (len(transcript.rounds), transcript.answer) == (8, "94")
+    assert scripted.fenced(engine.generated[0].messages[-1].content) == [NUMBERS]
+    assert not any(TASK.question in request.messages[-1].content for request in engine.generated)
+    assert Transcript.from_line(transcript.to_line(), "").task == task
