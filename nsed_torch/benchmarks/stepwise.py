@@ -34,10 +34,10 @@ class StepwiseTasks(GradedTasks):
 def stepwise_tasks(families: Mapping[str, Mapping[str, Any]], size: int = 100, seed: int = 0) -> StepwiseTasks:
     """Tasks of reasoning-gym families, as `mixed_tasks`, one family after the other, with their chains of steps.
 
-    The families are `tower_of_hanoi` (three pegs), `chain_sum` and `ab`. The first begins with a work that is given, for
-    there are six questions of a height and nothing to learn from so few; its answer says where each disk lies in the
-    end, and `hanoi_moves` gives what its own scorer reads. The others begin with the work that the question becomes. A
-    setting `most` bounds a family's tasks. Another family is a ValueError.
+    The families are `tower_of_hanoi` (three pegs), `chain_sum` and `ab`. The first begins with a work that is given,
+    for there are six questions of a height and nothing to learn from so few; its answer says where each disk lies in
+    the end, and `hanoi_moves` gives what its own scorer reads. The others begin with the work that the question
+    becomes. A setting `most` bounds a family's tasks. Another family is a ValueError.
 
     Examples:
         >>> tasks = stepwise_tasks({"chain_sum": {"min_terms": 3, "max_terms": 3, "max_digits": 2}}, size=1)
