@@ -12,11 +12,11 @@ from string import ascii_lowercase
 from typing import Any
 
 from nsed_torch.agents.prompts import FINISHED
-from nsed_torch.benchmarks.generated import mixed_tasks
+from nsed_torch.benchmarks.generated import GymItem, mixed_tasks
 from nsed_torch.benchmarks.graded import GradedTasks
-from nsed_torch.benchmarks.graders import AnswerGrader
+from nsed_torch.benchmarks.graders import AnswerGrader, question_id
 from nsed_torch.data.equality import Equality
-from nsed_torch.records import Task
+from nsed_torch.records import Task, Trace, Transcript
 
 PEGS = {1, 2, 3}
 
@@ -29,6 +29,47 @@ class StepwiseTasks(GradedTasks):
     """Tasks whose every step is known."""
 
     chains: Mapping[str, Chain] = field(default_factory=dict)  # by task id
+
+    def traces(self, transcripts: Sequence[Transcript]) -> list[Trace]:
+        """As of other tasks; where rounds were steps, right is what the chain has in a round's place."""
+        return [
+            replace(trace, grades=self._steps(trace.transcript)) if trace.transcript.unit == "step" else trace
+            for trace in super().traces(transcripts)
+        ]
+
+    def _steps(self, transcript: Transcript) -> list[list[bool]]:
+        chain = [step.split() for step in self.chains[self.group(transcript.task)]]
+        return [
+            [record.index <= len(chain) and p.text.split() == chain[record.index - 1] for p in record.proposals]
+            for record in transcript.rounds
+        ]
+
+
+@dataclass(frozen=True)
+class WorksGrader(AnswerGrader):
+    """Right if equal to the target; where the first work is given, only behind works that lead there by legal moves.
+
+    Where a tower of Hanoi ends is said in its question, so an answer without its moves proves nothing.
+    """
+
+    items: Mapping[str, GymItem] = field(default_factory=dict)  # by id of the question, of works that are given
+
+    def extract(self, task: Task, text: str) -> str | None:
+        """The answer that a text gives, in which each work is a line; None of moves without the scorer's full marks."""
+        item = self.items.get(question_id(task))
+        if item is not None:
+            works = [line for line in text.splitlines() if not line.startswith(FINISHED)]
+            try:
+                moves = hanoi_moves([task.start, *works])
+            except ValueError:
+                return None
+            if item.dataset.score_answer(moves, item.entry) != 1:
+                return None
+        return super().extract(task, text)
+
+    def identity(self) -> dict[str, Any]:
+        """The equality's, and how towers are graded."""
+        return {**super().identity(), **({"towers": "legal moves"} if self.items else {})}
 
 
 def stepwise_tasks(families: Mapping[str, Mapping[str, Any]], size: int = 100, seed: int = 0) -> StepwiseTasks:
@@ -52,22 +93,25 @@ def stepwise_tasks(families: Mapping[str, Mapping[str, Any]], size: int = 100, s
     strata: dict[str, str] = {}
     chains: dict[str, Chain] = {}
     identities: dict[str, Any] = {}
-    for place, (name, given) in enumerate(families.items()):
-        options = dict(given or {})
+    given_items: dict[str, GymItem] = {}
+    for place, (name, settings) in enumerate(families.items()):
+        options = dict(settings or {})
         family, most = str(options.get("family", name)), options.pop("most", None)
         if family not in CHAINS:
             raise ValueError(f"expected families out of {', '.join(CHAINS)}, got {family!r}: choose among them")
         count = len(range(place, size, len(families)))
         graded = mixed_tasks({name: options}, count if most is None else min(count, int(most)), seed)
         for task in graded.tasks:
-            works = CHAINS[family](graded.grader.items[task.id].entry)  # type: ignore[attr-defined]
+            item = graded.grader.items[task.id]  # type: ignore[attr-defined]
+            works = CHAINS[family](item.entry)
+            given_items |= {task.id: item} if family in GIVEN else {}
             start, chain = (works[0], works[1:]) if family in GIVEN else ("", works)
             chains[task.id] = chain
             tasks.append(replace(task, target=chain[-1].removeprefix(FINISHED), start=start))
         strata |= graded.strata
         identities |= graded.identity["families"]
     # No formulas: where one stops at `3 + 4`, the work is not done, whatever it comes to.
-    grader = AnswerGrader(Equality(math_verify=False), numeric=False)
+    grader = WorksGrader(Equality(math_verify=False), numeric=False, items=given_items)
     about = {"name": f"stepwise {', '.join(families)}", "seed": seed, "families": identities}
     return StepwiseTasks(tuple(tasks), grader, {**grader.identity(), **about}, strata, chains=chains)
 

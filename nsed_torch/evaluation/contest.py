@@ -12,10 +12,11 @@ from nsed_torch.agents.requests import ContextWindowError
 from nsed_torch.benchmarks import GradedTasks
 from nsed_torch.data.splits import place
 from nsed_torch.deliberation import MacroRNN, Observer
+from nsed_torch.evaluation.horizon import elected_steps
 from nsed_torch.evaluation.methods import Single
 from nsed_torch.evaluation.methods.panel import Answer, Method, Panel
 from nsed_torch.nn import InfeasibleBudgetError
-from nsed_torch.records import Outcome, Task, Trace, Usage, Verdict
+from nsed_torch.records import Outcome, Task, Trace, Transcript, Usage, Verdict
 from nsed_torch.records.pace import time_left
 
 DELIBERATION, SINGLE, BEST_SINGLE = "deliberation", "single", "best_single"
@@ -85,12 +86,16 @@ class Contest:
         singles = []
         if set(names) - {DELIBERATION}:
             for agent in cell.ensemble.proposers:
-                singles += self._stage(f"{SINGLE}:{agent.name}", _on(Single(agent.name), panel, None))
+                by_itself = alone(self.rnn, agent.name)
+                run = _on(Single(agent.name), panel, None) if by_itself is None else _stepping(by_itself)
+                singles += self._stage(f"{SINGLE}:{agent.name}", run)
         outcomes[SINGLE] = singles
-        leads = cross_fitted_leads(singles, [agent.name for agent in cell.ensemble.proposers])
+        members = [agent.name for agent in cell.ensemble.proposers]
         if BEST_SINGLE in names:
-            outcomes[BEST_SINGLE] = best_single(singles, leads)
-        panel = replace(panel, leads=leads)
+            outcomes[BEST_SINGLE] = best_single(singles, cross_fitted_leads(singles, members))
+        # Who writes a step where others answer leads no method of answers.
+        whole = [name for name in members if alone(self.rnn, name) is None]
+        panel = replace(panel, leads=cross_fitted_leads(singles, whole or members))
         for name in names:
             if name not in outcomes:
                 outcomes[name] = self._stage(name, _on(self.methods[name], panel, budgets))
@@ -147,7 +152,7 @@ class Contest:
             transcripts = self.rnn(tasks, observer=self.observer).transcripts
         traces = self.graded.traces(transcripts)
         self._traces |= {trace.transcript.task.id: trace for trace in traces}
-        return [Answer(t.answer, t.usage, f"stopped by {t.stop_reason} after {len(t.rounds)}") for t in transcripts]
+        return list(map(_handed_in, transcripts))
 
 
 def panel_of(rnn: MacroRNN, graded: GradedTasks) -> Panel:
@@ -155,6 +160,28 @@ def panel_of(rnn: MacroRNN, graded: GradedTasks) -> Panel:
     cell, facts = rnn.cell, {task.id: graded.remembered(task) for task in graded.tasks}
     shared = cell.ensemble, cell.prompts, cell.rating, graded.grader, cell.seed
     return Panel(*shared, encoder=cell.encoder, facts=facts)
+
+
+def alone(rnn: MacroRNN, agent: str) -> MacroRNN | None:
+    """One of a team that takes steps, stepping by itself; None where it answers whole questions when it is asked."""
+    if rnn.cell.unit != "step" or agent in rnn.without:
+        return None
+    others = [other.name for other in rnn.cell.ensemble.agents if other.name != agent]
+    return MacroRNN(rnn.cell, halting=rnn.halting, without=others)
+
+
+def _stepping(rnn: MacroRNN) -> Run:
+    def run(tasks: Sequence[Task]) -> list[Answer]:
+        with torch.no_grad():
+            return list(map(_handed_in, rnn(tasks).transcripts))
+
+    return run
+
+
+def _handed_in(transcript: Transcript) -> Answer:
+    """The answer; where rounds are steps, all that were elected, a line each."""
+    text = "\n".join(elected_steps(transcript)) if transcript.unit == "step" else transcript.answer
+    return Answer(text, transcript.usage, f"stopped by {transcript.stop_reason} after {len(transcript.rounds)}")
 
 
 def cross_fitted_leads(

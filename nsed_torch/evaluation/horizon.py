@@ -1,8 +1,11 @@
 """How long a computation may be: steps that held, whether it ended in time, and the number at which half are right."""
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq, minimize_scalar
@@ -10,13 +13,17 @@ from scipy.special import log_expit
 from scipy.stats import chi2
 
 from nsed_torch.evaluation.competence_law import ProfileInterval
-from nsed_torch.records import Transcript
+from nsed_torch.evaluation.statistics import share
+from nsed_torch.records import Outcome, Trace, Transcript, Verdict
 
 CRITICAL = float(chi2.ppf(0.95, df=1)) / 2
 """How far below its maximum the log-likelihood lies at the ends of a 95% interval."""
 
 STEEPEST = 50.0
 """Slope at most: tasks that are all right up to a length and all wrong beyond it have no steepest curve."""
+
+VOTE = "the vote"
+"""Stands beside agents in tables of errors."""
 
 RANGE = 1e6
 """How far beyond the longest and below the shortest task an end is looked for."""
@@ -97,3 +104,50 @@ def horizon(steps: Sequence[int], right: Sequence[bool]) -> Horizon:
         ends.append(math.exp(brentq(lambda c: profile(c) - most + CRITICAL, *between)))
     whole = {len(right): math.inf, 0: 0.0}.get(sum(right))
     return Horizon(math.exp(center) if whole is None else whole, ProfileInterval(*ends))
+
+
+def horizons(outcomes: Sequence[Outcome], lengths: Mapping[str, int]) -> dict[str, Horizon]:
+    """The horizon of every method, from what became of tasks whose steps are `lengths`, by the id of the question."""
+    rows = defaultdict[str, list[tuple[int, bool]]](list)
+    for outcome in outcomes:
+        rows[outcome.method].append((lengths[outcome.group], outcome.verdict is Verdict.RIGHT))
+    return {name: horizon(*map(list, zip(*found, strict=True))) for name, found in rows.items()}  # type: ignore[arg-type]
+
+
+def step_errors(traces: Sequence[Trace]) -> dict[str, Any]:
+    """How often members err in a step, how often two do together, and how often the vote does; and what that foretells.
+
+    Steps whose works were right count alone: those up to the first that was elected wrong. `alike` are pairs that are
+    wrong with the same text. The horizon that an error e of every step foretells is `ln 0.5 / ln(1 - e)`.
+
+    Args:
+        traces: of deliberations whose rounds were steps, graded step by step.
+
+    Returns:
+        Shares, with `statistics.share`'s intervals, by agent or pair; `foretold` in steps, inf where nobody erred.
+    """
+    wrong, both, alike = (defaultdict[str, list[bool]](list) for _ in range(3))
+    for trace in traces:
+        for record, grades in zip(trace.transcript.rounds, trace.grades, strict=True):
+            for proposal, right in zip(record.proposals, grades, strict=True):
+                wrong[proposal.agent].append(not right)
+            for (p, right), (q, so) in itertools.combinations(zip(record.proposals, grades, strict=True), 2):
+                both[f"{p.agent}, {q.agent}"].append(not right and not so)
+                alike[f"{p.agent}, {q.agent}"].append(not right and p.text.split() == q.text.split())
+            lost = record.winner is None or not grades[record.winner]
+            wrong[VOTE].append(lost)
+            if lost:
+                break
+    shares = [{name: share(sum(f), len(f)) for name, f in flags.items()} for flags in (wrong, both, alike)]
+    foretold = {name: foretold_horizon(sum(flags) / len(flags)) for name, flags in wrong.items()}
+    return {**dict(zip(("wrong", "both_wrong", "alike"), shares, strict=True)), "foretold": foretold}
+
+
+def foretold_horizon(error: float) -> float:
+    """Steps after which half of all works are still right where each step fails alike; inf where none does.
+
+    Examples:
+        >>> round(foretold_horizon(0.01))
+        69
+    """
+    return math.inf if error <= 0 else 0.0 if error >= 1 else math.log(0.5) / math.log1p(-error)

@@ -16,7 +16,8 @@ from nsed_torch.benchmarks.patterns import PatternGrader
 from nsed_torch.benchmarks.stepwise import StepwiseTasks
 from nsed_torch.config import instantiate, plain_config
 from nsed_torch.deliberation import MacroRNN
-from nsed_torch.evaluation.contest import BEST_SINGLE, DELIBERATION, SINGLE, Contest, Contested, panel_of
+from nsed_torch.evaluation.contest import BEST_SINGLE, DELIBERATION, SINGLE, Contest, Contested, alone, panel_of
+from nsed_torch.evaluation.horizon import horizons, step_errors
 from nsed_torch.evaluation.methods import Conducted, RandomRouting, Single
 from nsed_torch.evaluation.methods.costs_ahead import expected_deliberation, expected_usage
 from nsed_torch.evaluation.methods.panel import Method
@@ -67,7 +68,8 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
             return None
         graded = bound(graded, rnn)
         pool_answers(rnn, graded, cfg)
-        with view(console, rounds=False) as watch:
+        steps = rnn.cell.unit == "step"
+        with view(console, rounds=steps and cfg.show > 0, steps=steps, only=graded.tasks[: cfg.show]) as watch:
             contested = evaluate(
                 rnn,
                 graded,
@@ -83,9 +85,9 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
             )
     if shard.rank:
         return None
-    if rnn.cell.unit == "step":
+    if steps:
         run.report("\n".join(steps_lines(contested, graded)))
-    for trace in contested.traces[: 0 if graded.withheld else cfg.show]:
+    for trace in contested.traces[: 0 if graded.withheld or steps else cfg.show]:
         console.print(question_table(trace), soft_wrap=True)
     show(console, write_run(folder, contested, graded, settings, report=report))
     return folder
@@ -117,13 +119,21 @@ def evaluate(
 
 
 def steps_lines(contested: Contested, graded: GradedTasks) -> list[str]:
-    """A line for every deliberation whose rounds were steps."""
+    """A line for every deliberation whose rounds were steps, then how often who erred, and how far methods get."""
     scores = {outcome.task: outcome.score for outcome in contested.outcomes if outcome.method == DELIBERATION}
     lines = []
     for task, transcript in ((trace.transcript.task, trace.transcript) for trace in contested.traces):
         score = scores.get(task.id)
         chain = graded.chains.get(graded.group(task), ()) if isinstance(graded, StepwiseTasks) else ()
         lines.append(f"{task.id}: {steps_line(transcript, None if score is None else score == 1, chain)}")
+    if isinstance(graded, StepwiseTasks) and contested.traces:
+        found = step_errors(contested.traces)
+        wrong = ", ".join(f"{name} {error.mean:.4f}" for name, error in found["wrong"].items())
+        lines.append(f"wrong steps, of those whose work was right: {wrong}")
+        lengths = {name: len(chain) for name, chain in graded.chains.items()}
+        for name, half in horizons(contested.outcomes, lengths).items():
+            low, high = half.interval
+            lines.append(f"horizon of {name}: {half.steps:.0f} steps [{low:.0f}, {high:.0f}]")
     return lines
 
 
@@ -148,7 +158,14 @@ def expected_costs(
 
     def cost(name: str) -> Usage:
         if name == SINGLE:
-            return Usage.sum(expected_usage(Single(agent.name), panel, tasks) for agent in panel.ensemble.proposers)
+            agents = [agent.name for agent in panel.ensemble.proposers]
+            steppers = {agent: alone(rnn, agent) for agent in agents}
+            return Usage.sum(
+                expected_usage(Single(agent), panel, tasks)
+                if stepper is None
+                else expected_deliberation(stepper, tasks)
+                for agent, stepper in steppers.items()
+            )
         if name == BEST_SINGLE:
             return Usage()  # chosen among what single agents answered
         one_size = name in methods and isinstance(methods[name], (Conducted, RandomRouting, *ONE_SIZE))

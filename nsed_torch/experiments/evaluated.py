@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from nsed_torch.benchmarks import GradedTasks
+from nsed_torch.benchmarks.stepwise import StepwiseTasks
 from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.evaluation.contest import Contested
+from nsed_torch.evaluation.horizon import horizons, step_errors
 from nsed_torch.evaluation.insight import adoption, insight
 from nsed_torch.evaluation.pages import write_report
 from nsed_torch.evaluation.plots import plot_cost, plot_rounds
@@ -42,6 +44,10 @@ def write_run(
     found = insight(contested.traces, question=graded.group) if contested.traces and not not_run else None
     if found is not None and graded.suggestions:
         found["adoption"] = adoption(contested.traces, graded)
+    if found is not None and isinstance(graded, StepwiseTasks) and contested.traces[0].transcript.unit == "step":
+        lengths = {name: len(chain) for name, chain in graded.chains.items()}
+        found["steps"] = step_errors(contested.traces)
+        found["steps"]["horizon"] = horizons(contested.outcomes, lengths)
     data = {
         "schema_version": SCHEMA_VERSION,
         "benchmark": {**graded.identity, "tasks": len(graded.tasks)},

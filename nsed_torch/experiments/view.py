@@ -63,13 +63,17 @@ def screen(console: Console) -> Iterator[Screen]:
 
 
 @contextmanager
-def view(console: Console, *, rounds: bool = True, steps: bool = False) -> Iterator[Observer]:
-    """The observer of deliberations: of rounds that are `steps` a line each.
+def view(
+    console: Console, *, rounds: bool = True, steps: bool = False, only: Sequence[Task] | None = None
+) -> Iterator[Observer]:
+    """The observer of deliberations: of rounds that are `steps` a line each, of some tasks `only`.
 
     Without `rounds` there is a progress bar on a terminal and nothing elsewhere.
     """
+    ids = None if only is None else frozenset(task.id for task in only)
     with screen(console) as shown:
-        yield (StepView if steps else RoundView)(shown) if rounds else PhaseView(shown) if shown.bar else Observer()
+        watch = StepView(shown, ids) if steps else RoundView(shown, ids)
+        yield watch if rounds else PhaseView(shown) if shown.bar else Observer()
 
 
 @contextmanager
@@ -91,14 +95,30 @@ class PhaseView(Observer):
 
 
 class RoundView(PhaseView):
-    """Shows ratings, supports and the memory of every round."""
+    """Shows ratings, supports and the memory of every round, of tasks with some ids, or of all."""
+
+    def __init__(self, shown: Screen, ids: frozenset[str] | None = None) -> None:
+        super().__init__(shown)
+        self.ids = ids
+
+    def on_phase(self, phase: str, index: int, done: int, total: int) -> None:
+        """Show progress, which in a pipe would be a line a phase between those of rounds."""
+        if self.screen.bar or self.ids is None:
+            super().on_phase(phase, index, done, total)
 
     def on_round(self, task: Task, record: Round) -> None:
         """Show the round."""
+        if self.ids is None or task.id in self.ids:
+            self.show(record)
+
+    def show(self, record: Round) -> None:
+        """Show a round of a task that is shown."""
         self.screen.console.print(*_round_parts(record), sep="\n")
 
     def on_end(self, transcript: Transcript) -> None:
         """Say why it stopped and what it cost."""
+        if self.ids is not None and transcript.task.id not in self.ids:
+            return
         usage, rounds = transcript.usage, len(transcript.rounds)
         line = f"stopped by {transcript.stop_reason} after {rounds} rounds: {_cost(usage)}"
         self.screen.tell([line])
@@ -107,7 +127,7 @@ class RoundView(PhaseView):
 class StepView(RoundView):
     """Shows the step that each round elects, by how many votes, and what it outvoted."""
 
-    def on_round(self, task: Task, record: Round) -> None:
+    def show(self, record: Round) -> None:
         """Show the step."""
         if record.winner is None:
             self.screen.tell([f"step {record.index:>4}  nobody wrote one"])
@@ -123,7 +143,8 @@ class StepView(RoundView):
 
     def on_end(self, transcript: Transcript) -> None:
         """Say how the steps came about, why it stopped and what it cost."""
-        self.screen.tell([steps_line(transcript)])
+        if self.ids is None:  # where others are compared, a line of each follows
+            self.screen.tell([steps_line(transcript)])
         super().on_end(transcript)
 
 

@@ -228,3 +228,8 @@ class Transcript(Record):
     seed: int  # the run's
     settings: dict[str, Any] = field(default_factory=dict)  # templates, vote, gate, halting, budgets, versions
     schema_version: int = VERSION
+
+    @property
+    def unit(self) -> str:
+        """What its rounds elected: "answer" or "step"."""
+        return str(self.settings.get("unit", "answer"))

@@ -30,7 +30,8 @@ def test_chains_end_in_what_the_familys_scorer_gives_full_marks(family):
         answer = hanoi_moves([task.start, *works]) if family == "tower_of_hanoi" else last.removeprefix(FINISHED)
         item = graded.grader.items[task.id]
         assert item.dataset.score_answer("" if answer == "nothing" else answer, item.entry) == 1
-        assert steps.verdicts([(task, steps.grader.extract(task, last))]) == [Verdict.RIGHT]
+        text = "\n".join([*works, last])
+        assert steps.verdicts([(task, steps.grader.extract(task, text))]) == [Verdict.RIGHT]
 
 
 def test_a_step_follows_from_the_work_before_it_alone():
@@ -73,6 +74,19 @@ def test_moves_are_of_one_disk():
     for after in ("a3 b3 way 132 large", "a3 way 132 large", first, "a3 c1 way 132 large"):
         with pytest.raises(ValueError, match="one disk"):
             hanoi_moves([first, after])
+
+
+def test_where_a_tower_ends_counts_behind_legal_moves_alone():
+    (tower,) = stepwise_tasks({"tower_of_hanoi": {"min_disks": 3, "max_disks": 3, "max_pegs": 3}}, 1).tasks
+    steps = stepwise_tasks({"tower_of_hanoi": {"min_disks": 3, "max_disks": 3, "max_pegs": 3}}, 1)
+    chain = steps.chains[tower.id]
+    illegal = [*chain[:2], chain[0], *chain[1:]]  # back and on: still legal, and two moves too many
+    assert [
+        steps.grader.extract(tower, "\n".join(text))
+        for text in (chain, chain[-1:], [*chain[:3], *chain[4:]], chain[:4] + chain[-1:], illegal)
+    ] == [tower.target, None, None, None, None]
+    assert steps.grader.identity()["towers"] == "legal moves"
+    assert "towers" not in stepwise_tasks({"ab": {}}, 1).identity
 
 
 def test_work_that_comes_to_the_answer_is_none_whatever_is_installed(monkeypatch):
