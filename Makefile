@@ -3,13 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-# Variables of `make demo`; they reach the shell through the environment, so any text is safe.
-questions ?= 7
-rounds ?= 1
+# Variables of `make demo` and of the studies; they reach the shell through the environment, so any text is safe.
 output_dir ?= runs/demo
 jobs ?= 2
 data ?= data
-export questions rounds output_dir jobs data
+export output_dir jobs data
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # Twice quiet: errors only. Progress of 60 packages and warnings about local index folders help nobody.
@@ -25,11 +23,9 @@ PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.gym ## five experts on mixed questions: who was right, who believed them (questions=7 rounds=1 output_dir=runs/demo)
-	@echo "demo: five specialists of one small model deliberate, a minute or two on two cores; weights are fetched once"
-	@$(BIN)/nsed evaluate benchmark=experts "benchmark.size=$$questions" "show=$$questions" ensemble=experts \
-	    rating=likelihood prompts.style=direct "rounds=$$rounds" 'methods=[deliberation,single,plurality]' "output_dir=$$output_dir"
-	@echo "demo: the page is $$output_dir/report.html"
+demo: $(VENV)/.gym ## what a team does that its best member cannot, twice (output_dir=runs/demo)
+	@echo "demo: two or three minutes on two cores; weights are fetched once"
+	@$(BIN)/nsed demo "output_dir=$$output_dir"
 
 test: $(VENV)/.dev ## run all tests, real models included (NSED_OFFLINE=1 leaves those out)
 	@echo "test: the whole suite, about 5 minutes on two cores"

@@ -31,9 +31,16 @@ VERBS = {
 }
 """What `nsed` can do; `nsed_torch.experiments` has a module and `conf/` a root config of each name, with _ for -."""
 
+DEMO = {
+    "experts": "five specialists of one small model answer seven mixed questions",
+    "towers": "three steppers move a tower of seven disks, 127 moves; then each of them tries it alone",
+}
+"""What `nsed demo` runs, one `nsed evaluate +experiment=...` after the other."""
+
 _USAGE = """\
 usage: nsed <verb> [key=value ...] [-m] [--cfg job] [--help]
 
+  demo             see in two minutes what a team does that its best member cannot
 {verbs}
 
 nsed <verb> --help lists the settings of a verb; -m runs every combination of values with commas.
@@ -74,10 +81,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     told = {"--version": f"nsed_torch {__version__}", "--completion": _COMPLETION.format(verbs=" ".join(VERBS))}
     if verb in told:
         return _say(told[verb])
-    if verb not in VERBS:
+    if verb not in {"demo", *VERBS}:
         return _complain("nsed", f"unknown verb {verb!r}{_did_you_mean(verb, VERBS)} verbs: {', '.join(VERBS)}")
     try:
-        return _run(verb, rest)
+        return _demo(rest) if verb == "demo" else _run(verb, rest)
     except KeyboardInterrupt:
         how = "begins anew" if verb in _ANEW else "with the same output_dir goes on from here"
         _complain(f"nsed {verb}", f"interrupted; the same command {how}")
@@ -87,6 +94,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         if message is None:
             raise
         return _complain(f"nsed {verb}", message)
+
+
+def _demo(arguments: Sequence[str]) -> int:
+    """Run the parts of the demo; settings are those of `nsed evaluate`, and go to all of them."""
+    if {"-h", "--help"} & set(arguments):
+        parts = "\n".join(f"  nsed evaluate +experiment={name}    {gloss}" for name, gloss in DEMO.items())
+        return _say(
+            f"usage: nsed demo [output_dir=DIR] [key=value ...]\n\n{parts}\n\nnsed evaluate --help lists settings."
+        )
+    places = [value.removeprefix("output_dir=") for value in arguments if value.startswith("output_dir=")]
+    folder = places[-1] if places else "runs/demo"
+    settings = [value for value in arguments if not value.startswith("output_dir=")]
+    for name, gloss in DEMO.items():
+        _say(f"demo: {gloss}")
+        if code := _run("evaluate", [f"+experiment={name}", f"output_dir={folder}/{name}", *settings]):
+            return code
+    pages = " and ".join(f"{folder}/{name}/report.html" for name in DEMO)
+    return _say(f"demo: the pages are {pages}")
 
 
 def _run(verb: str, arguments: Sequence[str]) -> int:

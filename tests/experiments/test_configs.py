@@ -38,6 +38,7 @@ def groups(verb):
 CHOICES = [(verb, f"{group}={option}") for verb in VERBS for group in groups(verb) for option in OPTIONS[group]]
 CHOICES = [choice for choice in CHOICES if choice[1] != ELSEWHERE]
 CHOICES += [(verb, "") for verb in VERBS]
+CHOICES += [("evaluate", f"+experiment={option}") for option in OPTIONS["experiment"]]
 CHOICES += [("deliberate", f"backbone@ensemble.engines.smollm2={option}") for option in OPTIONS["backbone"]]
 
 
@@ -59,10 +60,12 @@ def targets(node):
 
 def test_no_file_is_left_out():
     reached = (
-        {re.sub("(@.*)?=", "/", choice) for _, choice in CHOICES} | {config_name(verb) for verb in VERBS} | {"base"}
+        {re.sub("(@.*)?=", "/", choice.removeprefix("+")) for _, choice in CHOICES}
+        | {config_name(verb) for verb in VERBS}
+        | {"base"}
     )
     assert reached >= set(FILES)
-    assert set(OPTIONS) == {group for verb in VERBS for group in groups(verb)}
+    assert set(OPTIONS) == {"experiment"} | {group for verb in VERBS for group in groups(verb)}
 
 
 @pytest.mark.parametrize(("verb", "choice"), CHOICES)
