@@ -29,11 +29,20 @@ def best_workflow(hops: Sequence[Hop], pool: Sequence[str]) -> Workflow:
     )
 
 
+def known(hops: Sequence[Hop], pool: Sequence[str]) -> bool:
+    """Whether somebody in the pool knows each kind of hop, so that there is a `best_workflow`."""
+    try:
+        best_workflow(hops, pool)
+    except ValueError:
+        return False
+    return True
+
+
 def _who(kind: str, pool: Sequence[str]) -> int:
     """The number of the worker who knows a kind."""
-    for known in ((kind, SPECIALISTS[kind]), GENERALIST):
+    for called in ((kind, SPECIALISTS[kind]), GENERALIST):
         for number, worker in enumerate(pool):
-            if worker in known:
+            if worker in called:
                 return number
     raise ValueError(
         f"expected {kind!r} or 'generalist' in a pool for hops of that kind, got {', '.join(pool)}: add one of them"

@@ -18,7 +18,7 @@ from nsed_torch.config import instantiate, plain_config
 from nsed_torch.deliberation import MacroRNN
 from nsed_torch.evaluation.contest import BEST_SINGLE, DELIBERATION, SINGLE, Contest, Contested, alone, panel_of
 from nsed_torch.evaluation.horizon import horizons, step_errors
-from nsed_torch.evaluation.methods import Conducted, RandomRouting, Single
+from nsed_torch.evaluation.methods import Conducted, HandWritten, RandomRouting, Single
 from nsed_torch.evaluation.methods.costs_ahead import expected_deliberation, expected_usage
 from nsed_torch.evaluation.methods.panel import Method
 from nsed_torch.evaluation.methods.readers import ONE_SIZE
@@ -168,7 +168,7 @@ def expected_costs(
             )
         if name == BEST_SINGLE:
             return Usage()  # chosen among what single agents answered
-        one_size = name in methods and isinstance(methods[name], (Conducted, RandomRouting, *ONE_SIZE))
+        one_size = name in methods and isinstance(methods[name], (Conducted, HandWritten, RandomRouting, *ONE_SIZE))
         if name == DELIBERATION or (equal_tokens and not one_size):
             return deliberation
         return expected_usage(methods[name], panel, tasks)

@@ -14,6 +14,7 @@ from nsed_torch.agents import Agent, Ensemble, TransformersEngine
 from nsed_torch.agents.adapters import adapter_shape, save_adapter
 from nsed_torch.agents.scripted import ScriptedEngine
 from nsed_torch.benchmarks import GradedTasks
+from nsed_torch.benchmarks.composite import CompositeTasks
 from nsed_torch.conductor import Conductor, Executor
 from nsed_torch.conductor.grpo import GRPO
 from nsed_torch.conductor.reinforcement import questions, train, training_cost
@@ -157,9 +158,14 @@ def _conductor(cfg: DictConfig, log: CallLog, report: Callable[[str], None]) -> 
 def _warm_start(
     cfg: DictConfig, conductor: Conductor, engine: TransformersEngine, graded: GradedTasks, folder: Path
 ) -> None:
-    """Teach the language by valid workflows at random, as an adapter learns from any replies."""
-    warm = cfg.warm
-    lessons = workflow_lessons(conductor, graded.tasks[: warm.lessons], seed=cfg.seed)
+    """Teach the language by valid workflows, as an adapter learns from any replies."""
+    warm, hops = cfg.warm, graded.hops if isinstance(graded, CompositeTasks) else None
+    if warm.by_hand and hops is None:
+        raise ValueError("warm.by_hand: expected tasks whose hops are known, got others: set tasks=composite")
+    tasks = graded.tasks[: warm.lessons]
+    lessons = workflow_lessons(conductor, tasks, seed=cfg.seed, hops=hops if warm.by_hand else None)
+    if not lessons:
+        raise ValueError("warm.by_hand: expected pools that know what tasks take, got none: raise pools.size")
     examples = [Example(*lesson) for lesson in lessons]
     settings, log = instantiate(warm.training), FileLog(folder / "warm.jsonl")
     fine_tune(engine, examples, folder / "warm", settings=settings, log=log)

@@ -3,16 +3,21 @@
 import itertools
 import random
 import re
+from dataclasses import replace
 
 import pytest
 from omegaconf import OmegaConf
 
 from nsed_torch.agents import Agent, Decoding, Ensemble, Prompts, ScriptedEngine
 from nsed_torch.benchmarks.composite import ALONE, KINDS, Hop, composite_tasks
+from nsed_torch.benchmarks.graders import AnswerGrader
 from nsed_torch.conductor import Executor, WorkflowJob, parse
 from nsed_torch.conductor.hand_written import GENERALIST, SPECIALISTS, best_workflow
 from nsed_torch.conductor.workflow import Topology, WorkflowStep
 from nsed_torch.config import conf_dir
+from nsed_torch.deliberation import AgreementRating
+from nsed_torch.evaluation.methods import HandWritten
+from nsed_torch.evaluation.methods.panel import Panel
 from nsed_torch.records import Verdict
 
 pytest.importorskip("reasoning_gym", reason="the extra `bench` is not installed")
@@ -170,3 +175,18 @@ def test_workers_are_known_by_their_names_or_by_what_is_said_of_them():
         best_workflow(HOP, ["sums", "relations"])
     agents = OmegaConf.load(conf_dir() / "ensemble/experts.yaml").agents
     assert {name: agent.description for name, agent in agents.items()} == SPECIALISTS | dict([GENERALIST])
+
+
+def test_as_a_method_it_is_right_and_without_its_subtasks_it_is_not(graded, workers):
+    workers.tasks = sorted(graded.tasks, key=lambda task: -len(task.question))
+    panel = Panel(workers.executor.ensemble, Prompts(style="direct"), AgreementRating(), graded.grader)
+
+    def right(method):
+        answers = method(panel, graded.tasks)
+        finals = [(t, graded.grader.extract(t, a.text)) for t, a in zip(graded.tasks, answers, strict=True)]
+        return [verdict is Verdict.RIGHT for verdict in graded.verdicts(finals)]
+
+    assert all(right(HandWritten()))
+    assert sum(right(HandWritten(bare=True))) < 40  # single ones above all
+    with pytest.raises(ValueError, match="hand_written: expected tasks whose hops are known"):
+        HandWritten()(replace(panel, grader=AnswerGrader()), graded.tasks)

@@ -1,11 +1,15 @@
 """Workflows of a Conductor as a method, and the least that they must beat."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from nsed_torch.agents import Agent
-from nsed_torch.conductor import Conductor, Executor, Pools
+from nsed_torch.benchmarks.composite import ALONE, CompositeGrader
+from nsed_torch.benchmarks.graders import question_id
+from nsed_torch.conductor import Conductor, Executor, Pools, WorkflowJob
+from nsed_torch.conductor.hand_written import best_workflow
 from nsed_torch.conductor.policy import check_recursion
+from nsed_torch.conductor.workflow import Workflow
 from nsed_torch.evaluation.methods.panel import Answer, Panel
 from nsed_torch.evaluation.workflows import workflow_of
 from nsed_torch.records import Execution, Task
@@ -43,6 +47,32 @@ class Conducted:
         done = Conductor(executor, self.conductor, pools=self.pools).answer(tasks, recursion=self.recursion)
         self.executions.update({task.id: execution for task, execution in zip(tasks, done, strict=True)})
         return [Answer(execution.answer, execution.usage, _note(execution)) for execution in done]
+
+
+@dataclass(frozen=True)
+class HandWritten:
+    """The best workflow for each composite question, written by hand: what a Conductor could come to at most. Ours.
+
+    It has one size, whatever the budget, and is told what its questions are made of, which no other method is. `bare`
+    has every step answer the question, which shows what subtasks are worth.
+    """
+
+    bare: bool = False
+
+    def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
+        """Answer all tasks, as `Method`; a `ValueError` for tasks whose hops nobody knows."""
+        grader = panel.grader
+        if not isinstance(grader, CompositeGrader):
+            raise ValueError("hand_written: expected tasks whose hops are known, got others: set benchmark=composite")
+        executor = Executor(panel.ensemble, prompts=panel.prompts, seed=panel.seed)
+        pool = tuple(agent.name for agent in panel.ensemble.proposers)
+        jobs = []
+        for task in tasks:
+            flow = best_workflow(grader.hops[question_id(task)], pool)
+            if self.bare:
+                flow = Workflow(tuple(replace(step, subtask=ALONE) for step in flow.steps))
+            jobs.append(WorkflowJob(task, flow, pool))
+        return [Answer(execution.answer, execution.usage, _note(execution)) for execution in executor.run(jobs)]
 
 
 @dataclass(frozen=True)
