@@ -17,7 +17,6 @@ from nsed_torch.benchmarks.stepwise import StepwiseTasks
 from nsed_torch.config import instantiate, plain_config
 from nsed_torch.deliberation import MacroRNN
 from nsed_torch.evaluation.contest import BEST_SINGLE, DELIBERATION, SINGLE, Contest, Contested, alone, panel_of
-from nsed_torch.evaluation.horizon import horizons, step_errors
 from nsed_torch.evaluation.methods import Conducted, HandWritten, RandomRouting, Single
 from nsed_torch.evaluation.methods.costs_ahead import expected_deliberation, expected_usage
 from nsed_torch.evaluation.methods.panel import Method
@@ -25,7 +24,7 @@ from nsed_torch.evaluation.methods.readers import ONE_SIZE
 from nsed_torch.evaluation.run_folder import EXECUTIONS, RESULTS
 from nsed_torch.evaluation.tables import show
 from nsed_torch.experiments.build import build_rnn, call_log, pool_answers
-from nsed_torch.experiments.evaluated import is_complete, write_run
+from nsed_torch.experiments.evaluated import is_complete, steps_insight, write_run
 from nsed_torch.experiments.processes import this_shard
 from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.experiments.view import question_table, steps_line, view
@@ -127,11 +126,11 @@ def steps_lines(contested: Contested, graded: GradedTasks) -> list[str]:
         chain = graded.chains.get(graded.group(task), ()) if isinstance(graded, StepwiseTasks) else ()
         lines.append(f"{task.id}: {steps_line(transcript, None if score is None else score == 1, chain)}")
     if isinstance(graded, StepwiseTasks) and contested.traces:
-        found = step_errors(contested.traces)
+        found = steps_insight(contested, graded)
         wrong = ", ".join(f"{name} {error.mean:.4f}" for name, error in found["wrong"].items())
         lines.append(f"wrong steps, of those whose work was right: {wrong}")
-        lengths = {name: len(chain) for name, chain in graded.chains.items()}
-        for name, half in horizons(contested.outcomes, lengths).items():
+        lines.append(f"voted to finish within 2 steps of the end: {found['in_time'].mean:.2f} of {found['in_time'].n}")
+        for name, half in found["horizon"].items():
             low, high = half.interval
             lines.append(f"horizon of {name}: {half.steps:.0f} steps [{low:.0f}, {high:.0f}]")
     return lines

@@ -8,13 +8,13 @@ from nsed_torch.benchmarks import GradedTasks
 from nsed_torch.benchmarks.stepwise import StepwiseTasks
 from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.evaluation.contest import Contested
-from nsed_torch.evaluation.horizon import horizons, step_errors
+from nsed_torch.evaluation.horizon import ended_in_time, horizons, step_errors
 from nsed_torch.evaluation.insight import adoption, insight
 from nsed_torch.evaluation.pages import write_report
 from nsed_torch.evaluation.plots import plot_cost, plot_rounds
 from nsed_torch.evaluation.provenance import provenance
 from nsed_torch.evaluation.run_folder import OUTCOMES, RESULTS
-from nsed_torch.evaluation.statistics import plain
+from nsed_torch.evaluation.statistics import plain, share
 from nsed_torch.evaluation.tables import csv, latex, markdown
 from nsed_torch.records import Verdict, write_files
 from nsed_torch.records.files import to_json
@@ -45,9 +45,7 @@ def write_run(
     if found is not None and graded.suggestions:
         found["adoption"] = adoption(contested.traces, graded)
     if found is not None and isinstance(graded, StepwiseTasks) and contested.traces[0].transcript.unit == "step":
-        lengths = {name: len(chain) for name, chain in graded.chains.items()}
-        found["steps"] = step_errors(contested.traces)
-        found["steps"]["horizon"] = horizons(contested.outcomes, lengths)
+        found["steps"] = steps_insight(contested, graded)
     data = {
         "schema_version": SCHEMA_VERSION,
         "benchmark": {**graded.identity, "tasks": len(graded.tasks)},
@@ -71,6 +69,18 @@ def write_run(
         report(f"no plots: {error}")
     write_report(folder)
     return comparison
+
+
+def steps_insight(contested: Contested, graded: StepwiseTasks) -> dict[str, Any]:
+    """Who errs how often in a step, what that foretells, how far methods get, and how often a team ends in time."""
+    transcripts = [trace.transcript for trace in contested.traces]
+    chains = [graded.chains[graded.group(transcript.task)] for transcript in transcripts]
+    in_time = ended_in_time(transcripts, chains)
+    return {
+        **step_errors(contested.traces),
+        "horizon": horizons(contested.outcomes, {name: len(chain) for name, chain in graded.chains.items()}),
+        "in_time": share(sum(in_time), len(in_time)),
+    }
 
 
 def draw_plots(comparison: Comparison, found: Mapping[str, Any] | None, folder: Path) -> None:

@@ -83,7 +83,8 @@ def test_errors_are_counted_behind_right_work(rnn, towers):
     assert found["foretold"]["ant"] == pytest.approx(math.log(0.5) / math.log1p(-found["wrong"]["ant"].mean))
     lines = steps_lines(contested, towers)
     assert lines[0].endswith("every step is right; the answer is right")
-    assert lines[-2].startswith("wrong steps, of those whose work was right: ant 0.0")
+    assert lines[-2] == "voted to finish within 2 steps of the end: 1.00 of 60"
+    assert lines[-3].startswith("wrong steps, of those whose work was right: ant 0.0")
     assert lines[-1] == "horizon of deliberation: inf steps [17, inf]"
 
 
