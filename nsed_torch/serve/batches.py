@@ -20,7 +20,11 @@ from nsed_torch.nn import EvidenceHalting, FatigueHalting, FixedHalting, Infeasi
 from nsed_torch.records import CallLog, Round, Task, Transcript
 from nsed_torch.serve.wire import ChatRequest, RefusedError
 
-HALTING: dict[str, type[Halting]] = {"fixed": FixedHalting, "evidence": EvidenceHalting, "fatigue": FatigueHalting}
+HALTING: dict[str, Callable[[int], Halting]] = {
+    "fixed": FixedHalting,
+    "evidence": EvidenceHalting,
+    "fatigue": FatigueHalting,
+}
 """Rules that a request may name; without one the model's own rule holds, with the request's cap."""
 
 Event = str | Round | Transcript | RefusedError
@@ -187,19 +191,19 @@ class Batches:
             told.fail(list(told.listening), error)
 
     def _deliberate(self, rnn: MacroRNN, tasks: list[Task], told: "_Telling") -> None:
+        self.tasks += len(tasks)
         try:
             rnn(tasks, observer=told)
+            return
         except _DesertedError:
             return
         except Exception as error:
-            tasks = [task for task in tasks if task in told.listening]
             if len(tasks) == 1:
                 told.fail(tasks, error)
                 return
-            for task in tasks:
-                self._deliberate(rnn, [task], told)
-            return
-        self.tasks += len(tasks)
+        for task in [task for task in tasks if task in told.listening]:
+            self.tasks -= 1
+            self._deliberate(rnn, [task], told)
 
 
 class _DesertedError(Exception):

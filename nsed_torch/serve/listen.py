@@ -80,7 +80,8 @@ def build_teams(models: DictConfig, run: VerbRun) -> dict[str, MacroRNN]:
     Raises:
         ValueError: in one line with the model's name.
     """
-    configs = {f"nsed/{name}": _composed(str(name), node) for name, node in models.items()}
+    named = {str(name): node for name, node in models.items()}
+    configs = {f"nsed/{name}": _composed(name, node) for name, node in named.items()}
     if not configs:
         raise ValueError("models: expected a model at least, got none: pass models.NAME={ensemble: demo}")
     teams = {}
@@ -96,7 +97,8 @@ def _composed(name: str, node: Any) -> DictConfig:
     given = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
     if not isinstance(given, dict):
         raise ValueError(f"models.{name}: expected settings of nsed deliberate, got {given!r}: pass ensemble=...")
-    words = [f"{key}={quote(value) if isinstance(value, str) else json.dumps(value)}" for key, value in given.items()]
+    settings = {str(key): quote(value) if isinstance(value, str) else json.dumps(value) for key, value in given.items()}
+    words = [f"{key}={value}" for key, value in settings.items()]
     try:
         cfg = compose("deliberate", words)
         check_settings(cfg, "deliberate")

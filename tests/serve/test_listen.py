@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -115,18 +116,24 @@ def test_models_are_teams_of_nsed_deliberate(monkeypatch, capfd, tmp_path):
     monkeypatch.setattr("nsed_torch.serve.listen.Batches", lambda teams, **queue: (teams, queue))
     monkeypatch.setattr("nsed_torch.serve.listen.listen", lambda *given: served.append(given))
     pair = "+models.pair={ensemble: two_families, halting: evidence, rounds: 8, +ensemble.agents.solver.roles: [judge]}"
-    assert main(["serve", "host=0.0.0.0", HERE, pair, "limits.max_batch=7", "limits.rounds=3"]) == 0
+    (block,) = re.findall(r"```yaml\n(conductor:.*?)```", (ROOT / "docs/usage.md").read_text("utf-8"), re.DOTALL)
+    (tmp_path / "mine/models").mkdir(parents=True)
+    (tmp_path / "mine/models/conducted.yaml").write_text(block)
+    also = ["-cd", "mine", "+models=conducted"]
+    assert main(["serve", *also, "host=0.0.0.0", HERE, pair, "limits.max_batch=7", "limits.rounds=3"]) == 0
     ((_, (teams, queue), limits, key),) = served
-    assert list(teams) == ["nsed/experts", "nsed/demo", "nsed/pair"]
+    assert list(teams) == ["nsed/experts", "nsed/demo", "nsed/conductor", "nsed/pair"]
     assert (queue["max_batch"], limits.rounds, key) == (7, 3, "key")
-    experts, demo, two = built
+    experts, demo, conducted, two = built
     assert "LikelihoodRating" in experts.rating._target_
     assert (experts.prompts.style, experts.rounds, min(demo.ensemble.agents)) == ("direct", 1, "explainer")
+    assert conducted.broker.conductor.adapter == "conductor"
+    assert conducted.ensemble.engines.smollm2.adapters.conductor == "experts:conductor"
     assert (two.halting.min_rounds, two.halting.rounds) == (3, 8)
     assert list(two.ensemble.engines) == ["smollm2", "gemma3"]
     assert two.ensemble.agents.solver.roles == ["judge"]
-    assert "serving nsed/experts, nsed/demo, nsed/pair at http://0.0.0.0:" in capfd.readouterr().out
-    assert list(tmp_path.iterdir()) == []
+    assert "serving nsed/experts, nsed/demo, nsed/conductor, nsed/pair at http://0.0.0.0:" in capfd.readouterr().out
+    assert list(tmp_path.iterdir()) == [tmp_path / "mine"]
 
 
 PROBE = """
