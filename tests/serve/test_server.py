@@ -191,14 +191,15 @@ def leave(served, number, there, **fields):
 def test_who_leaves_before_its_batch_is_not_asked_about(stream):
     with serving_team() as served:
         served.engine.gate.clear()
-        with ThreadPoolExecutor(1) as pool:
-            stays = pool.submit(served.client.chat, about(1))
+        with ThreadPoolExecutor(2) as pool:
+            runs = pool.submit(served.client.chat, about(1))
             until(lambda: served.batches.running)
-            leave(served, 13, lambda: served.batches.waiting, stream=stream)
-            until(lambda: all(question.gone for question in served.batches._waiting))
+            waits = pool.submit(served.client.chat, about(2))
+            until(lambda: served.batches.waiting == 1)
+            leave(served, 13, lambda: served.batches.waiting == 2, stream=stream)
+            until(lambda: served.batches._waiting[1].gone)
             served.engine.gate.set()
-            assert stays.result()[0] == 200
-        assert served.client.chat(about(2))[0] == 200
+            assert (runs.result()[0], waits.result()[0]) == (200, 200)
         assert not any("number 13" in text for text in served.engine.asked)
         assert 'nsed_requests_total{model="nsed/team",status="499"} 1\n' in served.client.get("/metrics")[1]
 
