@@ -1,4 +1,4 @@
-"""A team without models behind the server; as a program, one that says where it listens and takes its time."""
+"""A team without models behind the server; as a program, one that says where it listens and answers when told to."""
 
 import http.client
 import json
@@ -20,15 +20,15 @@ from nsed_torch.serve.listen import bound, listen, server_of
 
 CHAT = "/v1/chat/completions"
 NAMES = ("ant", "bee", "cat")
-PATIENCE = 20
+PATIENCE = 120  # seconds on a machine that has other work
 
 
 class GatedEngine(ScriptedEngine):
     """Answers with the number that a question asks for, once the gate is open; keeps what it was asked."""
 
-    def __init__(self, seconds=0.0):
+    def __init__(self):
         super().__init__(self.say, lambda request, candidate: {"ant": 0.9, "bee": -0.2, "cat": 0.4}[request.agent])
-        self.gate, self.begun, self.asked, self.seconds = threading.Event(), threading.Event(), [], seconds
+        self.gate, self.begun, self.asked = threading.Event(), threading.Event(), []
         self.gate.set()
 
     def say(self, request):
@@ -41,7 +41,6 @@ class GatedEngine(ScriptedEngine):
         self.asked += [request.messages[-1].content for request in requests]
         self.begun.set()
         assert self.gate.wait(PATIENCE)
-        time.sleep(self.seconds)
         return super().generate(requests)
 
 
@@ -134,8 +133,10 @@ def serving_team(*, limits=None, key="", rounds=2, **queue):
 
 
 if __name__ == "__main__":
-    with bound("127.0.0.1", int(sys.argv[2]) if len(sys.argv) > 2 else 0) as where:
-        slow = GatedEngine(float(sys.argv[1]))
+    with bound("127.0.0.1", 0) as where:
+        slow = GatedEngine()
+        slow.gate.clear()
+        threading.Thread(target=lambda: sys.stdin.readline() and slow.gate.set(), daemon=True).start()
         print(where.getsockname()[1], flush=True)
         listen(where, Batches({"nsed/team": team(slow)}), Limits(), "")
         print("finished", len(slow.asked), flush=True)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from served_team import Client, about, until
+from served_team import PATIENCE, Client, about, until
 
 from nsed_torch.cli import main
 
@@ -22,7 +22,8 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT /
 @contextmanager
 def program(*arguments):
     command = [sys.executable, *map(str, arguments)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT) as child:
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, text=True, env=ENVIRONMENT, **pipes) as child:
         try:
             yield child
         finally:
@@ -31,7 +32,7 @@ def program(*arguments):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_finishes_what_runs_and_lets_nobody_else_in(number):
-    with program(ROOT / "tests" / "served_team.py", 0.5) as child:
+    with program(ROOT / "tests" / "served_team.py") as child:
         client = Client(int(child.stdout.readline()))
         until(lambda: reachable(client))
         replies = []
@@ -42,9 +43,11 @@ def test_a_signal_finishes_what_runs_and_lets_nobody_else_in(number):
         until(lambda: "nsed_queue_length 1" in client.get("/metrics")[1])
         child.send_signal(number)
         until(lambda: not reachable(client))
+        child.stdin.write("answer\n")
+        child.stdin.flush()
         for thread in asking:
             thread.join()
-        out, err = child.communicate(timeout=20)
+        out, err = child.communicate(timeout=PATIENCE)
     assert [status for status, _ in replies] == [200, 200]
     assert sorted(reply["choices"][0]["message"]["content"][:2] for _, reply in replies) == ["1 ", "2 "]
     assert (child.returncode, out, err) == (0, "finished 12\n", "")
@@ -160,7 +163,7 @@ print(json.dumps([code, [m for m in ("fastapi", "uvicorn", "starlette") if sys.m
 )
 def test_other_verbs_and_help_do_without_the_packages(tmp_path, arguments, block, expected, line):
     with program("-P", "-c", PROBE.format(block=block), json.dumps(arguments)) as child:
-        out, err = child.communicate(timeout=120)
+        out, err = child.communicate(timeout=PATIENCE)
     assert json.loads(out.splitlines()[-1]) == [expected, []]
     assert err.startswith(line)
     assert err.count("\n") == (1 if line else 0)

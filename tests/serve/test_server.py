@@ -14,7 +14,7 @@ from nsed_torch.serve.app import Limits
 
 @pytest.fixture(scope="module")
 def served():
-    with serving_team(limits=Limits(body_bytes=4096, body_s=0.5, rounds=8)) as parts:
+    with serving_team(limits=Limits(body_bytes=4096, body_s=2, rounds=8)) as parts:
         yield parts
 
 
@@ -244,13 +244,12 @@ def test_a_prompt_that_does_not_fit_is_the_clients_fault():
 
 
 def test_an_answer_that_takes_too_long_is_given_up():
-    with serving_team(limits=Limits(request_s=2)) as served:
+    with serving_team(limits=Limits(request_s=0.5)) as served:
         served.engine.gate.clear()
-        told = "expected an answer within 2 s, got none: ask for fewer rounds"
+        told = "expected an answer within 0.5 s, got none: ask for fewer rounds"
         assert served.client.fault(about(1)) == (504, told)
         assert served.client.stream(about(2))[-1]["error"]["message"] == told
-        served.engine.gate.set()
-        assert served.client.chat(about(3))[0] == 200
+        assert served.client.get("/health")[0] == 200
 
 
 def test_a_key_is_wanted_where_one_is_set():
