@@ -26,6 +26,7 @@ VERBS = {
     "train-judges": "train adapters of models that judge on recorded answers, and say whether it helped",
     "specialize": "train a LoRA specialist on a family of tasks, or a judge on graded answers",
     "members": "vote again on recorded rounds with smaller, weaker and simulated faulty teams",
+    "serve": "let any program that speaks to language models ask a team, and watch it deliberate",
     "fetch": "get the weights of an ensemble ahead of time",
     "report": "turn a run folder into a page one can read",
 }
@@ -36,6 +37,9 @@ DEMO = {
     "towers": "three steppers move a tower of seven disks, 127 moves; then each of them tries it alone",
 }
 """What `nsed demo` runs, one `nsed evaluate +experiment=...` after the other."""
+
+ELSEWHERE = {"serve": "nsed_torch.serve.listen"}
+"""Verbs that stand above the others."""
 
 _USAGE = """\
 usage: nsed <verb> [key=value ...] [-m] [--cfg job] [--help]
@@ -125,7 +129,7 @@ def _run(verb: str, arguments: Sequence[str]) -> int:
 
         main = hydra_root(name, lambda cfg: None)
     else:
-        main = importlib.import_module(f"nsed_torch.experiments.{name}").main
+        main = importlib.import_module(ELSEWHERE.get(verb, f"nsed_torch.experiments.{name}")).main
     # A baseline is settings, whose equals signs Hydra would not take as they are.
     values = [f"baseline={quote(v[9:])}" if v.startswith("baseline=") and "=" in v[9:] else v for v in values]
     if verb in {"deliberate", "conduct"}:

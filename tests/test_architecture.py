@@ -28,6 +28,7 @@ FLOORS = {
     "conductor": 4,
     "config": 5,
     "experiments": 5,
+    "serve": 6,
     "cli": 6,
     "__main__": 7,
 }

@@ -21,7 +21,7 @@ NAMED: dict[str, Any] = {
     **dict.fromkeys(("ahead", "examples", "limit"), int | None),
     "voting": str | dict,
 }
-OPEN = {"method", "avoid"}  # keys that may be added
+OPEN = {"method", "avoid", "models"}  # keys that may be added, also to each of the last
 
 
 def root_config(config_name: str) -> tuple[DictConfig, set[str]]:
@@ -86,7 +86,8 @@ def _check(node: DictConfig, defaults: Any, prefix: str) -> None:
         refers = isinstance(default, str) and default.startswith("${")  # taken from elsewhere, so of any type
         kind = Any if refers else NAMED.get(key, type(default))
         if isinstance(default, dict) and isinstance(value, DictConfig):
-            for added in value.keys() - default.keys() if not OPEN & {key} and "_target_" not in default else ():
+            closed = key not in OPEN and prefix != "models." and "_target_" not in default
+            for added in value.keys() - default.keys() if closed else ():
                 raise ValueError(f"unknown setting '{name}.{added!s}'; remove it")
             _check(value, default, f"{name}.")
         elif type(value) in {int, float} and fits("", kind) and not fits(value, kind):

@@ -135,6 +135,7 @@ class MacroRNN(nn.Module):
             self.broker.begin(tasks, self.cell)
         rounds: list[list[Round]] = [[] for _ in tasks]
         reasons = [""] * len(tasks)  # why each task stopped, once it has
+        over: dict[int, Transcript] = {}
         active = list(range(len(tasks)))
         state = self.cell.start(tasks)
         for index in range(1, max(len(task.inputs) for task in tasks) + self.halting.rounds + 1):
@@ -142,6 +143,7 @@ class MacroRNN(nn.Module):
             for i in active:
                 team, reasons[i] = self._team(tasks[i], rounds[i])
                 teams |= {i: team} if team else {}
+            over |= self._ended([i for i in active if i not in teams], tasks, rounds, reasons, watch)
             active, state = _keep(active, state, list(teams))
             if not active:
                 break
@@ -155,11 +157,10 @@ class MacroRNN(nn.Module):
             halted = self._halted([rounds[i][len(tasks[i].inputs) :] for i in active])
             for i, reason in zip(active, halted, strict=True):
                 reasons[i] = "finished" if self._finished(rounds[i]) is not None else reason
+            over |= self._ended([i for i in active if reasons[i]], tasks, rounds, reasons, watch)
             active, state = _keep(active, state, [i for i in active if not reasons[i]])
-        transcripts = tuple(map(self._transcript, tasks, rounds, reasons))
-        for transcript in transcripts:
-            watch.on_end(transcript)
-        return Deliberation(transcripts)
+        over |= self._ended(active, tasks, rounds, reasons, watch)  # nobody, unless a rule of the user's knows no cap
+        return Deliberation(tuple(over[i] for i in range(len(tasks))))
 
     def settings(self) -> dict[str, Any]:
         """What shapes a run besides its agents, as a transcript keeps it."""
@@ -188,6 +189,15 @@ class MacroRNN(nn.Module):
         }
         # As JSON has it, with lists for tuples, so that a transcript equals its saved copy.
         return dict(json.loads(json.dumps(settings)))
+
+    def _ended(
+        self, which: list[int], tasks: Sequence[Task], rounds: list[list[Round]], reasons: list[str], watch: Observer
+    ) -> dict[int, Transcript]:
+        """The transcripts of tasks that are over; nobody waits for the others to hear of them."""
+        ended = {i: self._transcript(tasks[i], rounds[i], reasons[i]) for i in which}
+        for transcript in ended.values():
+            watch.on_end(transcript)
+        return ended
 
     def _halted(self, closing: Sequence[Sequence[Round]]) -> list[str]:
         """Why each task stops after its rounds behind the inputs; "" where it goes on, or is still reading."""

@@ -45,7 +45,7 @@ class Observer:
         """A task's round is over."""
 
     def on_end(self, transcript: Transcript) -> None:
-        """A task's deliberation is over."""
+        """A task's deliberation is over; those of the batch that go on may take longer."""
 
 
 UNITS = ("answer", "step")

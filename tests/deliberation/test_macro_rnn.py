@@ -246,6 +246,32 @@ def test_an_observer_hears_of_everything_in_order(scripted):
     assert all(steps == [(0, 12), (4, 12), (8, 12), (12, 12)] for steps in grouped.values())
 
 
+def test_an_observer_hears_of_a_task_that_is_over_while_others_go_on(scripted):
+    heard = []
+
+    class FirstStopsEarly:
+        rounds = 3
+
+        def reasons(self, convictions):
+            early = len(convictions) == len(TASKS)
+            return ["early" if early and i == 0 else "" for i in range(len(convictions))]  # and knows no cap
+
+    class Ear(Observer):
+        def on_round(self, task, record):
+            heard.append((task.id, record.index))
+
+        def on_end(self, transcript):
+            heard.append((transcript.task.id, transcript.stop_reason))
+
+    rnn, _ = scripted.build(3, halting=FirstStopsEarly())
+    deliberation = rnn(TASKS, observer=Ear())
+    first, *others = (task.id for task in TASKS)
+    assert heard[len(TASKS)] == (first, "early")
+    assert heard[-len(others) :] == [(name, "") for name in others]
+    assert heard.index((first, "early")) < heard.index((others[0], 2))
+    assert [t.task.id for t in deliberation.transcripts] == [task.id for task in TASKS]
+
+
 @pytest.mark.parametrize("rating", [CritiqueRating(), VerdictRating()])
 def test_a_transcript_says_what_shaped_the_run_and_survives_the_disk(scripted, tmp_path, rating):
     rnn, _ = scripted.build(3, memory_tokens=77, rating=rating, prices=(1.0, 2.0))

@@ -8,6 +8,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from nsed_torch.cli import ELSEWHERE as HOMES
 from nsed_torch.cli import VERBS
 from nsed_torch.config import conf_dir, instantiate
 from nsed_torch.config.settings import check_settings
@@ -79,7 +80,7 @@ def test_it_composes_and_every_target_exists_and_takes_its_arguments(verb, choic
         built = instantiate({**arguments, "_partial_": True})
         assert isinstance(built, functools.partial)
         assert f"{built.func.__module__}.{built.func.__qualname__}".startswith(("nsed_torch.", "torch.optim."))
-    assert nodes or verb in {"members", "report"}
+    assert nodes or verb in {"members", "report", "serve"}
 
 
 def test_a_model_elsewhere_is_refused_where_one_here_is_trained():
@@ -91,7 +92,7 @@ def test_a_model_elsewhere_is_refused_where_one_here_is_trained():
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_cfg_job_prints_what_it_would_run(nsed, verb):
-    assert callable(importlib.import_module(f"nsed_torch.experiments.{config_name(verb)}").main)
+    assert callable(importlib.import_module(HOMES.get(verb, f"nsed_torch.experiments.{config_name(verb)}")).main)
     config = OmegaConf.create(nsed.ok(verb, "--cfg", "job"))
     assert set(config) == set(composed(verb))
     assert "output_dir" in config
