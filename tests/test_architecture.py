@@ -29,6 +29,7 @@ FLOORS = {
     "config": 5,
     "experiments": 5,
     "cli": 6,
+    "integrations": 6,
     "__main__": 7,
 }
 SAME_FLOOR = {("experiments", "config"), ("evaluation", "conductor"), ("benchmarks", "data")}
