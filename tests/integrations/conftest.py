@@ -39,22 +39,19 @@ def questions_file(tmp_path):
 
 
 @pytest.fixture
-def greedy(settings):
-    """The same team, which draws nothing, and whose prompts bear no mark that is drawn."""
-    names = ("solver", "skeptic", "explainer")
-    still = {f"ensemble.agents.{name}.decoding.temperature": 0 for name in names}
-    return {**settings, **still, "rounds": 1, "rating": "likelihood"}
+def evaluated(tmp_path):
+    """What `nsed evaluate` has to say to the same questions: settings -> transcripts by id.
 
-
-@pytest.fixture
-def evaluated(questions_file, tmp_path):
-    """What `nsed evaluate` has to say to the same questions: settings -> transcripts by id."""
+    `named` says under which id each of them is asked; their own, unless it is given.
+    """
     from nsed_torch.cli import main
     from nsed_torch.records import read_traces
 
-    def run(settings):
+    def run(settings, named=lambda record: record["id"]):
+        file = tmp_path / "native.jsonl"
+        file.write_text("".join(json.dumps({**record, "id": named(record)}) + "\n" for record in QUESTIONS))
         words = [f"{key}={value}" for key, value in settings.items()]
-        words += ["benchmark=file", f"benchmark.questions={questions_file}", "prompts.style=short"]
+        words += ["benchmark=file", f"benchmark.questions={file}", "prompts.style=short"]
         words += ["methods=[deliberation]", "protocol.pooled=false", f"output_dir={tmp_path / 'native'}"]
         assert main(["evaluate", *words]) == 0
         return {trace.transcript.task.id: trace.transcript for trace in read_traces(tmp_path / "native")}

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import tomllib
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from inspect_ai.scorer import match  # noqa: E402
 from nsed_torch.integrations.inspect_ai import Desk, nsed_deliberate  # noqa: E402
 from nsed_torch.records import Task, Transcript, Usage  # noqa: E402
 
+QUESTIONS = [{"id": f"q{i}", "question": f"How much is {i} + {i}?"} for i in range(4)]  # those of the file
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore")  # streams of the package that it leaves open
 
@@ -50,16 +52,21 @@ def test_the_solver_answers_as_nsed_evaluate_does_and_keeps_the_transcript(answe
         assert sample.messages[-1].text == transcript.answer
         kept = Transcript.from_line(json.dumps(sample.store["nsed"]), "store")
         assert kept.task.id == name
-        assert kept.rounds == transcript.rounds
+        for ours, theirs in zip(kept.rounds, transcript.rounds, strict=True):
+            assert [p.text for p in ours.proposals] == [p.text for p in theirs.proposals]
+            assert ours.winner == theirs.winner
+            assert ours.support == pytest.approx(theirs.support, abs=1e-4)  # of other batches
         assert sample.output.usage.total_tokens == transcript.usage.billed
     again = {name: sample.output.completion for name, sample in samples.items() if name.endswith("~2")}
     assert {name.removesuffix("~2"): text for name, text in again.items()} != {n: t.answer for n, t in native.items()}
 
 
-def test_the_model_answers_as_nsed_evaluate_does_where_nothing_is_drawn(answered, greedy, evaluated):
-    model = get_model("nsed/demo", **{key: value for key, value in greedy.items() if key != "ensemble"})
+def test_the_model_answers_as_nsed_evaluate_does_to_questions_named_by_their_text(answered, settings, evaluated):
+    model = get_model("nsed/demo", **{key: value for key, value in settings.items() if key != "ensemble"})
     samples = answered(model=model, epochs=2)
-    native = {name: transcript.answer for name, transcript in evaluated(greedy).items()}
+    hashed = {sha256(record["question"].encode()).hexdigest()[:16]: record["id"] for record in QUESTIONS}
+    native = evaluated(settings, lambda record: next(name for name, own in hashed.items() if own == record["id"]))
+    native = {hashed[name]: transcript.answer for name, transcript in native.items()}
     for epoch in (1, 2):
         assert {name: samples[f"{name}~{epoch}"].output.completion for name in native} == native
     assert len(set(native.values())) > 1
@@ -100,12 +107,12 @@ def test_a_desk_gathers_what_waits_and_spares_others_what_fails(monkeypatch):
     assert desk.door.batches[5:] == [[("1", "bee")]]
 
 
-def test_tools_are_refused_and_faults_of_settings_are_lines(greedy):
+def test_tools_are_refused_and_faults_of_settings_are_lines(settings):
     with pytest.raises(ValueError, match="expected one of a team's, got one of a run's: the tool writes"):
         get_model("nsed/demo", output_dir="x")
     with pytest.raises(ValueError, match=r"^settings of the team: .*Could not find 'ensemble/nobody'"):
         get_model("nsed/nobody")
-    model = get_model("nsed/demo", **{key: value for key, value in greedy.items() if key != "ensemble"})
+    model = get_model("nsed/demo", **{key: value for key, value in settings.items() if key != "ensemble"})
     with pytest.raises(ValueError, match="expected no tools"):
         asyncio.run(model.api.generate([], [object()], None, None))
 
