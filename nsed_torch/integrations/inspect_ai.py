@@ -54,7 +54,8 @@ class Desk:
         waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
         while waiting:
             batch: dict[str, str] = {}
-            now, later = [], []
+            now: list[tuple[str, str, Future[Transcript]]] = []
+            later: list[tuple[str, str, Future[Transcript]]] = []
             for name, question, asker in waiting:
                 known = batch.setdefault(name or question, question) == question
                 (now if known else later).append((name, question, asker))
@@ -77,7 +78,7 @@ class Desk:
 
 
 @modelapi(name="nsed")
-class InspectModel(ModelAPI):  # type: ignore[misc] - the package has no types
+class InspectModel(ModelAPI):  # type: ignore[misc]
     """A team that answers chats: `nsed/experts` is the ensemble of that name, model args are its other settings.
 
     What is written at which temperature are the agents' own settings; of a `GenerateConfig` the stop strings alone
@@ -117,7 +118,7 @@ class InspectModel(ModelAPI):  # type: ignore[misc] - the package has no types
         self.desk.close()
 
 
-@solver
+@solver  # type: ignore[untyped-decorator]
 def nsed_deliberate(ensemble: str = "demo", **settings: Any) -> Solver:
     """Answers a sample by a deliberation, without the evaluation's model.
 

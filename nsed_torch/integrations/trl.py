@@ -67,7 +67,7 @@ def supports(cell: MacroRNNCell, groups: Mapping[str, Sequence[str]]) -> dict[tu
     replies = iter(zip(orders, cell.rating.rate(cell.ensemble, cell.prompts, asked), strict=True))
     like = next(cell.consensus.parameters())
     voters = torch.tensor([[names.index(judge.name) for judge in judges]], device=like.device)
-    found = {}
+    found: dict[tuple[str, str], float] = {}
     for question, texts in groups.items():
         ratings = torch.full((1, len(judges), len(texts)), torch.nan, dtype=like.dtype)
         for row, (order, reply) in enumerate(next(replies) for _ in judges):

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from nsed_torch.agents import Agent, Ensemble, HashedEncoder, ScriptedEngine
-from nsed_torch.deliberation import MacroRNNCell
+from nsed_torch.deliberation import MacroRNNCell, VerdictRating
 from nsed_torch.integrations.trl import consensus_reward, supports
 from nsed_torch.nn import ConsensusCell
 
@@ -19,7 +19,10 @@ def scripted_cell(judge):
     """Two judges and one who only proposes, for whom `judge` rates."""
     engine = ScriptedEngine(lambda request: "2", judge)
     agents = [Agent("ant", "tiny"), Agent("bee", "tiny", roles=("proposer",)), Agent("cat", "tiny")]
-    return MacroRNNCell(Ensemble({"tiny": engine}, agents), HashedEncoder(8), ConsensusCell(8, 3).double())
+    rating = VerdictRating(listed=False)  # so that a candidate is its text
+    return MacroRNNCell(
+        Ensemble({"tiny": engine}, agents), HashedEncoder(8), ConsensusCell(8, 3).double(), rating=rating
+    )
 
 
 def test_it_is_the_quadratic_vote_of_the_judges_with_their_trust():
