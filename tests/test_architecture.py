@@ -30,6 +30,7 @@ FLOORS = {
     "experiments": 5,
     "serve": 6,
     "cli": 6,
+    "integrations": 6,
     "__main__": 7,
 }
 SAME_FLOOR = {("experiments", "config"), ("evaluation", "conductor"), ("benchmarks", "data")}

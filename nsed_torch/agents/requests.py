@@ -154,6 +154,8 @@ class Likelihood:
     seconds: float = field(default=0.0, compare=False)
     failure: str = ""
     computed_tokens: int = AS_BILLED
+    # How many tokens, the end among them, each value is the mean of; none in call logs of before they were counted.
+    lengths: tuple[int, ...] = field(default=(), compare=False)
 
 
 R = TypeVar("R", Generation, Rating, Likelihood)

@@ -69,5 +69,6 @@ class ScriptedEngine(Engine):
             ratings = [self.judge(request, text) for text in request.texts]
             values = tuple(None if rating is None else (1 + rating) / 2 for rating in ratings)
             chats = [self.count_prompt(request.messages, [text]) for text in request.texts]
-            results.append(Likelihood(values, sum(chats)))
+            lengths = tuple(self.count_tokens(text) + 1 for text in request.texts)
+            results.append(Likelihood(values, sum(chats), lengths=lengths))
         return results

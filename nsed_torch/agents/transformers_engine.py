@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -195,7 +196,9 @@ class TransformersEngine(nn.Module, Engine):
                 seconds[i] += share
                 if len(found[i]) == len(turns[i]):
                     read = sum(len(turn.ids) for turn in turns[i])
-                    done[i] = likelihood([found[i][k] for k in sorted(found[i])], read, seconds[i])
+                    lengths = tuple(len(turn.ids) - turn.start + 1 for turn in turns[i])
+                    measured = likelihood([found[i][k] for k in sorted(found[i])], read, seconds[i])
+                    done[i] = replace(measured, lengths=lengths)
             if done:
                 yield done
 
