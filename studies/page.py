@@ -131,7 +131,7 @@ def main(template: str, folder: Path, page: Path, names: Sequence[str]) -> None:
     before, now = (page.read_text("utf-8") if page.is_file() else text).count(MISSING), text.count(MISSING)
     if now > before:
         raise ValueError(
-            f"{page}: expected no more than {before} places that have not run, as in the page that is there, got {now}; "
+            f"{page}: expected no more than {before} places that have not run, as in the page there, got {now}; "
             "run the study's other steps, or name another page"
         )
     write_files({**images, page: f"{text.strip()}\n".encode()})

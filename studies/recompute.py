@@ -5,8 +5,12 @@ line, with a Jinja2 expression for every number. A claim holds where its text, w
 once. A line `? WORDS :: REASON` names words whose numbers cannot be worked out and says why. Every number with a
 decimal point must be in one or the other; integers that are in neither are listed. No model runs. `python recompute.py
 keep RUN FILE` stores the outcomes of a run folder.
+
+Of pages without stored outcomes, tables are held against themselves: intervals and differences must follow from some
+number of right answers out of n, and a row that names its source in a column `where` may quote no other number.
 """
 
+import functools
 import gzip
 import re
 import sys
@@ -20,11 +24,14 @@ import numpy as np
 from jinja2 import Environment, StrictUndefined
 
 from nsed_torch.evaluation.comparison import Comparison
-from nsed_torch.evaluation.statistics import Estimate, share, shown
+from nsed_torch.evaluation.statistics import Estimate, clustered_share, share, shown, student
 from nsed_torch.records import Outcome, Usage, Verdict, read_outcomes
 from nsed_torch.records.files import parse_json
 
 DOCS = Path(__file__).parents[1] / "docs"
+
+UNSTORED = ("results", "results/tables", "conductor", "recorded")
+"""Pages whose outcomes were not kept."""
 
 TEAM = "deliberation"
 
@@ -338,12 +345,112 @@ def found(page: PageText, rendered: str, where: str, *, whole: bool = False) -> 
     return []
 
 
+# What a page without outcomes can be held against.
+
+
+_SHOWN = re.compile(r"([+-]?\d\.\d{3})(?: \\?\[([+-]?\d\.\d{3}), ([+-]?\d\.\d{3})\\?\])?")
+_ACCURACIES = {"accuracy", "valid as written"}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A Markdown table: headings, and rows with their line of the file, from 1."""
+
+    heads: list[str]
+    rows: list[tuple[int, list[str]]]
+
+    def n(self, head: str, row: Sequence[str]) -> int:
+        """Questions behind a cell; 0 where the table does not say."""
+        named = re.search(r"\(n = ([\d,]+)\)", head)
+        given = dict(zip(self.heads, row, strict=False))
+        text = named[1] if named else given.get("n", given.get("tasks", "")) if head in _ACCURACIES else ""
+        return int(text.replace(",", "") or 0)
+
+
+def tables_of(text: str) -> list[Table]:
+    """All tables of a page."""
+    found_rows: list[list[tuple[int, list[str]]]] = [[]]
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("|"):
+            found_rows[-1].append((number, [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]))
+        elif found_rows[-1]:
+            found_rows.append([])
+    return [Table(rows[0][1], rows[2:]) for rows in found_rows if len(rows) > 2]
+
+
+@functools.cache
+def intervals(right: int, n: int) -> frozenset[str]:
+    """What may stand in brackets behind an accuracy: Clopper and Pearson's, Student's, Wilson's."""
+    scores = [1.0] * right + [0.0] * (n - right)
+    estimates = (share(right, n), student(scores), clustered_share(range(n), scores))
+    return frozenset(f"{e.low:.3f}, {e.high:.3f}" for e in estimates)
+
+
+@functools.cache
+def counts(mean: str, n: int) -> range:
+    """The numbers of right answers that a page shows as this accuracy."""
+    near = [k for k in range(int(float(mean) * n) - n // 1000 - 2, int(float(mean) * n) + n // 1000 + 3) if 0 <= k <= n]
+    those = [k for k in near if f"{k / n:.3f}" == mean]
+    return range(those[0], those[-1] + 1) if those else range(0)
+
+
+def consistent(name: str, text: str, docs: Path = DOCS) -> Report:
+    """Hold a page's tables against their own n, and quotations against the pages they name."""
+    checked, wrong = 0, []
+    for table in tables_of(text):
+        for line, row in table.rows:
+            where = f"{name}.md:{line}"
+            for head, cell in zip(table.heads, row, strict=False):
+                n, value = table.n(head, row), _SHOWN.fullmatch(cell)
+                if n and value and value[2]:
+                    checked += 1
+                    if not any(f"{value[2]}, {value[3]}" in intervals(k, n) for k in counts(value[1], n)):
+                        wrong.append(f"{where}: {cell} is the interval of no number of right answers out of {n:,}")
+            if "where" in table.heads:
+                wrong += quoted(where, table, row, docs)
+        more, differ = differences(name, table)
+        checked, wrong = checked + more, wrong + differ
+    return Report(checked, wrong, [], [])
+
+
+def differences(name: str, table: Table) -> tuple[int, list[str]]:
+    """How many differences of a table were held against its accuracies, and which of them do not follow."""
+    head = next((head for head in table.heads if head.endswith(" minus it")), "")
+    if not {"n", "accuracy", head} <= set(table.heads):
+        return 0, []
+    cells = [(line, dict(zip(table.heads, row, strict=False))) for line, row in table.rows]
+    reference = next((row for _, row in cells if not row[head]), None)
+    checked, wrong = 0, []
+    for line, row in cells:
+        if reference and row[head] and row["n"] == reference["n"]:
+            n, checked = int(row["n"].replace(",", "")), checked + 1
+            first, other = (counts(one["accuracy"].split(" ")[0], n) for one in (reference, row))
+            means = {f"{(a - b) / n:+.3f}".replace("-0.000", "+0.000") for a in first for b in other}
+            if row[head].split(" ")[0] not in means:
+                wrong.append(f"{name}.md:{line}: {row[head]} is no difference of the accuracies beside it")
+    return checked, wrong
+
+
+def quoted(where: str, table: Table, row: Sequence[str], docs: Path) -> list[str]:
+    """Numbers of a row that are on none of the pages that its column `where` links."""
+    links = re.findall(r"\]\(([^)#]+)", row[table.heads.index("where")])
+    texts = [(docs / link).read_text("utf-8") for link in links]
+    there = {match[0].lstrip("+") for text in texts for match in NUMBER.finditer(text)}
+    figures = [match[0].lstrip("+") for match in NUMBER.finditer(" | ".join(row)) if "." in match[0]]
+    return [
+        f"{where}: {figure} is not on {' or '.join(links) or 'any page'}" for figure in figures if figure not in there
+    ]
+
+
 def main(names: Sequence[str]) -> int:
     """Check pages, all that have claims unless some are named, and say what was found."""
     code = 0
-    for name in names or sorted(path.stem for path in (DOCS / "data").glob("*.claims")):
-        report = check(name)
-        print(f"docs/{name}.md: {report.checked} numbers worked out from stored outcomes, {len(report.wrong)} wrong")
+    stored = sorted(path.stem for path in (DOCS / "data").glob("*.claims"))
+    for name in names or [*stored, *UNSTORED]:
+        unstored = name in UNSTORED
+        report = consistent(name, (DOCS / f"{name}.md").read_text("utf-8")) if unstored else check(name)
+        how = "held against their own n, for no outcomes are stored" if unstored else "worked out from stored outcomes"
+        print(f"docs/{name}.md: {report.checked} numbers {how}, {len(report.wrong)} wrong")
         print(*(f"  WRONG {line}" for line in report.wrong), sep="\n", end="\n" * bool(report.wrong))
         print(
             *(f"  cannot be worked out: {line}" for line in report.excused), sep="\n", end="\n" * bool(report.excused)

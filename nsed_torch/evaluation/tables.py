@@ -106,6 +106,8 @@ def notes(comparison: Comparison) -> list[str]:
         lines.append(
             "Tokens are those computed: what the calls of a task share counts once. In brackets are those billed."
         )
+    if taken := [f"{name} {mean:.1f} {what}" for name, m in methods.items() for what, mean in m.steps.items()]:
+        lines.append(f"Steps a task took on average: {', '.join(taken)}.")
     for name, method in methods.items():
         if failed := method.count(Verdict.FAILED):
             lines.append(f"Failed, and so counted as wrong: {failed} of {method.tasks} tasks of {name}.")

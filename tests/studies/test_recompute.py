@@ -14,7 +14,20 @@ from hypothesis import strategies as st
 from nsed_torch.evaluation.statistics import Estimate
 from nsed_torch.records import Outcome, Usage, Verdict, write_json
 from studies import recompute as module
-from studies.recompute import DOCS, NUMBER, TIES, Run, check, compare, hold, keep, redrawn, worked_out
+from studies.recompute import (
+    DOCS,
+    NUMBER,
+    TIES,
+    UNSTORED,
+    Run,
+    check,
+    compare,
+    consistent,
+    hold,
+    keep,
+    redrawn,
+    worked_out,
+)
 
 PAGES = sorted(path.stem for path in (DOCS / "data").glob("*.claims"))
 RIGHT, WRONG = Verdict.RIGHT, Verdict.WRONG
@@ -143,6 +156,7 @@ def test_what_is_kept_has_no_texts_and_one_word_for_equal_answers(tmp_path):
 
 
 def test_the_command_fails_where_a_page_does(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(module, "UNSTORED", ())
     monkeypatch.setattr(module, "check", lambda name: hold(name, "0.5", "", {}))
     assert module.main(["page"]) == 1
     assert "WRONG page.md:1: 0.5 is in no claim" in capsys.readouterr().out
@@ -155,3 +169,45 @@ def test_make_runs_it():
     makefile = (DOCS.parent / "Makefile").read_text()
     assert "studies/recompute.py" in makefile.split("check-results:")[1].split("\n\n")[0]
     assert Path(module.__file__).name == "recompute.py"
+
+
+@pytest.mark.parametrize("page", UNSTORED)
+def test_tables_without_outcomes_follow_from_their_n(page):
+    text = (DOCS / f"{page}.md").read_text()
+    report = consistent(page, text)
+    assert report.wrong == []
+    assert report.checked > 40
+
+
+@pytest.mark.parametrize(
+    ("row", "wrong"),
+    [
+        ("| b | 12 | 0.250 [0.055, 0.572] | +0.500 [0.1, 0.8] |", ""),
+        ("| b | 12 | 0.251 [0.055, 0.572] | |", "is the interval of no number of right answers out of 12"),
+        ("| b | 12 | 0.250 [0.055, 0.573] | |", "is the interval of no number of right answers out of 12"),
+        ("| b | 12 | 0.250 [0.055, 0.572] | +0.417 [0.1, 0.8] |", "is no difference of the accuracies beside it"),
+        ("| b | 11 | 0.273 [0.060, 0.610] | +0.417 [0.1, 0.8] |", ""),  # of other questions
+    ],
+)
+def test_a_table_that_contradicts_itself_is_named(row, wrong):
+    head = "| method | n | accuracy | a minus it |\n| --- | --- | --- | --- |\n| a | 12 | 0.750 [0.428, 0.945] | |\n"
+    report = consistent("page", head + row + "\n")
+    assert [line.startswith("page.md:4: ") and wrong in line for line in report.wrong] == [True] * bool(wrong)
+
+
+def test_a_quoted_number_must_stand_where_the_row_says(tmp_path):
+    (tmp_path / "source.md").write_text("it has +0.125 [0.100, 0.150]")
+    head = "| claim | numbers | where |\n| --- | --- | --- |\n"
+    right, other = (f"{head}| a | {number} | [there](source.md#part) |\n" for number in ("0.125", "0.126"))
+    assert consistent("page", right, tmp_path).wrong == []
+    assert consistent("page", other, tmp_path).wrong == ["page.md:3: 0.126 is not on source.md"]
+
+
+def test_the_claims_of_the_seed_papers_quote_what_other_pages_have():
+    text = (DOCS / "results.md").read_text()
+    claims = [line for line in text.splitlines() if re.match(r"\| .*\]\([\w/]+\.md\) \|$", line)]
+    assert len(claims) > 12
+    for line in claims:
+        for figure in re.findall(r"\d\.\d{3}", line)[:2]:
+            altered = line.replace(figure, f"{(float(figure) + 0.3331) % 1:.4f}", 1)
+            assert consistent("results", text.replace(line, altered)).wrong, altered
