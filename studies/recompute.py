@@ -332,9 +332,10 @@ def found(page: PageText, rendered: str, where: str, *, whole: bool = False) -> 
     words = plain_words(marked.replace(_OPEN, "").replace(_CLOSE, ""))
     places = page.find(words)
     if len(places) != 1:
-        pattern = re.escape(plain_words(_WORKED_OUT.sub("\x04", marked))).replace("\x04", "(.{1,60}?)")
-        stands = re.search(pattern, page.text)
-        there = f"the page has: {stands[0]}" if stands else "no such words are there"
+        told = max(map(plain_words, _WORKED_OUT.split(marked)[::2]), key=len)  # the longest words between numbers
+        start = page.text.find(told) if told else -1
+        there = f"the page has: {page.text[max(0, start - 60) : start + len(told) + 60].strip()}"
+        there = there if start >= 0 else "no such words are there"
         return [f"{where}: expected once, found {len(places)} times: {words}\n  {there}"]
     at = places[0]
     if whole:

@@ -112,7 +112,7 @@ def test_what_does_not_hold_is_shown_beside_what_the_page_has():
     first = hold("page", text, CLAIMS, runs()).wrong[0]
     assert first == (
         "data/page.claims:1: expected once, found 0 times: | team | 0.750 [0.194, 0.994] |\n"
-        "  the page has: | team | 0.760 [0.194, 0.994] |"
+        "  the page has: | team | 0.760 [0.194, 0.994] | about 0.5"
     )
 
 
