@@ -18,10 +18,10 @@ PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test attack mutants lint docs bench results recorded clean
+.PHONY: help demo test attack mutants lint docs bench results recorded check-results clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.gym ## what a team does that its best member cannot, twice (output_dir=runs/demo)
 	@echo "demo: two or three minutes on two cores; weights are fetched once"
@@ -59,6 +59,9 @@ results: $(VENV)/.results ## run all experiments of docs/results.md, hours; goes
 recorded: $(VENV)/.results ## write docs/recorded.md from recorded answers below data=DIR, an hour; goes on where it stopped (jobs=2)
 	@echo "recorded: about an hour on two cores; stop it at any time, the same command goes on"
 	@DATA="$$data" $(MAKE) -f studies/Makefile "-j$$jobs" PYTHON=$(BIN)/python recorded
+
+check-results: $(VENV)/.core ## work out the numbers of pages anew from docs/data, without a model, in under two minutes
+	@$(BIN)/python studies/recompute.py
 
 clean: ## remove .venv, builds and caches; run folders stay
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .hypothesis

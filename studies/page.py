@@ -29,6 +29,9 @@ from nsed_torch.records.portable import without_home
 
 TEMPLATES = Path(__file__).parent / "templates"
 
+MISSING = "*not run: "
+"""How a line begins that stands for what has not run."""
+
 WIDTH = 110
 """Of a line of a command."""
 
@@ -50,7 +53,7 @@ class NotRun(ChainableUndefined):
     """Stands for what a step has not left: whatever is taken out of it or done with it says so on the page."""
 
     def __str__(self) -> str:
-        return f"*not run: {markdown_text(self._undefined_hint or '')}*"
+        return f"{MISSING}{markdown_text(self._undefined_hint or '')}*"
 
     def __call__(self, *args: Any, **kwargs: Any) -> "NotRun":  # type: ignore[override]
         """As the methods of what is not there."""
@@ -94,11 +97,16 @@ class StepResults:
 def main(template: str, folder: Path, page: Path, names: Sequence[str]) -> None:
     """Render the page and its images, whole or not at all, and print its path.
 
+    A page that is there is not overwritten by one on which more has not run.
+
     Args:
         template: name of one in studies/templates.
         folder: with a folder per step.
         page: what to write; its images go to a folder of its name.
         names: of the steps, in the order of the table of costs.
+
+    Raises:
+        ValueError: where the page there has fewer lines about what has not run.
     """
     images: dict[Path, bytes] = {}
 
@@ -120,6 +128,12 @@ def main(template: str, folder: Path, page: Path, names: Sequence[str]) -> None:
     environment.globals |= {**FUNCTIONS, "figure": figure}
     steps = {name: StepResults(folder / name) for name in names}
     text = environment.get_template(f"{template}.md.jinja").render(steps=steps)
+    before, now = (page.read_text("utf-8") if page.is_file() else text).count(MISSING), text.count(MISSING)
+    if now > before:
+        raise ValueError(
+            f"{page}: expected no more than {before} places that have not run, as in the page there, got {now}; "
+            "run the study's other steps, or name another page"
+        )
     write_files({**images, page: f"{text.strip()}\n".encode()})
     print(page)
 
@@ -349,7 +363,7 @@ def split(steps: Mapping[str, StepResults], read: Callable[[StepResults], Any]) 
     results = {name: read(step) for name, step in steps.items()}
     missing = [markdown_text(name) for name, data in results.items() if isinstance(data, NotRun)]
     there = {name: data for name, data in results.items() if not isinstance(data, NotRun)}
-    return there, ("\n\n" if there else "") + f"*not run: {', '.join(missing)}*" if missing else ""
+    return there, ("\n\n" if there else "") + f"{MISSING}{', '.join(missing)}*" if missing else ""
 
 
 def shape(level: Level) -> str:
@@ -405,4 +419,7 @@ def duration(seconds: float) -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:])
+    try:
+        main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:])
+    except ValueError as error:
+        sys.exit(str(error))

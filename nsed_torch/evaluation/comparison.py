@@ -1,5 +1,6 @@
 """Methods side by side on the same tasks: accuracy and cost of each, and what the reference has over the others."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,8 @@ from nsed_torch.records import Outcome, Usage, Verdict
 REFERENCE = "deliberation"
 """What other methods are compared with, where it took part."""
 
+_STEPS = re.compile(r"(rounds|layers|corrections|samples): (\d+)")
+
 _Questions = list[list[float]]
 _Mean = Callable[[_Questions], Estimate]
 _Score = Callable[[Outcome], float | None]
@@ -36,6 +39,7 @@ class MethodResult:
     verdicts: dict[str, int]  # how often each came up; those that never did are left out
     usage: Usage  # of all calls
     strata: dict[str, Estimate]  # accuracy within each stratum; empty where tasks name none
+    steps: dict[str, float] = field(default_factory=dict)  # rounds, layers, ... a task took on average, by their name
     adoption: Estimate | None = None  # share of final answers that are the suggested one; None without suggestions
 
     def count(self, verdict: Verdict) -> int:
@@ -145,8 +149,9 @@ class Comparison:
                 "relative_tokens": self.relative_tokens(name),
             }
             methods[name] = {**vars(method), "usage": usage, **costs}
-            if method.adoption is None:
-                del methods[name]["adoption"]
+            for part in ("adoption", "steps"):
+                if not methods[name][part]:
+                    del methods[name][part]
         parts = {"reference": self.reference, "methods": methods, "paired": self.paired, "timings": timings}
         if self.paired_adoption:
             parts["paired_adoption"] = self.paired_adoption
@@ -204,8 +209,15 @@ def _result(outcomes: Sequence[Outcome], mean: _Mean) -> MethodResult:
         # What is written is what is computed with.
         usage=replace(usage, price=round(usage.price, DIGITS), seconds=round(usage.seconds, DIGITS)),
         strata={s: share(o for o in outcomes if o.stratum == s) for s in strata if strata != [""]},
+        steps=_steps(outcomes),
         adoption=share(outcomes, _adoption) if any(o.adopts is not None for o in outcomes) else None,
     )
+
+
+def _steps(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """How far methods that grow by steps got, as their notes have it."""
+    counted = [found for outcome in outcomes if (found := _STEPS.match(outcome.note))]
+    return {counted[0][1]: sum(int(found[2]) for found in counted) / len(counted)} if counted else {}
 
 
 def _pairs(

@@ -26,6 +26,7 @@ _NUMBERS = re.compile(r"[-+<]?[\d.]+( \[[-+]?[\d.]+, [-+]?[\d.]+\]| \([\d.]+\))?
 _FORMULA = tuple("=+-@\t\r\n'")
 
 _WIDTH = 110  # characters of a line where no terminal sets the width
+_VOTES = {"deliberation", "plurality", "self_consistency", "debate", "best_of_n"}  # methods in which answers may tie
 _COLUMNS, _STRATA = 6, 40  # of a table on a terminal: columns, and rows by stratum
 
 
@@ -106,6 +107,10 @@ def notes(comparison: Comparison) -> list[str]:
         lines.append(
             "Tokens are those computed: what the calls of a task share counts once. In brackets are those billed."
         )
+    if _VOTES & methods.keys():
+        lines.append("Ties go to what stands first: a team's first proposal, a plurality's first agent or sample.")
+    if taken := [f"{name} {mean:.1f} {what}" for name, m in methods.items() for what, mean in m.steps.items()]:
+        lines.append(f"Steps a task took on average: {', '.join(taken)}.")
     for name, method in methods.items():
         if failed := method.count(Verdict.FAILED):
             lines.append(f"Failed, and so counted as wrong: {failed} of {method.tasks} tasks of {name}.")

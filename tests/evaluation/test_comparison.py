@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from nsed_torch.evaluation.comparison import Comparison, MethodResult, scored
 from nsed_torch.evaluation.statistics import Estimate, mcnemar, share, sign_flip, student, tango
+from nsed_torch.evaluation.tables import notes as table_notes
 from nsed_torch.records import Outcome, Usage, Verdict
 
 RIGHT, WRONG, NOT_RUN, FAILED = Verdict.RIGHT, Verdict.WRONG, Verdict.NOT_RUN, Verdict.FAILED
@@ -55,6 +56,18 @@ def test_methods_are_counted():
     # Question 3 has no score of both: wins on 1 and 4, and 2 is wrong twice.
     assert pair.difference == Estimate(4, 0.5, *tango(2, 0, 4), "Tango")
     assert (pair.wins, pair.losses, pair.test, pair.p, pair.p_holm) == (2, 0, *mcnemar(2, 0), 0.5)
+
+
+def test_steps_that_were_taken_are_told():
+    notes = ["rounds: 1; why", "rounds: 2", "votes: 3 of 5"]
+    debate = [replace(o, note=note) for o, note in zip(outcomes("debate", [RIGHT] * 3), notes, strict=True)]
+    results = Comparison.of([*debate, *outcomes("plurality", [RIGHT] * 3)])
+    assert [method.steps for method in results.methods.values()] == [{"rounds": 1.5}, {}]
+    assert {name: method.get("steps") for name, method in results.to_json()["methods"].items()} == {
+        "debate": {"rounds": 1.5},
+        "plurality": None,
+    }
+    assert "Steps a task took on average: debate 1.5 rounds." in table_notes(results)
 
 
 def test_epochs_of_a_question_are_averaged_first():

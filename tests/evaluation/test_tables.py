@@ -74,6 +74,7 @@ def test_markdown_holds_the_numbers():
         "Accuracy with 95% intervals over questions (Clopper-Pearson).",
         DIFFERENCES,
         "Tokens are those computed: what the calls of a task share counts once. In brackets are those billed.",
+        "Ties go to what stands first: a team's first proposal, a plurality's first agent or sample.",
         "Failed, and so counted as wrong: 1 of 8 tasks of plurality.",
     ]
 
