@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from nsed_torch.integrations.door import Door, cut, question_of
+from nsed_torch.experiments.door import Door, cut, question_of
 from nsed_torch.records import Transcript
 
 try:

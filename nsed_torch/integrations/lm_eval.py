@@ -18,7 +18,7 @@ from nsed_torch.agents.requests import Likelihood
 from nsed_torch.config import plain_config
 from nsed_torch.deliberation import LikelihoodRating, MacroRNNCell
 from nsed_torch.deliberation.rating import JudgeQuestion
-from nsed_torch.integrations.door import Door, cut
+from nsed_torch.experiments.door import Door, cut
 from nsed_torch.records import Usage
 
 try:

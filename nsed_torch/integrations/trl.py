@@ -8,7 +8,7 @@ import torch
 from nsed_torch.agents.requests import call_seed
 from nsed_torch.deliberation import AgreementRating, MacroRNNCell
 from nsed_torch.deliberation.rating import JudgeQuestion, judging_order
-from nsed_torch.integrations.door import Door, question_of
+from nsed_torch.experiments.door import Door, question_of
 from nsed_torch.nn import RoundInput
 
 Chat = str | Sequence[Mapping[str, str]]

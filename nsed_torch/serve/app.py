@@ -37,7 +37,7 @@ class Limits:
     rounds: int = 16
 
 
-class Door:
+class Entrance:
     """Lets requests in and answers out, between HTTP and the thread of the models.
 
     With a key, models and metrics are for those who know it. Without one, only requests that name this machine are
@@ -215,7 +215,7 @@ class _Told:
 
 def application(batches: Batches, *, limits: Limits = Limits(), key: str = "") -> FastAPI:
     """The server as an ASGI application; its models begin and end with it."""
-    door = Door(batches, limits, key)
+    door = Entrance(batches, limits, key)
     page = (Path(__file__).parent / "page.html").read_text("utf-8")
 
     @contextlib.asynccontextmanager

@@ -1,6 +1,5 @@
 """`nsed serve`: teams as models behind an OpenAI-compatible endpoint."""
 
-import json
 import logging
 import math
 import os
@@ -9,15 +8,11 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from hydra import compose
-from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
-from nsed_torch.config.overrides import quote
-from nsed_torch.config.settings import check_settings
 from nsed_torch.deliberation import MacroRNN
 from nsed_torch.experiments.build import build_rnn
+from nsed_torch.experiments.door import composed
 from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.records import CallLog
 
@@ -97,15 +92,10 @@ def _composed(name: str, node: Any) -> DictConfig:
     given = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
     if not isinstance(given, dict):
         raise ValueError(f"models.{name}: expected settings of nsed deliberate, got {given!r}: pass ensemble=...")
-    settings = {str(key): quote(value) if isinstance(value, str) else json.dumps(value) for key, value in given.items()}
-    words = [f"{key}={value}" for key, value in settings.items()]
     try:
-        cfg = compose("deliberate", words)
-        check_settings(cfg, "deliberate")
-    except (HydraException, OmegaConfBaseException, ValueError) as error:
-        told = str(error).splitlines()[0].rstrip(".")
-        raise ValueError(f"models.{name}: {told}; nsed deliberate --help lists all") from error
-    return cfg
+        return composed(given)
+    except ValueError as error:
+        raise ValueError(f"models.{name}: {error}") from error
 
 
 def listen(place: socket.socket, batches: Batches, limits: Limits, key: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
+from nsed_torch.experiments.door import cut, question_of
 from nsed_torch.experiments.view import visible
 from nsed_torch.records import Round, Transcript
 from nsed_torch.records.checked import plain_data
@@ -103,17 +104,11 @@ class ChatRequest(BaseModel):
         turns = self.messages
         if turns[-1].role != "user" or not turns[-1].text.strip():
             raise RefusedError(400, "messages: expected a user's text at the end, got none: put the question last")
-        if all(turn.role != "assistant" for turn in turns):
-            return "\n\n".join(turn.text for turn in turns)
-        told = [
-            turn.text if turn.role in {"system", "developer"} else f"{turn.role.title()}: {turn.text}" for turn in turns
-        ]
-        return "\n\n".join(told)
+        return question_of((turn.role, turn.text) for turn in turns)
 
     def cut(self, answer: str) -> str:
         """An answer up to the first of the request's stop texts."""
-        stops = [self.stop] if isinstance(self.stop, str) else self.stop or []
-        return answer[: min((at for stop in stops if stop and (at := answer.find(stop)) >= 0), default=None)]
+        return cut(answer, [self.stop] if isinstance(self.stop, str) else self.stop or [])
 
 
 def round_text(record: Round) -> str:

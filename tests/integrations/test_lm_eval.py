@@ -139,5 +139,5 @@ def test_its_own_command_line_knows_the_model(settings, questions_file, tmp_path
     monkeypatch.setattr(sys, "argv", ["lm_eval", *map(str, words[:3]), "ensemble=nobody", *map(str, words[4:8])])
     assert main() == 2
     error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith("nsed lm_eval: settings of the team: ")
+    assert error.startswith("nsed lm_eval: ")
     assert "Could not find 'ensemble/nobody'" in error

@@ -5,11 +5,13 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
@@ -25,6 +27,10 @@ ROOT = "deliberate"
 
 TOOLS = {"question": "the tool asks the questions", "output_dir": "the tool writes; calls=FILE keeps finished calls"}
 """Settings of that verb that are the tool's."""
+
+
+INSTRUCT = {"system", "developer"}
+"""Roles whose texts are instructions and no turns."""
 
 
 class Door:
@@ -75,20 +81,22 @@ def composed(settings: Mapping[str, Any]) -> DictConfig:
             )
     overrides = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in settings.items()]
     try:
-        with checked_compositions(), initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        inside = GlobalHydra().is_initialized()  # of a verb, which found the configs
+        found = nullcontext() if inside else initialize_config_dir(str(conf_dir()), version_base="1.3")
+        with checked_compositions(), found:
             config = compose(ROOT, overrides)
         check_settings(config, ROOT)
     except (HydraException, OmegaConfBaseException) as error:
-        reason = " ".join(str(error).split("Config search path")[0].split())
-        raise ValueError(f"settings of the team: {reason}; nsed {ROOT} --help lists all") from error
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise ValueError(f"{reason}; nsed {ROOT} --help lists all") from error
     return config
 
 
 def question_of(turns: Iterable[tuple[str, str]]) -> str:
     """A chat, (role, text) by turn, as one question: whoever asks alone is not announced."""
     told = [(role, text) for role, text in turns if text.strip()]
-    several = sum(role != "system" for role, _ in told) > 1
-    lines = [f"{role.capitalize()}: {text}" if several and role != "system" else text for role, text in told]
+    several = sum(role not in INSTRUCT for role, _ in told) > 1
+    lines = [f"{role.capitalize()}: {text}" if several and role not in INSTRUCT else text for role, text in told]
     return "\n\n".join(lines)
 
 
