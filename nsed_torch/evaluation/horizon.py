@@ -118,7 +118,9 @@ def step_errors(traces: Sequence[Trace]) -> dict[str, Any]:
     """How often members err in a step, how often two do together, and how often the vote does; and what that foretells.
 
     Steps whose works were right count alone: those up to the first that was elected wrong. `alike` are pairs that are
-    wrong with the same text. The horizon that an error e of every step foretells is `ln 0.5 / ln(1 - e)`.
+    wrong with the same text. `alone` are the works that a member, who makes the same calls alone as long as it is
+    right, does without an error, of those of which that is known. The horizon that an error e of every step foretells
+    is `ln 0.5 / ln(1 - e)`.
 
     Args:
         traces: of deliberations whose rounds were steps, graded step by step.
@@ -126,11 +128,13 @@ def step_errors(traces: Sequence[Trace]) -> dict[str, Any]:
     Returns:
         Shares, with `statistics.share`'s intervals, by agent or pair; `foretold` in steps, inf where nobody erred.
     """
-    wrong, both, alike = (defaultdict[str, list[bool]](list) for _ in range(3))
+    wrong, both, alike, alone = (defaultdict[str, list[bool]](list) for _ in range(4))
     for trace in traces:
+        slipped: dict[str, bool] = {}
         for record, grades in zip(trace.transcript.rounds, trace.grades, strict=True):
             for proposal, right in zip(record.proposals, grades, strict=True):
                 wrong[proposal.agent].append(not right)
+                slipped[proposal.agent] = slipped.get(proposal.agent, False) or not right
             for (p, right), (q, so) in itertools.combinations(zip(record.proposals, grades, strict=True), 2):
                 both[f"{p.agent}, {q.agent}"].append(not right and not so)
                 alike[f"{p.agent}, {q.agent}"].append(not right and p.text.split() == q.text.split())
@@ -138,9 +142,14 @@ def step_errors(traces: Sequence[Trace]) -> dict[str, Any]:
             wrong[VOTE].append(lost)
             if lost:
                 break
-    shares = [{name: share(sum(f), len(f)) for name, f in flags.items()} for flags in (wrong, both, alike)]
+        held = not lost and trace.transcript.stop_reason == "finished"
+        for name, once in slipped.items():
+            if once or held:  # otherwise nobody knows
+                alone[name].append(not once)
+    tables = {"wrong": wrong, "both_wrong": both, "alike": alike, "alone": alone}
+    shares = {what: {name: share(sum(f), len(f)) for name, f in flags.items()} for what, flags in tables.items()}
     foretold = {name: foretold_horizon(sum(flags) / len(flags)) for name, flags in wrong.items()}
-    return {**dict(zip(("wrong", "both_wrong", "alike"), shares, strict=True)), "foretold": foretold}
+    return {**shares, "foretold": foretold}
 
 
 def foretold_horizon(error: float) -> float:

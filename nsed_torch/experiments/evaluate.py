@@ -129,6 +129,8 @@ def steps_lines(contested: Contested, graded: GradedTasks) -> list[str]:
         found = steps_insight(contested, graded)
         wrong = ", ".join(f"{name} {error.mean:.4f}" for name, error in found["wrong"].items())
         lines.append(f"wrong steps, of those whose work was right: {wrong}")
+        alone_right = ", ".join(f"{name} {right.mean:.2f} of {right.n}" for name, right in found["alone"].items())
+        lines.append(f"without an error from start to end, alone: {alone_right}")
         lines.append(f"voted to finish within 2 steps of the end: {found['in_time'].mean:.2f} of {found['in_time'].n}")
         for name, half in found["horizon"].items():
             low, high = half.interval

@@ -81,10 +81,14 @@ def test_errors_are_counted_behind_right_work(rnn, towers):
     assert all(15 < round(found["wrong"][name].mean * steps) < 45 for name in NAMES)
     assert (found["wrong"][VOTE].mean, found["both_wrong"]["ant, bee"].mean) == (0, 0)
     assert found["foretold"]["ant"] == pytest.approx(math.log(0.5) / math.log1p(-found["wrong"]["ant"].mean))
+    singles = Contest(rnn, towers, {}, batch_tasks=60).run(["single"]).outcomes
+    for name in NAMES:
+        right = [o.verdict is Verdict.RIGHT for o in singles if o.method == f"single:{name}"]
+        assert (found["alone"][name].mean, found["alone"][name].n) == (pytest.approx(sum(right) / 60), 60)
     lines = steps_lines(contested, towers)
     assert lines[0].endswith("every step is right; the answer is right")
     assert lines[-2] == "voted to finish within 2 steps of the end: 1.00 of 60"
-    assert lines[-3].startswith("wrong steps, of those whose work was right: ant 0.0")
+    assert lines[-4].startswith("wrong steps, of those whose work was right: ant 0.0")
     assert lines[-1] == "horizon of deliberation: inf steps [17, inf]"
 
 
@@ -94,6 +98,7 @@ def test_behind_a_wrong_step_that_was_elected_nothing_is_counted(rnn, towers):
     error, lost = step_errors(traces)["wrong"]["ant"], sum(not trace.grades[-1][0] for trace in traces)
     assert 15 < lost < 45
     assert error.mean * error.n == pytest.approx(lost)
+    assert step_errors(traces)["alone"]["ant"].mean == pytest.approx(1 - lost / 60)
 
 
 def test_who_steps_alone_costs_as_many_rounds_as_a_team(rnn, towers):
