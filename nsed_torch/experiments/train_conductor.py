@@ -15,7 +15,8 @@ from nsed_torch.agents import Agent, Ensemble, TransformersEngine
 from nsed_torch.agents.adapters import adapter_shape, save_adapter
 from nsed_torch.agents.scripted import ScriptedEngine
 from nsed_torch.benchmarks import GradedTasks
-from nsed_torch.conductor import Conductor, Executor
+from nsed_torch.conductor import Conductor, Executor, HeadAgent, HeadConductor
+from nsed_torch.conductor.evolution import evolve
 from nsed_torch.conductor.grpo import GRPO
 from nsed_torch.conductor.reinforcement import questions, train, training_cost
 from nsed_torch.conductor.reward import Rewards
@@ -109,7 +110,7 @@ def _train_head(cfg: DictConfig, run: VerbRun, agent: HeadAgent, graded: GradedT
     if cfg.dry_run:
         run.report(f"at most {texts * cfg.max_steps:,} turns, each a call and a prompt read; equal ones are made once")
         return None
-    if this_shard(cfg.ensemble).count > 1:
+    if this_shard(cfg.ensemble).size > 1:
         raise ValueError("expected one process to train a head, got several: leave accelerate out")
     steps = ToldLog(folder / "log.jsonl", settings.generations, run.report)
     steps.resume(settings.generations)
