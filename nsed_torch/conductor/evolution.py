@@ -11,7 +11,7 @@ import numpy as np
 
 from nsed_torch.conductor.executor import WorkflowJob
 from nsed_torch.conductor.head import Head
-from nsed_torch.conductor.head_conductor import HeadConductor, Turns
+from nsed_torch.conductor.head_conductor import HeadConductor, Taken, Turns
 from nsed_torch.conductor.reinforcement import Write, drawn_pools
 from nsed_torch.conductor.reward import Rewards, Scored, tally
 from nsed_torch.records import Task, Usage
@@ -54,7 +54,7 @@ def evolve(
 
     What `log` hears of a generation holds its fitness, a mean reward for each of its heads, and that is the state: a
     run goes on from the `lines` of an earlier one by taking CMA-ES through them, which draws the same heads again. It
-    so ends where a straight one does, and no pickle is read. Worker calls are the call log's.
+    so ends where a straight one does, as far as hidden states are the same, and no pickle is read. Worker calls are the call log's.
 
     Raises:
         ValueError: if `cma` is not installed, there is no task, or the lines are another run's.
@@ -70,13 +70,18 @@ def evolve(
                 f"expected generation {number} with {settings.population} heads in the log, got {got}: train anew"
             )
         strategy.tell(strategy.ask(), [-value for value in line["fitness"]])
+    known: dict[tuple[str, Taken], Scored] = {}
     for step in range(len(lines), settings.generations):
         began, vectors = time.perf_counter(), strategy.ask()
         mine = asked[step * settings.questions : (step + 1) * settings.questions]
         heads = [begin.with_vector(vector) for vector in vectors]
         # Question by question, so that those of one are a group of the tally.
         grown = conductor.grow([Turns(task, pool, head) for task, pool in mine for head in heads])
-        scored = list(rewards.executed([WorkflowJob(one.task, one.workflow(), one.pool) for one in grown]))
+        new = {(one.task.id, one.taken): one for one in grown if (one.task.id, one.taken) not in known}
+        found = rewards.executed([WorkflowJob(one.task, one.workflow(), one.pool) for one in new.values()])
+        now = known | dict(zip(new, found, strict=True))
+        scored = [now[one.task.id, one.taken] for one in grown]
+        known |= {key: now[key] for key in new if now[key].reward is not None}  # what failed may work the next time
         fitness = _fitness(scored, len(heads))
         strategy.tell(vectors, [-value for value in fitness])
         picks = [role for one in grown for _, role in one.taken]

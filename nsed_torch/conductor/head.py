@@ -105,7 +105,7 @@ class Head:
 
     def save(self, folder: Path, *, backbone: Mapping[str, Any], card: str) -> None:
         """Write weights, card and `head.json`, each whole; `backbone` is the identity of what it reads."""
-        tensors = {field.name: getattr(self, field.name).contiguous() for field in fields(self)}
+        tensors = {field.name: getattr(self, field.name).clone().contiguous() for field in fields(self)}
         rank, dim = self.state.shape
         about = {"schema_version": SCHEMA, "rank": rank, "dim": dim, "roles": dict(PARTS), "backbone": dict(backbone)}
         contents = {WEIGHTS: save(tensors), CARD: card.encode(), CONFIG: f"{to_json(about)}\n".encode()}

@@ -92,6 +92,7 @@ class HeadConductor(Conductor):
         # Prefixes of a workflow are nothing to show.
         self._quiet = copy.copy(executor)
         self._quiet.observer = WorkflowObserver()
+        self._asked: dict[tuple[str, Taken], tuple[Message, ...]] = {}
         self._read: dict[tuple[Message, ...], tuple[Tensor, int]] = {}
         self._done: dict[tuple[str, Taken], list[StepRecord]] = {}
 
@@ -146,11 +147,14 @@ class HeadConductor(Conductor):
 
     def prompt(self, task: Task, taken: Taken = ()) -> tuple[Message, ...]:
         """What the backbone reads of a task before its next turn."""
-        cut = partial(longest_end, tokens=self.executor.response_tokens, count=self.executor.ensemble.count_tokens)
+        if (kept := self._asked.get((task.id, taken))) is not None:
+            return kept
+        cut = partial(longest_end, budget=self.executor.response_tokens, count=self.executor.ensemble.count_tokens)
         replies = zip(taken, self._steps(task, taken), strict=True)
         texts = [f"{role}: {cut(step.response) or 'nothing'}" for (_, role), step in replies]
         seed = call_seed(self.executor.seed, task.id, len(texts) + 1, self.agent.name, self.template)
-        return self.executor.prompts.ask(self.template, task.question, texts=texts, persona="", seed=seed)
+        chat = self.executor.prompts.ask(self.template, task.question, texts=texts, persona="", seed=seed)
+        return self._asked.setdefault((task.id, taken), chat)
 
     def described(self, workers: Sequence[str]) -> Float[Tensor, "worker dim"]:
         """The hidden states of workers' descriptions; a row of NaN for a worker without one."""
