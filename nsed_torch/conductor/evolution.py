@@ -53,8 +53,9 @@ def evolve(
     """The mean of the last generation, from the conductor's head if it has one, else from a fresh one.
 
     What `log` hears of a generation holds its fitness, a mean reward for each of its heads, and that is the state: a
-    run goes on from the `lines` of an earlier one by taking CMA-ES through them, which draws the same heads again. It
-    so ends where a straight one does, as far as hidden states are the same, and no pickle is read. Worker calls are the call log's.
+    run goes on from the `lines` of an earlier one by taking CMA-ES through them, which draws the same heads again. So
+    it ends where a straight one does, as long as hidden states are the same, and no pickle is read. Worker calls are
+    the call log's.
 
     Raises:
         ValueError: if `cma` is not installed, there is no task, or the lines are another run's.

@@ -125,6 +125,8 @@ class HeadConductor(Conductor):
         """Take turns, those of all tasks together, until each task's verifier accepts or the cap is reached."""
         grown, going = list(turns), list(range(len(turns)))
         for left in reversed(range(self.executor.max_steps)):
+            if not going:
+                break
             states, tokens = self.states([self.prompt(grown[i].task, grown[i].taken) for i in going])
             picks = self._picks([grown[i] for i in going], states, last=not left)
             for i, pick, read in zip(going, picks, tokens, strict=True):
@@ -132,8 +134,6 @@ class HeadConductor(Conductor):
                 grown[i] = replace(grown[i], taken=(*grown[i].taken, pick), usage=usage)
             self._run([grown[i] for i in going])
             going = [i for i in going if not self._accepted(grown[i])]
-            if not going:
-                break
         return grown
 
     def states(self, prompts: Sequence[tuple[Message, ...]]) -> tuple[Float[Tensor, "prompt dim"], list[int]]:
