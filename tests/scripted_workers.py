@@ -68,10 +68,12 @@ def answers(request):
 CHAIN = flow((0, "Begin.", ()), (1, "Go on.", (0,)), (2, "End.", "all"))
 
 
-def council(executor, *, rounds=2, broker=None, seed=0):
+def council(executor, *, rounds=2, broker=None, seed=0, agents=3):
     """A deliberation of the executor's own agents."""
     encoder = HashedEncoder(8)
-    cell = MacroRNNCell(executor.ensemble, encoder, ConsensusCell(8, agents=3).double(), prompts=PROMPTS, seed=seed)
+    cell = MacroRNNCell(
+        executor.ensemble, encoder, ConsensusCell(8, agents=agents).double(), prompts=PROMPTS, seed=seed
+    )
     return MacroRNN(cell, halting=FixedHalting(rounds), broker=broker)
 
 

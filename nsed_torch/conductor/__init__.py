@@ -1,7 +1,8 @@
-"""The Conductor: workflows that a language model writes, one subtask a step, how they are read, and what runs them."""
+"""The Conductor: workflows that a language model writes, or a head picks, how they are read, and what runs them."""
 
 from nsed_torch.conductor.conductor_broker import ConductorBroker
 from nsed_torch.conductor.executor import Executor, WorkflowJob
+from nsed_torch.conductor.head_conductor import HeadAgent, HeadConductor, conductor_of
 from nsed_torch.conductor.parsing import parse, repair
 from nsed_torch.conductor.policy import Conductor
 from nsed_torch.conductor.pools import Pools
@@ -11,10 +12,13 @@ __all__ = [
     "Conductor",
     "ConductorBroker",
     "Executor",
+    "HeadAgent",
+    "HeadConductor",
     "Pools",
     "Workflow",
     "WorkflowJob",
     "WorkflowStep",
+    "conductor_of",
     "parse",
     "repair",
 ]

@@ -6,6 +6,7 @@ from typing import Any
 
 from nsed_torch.agents import Agent, Ensemble
 from nsed_torch.conductor.executor import Executor
+from nsed_torch.conductor.head_conductor import conductor_of
 from nsed_torch.conductor.policy import Conductor, WorkflowPlan
 from nsed_torch.conductor.pools import Pools
 from nsed_torch.conductor.workflow import Workflow
@@ -46,7 +47,7 @@ class ConductorBroker:
     def ask(self, cell: MacroRNNCell) -> Conductor:
         """The Conductor of a cell's agents."""
         executor = Executor(cell.ensemble, prompts=cell.prompts, seed=cell.seed, max_steps=self.max_steps)
-        return Conductor(executor, self.conductor, pools=self.pools)
+        return conductor_of(executor, self.conductor, pools=self.pools)
 
     def begin(self, tasks: Sequence[Task], cell: MacroRNNCell) -> None:
         """Have the workflows of all tasks written together, and read a team off each."""
@@ -55,7 +56,7 @@ class ConductorBroker:
         self._named = {}
         for task, pool, plan in zip(tasks, pools, conductor.plan(tasks, pools), strict=True):
             team = full_team(ensemble) if plan.record.fallback else workflow_team(plan.workflow, pool, ensemble)
-            self._named[task.id] = team, _note(plan, team, ensemble), plan.record.usage
+            self._named[task.id] = team, _note(plan, team, ensemble), plan.record.usage + plan.asked
 
     def team(self, task: Task, rounds: Sequence[Round]) -> Team:
         """The team that the task's workflow names, whatever the rounds brought."""

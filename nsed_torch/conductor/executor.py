@@ -91,6 +91,7 @@ class _Attempt:
             notes=self.notes,
             usage=self.usage,
             transcript=reply.transcript,
+            aside=self.job.workflow.steps[self.index].aside,
         )
 
     def subtask(self, k: int) -> str:

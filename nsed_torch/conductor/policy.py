@@ -14,7 +14,7 @@ from nsed_torch.conductor.parsing import repair
 from nsed_torch.conductor.pools import Pools
 from nsed_torch.conductor.workflow import Workflow, WorkflowError, WorkflowStep
 from nsed_torch.deliberation.state import longest_end
-from nsed_torch.records import Execution, Task
+from nsed_torch.records import Execution, Task, Usage
 from nsed_torch.records.execution import PlanRecord
 
 MAX_RECURSION = 3  # further workflows at most, each of which sees what the one before it came to
@@ -27,6 +27,7 @@ class WorkflowPlan(NamedTuple):
 
     workflow: Workflow  # as mended; the default where no step could be read
     record: PlanRecord  # its text, the reasons, what it cost
+    asked: Usage = Usage()  # of workers who were asked while it was planned; its steps hold the same calls
 
 
 class Conductor:
@@ -47,6 +48,8 @@ class Conductor:
     Raises:
         ValueError: for a name that an agent has, or a backbone or an adapter that does not exist.
     """
+
+    template = "conduct"  # of the prompts that its model reads
 
     def __init__(
         self,
@@ -144,7 +147,7 @@ class Conductor:
     def settings(self) -> dict[str, Any]:
         """What an execution keeps beside the executor's settings."""
         record = dataclasses.asdict(self.planner.records()[-1])
-        record["template"] = self.executor.prompts.fingerprint("conduct")
+        record["template"] = self.executor.prompts.fingerprint(self.template)
         return {
             "conductor": record,
             "max_steps": self.executor.max_steps,

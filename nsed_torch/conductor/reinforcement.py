@@ -42,17 +42,25 @@ def questions(conductor: Conductor, tasks: Sequence[Task], settings: GRPO) -> li
     Raises:
         ValueError: if there is no task, and as `Pools`.
     """
+    asked = drawn_pools(conductor, tasks, settings.steps * settings.questions, seed=settings.seed)
+    return [TrainingQuestion(task, pool, conductor.request(task, pool).messages) for task, pool in asked]
+
+
+def drawn_pools(
+    conductor: Conductor, tasks: Sequence[Task], count: int, *, seed: int
+) -> list[tuple[Task, tuple[str, ...]]]:
+    """So many questions and their pools, as for `questions`."""
     if not tasks:
         raise ValueError("expected tasks to learn on, got none: raise the benchmark's size or limit")
-    asked: list[TrainingQuestion] = []
+    asked: list[tuple[Task, tuple[str, ...]]] = []
     turn = 0
-    while len(asked) < settings.steps * settings.questions:
-        draw = random.Random(call_seed(settings.seed, turn, "order"))  # noqa: S311 - variety, not secrecy
+    while len(asked) < count:
+        draw = random.Random(call_seed(seed, turn, "order"))  # noqa: S311 - variety, not secrecy
         for task in draw.sample(tasks, len(tasks)):
-            pool = conductor.pools(conductor.executor.workers, task, call_seed(settings.seed, turn, "pools"))
-            asked.append(TrainingQuestion(task, pool, conductor.request(task, pool).messages))
+            pool = conductor.pools(conductor.executor.workers, task, call_seed(seed, turn, "pools"))
+            asked.append((task, pool))
         turn += 1
-    return asked[: settings.steps * settings.questions]
+    return asked[:count]
 
 
 class TrainingCost(NamedTuple):

@@ -56,7 +56,7 @@ class Rewards:
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Scored]:
         """Score all texts, in order; pools and previous executions are checked as by `Executor.run`."""
         read = [self._read(rollout) for rollout in rollouts]
-        executed = self._execute([job for job in read if isinstance(job, WorkflowJob)])
+        executed = self.executed([job for job in read if isinstance(job, WorkflowJob)])
         return [Scored(UNREADABLE, reason=job) if isinstance(job, Reason) else next(executed) for job in read]
 
     def _read(self, rollout: Rollout) -> WorkflowJob | Reason:
@@ -69,7 +69,8 @@ class Rewards:
             return error.reason
         return WorkflowJob(rollout.task, workflow, rollout.pool, rollout.previous)
 
-    def _execute(self, jobs: Sequence[WorkflowJob]) -> Iterator[Scored]:
+    def executed(self, jobs: Sequence[WorkflowJob]) -> Iterator[Scored]:
+        """Score workflows that need not be read, in order."""
         # Equal workflows of equal tasks and pools, after equal executions, are run once.
         names = [(job.task.id, job.pool, job.workflow, job.previous and job.previous.to_line()) for job in jobs]
         distinct = dict(zip(names, jobs, strict=True))

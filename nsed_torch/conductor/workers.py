@@ -153,7 +153,7 @@ def worth_saying(subtask: str, question: str) -> str:
 
     Small experts were trained on the bare question; any other text in front of them is worse than none. Our reading.
     """
-    said, asked = _words(subtask), _words(question)
+    said, asked = words_of(subtask), words_of(question)
     rest = f" {said} ".replace(f" {asked} ", " ") if asked else said
     return "" if FILLERS.issuperset(rest.split()) else subtask.strip()
 
@@ -176,8 +176,8 @@ def guarded(
         return [*guarded(ask, questions[:middle]), *guarded(ask, questions[middle:])]
 
 
-def _words(text: str) -> str:
-    """Words, numbers and signs, without the marks that only part sentences."""
+def words_of(text: str) -> str:
+    """A text's words, numbers and signs, without the marks that only part sentences."""
     return " ".join(re.findall(r"\d+(?:\.\d+)*|\w+|[^\w\s.,:;!?\"'`]", text.casefold()))
 
 

@@ -6,7 +6,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from nsed_torch.agents import Agent
-from nsed_torch.conductor import Conductor, Executor, Pools
+from nsed_torch.conductor import Conductor, Executor, Pools, conductor_of
 from nsed_torch.conductor.policy import check_recursion
 from nsed_torch.config import instantiate
 from nsed_torch.evaluation.pages import EXECUTION
@@ -54,4 +54,4 @@ def build_conductor(cfg: DictConfig, log: CallLog, report: Callable[[str], None]
         report=watch.on_phase,
         observer=watch,
     )
-    return Conductor(executor, agent, pools=pools, descriptions=dict.fromkeys(councils, COUNCIL))
+    return conductor_of(executor, agent, pools=pools, descriptions=dict.fromkeys(councils, COUNCIL))

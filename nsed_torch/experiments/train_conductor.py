@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import torch
 from omegaconf import DictConfig, OmegaConf
 from rich.console import RenderableType
 
@@ -15,7 +16,8 @@ from nsed_torch.agents.adapters import adapter_shape, save_adapter
 from nsed_torch.agents.scripted import ScriptedEngine
 from nsed_torch.benchmarks import GradedTasks
 from nsed_torch.benchmarks.composite import CompositeTasks
-from nsed_torch.conductor import Conductor, Executor
+from nsed_torch.conductor import Conductor, Executor, HeadAgent, HeadConductor
+from nsed_torch.conductor.evolution import evolve
 from nsed_torch.conductor.grpo import GRPO
 from nsed_torch.conductor.reinforcement import questions, train, training_cost
 from nsed_torch.conductor.reward import Rewards
@@ -45,7 +47,7 @@ SHOWN = ("reward", "right", "parsed", "no_signal", "steps", "near_duplicates", "
 
 
 MADE = (
-    *("adapter", "checkpoints", "warm*", "log.jsonl", "rollouts.jsonl"),
+    *("adapter", "head", "checkpoints", "warm*", "log.jsonl", "rollouts.jsonl"),
     *("metrics.json", "learning.png"),
 )
 
@@ -55,11 +57,13 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
     """Compose, load, begin, train, write the adapter; or say what it would cost.
 
     The same command goes on from the last checkpoint, and workflows that were executed before are not executed again.
-    Of several processes the first one writes.
+    Of several processes the first one writes. What `conductor=head` trains is a head.
     """
     folder = run.folder
     settings: GRPO = instantiate(cfg.grpo)
     graded: GradedTasks = instantiate(cfg.tasks).limited(cfg.limit)
+    if isinstance(agent := instantiate(cfg.conductor), HeadAgent):
+        return _train_head(cfg, run, agent, graded)
     if cfg.dry_run:
         run.console.print(cost_table(cfg, graded, settings))
         return None
@@ -91,26 +95,64 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
     if not first:
         return None
     save_adapter(engine, LEARNER, folder / "adapter", dtype=cfg.adapter.dtype)
-    lines = steps.read()
-    command = ["nsed", "train-conductor", *map(shlex.quote, run.overrides)]
-    metrics = {
-        "command": command,
-        "settings": plain_config(cfg),
-        "tasks": dict(graded.identity),
+    about = {
         "backbone": dict(engine.identity(None)),
         "adapter": {**adapter_shape(engine, LEARNER), "start": cfg.adapter.start},
-        "workers": [asdict(record) for record in conductor.executor.ensemble.records()],
+    }
+    metrics = _told(cfg, run, conductor.executor, graded, steps.read(), about)
+    write_text(folder / "adapter" / "README.md", adapter_card("conductor", metrics, command=metrics["command"]))
+    return folder / "adapter"
+
+
+def _train_head(cfg: DictConfig, run: VerbRun, agent: HeadAgent, graded: GradedTasks) -> Path | None:
+    """Load, train a head, write it; or say how many calls it could take."""
+    folder, settings = run.folder, instantiate(cfg.evolution)
+    texts = settings.generations * settings.population * settings.questions
+    if cfg.dry_run:
+        run.report(f"at most {texts * cfg.max_steps:,} turns, each a call and a prompt read; equal ones are made once")
+        return None
+    if this_shard(cfg.ensemble).size > 1:
+        raise ValueError("expected one process to train a head, got several: leave accelerate out")
+    steps = ToldLog(folder / "log.jsonl", settings.generations, run.report)
+    steps.resume(settings.generations)
+    with call_log(cfg, folder) as log, torch.no_grad():
+        conductor = HeadConductor(_executor(cfg, log, run.report, agent), agent, pools=instantiate(cfg.pools))
+        rewards = Rewards(conductor.executor, replace(graded, call_log=log))
+        lines = steps.read()
+        run.report(f"generation {len(lines)} of {settings.generations}, {settings.population} heads each")
+        head = evolve(conductor, graded.tasks, rewards, settings=settings, log=steps.write, lines=lines)
+    backbone = dict(conductor.engine.identity(agent.adapter))
+    about = {"backbone": backbone, "numbers": head.vector().numel(), "rank": head.state.shape[0]}
+    metrics = _told(cfg, run, conductor.executor, graded, steps.read(), about)
+    head.save(folder / "head", backbone=backbone, card=adapter_card("head", metrics, command=metrics["command"]))
+    return folder / "head"
+
+
+def _told(
+    cfg: DictConfig,
+    run: VerbRun,
+    executor: Executor,
+    graded: GradedTasks,
+    lines: Sequence[Mapping[str, Any]],
+    about: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Write `metrics.json`, which holds what is known about the learner, and the plot; show the table."""
+    metrics = {
+        "command": ["nsed", "train-conductor", *map(shlex.quote, run.overrides)],
+        "settings": plain_config(cfg),
+        "tasks": dict(graded.identity),
+        **about,
+        "workers": [asdict(record) for record in executor.ensemble.records()],
         **_ends(lines),
     }
-    write_json(folder / "metrics.json", metrics)
-    write_text(folder / "adapter" / "README.md", adapter_card("conductor", metrics, command=command))
+    write_json(run.folder / "metrics.json", metrics)
     if lines:
         try:
-            plot_learning(lines, folder / "learning.png")
+            plot_learning(lines, run.folder / "learning.png")
         except ValueError as error:  # without matplotlib
-            report(f"no plot: {error}")
+            run.report(f"no plot: {error}")
         run.console.print(table(metrics))
-    return folder / "adapter"
+    return metrics
 
 
 def table(metrics: Mapping[str, Any]) -> RenderableType:
@@ -143,16 +185,21 @@ def cost_table(cfg: DictConfig, graded: GradedTasks, settings: GRPO) -> Renderab
 def _conductor(cfg: DictConfig, log: CallLog, report: Callable[[str], None]) -> tuple[Conductor, TransformersEngine]:
     """The Conductor of a training, with an adapter that can learn, and its engine."""
     agent: Agent = replace(instantiate(cfg.conductor), adapter=LEARNER)
-    pools, prompts = instantiate(cfg.pools), instantiate(cfg.prompts)
-    fetch_weights(OmegaConf.masked_copy(cfg, ["ensemble"]), report=report, also=[agent])
-    report("loading models")
-    ensemble = build_ensemble(cfg.ensemble, log, [agent])
-    engine = ensemble.engines[agent.backbone]
+    executor = _executor(cfg, log, report, agent)
+    engine = executor.ensemble.engines[agent.backbone]
     if not isinstance(engine, TransformersEngine):
         raise ValueError(f"expected a policy in this process, got {type(engine).__name__}: choose another backbone")
     start_adapter(engine, **{str(key): value for key, value in cfg.adapter.items() if key != "dtype"})
-    executor = Executor(ensemble, prompts=prompts, seed=cfg.seed, max_steps=cfg.max_steps)
-    return Conductor(executor, agent, pools=pools), engine
+    return Conductor(executor, agent, pools=instantiate(cfg.pools)), engine
+
+
+def _executor(cfg: DictConfig, log: CallLog, report: Callable[[str], None], agent: Agent) -> Executor:
+    """The workers of a training; the agent's backbone is among the engines."""
+    prompts = instantiate(cfg.prompts)
+    fetch_weights(OmegaConf.masked_copy(cfg, ["ensemble"]), report=report, also=[agent])
+    report("loading models")
+    ensemble = build_ensemble(cfg.ensemble, log, [agent])
+    return Executor(ensemble, prompts=prompts, seed=cfg.seed, max_steps=cfg.max_steps)
 
 
 def _warm_start(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from nsed_torch.agents import Agent
 from nsed_torch.benchmarks.composite import ALONE, CompositeGrader
 from nsed_torch.benchmarks.graders import question_id
-from nsed_torch.conductor import Conductor, Executor, Pools, WorkflowJob
+from nsed_torch.conductor import Executor, Pools, WorkflowJob, conductor_of
 from nsed_torch.conductor.hand_written import best_workflow
 from nsed_torch.conductor.policy import check_recursion
 from nsed_torch.conductor.workflow import Workflow
@@ -27,7 +27,7 @@ class Conducted:
         ValueError: for a recursion outside 0 to 3.
     """
 
-    conductor: Agent  # the model that writes, on a backbone of the ensemble
+    conductor: Agent  # the model that writes, or whose hidden states a head reads, on a backbone of the ensemble
     recursion: int = 0  # further workflows at most
     pools: Pools = Pools()  # who may be asked
     max_steps: int = 5  # of a workflow
@@ -44,7 +44,7 @@ class Conducted:
                 f"task {reading[0]!r}: expected no inputs, which workflows show nobody: leave this method out"
             )
         executor = Executor(panel.ensemble, prompts=panel.prompts, seed=panel.seed, max_steps=self.max_steps)
-        done = Conductor(executor, self.conductor, pools=self.pools).answer(tasks, recursion=self.recursion)
+        done = conductor_of(executor, self.conductor, pools=self.pools).answer(tasks, recursion=self.recursion)
         self.executions.update({task.id: execution for task, execution in zip(tasks, done, strict=True)})
         return [Answer(execution.answer, execution.usage, _note(execution)) for execution in done]
 

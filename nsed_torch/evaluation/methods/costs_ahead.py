@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from nsed_torch.agents import Engine, Ensemble, GenerateRequest, HashedEncoder, RateRequest
+from nsed_torch.agents import Engine, Ensemble, GenerateRequest, HashedEncoder, Message, RateRequest
 from nsed_torch.agents.requests import Generation, Likelihood, LikelihoodRequest, Rating
 from nsed_torch.conductor import Workflow, WorkflowStep
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
@@ -84,6 +84,10 @@ class _Longest(Engine):
             text = FULLEST if request.template == self.conducts else text
             results.append(Generation(text, self._read(request), allowance, "length"))
         return results
+
+    def hidden_states(self, chats: Sequence[Sequence[Message]], adapter: str | None = None) -> tuple[Any, list[int]]:
+        # One number stands for as many as a head wants.
+        return torch.zeros(len(chats), 1), [self.count_prompt(c) + MARKUP * len(c) for c in chats]
 
     def rate(self, requests: Sequence[RateRequest]) -> list[Rating]:
         results = []
