@@ -111,7 +111,7 @@ def horizons(outcomes: Sequence[Outcome], lengths: Mapping[str, int]) -> dict[st
     rows = defaultdict[str, list[tuple[int, bool]]](list)
     for outcome in outcomes:
         rows[outcome.method].append((lengths[outcome.group], outcome.verdict is Verdict.RIGHT))
-    return {name: horizon(*map(list, zip(*found, strict=True))) for name, found in rows.items()}  # type: ignore[arg-type]
+    return {name: horizon(*map(list, zip(*found, strict=True))) for name, found in rows.items()}
 
 
 def step_errors(traces: Sequence[Trace]) -> dict[str, Any]:

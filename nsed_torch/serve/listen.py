@@ -89,7 +89,7 @@ def build_teams(models: DictConfig, run: VerbRun) -> dict[str, MacroRNN]:
 
 def _composed(name: str, node: Any) -> DictConfig:
     """The config of `nsed deliberate` with a model's settings."""
-    given = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+    given: Any = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
     if not isinstance(given, dict):
         raise ValueError(f"models.{name}: expected settings of nsed deliberate, got {given!r}: pass ensemble=...")
     try:
