@@ -345,20 +345,21 @@ def test_verbs_can_be_asked_about(question, monkeypatch):
     assert seen == [["nsed conduct", f"question='{question}'"]]
 
 
-def test_the_demo_is_two_experiments_into_folders_of_their_own(monkeypatch, capsys):
+def test_the_demo_is_an_experiment_and_names_the_other(monkeypatch, capsys):
     ran = []
     monkeypatch.setattr("nsed_torch.cli._run", lambda verb, words: ran.append((verb, *words)) or 0)
     assert main(["demo", "output_dir=there", "dry_run=true"]) == 0
     assert ran == [
-        ("evaluate", "+experiment=experts", "output_dir=there/experts", "dry_run=true"),
-        ("evaluate", "+experiment=towers", "output_dir=there/towers", "dry_run=true"),
+        ("evaluate", "+experiment=experts", "output_dir=there", "dry_run=true"),
     ]
-    assert capsys.readouterr().out.endswith("there/experts/report.html and there/towers/report.html\n")
+    assert (
+        "the page is there/report.html\ndemo: more to see, nsed evaluate +experiment=towers" in capsys.readouterr().out
+    )
     assert main(["demo", "--help"]) == 0
     assert "nsed evaluate +experiment=towers" in capsys.readouterr().out
-    assert len(ran) == 2
+    assert len(ran) == 1
 
 
-def test_the_demo_ends_with_the_part_that_fails(monkeypatch):
+def test_a_demo_that_fails_says_so(monkeypatch):
     monkeypatch.setattr("nsed_torch.cli._run", lambda *_: 2)
     assert main(["demo"]) == 2

@@ -119,7 +119,8 @@ def step_errors(traces: Sequence[Trace]) -> dict[str, Any]:
 
     Steps whose works were right count alone: those up to the first that was elected wrong. `alike` are pairs that are
     wrong with the same text. `alone` are the works that a member, who makes the same calls alone as long as it is
-    right, does without an error, of those of which that is known. The horizon that an error e of every step foretells
+    right, does without an error, of those of which that is known: all that somebody who was asked each time slipped in,
+    or the team finished. The horizon that an error e of every step foretells
     is `ln 0.5 / ln(1 - e)`.
 
     Args:
@@ -130,11 +131,11 @@ def step_errors(traces: Sequence[Trace]) -> dict[str, Any]:
     """
     wrong, both, alike, alone = (defaultdict[str, list[bool]](list) for _ in range(4))
     for trace in traces:
-        slipped: dict[str, bool] = {}
+        slips: dict[str, list[bool]] = defaultdict(list)
         for record, grades in zip(trace.transcript.rounds, trace.grades, strict=True):
             for proposal, right in zip(record.proposals, grades, strict=True):
                 wrong[proposal.agent].append(not right)
-                slipped[proposal.agent] = slipped.get(proposal.agent, False) or not right
+                slips[proposal.agent].append(not right)
             for (p, right), (q, so) in itertools.combinations(zip(record.proposals, grades, strict=True), 2):
                 both[f"{p.agent}, {q.agent}"].append(not right and not so)
                 alike[f"{p.agent}, {q.agent}"].append(not right and p.text.split() == q.text.split())
@@ -143,9 +144,10 @@ def step_errors(traces: Sequence[Trace]) -> dict[str, Any]:
             if lost:
                 break
         held = not lost and trace.transcript.stop_reason == "finished"
-        for name, once in slipped.items():
-            if once or held:  # otherwise nobody knows
-                alone[name].append(not once)
+        most = max(map(len, slips.values()), default=0)
+        for name, flags in slips.items():
+            if len(flags) == most and (any(flags) or held):  # otherwise nobody knows
+                alone[name].append(not any(flags))
     tables = {"wrong": wrong, "both_wrong": both, "alike": alike, "alone": alone}
     shares = {what: {name: share(sum(f), len(f)) for name, f in flags.items()} for what, flags in tables.items()}
     foretold = {name: foretold_horizon(sum(flags) / len(flags)) for name, flags in wrong.items()}

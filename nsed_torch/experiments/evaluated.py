@@ -76,9 +76,11 @@ def steps_insight(contested: Contested, graded: StepwiseTasks) -> dict[str, Any]
     transcripts = [trace.transcript for trace in contested.traces]
     chains = [graded.chains[graded.group(transcript.task)] for transcript in transcripts]
     in_time = ended_in_time(transcripts, chains)
+    lengths = {name: len(graded.chains[name]) for name in {graded.group(task) for task in graded.tasks}}
     return {
         **step_errors(contested.traces),
-        "horizon": horizons(contested.outcomes, {name: len(chain) for name, chain in graded.chains.items()}),
+        # One length says nothing about others.
+        "horizon": horizons(contested.outcomes, lengths) if len({*lengths.values()}) > 1 else {},
         "in_time": share(sum(in_time), len(in_time)),
     }
 
