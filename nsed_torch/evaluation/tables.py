@@ -107,7 +107,8 @@ def notes(comparison: Comparison) -> list[str]:
         lines.append(
             "Tokens are those computed: what the calls of a task share counts once. In brackets are those billed."
         )
-    if _VOTES & methods.keys():
+    # Rules on recorded answers have tie rules of their own.
+    if _VOTES & methods.keys() and any(method.usage.calls for method in methods.values()):
         lines.append("Ties go to what stands first: a team's first proposal, a plurality's first agent or sample.")
     if taken := [f"{name} {mean:.1f} {what}" for name, m in methods.items() for what, mean in m.steps.items()]:
         lines.append(f"Steps a task took on average: {', '.join(taken)}.")

@@ -76,7 +76,10 @@ def test_under_pressure_it_tells_who_adopts(nsed, questions):
         (["questions=good.jsonl", "tasks.math_verify=true"], "expected math-verify for math_verify=true"),
         (["questions=good.jsonl", "rounds=0"], "rounds: expected a value of at least 1, got 0"),
         (["question=Why"], "unknown setting 'question'; did you mean 'questions'?"),
-        (["tasks=riddles"], "could not find 'tasks/riddles'; available: experts, file, reading, reasoning_gym"),
+        (
+            ["tasks=riddles"],
+            "could not find 'tasks/riddles'; available: composite, experts, file, reading, reasoning_gym",
+        ),
         (["tasks=reasoning_gym"], "expected reasoning-gym for generated tasks"),
     ],
 )
