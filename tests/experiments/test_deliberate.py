@@ -129,7 +129,7 @@ SOLVER = "ensemble.agents.solver"
             [QUESTION, "ensemble=nobody"],
             (
                 "could not find 'ensemble/nobody'; available: "
-                "demo, experts, experts_judged, experts_nf4, steps, two_families"
+                "demo, experts, experts_int8, experts_judged, experts_nf4, steps, two_families"
             ),
         ),
         (
