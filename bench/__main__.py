@@ -32,6 +32,7 @@ from bench.phases import propose_lines, rate_lines
 from bench.random_weights import SHAPES, write_random
 from bench.requests import give_adapters, propose_requests
 from bench.startup import TEAM, placed, startup_line
+from bench.steps import steps_lines
 from bench.teams import conduct_lines, whole_lines
 from bench.timing import Measurement
 from nsed_torch.agents import Decoding, TransformersEngine, Weights, load_backbone, resolve
@@ -46,6 +47,7 @@ LINES = (
     "rate",
     "whole",
     "experts",
+    "steps",
     "conduct",
     "memory",
     "llama_cpp",
@@ -181,6 +183,7 @@ def engine_lines(
         "rate": lambda: rate_lines(engine, repeats, sample),
         "whole": lambda: whole_lines(engine, repeats, sample),
         "experts": lambda: experts_lines(repeats, sample, placed(TEAM, options.device, options.dtype)),
+        "steps": lambda: steps_lines(repeats),
         "conduct": lambda: conduct_lines(engine, repeats, sample),
         "memory": memory,
         "llama_cpp": llama_cpp,

@@ -1,8 +1,14 @@
-"""Writing many answers at once: rows that are finished leave the batch, rows that wait enter it."""
+"""Writing many answers at once: rows that are finished leave the batch, rows that wait enter it.
+
+A text that says what stood in it before is written several tokens a pass: what followed there is read along as a guess,
+and holds as far as it is what the row writes anyway. So a guess never changes an answer (prompt lookup, Saxena 2023, a
+kind of speculative decoding, Leviathan et al. 2023, arXiv 2211.17192; that a row's own random numbers decide is ours).
+"""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import torch
 from jaxtyping import Float, Int
@@ -17,6 +23,12 @@ REFILL = 8
 
 SPARE = 128
 """Columns for an answer that are taken at once; a longer answer takes more when it gets there."""
+
+LOOKED_UP = (3, 2)
+"""Lengths of the ends of a text that are looked up in it; the longer one first."""
+
+READ_ALONG = 32
+"""Tokens of a pass that guesses may bring it to: up to there a pass takes little longer with them."""
 
 NUCLEUS_GUESS = 512
 """Tokens looked at first when the nucleus is cut; the whole vocabulary is sorted only where they fall short."""
@@ -38,29 +50,74 @@ class Draft:
 
     def __post_init__(self) -> None:
         self._stream = torch.Generator().manual_seed(self.seed)
+        self._numbers: list[float] = []
+        self._followed: dict[tuple[int, ...], int] = {}  # ends of the text so far -> where it went on
+        self._known = 0  # places of the text that are in there
+        self._trusted = 1  # tokens to guess
+        self._source: int | None = None  # place of the text that the next token may repeat
 
     @property
     def position(self) -> int:
         """Where its last written token stands."""
         return len(self.prompt) + len(self.written) - 1
 
-    @property
-    def last(self) -> int:
-        """The reading of its last written token: who read the prompt's end reads on."""
-        return self.readings[-1] - self.prompt[-1] + self.written[-1]
+    def read(self, tokens: Sequence[int]) -> list[int]:
+        """Readings of tokens that it writes: who read the prompt's end reads on."""
+        return [self.readings[-1] - self.prompt[-1] + token for token in tokens]
 
-    def uniform(self) -> float:
-        """The next number of its stream, in [0, 1)."""
-        return float(torch.rand((), generator=self._stream))
+    def uniform(self, ahead: int) -> float:
+        """The number of its stream that the next token but so many takes, in [0, 1)."""
+        while len(self._numbers) <= len(self.written) + ahead:
+            self._numbers.append(float(torch.rand((), generator=self._stream)))
+        return self._numbers[len(self.written) + ahead]
+
+    def guess(self, most: int) -> list[int]:
+        """Up to so many tokens that may come next: what followed where the text last said what it ends with.
+
+        After a guess as many are tried as were right, twice over, and one more; and where a copy has come to a token
+        that differs, it goes on behind that.
+        """
+        most = min(most, self._trusted, self.allowance - len(self.written) - 1)
+        if most < 1 or self.decoding.repetition_penalty != 1:
+            return []
+        text = self.prompt + self.written
+        for place in range(self._known, len(text)):
+            for length in LOOKED_UP:
+                if place >= length:
+                    self._followed[tuple(text[place - length : place])] = place
+        self._known = len(text)
+        longer, shorter = (self._followed.get(tuple(text[-length:])) for length in LOOKED_UP)
+        self._source = next((place for place in (longer, self._source, shorter) if place is not None), None)
+        if self._source is None:
+            return []
+        # A text that repeats its end goes on doing so.
+        return [text[self._source + i % (len(text) - self._source)] for i in range(most)]
+
+    def write(self, drawn: Sequence[int], guess: Sequence[int], ended: Callable[["Draft"], bool]) -> None:
+        """Write what was drawn behind its last token and behind each token of its guess, as far as that was right."""
+        for ahead, token in enumerate(drawn):
+            self.written.append(token)
+            if ended(self) or ahead == len(guess) or token != guess[ahead]:
+                if self._source is not None:
+                    self._source = self._source + ahead + 1 if ahead or self._trusted > 1 else None
+                if guess:
+                    self._trusted = 2 * ahead + 1
+                return
 
 
 def decode(
-    model: PackedModel, drafts: Sequence[Draft], *, max_rows: int, pass_tokens: int, ended: Callable[[Draft], bool]
+    model: PackedModel,
+    drafts: Sequence[Draft],
+    *,
+    max_rows: int,
+    pass_tokens: int,
+    lookup_tokens: int,
+    ended: Callable[[Draft], bool],
 ) -> Iterator[list[Draft]]:
     """Write all answers, those with the largest allowances first, and hand them out as they end.
 
-    Up to `max_rows` answers are written at once, up to `pass_tokens` of prompts read in a pass; `ended` says whether
-    the token just written was an answer's last.
+    Up to `max_rows` answers are written at once, up to `pass_tokens` of prompts read in a pass and up to
+    `lookup_tokens` guessed a row; `ended` says whether the token just written was an answer's last.
     """
     for draft in drafts:
         draft.readings = model.readings(draft.prompt, draft.adapter)
@@ -81,30 +138,43 @@ def decode(
                     [draft.readings for draft in entering],
                     range(len(running), len(running) + len(entering)),
                 )
-                draw(model.read(prompts, slots, rows), entering, start)
+                draw(model.read(prompts, slots, rows), entering, [[]] * len(entering), start, ended)
                 running += entering
         else:
             start = time.perf_counter()
-            last, positions = [draft.last for draft in running], [draft.position for draft in running]
-            draw(model.step(last, positions, slots), running, start)
+            most = min(lookup_tokens, READ_ALONG // len(running) - 1)
+            guesses = [draft.guess(most) for draft in running]
+            readings = [draft.read([draft.written[-1], *guess]) for draft, guess in zip(running, guesses, strict=True)]
+            logits = model.step(readings, [draft.position for draft in running], slots)
+            draw(logits, running, guesses, start, ended)
         done = _leave(running, slots, ended)
         if done:
             yield done
 
 
-def draw(logits: Float[Tensor, "row token"], drafts: Sequence[Draft], start: float) -> None:
-    """Write every draft's next token, given its row of logits, and charge it its share of the time since `start`.
+def draw(
+    logits: Float[Tensor, "place token"],
+    drafts: Sequence[Draft],
+    guesses: Sequence[Sequence[int]],
+    start: float,
+    ended: Callable[[Draft], bool],
+) -> None:
+    """Write every draft's next tokens, and charge it its share of the time since `start`.
 
-    A row takes one uniform number per step and inverts its own truncated distribution with it, so the same seed and
-    the same logits give the same token beside any neighbours.
+    There is a row of logits behind each draft's last token and behind each of its guess, draft by draft. A token takes
+    one uniform number of the draft's and inverts its own truncated distribution with it, so the same seed and the same
+    logits give the same token beside any neighbours and with any guess.
     """
     logits = logits.float()
-    decodings = [draft.decoding for draft in drafts]
-    repeating = [i for i, draft in enumerate(drafts) if draft.written and draft.decoding.repetition_penalty != 1]
+    places = [(draft, ahead) for draft, guess in zip(drafts, guesses, strict=True) for ahead in range(len(guess) + 1)]
+    decodings = [draft.decoding for draft, _ in places]
+    # Rows with a penalty guess nothing, so what they wrote is all that counts.
+    repeating = [i for i, (draft, _) in enumerate(places) if draft.written and draft.decoding.repetition_penalty != 1]
     if repeating:
-        longest = max(len(drafts[i].written) for i in repeating)
+        texts = [places[i][0].written for i in repeating]
+        longest = max(map(len, texts))
         # A token named twice counts once, so a row is filled up with its own first token.
-        written = [drafts[i].written + drafts[i].written[:1] * (longest - len(drafts[i].written)) for i in repeating]
+        written = [text + text[:1] * (longest - len(text)) for text in texts]
         penalty = logits.new_tensor([decodings[i].repetition_penalty for i in repeating])
         logits = logits.clone()
         logits[repeating] = penalize(logits[repeating], torch.tensor(written, device=logits.device), penalty)
@@ -112,12 +182,12 @@ def draw(logits: Float[Tensor, "row token"], drafts: Sequence[Draft], start: flo
         logits,
         logits.new_tensor([d.temperature for d in decodings]),
         logits.new_tensor([d.top_p for d in decodings]),
-        logits.new_tensor([draft.uniform() for draft in drafts]),
+        logits.new_tensor([draft.uniform(ahead) for draft, ahead in places]),
     )
-    drawn = tokens.tolist()  # waits for the device
+    drawn = iter(tokens.tolist())  # waits for the device
     share = (time.perf_counter() - start) / len(drafts)
-    for draft, token in zip(drafts, drawn, strict=True):
-        draft.written.append(token)
+    for draft, guess in zip(drafts, guesses, strict=True):
+        draft.write(list(islice(drawn, len(guess) + 1)), guess, ended)
         draft.seconds += share
 
 

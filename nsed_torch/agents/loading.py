@@ -33,6 +33,7 @@ def load_backbone(
     max_batch: int = 32,
     pass_tokens: int = 1024,
     prefix_tokens: int = 2048,
+    lookup_tokens: int = 8,
 ) -> TransformersEngine:
     """Load a causal language model, quantize it, put it on its devices and add its adapters.
 
@@ -92,6 +93,7 @@ def load_backbone(
         max_batch=max_batch,
         pass_tokens=pass_tokens,
         prefix_tokens=prefix_tokens,
+        lookup_tokens=lookup_tokens,
     )
 
 

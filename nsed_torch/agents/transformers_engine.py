@@ -51,6 +51,7 @@ class TransformersEngine(nn.Module, Engine):
         max_batch: answers written at the same time.
         pass_tokens: prompt tokens read in one pass; a longer prompt is a pass of its own.
         prefix_tokens: prompt tokens whose keys and values may stay from call to call, for prompts that begin alike.
+        lookup_tokens: tokens that a row guesses ahead, where its text repeats itself; they change no answer.
 
     Raises:
         ValueError: for a tokenizer without an end-of-sequence token, or a model with layers other than attention.
@@ -71,6 +72,7 @@ class TransformersEngine(nn.Module, Engine):
         max_batch: int = 32,
         pass_tokens: int = 1024,
         prefix_tokens: int = 2048,
+        lookup_tokens: int = 8,
     ) -> None:
         super().__init__()
         self._packed = PackedModel(model.eval(), prefix_tokens)
@@ -81,6 +83,7 @@ class TransformersEngine(nn.Module, Engine):
         self.context_window = min(context_window or limit, limit)
         self.max_batch = max_batch
         self.pass_tokens = pass_tokens
+        self.lookup_tokens = lookup_tokens
         self._identity = dict(identity)
         self.stop_ids = _stop_ids(self.model, tokenizer)
 
@@ -149,7 +152,12 @@ class TransformersEngine(nn.Module, Engine):
         drafts = [self._draft(i, request) for i, request in enumerate(requests)]
         with self._packed.opened() as model:
             yield from decode(
-                model, drafts, max_rows=self.max_batch, pass_tokens=self.pass_tokens, ended=self._has_ended
+                model,
+                drafts,
+                max_rows=self.max_batch,
+                pass_tokens=self.pass_tokens,
+                lookup_tokens=self.lookup_tokens,
+                ended=self._has_ended,
             )
 
     @torch.no_grad()

@@ -91,7 +91,7 @@ def test_so_are_those_of_a_model_with_sliding_windows(tmp_path, save_tiny, ragge
 
 
 def test_no_more_passes_than_the_longest_answer_needs(load_tiny, ragged, written, passes_of):
-    engine = load_tiny(prefix_tokens=0)
+    engine = load_tiny(prefix_tokens=0, lookup_tokens=0)
     bare = [replace(r, adapter=None) for r in ragged]
     lengths = [len(tokens) for tokens in written[False]]
     answers, read = passes_of(engine, lambda: engine.generate(bare))
@@ -104,7 +104,7 @@ def test_no_more_passes_than_the_longest_answer_needs(load_tiny, ragged, written
 
 
 def test_rows_that_wait_enter_as_soon_as_one_leaves(load_tiny, ask, passes_of):
-    engine = load_tiny(max_batch=3, prefix_tokens=0)
+    engine = load_tiny(max_batch=3, prefix_tokens=0, lookup_tokens=0)
     batch = [ask("x" * i, temperature=0, max_new_tokens=n) for i, n in enumerate((9, 2, 7, 1, 3, 5, 2, 4, 1, 8, 6))]
     lengths = [len(greedy(engine, request)) for request in batch]
     # Three rows, the largest allowances first: what the schedule must come to, simulated with numbers alone.
@@ -151,7 +151,7 @@ def test_in_bfloat16_it_is_the_plain_model_within_its_rounding(load_tiny, adapte
     with torch.no_grad(), engine._packed.opened() as model:
         readings = [model.readings([*ids, 5], name) for ids, name in zip(prompts, adapters, strict=True)]
         first = model.read([ids[:-1] for ids in readings], slots, range(len(prompts)))
-        second = model.step([ids[-1] for ids in readings], [len(ids) for ids in prompts], slots)
+        second = model.step([ids[-1:] for ids in readings], [len(ids) for ids in prompts], slots)
     assert first.dtype == second.dtype == torch.bfloat16
     with torch.no_grad():
         for ids, name, *rows in zip(prompts, adapters, first.float(), second.float(), strict=True):
@@ -266,7 +266,8 @@ def test_an_exception_leaves_the_engine_usable(load_tiny, adapter_folders, ragge
     same(engine, engine.generate(ragged), written[True])
 
 
-def test_the_loop_knows_nothing_of_texts(load_tiny):
+@pytest.mark.parametrize("guessed", [0, 8])
+def test_the_loop_knows_nothing_of_texts(load_tiny, guessed):
     """Drafts are tokens: an answer ends where `ended` says, whatever the tokens mean."""
     engine = load_tiny()
     prompts = [[5, 6, 7], [5, 6], [9], [5, 6, 7]]
@@ -274,7 +275,14 @@ def test_the_loop_knows_nothing_of_texts(load_tiny):
     packed = PackedModel(engine.model, 0)
     with torch.no_grad(), packed.opened() as model:
         parts = list(
-            decode(model, drafts, max_rows=2, pass_tokens=2, ended=lambda draft: len(draft.written) == draft.index + 1)
+            decode(
+                model,
+                drafts,
+                max_rows=2,
+                pass_tokens=2,
+                lookup_tokens=guessed,
+                ended=lambda draft: len(draft.written) == draft.index + 1,
+            )
         )
     assert [len(draft.written) for draft in drafts] == [1, 2, 3, 4]
     assert sorted(draft.index for part in parts for draft in part) == [0, 1, 2, 3]
@@ -285,3 +293,56 @@ def test_the_loop_knows_nothing_of_texts(load_tiny):
             logits = engine.model(input_ids=torch.tensor([draft.prompt + draft.written])).logits[0]
             expected = logits[len(draft.prompt) - 1 : -1].argmax(dim=-1).tolist()
             assert draft.written == expected
+
+
+def repeating(ask, **decoding):
+    """Texts that say the same over and over, so that much can be looked up."""
+    texts = ("one two three one two three one two", "abababababab", "q w e r t y", "no")
+    return [ask(t, adapter=ADAPTERS[i % 3], seed=i, max_new_tokens=24, **decoding) for i, t in enumerate(texts)]
+
+
+@pytest.mark.parametrize("decoding", [{"temperature": 0}, {"temperature": 0.3, "top_p": 0.9}, {"temperature": 1.0}])
+@pytest.mark.parametrize("penalty", [1.0, 1.3])
+def test_a_guess_changes_no_answer(load_tiny, adapter_folders, ask, decoding, penalty):
+    requests = repeating(ask, repetition_penalty=penalty, **decoding)
+    plain, ahead = (load_tiny(adapters=adapter_folders, lookup_tokens=n) for n in (0, 8))
+    texts = [[answer.written for answer in engine.generate(requests)] for engine in (plain, ahead)]
+    assert texts[0] == texts[1]
+
+
+def test_what_was_said_before_is_written_in_few_passes(load_tiny, ask, passes_of):
+    requests = [ask("abab", temperature=0, max_new_tokens=40)]
+    counts = []
+    for lookup_tokens in (0, 8):
+        engine = load_tiny(lookup_tokens=lookup_tokens)
+        engine.stop_ids = []
+        # It says one token over and over.
+        engine.model.model.norm.register_forward_hook(lambda _, given, output: torch.ones_like(output))
+        answers, read = passes_of(engine, lambda engine=engine: engine.generate(requests))
+        counts.append((answers[0].written, len(read)))
+    assert counts[0][0] == counts[1][0]
+    assert counts[0][1] == 40
+    assert counts[1][1] <= 12
+
+
+def test_a_draft_guesses_what_followed_last_time():
+    draft = Draft(0, [1, 2, 3, 9, 2, 3, 7, 5], None, Decoding(temperature=0), 0, allowance=20)
+    draft.write([2], [], lambda _: False)
+    assert draft.guess(8) == []  # nothing ended in 5, 2 before
+    draft.write([3], [], lambda _: False)
+    assert draft.guess(8) == [7]  # the last time, and one token until it was right
+    draft.write([7, 5], [7], lambda _: False)
+    assert draft.guess(8) == [2, 3, 7]
+    assert draft.guess(2) == [2, 3]
+    draft.write([2, 4, 6, 6], [2, 3, 7], lambda _: False)
+    assert draft.written == [2, 3, 7, 5, 2, 4]  # what stands behind a wrong guess is not written
+    assert draft.guess(8) == [7, 5, 2]  # a copy goes on behind a token that differs
+    draft.write([8, 8, 8, 8], [7, 5, 2], lambda _: False)
+    assert draft.guess(8) == [5]
+    draft.write([8, 8], [5], lambda _: False)
+    assert draft.guess(8) == []  # but not behind two of them
+    ending = Draft(0, [1, 2, 1, 2], None, Decoding(temperature=0), 0, allowance=4)
+    ending.write([1], [], lambda _: False)
+    ending.write([2, 1, 2], [2, 1], lambda draft: draft.written[-1] == 2)
+    assert ending.written == [1, 2]  # nothing is written behind an end
+    assert ending.guess(8) == [1]  # never beyond the allowance

@@ -66,7 +66,7 @@ def written_by_the_plain_model(engine, request):
             penalty = torch.tensor([request.decoding.repetition_penalty])
             token = int(penalize(logits, torch.tensor([written]).long(), penalty).argmax())
         else:
-            draw(logits, [row], 0.0)
+            draw(logits, [row], [()], 0.0, lambda _: False)
             token = row.written[-1]
         if token == engine.chat.tokenizer.eos_token_id or 240 <= token < 256:
             return written, True
@@ -266,8 +266,9 @@ def test_a_base_model_stops_where_it_opens_another_turn(talker, ask):
     assert [short, long] == [talker.generate([request])[0] for request in batch]
 
 
-def test_a_row_that_has_its_allowance_keeps_nobody_waiting(talker, ask):
+def test_a_row_that_has_its_allowance_keeps_nobody_waiting(talker, ask, monkeypatch):
     steps = []
+    monkeypatch.setattr(talker, "lookup_tokens", 0)
     hook = talker.model.register_forward_hook(lambda *_: steps.append(1))
     short, few = talker.generate(
         [ask("hi", temperature=0, max_new_tokens=24), ask("yo", temperature=0, max_new_tokens=3)]

@@ -13,7 +13,7 @@ from tiny_gguf import tiny_llama, to_rotary_pairs, write_gguf
 from tiny_models import save_tiny, tiny_tokenizer
 
 from bench import __main__ as bench
-from bench import core, experts, llama, llama_server, memory, phases, requests, startup, teams, timing
+from bench import core, experts, llama, llama_server, memory, phases, requests, startup, steps, teams, timing
 from bench.adapter_gguf import rotary_pairs, write_adapter_gguf
 from bench.plain import PlainEngine, decode_bare, write_mixed, write_together
 from bench.random_weights import SHAPES, write_random
@@ -374,6 +374,22 @@ def test_the_shipped_team_is_counted_token_by_token(team, monkeypatch):
     assert facts["same_proposals"] == 1.0
 
 
+def test_steps_are_written_both_ways(folder, monkeypatch):
+    pytest.importorskip("reasoning_gym")
+    monkeypatch.setattr(steps, "WORKS", 2)
+    team = [f"ensemble.engines.smollm2.{setting}" for setting in (f"weights.path={folder}", "dtype=float32")]
+    for name in ("towers_a", "towers_b", "towers_c"):
+        agent = f"ensemble.agents.{name}"
+        team += [
+            f"~ensemble.engines.smollm2.adapters.{name}",
+            f"{agent}.adapter=null",
+            f"{agent}.decoding.max_new_tokens=9",
+        ]
+    (line,) = steps.steps_lines(1, team)
+    assert line.name == "2 steps of a tower, 3 members a step"
+    assert line.facts == {"same_texts": 1.0}
+
+
 def test_tokens_are_counted_where_they_are_embedded(engine):
     to_answer = propose_requests(1, give_adapters(engine, 2), GREEDY)
     plain = PlainEngine(engine)
@@ -387,11 +403,13 @@ def test_tokens_are_counted_where_they_are_embedded(engine):
     assert tokens.total == sum(tokens.found.values())
 
 
-def test_without_reasoning_gym_there_are_no_experts_but_a_note(monkeypatch):
+def test_without_reasoning_gym_there_are_no_experts_and_no_steps_but_a_note(monkeypatch):
     monkeypatch.setattr(experts.importlib.util, "find_spec", lambda name: None)
     notes = []
     assert experts.experts_lines(1, 1, report=notes.append) == []
-    assert notes == ["experts: left out: reasoning-gym is not installed: pip install nsed_torch[gym]"]
+    assert steps.steps_lines(1, report=notes.append) == []
+    reason = "left out: reasoning-gym is not installed: pip install nsed_torch[gym]"
+    assert notes == [f"experts: {reason}", f"steps: {reason}"]
 
 
 def test_start_up_is_watched_from_outside(team, folder):

@@ -210,27 +210,47 @@ def grouped_nodes(nodes: Sequence[Node]) -> list[range]:
     return groups
 
 
-@dataclass
 class StepPlan:
-    """Decoding: one token per row, which sees its row's columns."""
+    """Decoding: some tokens per row, one mostly, each of which sees its row's columns up to its own.
 
-    slots: Slots  # the rows' keys and values
-    positions: Int[Tensor, " row"]  # of the new tokens
+    Args:
+        slots: the rows' keys and values.
+        positions: of the first new token of each row.
+        counts: new tokens of each row, which stand row by row in a pass.
+        device: where the model computes.
+    """
 
-    def __post_init__(self) -> None:
-        self._width = int(self.positions.max()) + 1
-        self._masks: dict[int | None, Tensor] = {}
+    def __init__(self, slots: Slots, positions: Sequence[int], counts: Sequence[int], device: torch.device) -> None:
+        self.slots = slots
+        self._rows, self._offsets, places = [], [], []
+        for row, count in enumerate(counts):
+            # A row of fewer tokens is filled up with its last: attention has as many queries in every row.
+            places.append([len(self._rows) + min(i, count - 1) for i in range(max(counts))])
+            self._rows += [row] * count
+            self._offsets += range(count)
+        self._places = torch.tensor(places, device=device)
+        own = [positions[row] + offset for row, offset in zip(self._rows, self._offsets, strict=True)]
+        self._positions = torch.tensor(own, device=device)
+        self._index = torch.tensor(self._rows, device=device), torch.tensor(self._offsets, device=device)
+        self._width = max(own) + 1
+        self._masks: dict[tuple[int | None, int], Tensor] = {}
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, shape: Shape) -> Tensor:
         """All rows at once."""
-        keys, values = self.slots.append(
-            layer, self.positions, self._width, key[0].transpose(0, 1), value[0].transpose(0, 1)
-        )
-        if shape.window not in self._masks:
-            self._masks[shape.window] = visible(self.positions, self._width, shape.window)[:, None, None]
-        heads = query[0].transpose(0, 1).unflatten(1, (keys.shape[1], -1))
-        result = attention(heads, keys, values, self._masks[shape.window], shape)
-        return result.flatten(1, 2).transpose(0, 1)[None]
+        rows, offsets = self._index
+        new = key[0].transpose(0, 1), value[0].transpose(0, 1)
+        keys, values = self.slots.append(layer, rows, self._positions, self._width, len(self._places), *new)
+        heads = query[0][:, self._places].transpose(0, 1)
+        mask = self._mask(shape.window, query.shape[1] // keys.shape[1])
+        result = attention(heads, keys, values, mask, shape)
+        return result[rows, :, offsets].transpose(0, 1)[None]
+
+    def _mask(self, window: int | None, groups: int) -> Tensor:
+        """What each row's queries see, once for every head that shares keys."""
+        if (window, groups) not in self._masks:
+            seen = visible(self._positions[self._places].flatten(), self._width, window)
+            self._masks[window, groups] = seen.unflatten(0, self._places.shape).repeat(1, groups, 1)[:, None]
+        return self._masks[window, groups]
 
 
 @dataclass

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import chain
 from typing import Any, Self
 
 import torch
@@ -133,10 +134,14 @@ class PackedModel:
         order = {place: row for row, place in enumerate(wanted)}
         return self._read(forest, wanted), [[order[place] for place in own] for own in places]
 
-    def step(self, readings: Sequence[int], positions: Sequence[int], slots: Slots) -> Float[Tensor, "row token"]:
-        """Next-token logits of rows that each read one more token."""
-        plan = StepPlan(slots, torch.tensor(positions, device=self.base.device))
-        return self._forward(plan, readings, positions, range(len(readings)))
+    def step(
+        self, readings: Sequence[Sequence[int]], positions: Sequence[int], slots: Slots
+    ) -> Float[Tensor, "place token"]:
+        """Next-token logits behind every token of rows that each read some more, from a position on."""
+        counts = [len(row) for row in readings]
+        plan = StepPlan(slots, positions, counts, self.base.device)
+        places = [first + i for first, count in zip(positions, counts, strict=True) for i in range(count)]
+        return self._forward(plan, list(chain.from_iterable(readings)), places, range(len(places)))
 
     @contextmanager
     def exact(self, tokens: Sequence[int]) -> Iterator[None]:

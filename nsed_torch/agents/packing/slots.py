@@ -1,6 +1,5 @@
 """Keys and values of the rows that are being written, in place: a token's column is its position."""
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -31,22 +30,23 @@ class Slots:
     def append(
         self,
         layer: int,
-        positions: Int[Tensor, " row"],
+        rows: Int[Tensor, " place"],
+        positions: Int[Tensor, " place"],
         width: int,
-        keys: Float[Tensor, "row head dim"],
-        values: Float[Tensor, "row head dim_v"],
+        count: int,
+        keys: Float[Tensor, "place head dim"],
+        values: Float[Tensor, "place head dim_v"],
     ) -> list[Float[Tensor, "row head column _"]]:
-        """Set one column of each of the first rows, and give keys and values of these rows back.
+        """Set some columns, and give keys and values of the first `count` rows back.
 
-        `positions` are where each row's new token goes, `width` the columns to give back, above every position.
+        `rows` and `positions` are where each new token goes, `width` the columns to give back, above every position.
         """
-        rows = torch.arange(len(positions), device=positions.device)
         filled = []
         for which, new in enumerate((keys, values)):
             _, heads, dim = new.shape
             buffer = self._buffer(layer, which, heads, dim, width, new)
             buffer[rows, :, positions] = new
-            filled.append(buffer[: len(positions), :, :width])
+            filled.append(buffer[:count, :, :width])
         return filled
 
     def move(self, source: int, target: int, width: int) -> None:

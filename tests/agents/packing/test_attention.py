@@ -98,11 +98,17 @@ def test_a_token_sees_its_own_sequence_alone(series, shape, heads, capacity):
             for place, pair in enumerate(pairs):
                 assert_close(got[:, place], vectors.reference(*pair, shape))
             # The rows go on where the prompts end, whether their beginnings were kept or read.
-            longer = [(a, [*s, 1]) for a, s in prompts]
-            step = StepPlan(slots, torch.tensor([len(s) for s in sequences]))
-            got = step.attend(0, *vectors.rows(longer), shape)[0]
-            for row, pair in enumerate(longer):
-                assert_close(got[:, row], vectors.reference(*pair, shape))
+            # What was guessed wrong there is written over.
+            for guesses in ([[2] * (1 + row % 3) for row in range(len(prompts))], [[1]] * len(prompts)):
+                longer = [
+                    (a, [*s, *guess[: n + 1]])
+                    for (a, s), guess in zip(prompts, guesses, strict=True)
+                    for n in range(len(guess))
+                ]
+                step = StepPlan(slots, [len(s) for s in sequences], list(map(len, guesses)), CPU)
+                got = step.attend(0, *vectors.rows(longer), shape)[0]
+                for place, pair in enumerate(longer):
+                    assert_close(got[:, place], vectors.reference(*pair, shape))
 
 
 @pytest.mark.parametrize(("dense", "call"), [(False, 0), (False, 2000), (True, 0)])

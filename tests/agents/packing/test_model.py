@@ -49,7 +49,7 @@ def test_reading_and_writing_equal_full_passes(grow, family):
         for token in (3, 4, 3):
             positions = [len(s) for s in sequences]
             sequences = [[*s, token + i] for i, s in enumerate(sequences)]
-            got = model.step([s[-1] for s in sequences], positions, slots)
+            got = model.step([s[-1:] for s in sequences], positions, slots)
             assert_close(got, plain(reference, sequences), atol=1e-4, rtol=1e-4)
     assert_close(plain(packed.model, SEQUENCES), plain(reference, SEQUENCES), atol=1e-4, rtol=1e-4)
 

@@ -31,7 +31,7 @@ def test_rows_hold_what_was_put_into_them(lengths, steps, data):
         ]
         width = int(positions.max()) + 1
         for layer, sign in ((0, 1), (1, -1)):
-            found = slots.append(layer, positions, width, *(sign * part for part in new))
+            found = slots.append(layer, torch.arange(len(rows)), positions, width, len(rows), *(sign * p for p in new))
             assert [part.shape[:3] for part in found] == [(len(rows), HEADS, width)] * 2
         if len(rows) > 1 and data.draw(st.booleans()):
             gap = data.draw(st.integers(0, len(rows) - 2))
@@ -40,7 +40,8 @@ def test_rows_hold_what_was_put_into_them(lengths, steps, data):
     positions = torch.tensor([row[0].shape[1] for row in rows])
     last = draw(len(rows), HEADS, DIM), draw(len(rows), HEADS, DIM + 1)
     for layer, sign in ((0, 1), (1, -1)):
-        found = slots.append(layer, positions, int(positions.max()) + 1, *last)
+        places = torch.arange(len(rows)), positions, int(positions.max()) + 1, len(rows)
+        found = slots.append(layer, *places, *last)
         for i, row in enumerate(rows):
             for part, got, new in zip(row, found, last, strict=True):
                 assert_close(got[i, :, : part.shape[1]], sign * part, rtol=0, atol=0)

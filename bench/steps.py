@@ -1,0 +1,66 @@
+"""Steps that repeat most of the work before them, with and without looking up what may come next."""
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+
+from bench.timing import Measurement, compare
+from nsed_torch.agents import GenerateRequest, Message, Prompts
+from nsed_torch.config import conf_dir, instantiate
+from nsed_torch.experiments.build import build_ensemble
+
+WORKS = 8
+"""Steps of a tower, all shipped steppers writing each."""
+
+
+def steps_lines(repeats: int, team: Sequence[str] = (), report: Callable[[str], None] = print) -> list[Measurement]:
+    """The shipped steppers at steps of the tower of `+experiment=towers`, one work after the other.
+
+    Args:
+        repeats: timed rounds.
+        team: further overrides of that experiment.
+        report: hears in one line why there is no line, where reasoning-gym is missing.
+    """
+    if importlib.util.find_spec("reasoning_gym") is None:
+        report("steps: left out: reasoning-gym is not installed: pip install nsed_torch[gym]")
+        return []
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        cfg = compose("evaluate", overrides=["+experiment=towers", *team])
+    ensemble = build_ensemble(cfg.ensemble)
+    engines: Any = ensemble.engines
+    (engine,) = engines.values()
+    graded: Any = instantiate(cfg.benchmark)
+    prompts = instantiate(cfg.prompts)
+    (task,) = graded.tasks
+    rounds = [
+        [
+            GenerateRequest(agent.name, asked(prompts, task.question, work, seed), agent.decoding, seed, agent.adapter)
+            for agent in ensemble.agents
+        ]
+        for seed, work in enumerate(graded.chains[task.id][:WORKS])
+    ]
+    ahead, said = engine.lookup_tokens, dict[int, list[str]]()
+
+    def write(lookup_tokens: int) -> None:
+        engine.lookup_tokens = lookup_tokens
+        engine.forget()
+        said[lookup_tokens] = [answer.text for requests in rounds for answer in engine.generate(requests)]
+
+    write(ahead)
+    write(0)
+    facts = {"same_texts": sum(a == b for a, b in zip(said[ahead], said[0], strict=True)) / len(said[0])}
+    return compare(
+        f"{WORKS} steps of a tower, {len(ensemble)} members a step",
+        ours=(f"up to {ahead} tokens looked up", lambda: write(ahead)),
+        others=[("a token a pass", lambda: write(0))],
+        repeats=repeats,
+        facts=facts,
+    )
+
+
+def asked(prompts: Prompts, question: str, work: str, seed: int) -> tuple[Message, ...]:
+    """A step's chat."""
+    step = prompts.work(question, [work], seed=seed)
+    return prompts.propose(step, memory=(), critiques=(), persona="", seed=seed)
