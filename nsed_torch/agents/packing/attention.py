@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -222,16 +223,17 @@ class StepPlan:
 
     def __init__(self, slots: Slots, positions: Sequence[int], counts: Sequence[int], device: torch.device) -> None:
         self.slots = slots
-        self._rows, self._offsets, places = [], [], []
-        for row, count in enumerate(counts):
-            # A row of fewer tokens is filled up with its last: attention has as many queries in every row.
-            places.append([len(self._rows) + min(i, count - 1) for i in range(max(counts))])
-            self._rows += [row] * count
-            self._offsets += range(count)
+        starts = [0, *accumulate(counts)]
+        # A row of fewer tokens is filled up with its last: attention has as many queries in every row.
+        places = [
+            [start + min(i, count - 1) for i in range(max(counts))]
+            for start, count in zip(starts, counts, strict=False)
+        ]
+        tokens = [(row, offset) for row, count in enumerate(counts) for offset in range(count)]
+        own = [positions[row] + offset for row, offset in tokens]
         self._places = torch.tensor(places, device=device)
-        own = [positions[row] + offset for row, offset in zip(self._rows, self._offsets, strict=True)]
         self._positions = torch.tensor(own, device=device)
-        self._index = torch.tensor(self._rows, device=device), torch.tensor(self._offsets, device=device)
+        self._index = torch.tensor(tokens, device=device).unbind(1)
         self._width = max(own) + 1
         self._masks: dict[tuple[int | None, int], Tensor] = {}
 
