@@ -23,6 +23,7 @@ from scipy.stats import binomtest
 from nsed_torch.conductor import parse
 from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.evaluation.tables import markdown_table, markdown_text, notes, shown_p
+from nsed_torch.functional.ties import Ties
 from nsed_torch.records import Execution, read_json, read_outcomes, write_files
 from nsed_torch.records.execution import Level
 from nsed_torch.records.portable import without_home
@@ -222,7 +223,7 @@ def results_notes(step: StepResults) -> Any:
     outcomes = step.read("outcomes.jsonl", read_outcomes)
     if isinstance(outcomes, NotRun):
         return outcomes
-    return Markdown("\n".join(map(markdown_text, notes(Comparison.of(outcomes)))))
+    return Markdown("\n".join(map(markdown_text, notes(Comparison.of(outcomes, ties=Ties.FIRST)))))
 
 
 @on_pages("results.json")

@@ -4,6 +4,7 @@ import torch
 from hypothesis import strategies as st
 
 from nsed_torch.data.rounds import Rounds
+from nsed_torch.functional.ties import Ties
 
 ANSWERS = ("yes", "no", "maybe", None)
 
@@ -30,6 +31,7 @@ def poll(answers, ratings, dim=4):
         classes=torch.tensor([[-1 if a is None else ANSWERS.index(a) for a in row] for row in answers]),
         seat_cost=torch.zeros(batch, n, 2, dtype=torch.float64),
         length=torch.zeros(batch, n, dtype=torch.float64),
+        ties=Ties.LOT,
     )
 
 

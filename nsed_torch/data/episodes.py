@@ -100,6 +100,24 @@ class Episodes:
             chosen[name] = chosen[name].gather(3, columns[:, :, None].expand_as(chosen[name]))
         return dataclasses.replace(self, **chosen)
 
+    def without(self, agents: Sequence[str]) -> "Episodes":
+        """The same where some agents of the pool neither proposed nor rated."""
+        if strangers := [name for name in agents if name not in self.agents]:
+            raise ValueError(f"without: expected agents out of {', '.join(self.agents)}, got {strangers[0]}")
+        gone = torch.tensor([name in agents for name in self.agents])
+
+        def stays(seats: Tensor) -> Tensor:
+            return ~(gone.to(seats.device)[seats.clamp(min=0)] & (seats >= 0))
+
+        there = self.proposal_mask & stays(self.authors)
+        return dataclasses.replace(
+            self,
+            proposal_mask=there,
+            voter_mask=self.voter_mask & stays(self.voters),
+            correct=self.correct & there,
+            classes=torch.where(there, self.classes, -1),
+        )
+
     def of_agents(self, value: Tensor, blank: float = 0) -> Tensor:
         """What `[batch, round, proposal, ...]` holds of each agent's proposal in the last round, blank where none."""
         rows = torch.arange(len(self), device=self.task.device)

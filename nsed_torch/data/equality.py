@@ -108,12 +108,17 @@ def agreement(
     return (2.0 * same.to(torch.get_default_dtype()) - 1.0).masked_fill(~mask, 0.0), mask
 
 
-def plurality(classes: Int[Tensor, "batch agent"]) -> Int[Tensor, "batch"]:
-    """The first agent of each task's largest class; ties go to the lowest index, -1 where nobody answered."""
+def commonest(classes: Int[Tensor, "batch agent"]) -> Bool[Tensor, "batch agent"]:
+    """The agents whose answer is commonest, of several largest classes all; nobody where nobody answered."""
     answered = classes >= 0
-    same = (classes[:, :, None] == classes[:, None, :]) & answered[:, :, None]
-    # argmax returns the first of equal maxima.
-    return torch.where(answered.any(1), same.sum(-1).argmax(-1), -1)
+    size = ((classes[:, :, None] == classes[:, None, :]) & answered[:, :, None]).sum(-1)
+    return answered & (size == size.amax(1, keepdim=True))
+
+
+def plurality(classes: Int[Tensor, "batch agent"]) -> Int[Tensor, "batch"]:
+    """The first agent whose answer is commonest, -1 where nobody answered."""
+    top = commonest(classes)
+    return torch.where(top.any(1), top.int().argmax(-1), -1)
 
 
 def shared_labels(answers: Sequence[Sequence[str | None]]) -> Int[Tensor, "batch agent"] | None:

@@ -11,7 +11,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nsed_torch.data.episodes import Episodes
-from nsed_torch.data.equality import plurality
+from nsed_torch.data.equality import commonest
+from nsed_torch.functional.ties import Ties
 from nsed_torch.nn import ConsensusCell, ConsensusOutput, MemoryState, RoundInput
 from nsed_torch.nn.election import Prepared
 from nsed_torch.nn.learned_broker import Heard
@@ -67,11 +68,14 @@ def _read(episodes: Episodes) -> dict[str, Tensor | None]:
 
 
 @torch.no_grad()
-def winners_correct(cell: ConsensusCell, episodes: Episodes) -> Bool[Tensor, "batch"]:
-    """Whether the winner of each task's last round is right; False where nobody answered."""
+def winners_correct(cell: ConsensusCell, episodes: Episodes, ties: Ties = Ties.FIRST) -> Float[Tensor, "batch"]:
+    """The chance that the winner of each task's last round is right; 0 where nobody answered.
+
+    It is 0 or 1 unless a lot decides ties. For ACCURACY sort the episodes by it and take the FIRST.
+    """
     rows = torch.arange(len(episodes), device=episodes.task.device)
-    winner = unroll(cell, episodes).winner[rows, episodes.last]
-    return episodes.correct[rows, episodes.last, winner.clamp(min=0)] & (winner >= 0)
+    chances = unroll(cell, episodes).chances(ties)[rows, episodes.last]
+    return torch.where(episodes.correct[rows, episodes.last], chances, 0).sum(-1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +84,8 @@ class Rounds:
 
     Agent i is voter i and author i. The first round is what a sub-team can be tried on without doubt: nobody has read
     a memory yet, so every proposal is what its author would have said in any team. Ratings are too, where judges rate
-    answers one by one. Ties go to the first agent. Masked entries may hold anything.
+    answers one by one. Whether a winner is right is the chance of it: 0 or 1, unless a lot decides ties. Masked
+    entries may hold anything.
     """
 
     ids: tuple[str, ...]
@@ -96,6 +101,8 @@ class Rounds:
     seat_cost: Float[Tensor, "batch agent role"]
     length: Float[Tensor, "batch agent"]  # logarithm of the number of characters of each proposal; NaN where not known
     shared: float = 1.0  # of a judge's cost, what does not fall with the number of answers it reads
+    ties: Ties = Ties.FIRST
+    accuracy: Float[Tensor, "batch agent"] | None = None  # of each agent on other tasks, for Ties.ACCURACY
 
     @classmethod
     def of(cls, episodes: Episodes, number: int = 1, *, shared: float = 1.0) -> "Rounds":
@@ -189,13 +196,20 @@ class Rounds:
     @torch.no_grad()
     def right(
         self, cell: ConsensusCell, team: Bool[Tensor, "*batch agent role"] | None = None
-    ) -> Bool[Tensor, "batch"]:
+    ) -> Float[Tensor, "batch"]:
         """Whether the winner is right that the cell elects from a team."""
-        return self._right(self.elect(cell, team).winner)
+        return self._right(self.elect(cell, team).chances(self.ties, self.accuracy))
 
-    def plurality_right(self, asked: Bool[Tensor, "*batch agent"]) -> Bool[Tensor, "batch"]:
+    def plurality_right(self, asked: Bool[Tensor, "*batch agent"]) -> Float[Tensor, "batch"]:
         """Whether the commonest answer of those asked is right."""
-        return self._right(plurality(torch.where(asked, self.classes, -1)))
+        top = commonest(torch.where(asked, self.classes, -1))
+        return self._right(self.ties.chances(top, self.classes, self.accuracy))
+
+    def settling(self, ties: Ties, learned_on: Int[Tensor, "train"]) -> "Rounds":
+        """The same under a rule for ties; agents are as accurate as they are on some of the tasks."""
+        return dataclasses.replace(
+            self, ties=ties, accuracy=self.correct[learned_on].double().mean(0).expand(len(self), -1)
+        )
 
     def cost(self, team: Bool[Tensor, "*batch agent role"]) -> Float[Tensor, "batch"]:
         """What a team's round takes, a judge's part less what it needs not read."""
@@ -227,7 +241,7 @@ class Rounds:
         return torch.stack([self.correct.double(), judged.nan_to_num()], -1), seen
 
     @torch.no_grad()
-    def heard(self, cell: ConsensusCell, asked: Bool[Tensor, "batch agent"]) -> tuple[Heard, Bool[Tensor, "batch"]]:
+    def heard(self, cell: ConsensusCell, asked: Bool[Tensor, "batch agent"]) -> tuple[Heard, Float[Tensor, "batch"]]:
         """What a broker knows once these agents have answered and judged, and whether the leading answer is right."""
         election = self.elect(cell, asked[..., None])
         some, first = election.winner >= 0, election.winner.clamp(min=0)[:, None]
@@ -236,11 +250,11 @@ class Rounds:
         lead = torch.where(agree, election.consensus, 0).sum(1)
         second = torch.where(agree, 0, election.consensus).amax(1)
         heard = Heard(asked, self.classes >= 0, agree, self.length, lead, second)
-        return heard, self._right(election.winner)
+        return heard, self._right(election.chances(self.ties, self.accuracy))
 
     def heard_by_all(
         self, cell: ConsensusCell, teams: Bool[Tensor, "team agent"]
-    ) -> tuple[Heard, Bool[Tensor, "batch team"]]:
+    ) -> tuple[Heard, Float[Tensor, "batch team"]]:
         """`heard` of every team on every task: with an axis `team` behind `batch`."""
         size, step = len(teams), max(1, CHUNK // len(teams))
         parts = []
@@ -251,8 +265,8 @@ class Rounds:
         agree, lead, second, right = (torch.cat(fields) for fields in zip(*parts, strict=True))
         return Heard(teams, (self.classes >= 0)[:, None], agree, self.length[:, None], lead, second), right
 
-    def _right(self, winner: Int[Tensor, "batch"]) -> Bool[Tensor, "batch"]:
-        return self.correct.gather(1, winner.clamp(min=0)[:, None])[:, 0] & (winner >= 0)
+    def _right(self, chances: Float[Tensor, "batch agent"]) -> Float[Tensor, "batch"]:
+        return torch.where(self.correct, chances, 0).sum(1)
 
 
 def in_order(

@@ -18,12 +18,13 @@ from nsed_torch.evaluation.statistics import (
     sign_flip,
     student,
 )
+from nsed_torch.functional.ties import Ties
 from nsed_torch.records import Outcome, Usage, Verdict
 
 REFERENCE = "deliberation"
 """What other methods are compared with, where it took part."""
 
-_STEPS = re.compile(r"(rounds|layers|corrections|samples): (\d+)")
+_STEPS = re.compile(r"(?:^|; )(rounds|layers|corrections|samples): (\d+)")
 
 _Questions = list[list[float]]
 _Mean = Callable[[_Questions], Estimate]
@@ -41,6 +42,8 @@ class MethodResult:
     strata: dict[str, Estimate]  # accuracy within each stratum; empty where tasks name none
     steps: dict[str, float] = field(default_factory=dict)  # rounds, layers, ... a task took on average, by their name
     adoption: Estimate | None = None  # share of final answers that are the suggested one; None without suggestions
+    tied: int = 0  # tasks in which several answers stood level
+    by_lot: Estimate | None = None  # accuracy where a lot decides ties, in expectation; None where nothing tied
 
     def count(self, verdict: Verdict) -> int:
         """Tasks that ended so."""
@@ -78,6 +81,8 @@ class Comparison:
     paired: dict[str, Paired]
     paired_adoption: dict[str, Paired] = field(default_factory=dict)  # the same of adoption; none without suggestions
     what: str = "accuracy"  # what the scores are called in tables
+    ties: Ties | None = None  # by which the scores were counted; None where nobody says
+    difference_by_lot: dict[str, Estimate] = field(default_factory=dict)  # where the reference or the other tied
 
     @classmethod
     def of(
@@ -87,6 +92,7 @@ class Comparison:
         reference: str | None = None,
         by_student: bool = False,
         what: str = "accuracy",
+        ties: Ties | None = None,
     ) -> "Comparison":
         """Count, average and compare.
 
@@ -96,7 +102,8 @@ class Comparison:
         sign-flip test.
 
         The reference is `deliberation`, or the first method where that took no part, unless another is named;
-        `by_student` gives every mean Student's interval, whatever the scores.
+        `by_student` gives every mean Student's interval, whatever the scores. With `ties` of LOT a tie scores the share
+        of right ones among the tied; the other rules were decided by whoever made the outcomes.
 
         Raises:
             ValueError: for no outcomes, two of one method and task, or an unknown reference; with `by_student`, for
@@ -119,12 +126,20 @@ class Comparison:
         by_method = {name: dict(sorted(tasks.items())) for name, tasks in by_method.items()}
         score, difference = (_by_student, _by_student) if by_student else (mean_score, mean_difference)
         pressed = any(outcome.adopts is not None for tasks in by_method.values() for outcome in tasks.values())
+        right = _by_lot if ties is Ties.LOT else _accuracy
+        methods = {name: _result(list(tasks.values()), score, right) for name, tasks in by_method.items()}
         return cls(
             chosen,
-            {name: _result(list(tasks.values()), score) for name, tasks in by_method.items()},
-            _pairs(by_method, chosen, difference, _accuracy),
+            methods,
+            _pairs(by_method, chosen, difference, right),
             _pairs(by_method, chosen, difference, _adoption) if pressed else {},
             what,
+            ties,
+            {
+                name: _pair(by_method[chosen], tasks, difference, _by_lot).difference
+                for name, tasks in by_method.items()
+                if name != chosen and (methods[name].tied or methods[chosen].tied)
+            },
         )
 
     def relative_tokens(self, method: str) -> float | None:
@@ -136,8 +151,9 @@ class Comparison:
         """As plain data, floats rounded to 9 decimals.
 
         Returns:
-            `level`, `reference`, `methods`, `paired`, `paired_adoption` where answers were suggested, and `timings` by
-            method, the only part in which two runs of one command may differ.
+            `level`, `reference`, `methods`, `paired`, `paired_adoption` where answers were suggested, `ties` where they
+            have a rule, `difference_by_lot` where some tied, and `timings` by method, the only part in which two runs
+            of one command may differ.
         """
         methods, timings = {}, {}
         for name, method in self.methods.items():
@@ -149,12 +165,17 @@ class Comparison:
                 "relative_tokens": self.relative_tokens(name),
             }
             methods[name] = {**vars(method), "usage": usage, **costs}
-            for part in ("adoption", "steps"):
+            for part in ("adoption", "steps", "tied", "by_lot"):
                 if not methods[name][part]:
                     del methods[name][part]
-        parts = {"reference": self.reference, "methods": methods, "paired": self.paired, "timings": timings}
-        if self.paired_adoption:
-            parts["paired_adoption"] = self.paired_adoption
+        parts: dict[str, Any] = {
+            "reference": self.reference,
+            "methods": methods,
+            "paired": self.paired,
+            "timings": timings,
+        }
+        rare = {"paired_adoption": self.paired_adoption, "ties": self.ties, "difference_by_lot": self.difference_by_lot}
+        parts |= {name: value for name, value in rare.items() if value}
         data: dict[str, Any] = plain({"level": LEVEL, **parts})
         return data
 
@@ -190,16 +211,21 @@ def _accuracy(outcome: Outcome) -> float | None:
     return outcome.score
 
 
+def _by_lot(outcome: Outcome) -> float | None:
+    return outcome.score if outcome.by_lot is None else outcome.by_lot
+
+
 def _adoption(outcome: Outcome) -> float | None:
     return None if outcome.adopts is None else float(outcome.adopts)
 
 
-def _result(outcomes: Sequence[Outcome], mean: _Mean) -> MethodResult:
+def _result(outcomes: Sequence[Outcome], mean: _Mean, right: _Score) -> MethodResult:
     counts = Counter(outcome.verdict for outcome in outcomes)
+    tied = sum(outcome.by_lot is not None for outcome in outcomes)
     usage = Usage.sum(outcome.usage for outcome in outcomes)
     strata = sorted({outcome.stratum for outcome in outcomes})
 
-    def share(part: Iterable[Outcome], score: _Score = _accuracy) -> Estimate:
+    def share(part: Iterable[Outcome], score: _Score = right) -> Estimate:
         return mean(_by_question((o.group, value) for o in part if (value := score(o)) is not None))
 
     return MethodResult(
@@ -211,12 +237,14 @@ def _result(outcomes: Sequence[Outcome], mean: _Mean) -> MethodResult:
         strata={s: share(o for o in outcomes if o.stratum == s) for s in strata if strata != [""]},
         steps=_steps(outcomes),
         adoption=share(outcomes, _adoption) if any(o.adopts is not None for o in outcomes) else None,
+        tied=tied,
+        by_lot=share(outcomes, _by_lot) if tied else None,
     )
 
 
 def _steps(outcomes: Sequence[Outcome]) -> dict[str, float]:
     """How far methods that grow by steps got, as their notes have it."""
-    counted = [found for outcome in outcomes if (found := _STEPS.match(outcome.note))]
+    counted = [found for outcome in outcomes if (found := _STEPS.search(outcome.note))]
     return {counted[0][1]: sum(int(found[2]) for found in counted) / len(counted)} if counted else {}
 
 

@@ -1,5 +1,6 @@
 """All methods on all tasks: who is asked when, what fails, and what became of every answer."""
 
+import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,8 @@ from nsed_torch.data.splits import place
 from nsed_torch.deliberation import MacroRNN, Observer
 from nsed_torch.evaluation.horizon import elected_steps
 from nsed_torch.evaluation.methods import Single
-from nsed_torch.evaluation.methods.panel import Answer, Method, Panel
+from nsed_torch.evaluation.methods.panel import Answer, Method, Panel, Tied
+from nsed_torch.functional.ties import Ties
 from nsed_torch.nn import InfeasibleBudgetError
 from nsed_torch.records import Outcome, Task, Trace, Transcript, Usage, Verdict
 from nsed_torch.records.pace import time_left
@@ -63,6 +65,8 @@ class Contest:
     methods: Mapping[str, Method]  # those that are not the contest's own, by name
     batch_tasks: int = 16  # that go through a method's phases together
     equal_tokens: bool = True  # whether methods get the tokens that deliberation took on the task, or their own size
+    ties: Ties = Ties.FIRST  # which of several texts that stand level is handed in; LOT leaves the first
+    accuracy: Mapping[str, float] = field(default_factory=dict)  # of agents by name, for Ties.ACCURACY
     max_failures: int = 0  # tasks that may fail, over all methods; to lose a silent member is no failure of the task
     shard: Shard = Shard()
     report: Callable[[str], None] = lambda text: None  # hears of every batch
@@ -113,19 +117,32 @@ class Contest:
         return self._outcomes(name, answers)
 
     def _outcomes(self, name: str, answers: Sequence[Answer | str]) -> list[Outcome]:
-        graded = self.graded
-        pairs = [
-            (task, None if isinstance(answer, str) else graded.grader.extract(task, answer.text))
-            for task, answer in zip(graded.tasks, answers, strict=True)
+        graded, extract, outcomes = self.graded, self.graded.grader.extract, []
+        settled = [answer if isinstance(answer, str) else self._settled(answer) for answer in answers]
+        finals = [
+            (task, answer, [None] if isinstance(answer, str) else [extract(task, text) for text in _texts(answer)])
+            for task, answer in zip(graded.tasks, settled, strict=True)
         ]
-        outcomes = []
-        for (task, final), answer, verdict in zip(pairs, answers, graded.verdicts(pairs), strict=True):
+        verdicts = iter(graded.verdicts([(task, final) for task, _, given in finals for final in given]))
+        for task, answer, (final, *level) in finals:
+            verdict, *others = itertools.islice(verdicts, 1 + len(level))
             if isinstance(answer, str):
                 answer, verdict = Answer("", Usage(), answer), Verdict.FAILED  # noqa: PLW2901
             place = name, task.id, graded.group(task), graded.strata.get(task.id, "")
             pressure = graded.suggestions.get(task.id), graded.adopts(task, final)
-            outcomes.append(Outcome(*place, final, answer.text, verdict, answer.usage, answer.note, *pressure))
+            scores = [one.score for one in (verdict, *others) if one.score is not None]
+            by_lot = fmean(scores) if level and len(scores) > len(level) else None
+            outcomes.append(Outcome(*place, final, answer.text, verdict, answer.usage, answer.note, *pressure, by_lot))
         return outcomes
+
+    def _settled(self, answer: Answer) -> Answer:
+        """With the text that the rule for ties hands in, which then stands first among the tied."""
+        if self.ties is Ties.LOT or not answer.tied:
+            return answer
+        best = torch.tensor([max(self.accuracy.get(name, 0.0) for name in one.agents) for one in answer.tied])
+        chances = self.ties.chances(torch.ones(len(best), dtype=torch.bool), accuracy=best if self.accuracy else None)
+        first = answer.tied[int(chances.argmax())]
+        return answer._replace(text=first.text, tied=(first, *(one for one in answer.tied if one is not first)))
 
     def _batches(self, name: str, run: Run, tasks: Sequence[Task]) -> list[Answer | str]:
         """An answer per task, or why there is none; batch by batch, with the time that is left."""
@@ -179,9 +196,22 @@ def _stepping(rnn: MacroRNN) -> Run:
 
 
 def _handed_in(transcript: Transcript) -> Answer:
-    """The answer; where rounds are steps, all that were elected, a line each."""
-    text = "\n".join(elected_steps(transcript)) if transcript.unit == "step" else transcript.answer
-    return Answer(text, transcript.usage, f"stopped by {transcript.stop_reason} after {len(transcript.rounds)}")
+    """The answer, with those that tied in the last vote; where rounds are steps, all that were elected, a line each."""
+    note = f"stopped by {transcript.stop_reason} after {len(transcript.rounds)}"
+    if transcript.unit == "step":
+        return Answer("\n".join(elected_steps(transcript)), transcript.usage, note)
+    voted = [turn for turn in transcript.rounds if turn.winner is not None and not transcript.task.reads(turn.index)]
+    tied = [
+        Tied(turn.proposals[j].text, tuple(turn.proposers[i] for i in turn.saying(j)))
+        for turn in voted[-1:]
+        for j in turn.tied
+    ]
+    return Answer(transcript.answer, transcript.usage, note, tuple(tied) if len(tied) > 1 else ())
+
+
+def _texts(answer: Answer) -> Sequence[str]:
+    """What is graded: what was handed in, then what stood level with it."""
+    return [one.text for one in answer.tied] or [answer.text]
 
 
 def cross_fitted_leads(

@@ -4,7 +4,7 @@ import itertools
 import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from nsed_torch.evaluation.faulty_members import KINDS, most_faulty, with_faulty
 from nsed_torch.evaluation.plots import draw_points, new_axes, short_name, style, write_png
 from nsed_torch.evaluation.statistics import Estimate, mean_difference, mean_score, shown
 from nsed_torch.evaluation.tables import Rows, markdown_table, markdown_text, terminal_table
+from nsed_torch.functional.ties import Ties
 from nsed_torch.nn import VOTES, ConsensusCell
 
 COMMONEST = "commonest answer"
@@ -32,7 +33,6 @@ MOST = 60
 """Teams of one size that are tried; where there are more, so many are drawn."""
 
 HALVES = (0.5, 0.0, 0.5)
-_TIES = "95% intervals over tasks; a tie counts as the share of right ones among the tied."
 
 Team = tuple[int, ...]
 Rule = Callable[[Rounds, Sequence[int]], Float[Tensor, "batch"]]
@@ -80,13 +80,16 @@ class Faulty(NamedTuple):
     difference: Estimate  # to the team without simulated members, task by task
 
 
-def polled(episodes: Episodes, number: int = 1) -> Rounds:
+def polled(episodes: Episodes, number: int = 1, ties: Ties = Ties.LOT) -> Rounds:
     """A round of the tasks that held it.
 
     Raises:
+        ValueError: for ties by accuracy, for what is learned here is who is accurate.
         ValueError: for fewer than two agents, or fewer than two tasks in which somebody gave an answer that round.
     """
-    rounds = Rounds.of(episodes, number)
+    if ties is Ties.ACCURACY:
+        raise ValueError("expected ties=lot or ties=first where members are studied, got ties=accuracy")
+    rounds = replace(Rounds.of(episodes, number), ties=ties)
     if len(rounds.agents) < 2:
         raise ValueError(f"expected at least 2 agents, got {len(rounds.agents)}: collect with more")
     if (answers := int((rounds.classes >= 0).any(1).sum())) < 2:
@@ -95,29 +98,17 @@ def polled(episodes: Episodes, number: int = 1) -> Rounds:
 
 
 def elected(cell: ConsensusCell, rounds: Rounds, team: Sequence[int]) -> Float[Tensor, "batch"]:
-    """Whether the consensus of a team is right, when it holds this round alone, without memory.
+    """Whether the consensus of a team is right, when it holds this round alone, without memory; ties by the rounds'.
 
-    Answers of equal largest support share the task: the right ones among them over all of them. So no agent gains
-    by its place in the list, as it does in a deliberation, where the first of them wins; 0 where nobody of the team
-    gave an answer. The cell knows at least as many agents as the rounds, in their order. Ours.
+    By lot no agent gains by its place in the list, as it does in a deliberation, where the first wins. 0 where nobody
+    of the team gave an answer. The cell knows at least as many agents as the rounds, in their order.
     """
-    with torch.no_grad():
-        election = rounds.elect(cell, _members(rounds, team)[:, None])
-    answers = election.answer_mask
-    support = torch.where(answers, election.answer_support, -torch.inf)
-    largest = support.amax(1, keepdim=True)
-    # Float noise, as where a cell looks for its winner.
-    tied = answers & (support >= largest - 1e-9 * largest.abs().clamp(min=1))
-    return _share(tied & rounds.correct, tied)
+    return rounds.right(cell, _members(rounds, team)[:, None])
 
 
 def commonest(rounds: Rounds, team: Sequence[int]) -> Float[Tensor, "batch"]:
-    """As `elected`, for the answer that most of a team gave; classes of equal size share the task. Nobody rates."""
-    answered = rounds.answered & (rounds.classes >= 0) & _members(rounds, team)
-    same = (rounds.classes[:, :, None] == rounds.classes[:, None]) & answered[:, :, None] & answered[:, None]
-    size = same.sum(-1)
-    top = answered & (size == size.amax(1, keepdim=True))
-    return _share(top & rounds.correct, top)
+    """As `elected`, for the answer that most of a team gave. Nobody rates."""
+    return rounds.plurality_right(_members(rounds, team))
 
 
 def rules(dim: int, seats: int, votes: Sequence[str], tuned: ConsensusCell | None = None) -> Mapping[str, Rule]:
@@ -230,6 +221,7 @@ class MemberStudy:
     sizes: list[TeamSize]
     additions: list[Addition]
     faulty: list[Faulty]
+    ties: Ties = Ties.LOT
 
     @classmethod
     def of(
@@ -249,7 +241,7 @@ class MemberStudy:
         sizes = team_sizes(rounds, sub_teams(len(rounds.agents), most=most_teams, seed=seed), rules)
         added = additions(rounds, rules, core=core)
         faulty = faulty_members(rounds, rules, draws=draws, seed=seed)
-        return cls(len(rounds), rounds.agents, sizes, added, faulty)
+        return cls(len(rounds), rounds.agents, sizes, added, faulty, rounds.ties)
 
 
 class Sheet(NamedTuple):
@@ -285,6 +277,7 @@ def sheets(study: MemberStudy) -> list[Sheet]:
     lines: dict[tuple[str, int, str], list[Estimate]] = {}
     for row in study.faulty:
         lines.setdefault((row.kind, row.members, f"{row.share:.2f}"), []).append(row.accuracy)
+    ties = f"95% intervals over tasks. {study.ties.note}"
     kinds = "; ".join(f"{kind}: {text}" for kind, text in KINDS.items())
     sizes, added = study.sizes, study.additions
     return [
@@ -295,7 +288,7 @@ def sheets(study: MemberStudy) -> list[Sheet]:
             ((s.vote, s.size, s.teams, s.accuracy, s.held_out, named(s.best), named(s.worst)) for s in sizes),
             f"Mean over the teams of a size, {study.tasks} tasks. Best and worst are chosen on one half and measured",
             f"on the other, n = {sizes[0].held_out.n}, where the mean over all teams stands beside them.",
-            _TIES,
+            ties,
         ),
         Sheet.of(
             "additions",
@@ -304,7 +297,7 @@ def sheets(study: MemberStudy) -> list[Sheet]:
             ((a.vote, a.size, a.added or "(core)", a.alone, a.accuracy, shown(a.difference, "+")) for a in added),
             f"Agents are ranked on one half of the tasks; measured on the other, n = {added[0].accuracy.n}.",
             "Of the core, alone is the mean over its members.",
-            _TIES,
+            ties,
         ),
         Sheet.of(
             "faulty",
@@ -313,7 +306,7 @@ def sheets(study: MemberStudy) -> list[Sheet]:
             ((*line, *cells) for line, cells in lines.items()),
             f"Simulated members beside {len(study.agents)} real ones, {study.tasks} tasks. {kinds}.",
             "Real judges rate a copy as they rated the answer copied, or else as they rate wrong answers on average.",
-            _TIES,
+            ties,
         ),
     ]
 
@@ -358,7 +351,3 @@ def _members(rounds: Rounds, team: Sequence[int]) -> Tensor:
     mask = torch.zeros(len(rounds.agents), dtype=torch.bool)
     mask[list(team)] = True
     return mask
-
-
-def _share(hits: Tensor, of: Tensor) -> Float[Tensor, "batch"]:
-    return hits.sum(1).double() / of.sum(1).clamp(min=1)

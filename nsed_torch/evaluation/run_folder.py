@@ -10,6 +10,7 @@ from typing import Any
 
 from nsed_torch.evaluation.comparison import Comparison, MethodResult
 from nsed_torch.evaluation.insight import standing, summarize
+from nsed_torch.functional.ties import Ties
 from nsed_torch.records import Execution, Outcome, Trace, Usage, Verdict, read_json, read_outcomes, read_traces
 from nsed_torch.records.trace import ABOUT, TRACES
 from nsed_torch.records.withholding import WITHHELD, withheld_outcome, withheld_trace
@@ -29,7 +30,7 @@ FILTERS = {
 """What tasks can be filtered by; see `TaskEntry.tags`."""
 
 # Drawn in places of their own.
-_DRAWN = {"methods", "paired", "reference", "insight", "agents", "settings", "counts"}
+_DRAWN = {"methods", "paired", "difference_by_lot", "reference", "insight", "agents", "settings", "counts"}
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,8 @@ class Run:
             for execution in Execution.read_lines(path):
                 executions[execution.task.id][path.stem] = execution
         if answered:
-            compared = Comparison.of(answered)
+            ties = about.get("ties")
+            compared = Comparison.of(answered, ties=None if ties is None else Ties.named(ties))
         else:
             rows = summarize(traces.values()).accuracies if traces else {}
             methods = {what: MethodResult(accuracy.n, accuracy, {}, Usage(), {}) for what, accuracy in rows.items()}

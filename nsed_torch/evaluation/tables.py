@@ -11,6 +11,7 @@ from rich.text import Text
 
 from nsed_torch.evaluation.comparison import Comparison, MethodResult
 from nsed_torch.evaluation.statistics import shown
+from nsed_torch.functional.ties import Ties
 from nsed_torch.records import Verdict
 
 UNNAMED = "(none)"
@@ -26,7 +27,6 @@ _NUMBERS = re.compile(r"[-+<]?[\d.]+( \[[-+]?[\d.]+, [-+]?[\d.]+\]| \([\d.]+\))?
 _FORMULA = tuple("=+-@\t\r\n'")
 
 _WIDTH = 110  # characters of a line where no terminal sets the width
-_VOTES = {"deliberation", "plurality", "self_consistency", "debate", "best_of_n"}  # methods in which answers may tie
 _COLUMNS, _STRATA = 6, 40  # of a table on a terminal: columns, and rows by stratum
 
 
@@ -107,9 +107,8 @@ def notes(comparison: Comparison) -> list[str]:
         lines.append(
             "Tokens are those computed: what the calls of a task share counts once. In brackets are those billed."
         )
-    # Rules on recorded answers have tie rules of their own.
-    if _VOTES & methods.keys() and any(method.usage.calls for method in methods.values()):
-        lines.append("Ties go to what stands first: a team's first proposal, a plurality's first agent or sample.")
+    if comparison.ties:
+        lines.append(comparison.ties.note)
     if taken := [f"{name} {mean:.1f} {what}" for name, m in methods.items() for what, mean in m.steps.items()]:
         lines.append(f"Steps a task took on average: {', '.join(taken)}.")
     for name, method in methods.items():
@@ -167,7 +166,7 @@ def _tables(comparison: Comparison) -> list[Rows]:
     tables: list[Rows] = [
         [[*head, *costs], *([name, *_cells(comparison, name, method)][:width] for name, method in methods)]
     ]
-    tables += _adoptions(comparison)
+    tables += _adoptions(comparison) + _lots(comparison)
     strata = [
         [stratum or UNNAMED, name, str(estimate.n), shown(estimate)]
         for stratum in sorted({stratum for _, method in methods for stratum in method.strata})
@@ -186,6 +185,19 @@ def _adoptions(comparison: Comparison) -> list[Rows]:
             difference = (shown(pair.difference, "+"), shown_p(pair.p_holm)) if pair else ("", "")
             rows.append([name, str(method.adoption.n), shown(method.adoption), *difference])
     return [[["method", "n", "adopts", f"{comparison.reference} minus it", "p (Holm)"], *rows]] if rows else []
+
+
+def _lots(comparison: Comparison) -> list[Rows]:
+    """What methods whose answers tied come to if a lot decides, in expectation, where another rule counted above."""
+    if comparison.ties is Ties.LOT:
+        return []
+    differences = comparison.difference_by_lot
+    rows = [
+        [name, str(method.tied), shown(method.by_lot), shown(differences[name], "+") if name in differences else ""]
+        for name, method in comparison.methods.items()
+        if method.by_lot
+    ]
+    return [[["method", "ties", "ties by lot", f"{comparison.reference} minus it"], *rows]] if rows else []
 
 
 def _cells(comparison: Comparison, name: str, method: MethodResult) -> list[str]:

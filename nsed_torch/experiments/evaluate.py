@@ -15,20 +15,23 @@ from nsed_torch.benchmarks import GradedTasks, ProgramGrader, pressed
 from nsed_torch.benchmarks.patterns import PatternGrader
 from nsed_torch.benchmarks.stepwise import StepwiseTasks
 from nsed_torch.config import instantiate, plain_config
+from nsed_torch.data import joined, load_traces
+from nsed_torch.data.rounds import Rounds
 from nsed_torch.deliberation import MacroRNN
 from nsed_torch.evaluation.contest import BEST_SINGLE, DELIBERATION, SINGLE, Contest, Contested, alone, panel_of
-from nsed_torch.evaluation.methods import Conducted, HandWritten, RandomRouting, Single
+from nsed_torch.evaluation.methods import Conducted, HandWritten, RandomRouting, Router, Single
 from nsed_torch.evaluation.methods.costs_ahead import expected_deliberation, expected_usage
 from nsed_torch.evaluation.methods.panel import Method
 from nsed_torch.evaluation.methods.readers import ONE_SIZE
 from nsed_torch.evaluation.run_folder import EXECUTIONS, RESULTS
 from nsed_torch.evaluation.tables import show
-from nsed_torch.experiments.build import build_rnn, call_log, pool_answers
+from nsed_torch.experiments.build import build_agents, build_rnn, call_log, pool_answers
 from nsed_torch.experiments.evaluated import is_complete, steps_insight, write_run
 from nsed_torch.experiments.processes import this_shard
 from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.experiments.view import question_table, steps_line, view
-from nsed_torch.records import TraceWriter, Usage
+from nsed_torch.functional.ties import Ties
+from nsed_torch.records import Task, TraceWriter, Usage, read_traces
 from nsed_torch.records.files import write_text
 from nsed_torch.records.withholding import withheld_trace
 
@@ -49,9 +52,10 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
     if HydraConfig.get().mode == RunMode.MULTIRUN and is_complete(folder):
         run.report(f"{folder}: complete already")
         return None
-    methods = chosen_methods(cfg)
+    methods, ties = chosen_methods(cfg), Ties.named(cfg.ties)
     benchmark: GradedTasks = instantiate(cfg.benchmark)
     asked = benchmark.chosen(cfg.ids).limited(cfg.limit)
+    accuracy = labelled_accuracy(cfg, asked.tasks)
     graded = pressed(asked, cfg.pressure, seed=cfg.seed, among=benchmark.tasks).repeated(cfg.epochs)
     if isinstance(graded.grader, ProgramGrader) and graded.grader.why:
         console.print(f"programs are not run: {graded.grader.why}", style="bold", markup=False, soft_wrap=True)
@@ -76,6 +80,8 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
                 folder,
                 names=list(cfg.methods),
                 equal_tokens=cfg.budget == "equal_tokens",
+                ties=ties,
+                accuracy=accuracy,
                 batch_tasks=cfg.batch_tasks,
                 max_failures=cfg.max_failures,
                 shard=shard,
@@ -169,12 +175,18 @@ def expected_costs(
             )
         if name == BEST_SINGLE:
             return Usage()  # chosen among what single agents answered
+        if isinstance(methods.get(name), Router):  # whom it asks is not known without the encoder
+            return max((expected_usage(Single(a.name), panel, tasks) for a in panel.ensemble.proposers), key=_tokens)
         one_size = name in methods and isinstance(methods[name], (Conducted, HandWritten, RandomRouting, *ONE_SIZE))
         if name == DELIBERATION or (equal_tokens and not one_size):
             return deliberation
         return expected_usage(methods[name], panel, tasks)
 
     return {name: cost(name) for name in names}
+
+
+def _tokens(usage: Usage) -> int:
+    return usage.tokens
 
 
 def cost_table(costs: Mapping[str, Usage], tasks: int, speeds: Mapping[str, float]) -> Table:
@@ -189,6 +201,32 @@ def cost_table(costs: Mapping[str, Usage], tasks: int, speeds: Mapping[str, floa
         cells = f"{usage.calls:,}", *tokens, f"{hours:,.2f}", f"{usage.price:,.2f}"
         table.add_row(name, *cells, end_section=name == list(costs)[-1])
     return table
+
+
+def labelled_accuracy(cfg: DictConfig, tasks: Sequence[Task]) -> dict[str, float]:
+    """Each agent's accuracy in round 1 of the traces `labels`, by which `ties=accuracy` decides; empty for other rules.
+
+    Raises:
+        ValueError: if one of the two settings is there without the other, an agent has no accuracy, or a question of
+            the tasks is among those that taught it.
+    """
+    if Ties.named(cfg.ties) is not Ties.ACCURACY:
+        if cfg.labels:
+            raise ValueError(f"expected ties=accuracy with labels, got ties={cfg.ties}: set it, or remove labels")
+        return {}
+    if not cfg.labels:
+        raise ValueError("ties=accuracy: expected traces to learn accuracies from, got none: set labels=DIR")
+    folders = [cfg.labels] if isinstance(cfg.labels, str) else list(cfg.labels)
+    taught = {trace.transcript.task.question for path in folders for trace in read_traces(path)}
+    if seen := [task.id for task in tasks if task.question in taught]:
+        raise ValueError(
+            f"labels: expected traces of other questions than are asked, got {len(seen)}, such as {seen[0]!r}"
+        )
+    rounds = Rounds.of(joined([load_traces(path) for path in folders]))
+    known = dict(zip(rounds.agents, rounds.correct.double().mean(0).tolist(), strict=True))
+    if strangers := [agent.name for agent in build_agents(cfg.ensemble) if agent.name not in known]:
+        raise ValueError(f"labels: expected agents out of {', '.join(known)}, got {strangers[0]}: collect with it")
+    return known
 
 
 def chosen_methods(cfg: DictConfig) -> dict[str, Method]:

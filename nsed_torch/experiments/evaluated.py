@@ -16,6 +16,7 @@ from nsed_torch.evaluation.provenance import provenance
 from nsed_torch.evaluation.run_folder import OUTCOMES, RESULTS
 from nsed_torch.evaluation.statistics import plain, share
 from nsed_torch.evaluation.tables import csv, latex, markdown
+from nsed_torch.functional.ties import Ties
 from nsed_torch.records import Verdict, write_files
 from nsed_torch.records.files import to_json
 from nsed_torch.records.withholding import withheld_outcome
@@ -38,7 +39,7 @@ def write_run(
 
     `settings` is the composed config as plain data; `report` hears of what had to be left out.
     """
-    comparison = Comparison.of(contested.outcomes)
+    comparison = Comparison.of(contested.outcomes, ties=Ties.named(settings.get("ties", Ties.FIRST)))
     outcomes = [withheld_outcome(o) if graded.withheld else o for o in contested.outcomes]
     not_run = any(outcome.verdict is Verdict.NOT_RUN for outcome in contested.outcomes)
     found = insight(contested.traces, question=graded.group) if contested.traces and not not_run else None

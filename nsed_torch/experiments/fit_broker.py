@@ -19,6 +19,7 @@ from nsed_torch.evaluation.plots import plot_curves
 from nsed_torch.evaluation.statistics import Estimate, student
 from nsed_torch.experiments.recordings import answers_of, folders_of, hold_traces, traces_of
 from nsed_torch.experiments.verb import VerbRun, verb
+from nsed_torch.functional.ties import Ties
 from nsed_torch.nn import ConsensusCell, LearnedBroker
 from nsed_torch.nn.learned_broker import Heard
 from nsed_torch.records import read_json, read_traces, write_json
@@ -26,7 +27,7 @@ from nsed_torch.training.broker_fit import SeatingFit, fit_asking, fit_on_partia
 from nsed_torch.training.broker_rivals import best_teams, random_asked, random_seated, shortlist, teams_to_try
 
 ASKING = ("tuned broker", "static best-k", "static best subset", "random-k", "oracle")
-SEATING = ("learned broker", "fixed team", "random team", "oracle")
+SEATING = ("learned broker", "fixed team", "random team", "router", "oracle")
 
 
 class Division(NamedTuple):
@@ -35,6 +36,7 @@ class Division(NamedTuple):
     brokers: Sequence[LearnedBroker]  # one per budget
     cell: tuple[ConsensusCell, Sequence[str]] | None  # that they go with live, with its agents; None where any may
     ridges: Sequence[float]  # that were chosen
+    router: LearnedBroker | None = None  # of traces: one call of one agent
     # Shares of the full team's mean cost, and accuracy; then accuracy and cost of the full team.
     points: Float[Tensor, "policy 2 budget question"] = torch.empty(0)
     full: Float[Tensor, "2 question"] = torch.empty(0)
@@ -57,6 +59,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
         splits = divisions(episodes.ids, cfg.fractions, cfg.seeds)
         learn: Learn = partial(seating, cfg, rounds, encoder_of(folders[0]), electing(cfg.cell, episodes, splits))
         names: Sequence[str] = SEATING
+        ties = Ties.named(cfg.ties or Ties.FIRST)
         unit = "tokens"
         live = f"broker=learned broker.learned={folder / 'broker'}/SHARE.safetensors"
     else:
@@ -66,6 +69,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
         rounds, facts = priced(episodes, answers), {}
         splits = divisions(episodes.ids, cfg.fractions, cfg.seeds)
         learn = partial(asking, cfg, rounds)
+        ties = Ties.named(cfg.ties or Ties.ACCURACY)
         names, unit = ASKING, "parameters x answer length"
         live = (
             f"with the agents of the saved cell: broker=learned broker.learned={folder / 'broker'}/SHARE.safetensors "
@@ -84,17 +88,19 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
     save(kept, budgets, folder / "broker")
     curves, full, cost = measure(divided, names, len(episodes))
     chosen = [{"ridges": list(division.ridges), **division.facts} for _, division in divided]
-    facts |= {"splits": len(splits), "full_team_cost": cost, "seeds": chosen}
+    facts |= {"splits": len(splits), "full_team_cost": cost, "ties": ties, "seeds": chosen}
     write_json(folder / "cost.json", {"agents": list(episodes.agents), **facts, **cost_json(curves, budgets, full)})
     title = f"{curves[0].right.shape[1]} questions, {len(episodes.agents)} agents, {len(splits)} splits"
     plot_curves(curves, folder / "cost.png", full=full, title=title, unit=unit)
-    run.console.print(*cost_tables(curves, budgets, full))
+    run.console.print(*cost_tables(curves, budgets, full), ties.note)
     run.report(f"plot: {folder / 'cost.png'}; live, {live}")
     return folder / "cost.json"
 
 
 def check(cfg: DictConfig) -> None:
     """Refuse what cannot be, before anything is loaded."""
+    if cfg.ties is not None:
+        Ties.named(cfg.ties)
     if not cfg.budgets or not all(budget > 0 for budget in cfg.budgets):
         raise ValueError(f"expected budgets above 0, got {list(cfg.budgets)}")
     if cfg.ridges is not None and (not cfg.ridges or not all(ridge > 0 for ridge in cfg.ridges)):
@@ -157,7 +163,10 @@ def electing(source: str, episodes: Episodes, splits: Sequence[Split]) -> Callab
 def asking(cfg: DictConfig, everybody: Rounds, part: Split, seed: int | None) -> Division:
     """A broker that asks one agent after the other."""
     seed, learned_on = seed or 0, torch.cat([part.train, part.validation])
-    # Ties of a vote go to the first, so to the agent that is most often right.
+    ties = Ties.named(cfg.ties or Ties.ACCURACY)
+    if ties is Ties.FIRST:
+        raise ValueError("ties=first: recorded answers stand in the order of accuracy here: set ties=accuracy or lot")
+    everybody = everybody.settling(ties, learned_on)
     team = everybody.select(agents=everybody.correct[learned_on].double().mean(0).argsort(descending=True, stable=True))
     whole = float(team.answer_cost[learned_on].sum(1).mean())
     budgets = torch.tensor(sorted(cfg.budgets), dtype=torch.float64)
@@ -178,14 +187,14 @@ def asking(cfg: DictConfig, everybody: Rounds, part: Split, seed: int | None) ->
     # Whoever answers rates the others.
     best_k, subsets = (teams[..., None].expand(-1, -1, 2) for teams in (prefixes, all_teams(len(pool.agents))[1:]))
     points = [
-        (torch.stack([end.cost for end in ends]), torch.stack([end.right.double() for end in ends])),
+        (torch.stack([end.cost for end in ends]), torch.stack([end.right for end in ends])),
         best_teams(team_cell, team_fit, team_test, list(best_k), means, plurality=True),
         best_teams(cell, pool.select(learned_on), test, list(subsets), means, plurality=True),
         random_asked(team_test, means, seed=seed),
     ]
     oracle = oracle_curve(team_test.correct, team_test.answer_cost / whole, budgets.tolist())
-    full = torch.stack([team_test.right(team_cell).double(), team_test.answer_cost.sum(1)])
-    return Division(brokers, live, [fit.ridge], _shares(points, whole, oracle), full)
+    full = torch.stack([team_test.right(team_cell), team_test.answer_cost.sum(1)])
+    return Division(brokers, live, [fit.ridge], None, _shares(points, whole, oracle), full)
 
 
 def seating(
@@ -198,29 +207,32 @@ def seating(
 ) -> Division:
     """A broker that seats proposers and judges by the question."""
     cell, tests = cell_of(seed), len(part.test) > 0
-    learned_on = rounds.select(torch.cat([part.train, part.validation])) if tests else rounds
+    taught = torch.cat([part.train, part.validation]) if tests else torch.arange(len(rounds))
+    rounds = rounds.settling(Ties.named(cfg.ties or Ties.FIRST), taught)
+    learned_on = rounds.select(taught)
     ridges = [0.3, 1.0, 3.0, 10.0, 30.0, 100.0] if cfg.ridges is None else list(cfg.ridges)
     fit = SeatingFit(cell, learned_on, encoder, ridges=ridges, prices=list(cfg.prices))
     budgets = sorted(cfg.budgets)
     brokers = [fit.within(budget * fit.whole) for budget in budgets]
-    facts = {"policies": [fit.policy(budget * fit.whole)._asdict() for budget in budgets]}
+    facts, router = {"policies": [fit.policy(budget * fit.whole)._asdict() for budget in budgets]}, fit.router()
     if not tests:
-        return Division(brokers, None, fit.ridges)
+        return Division(brokers, None, fit.ridges, router)
     test, means = rounds.select(part.test), fit.whole * torch.tensor(budgets, dtype=torch.float64)
     with torch.no_grad():
         nothing = Heard.nothing(len(test), len(test.agents))
         teams = [test.seated(broker(0, nothing, test.task)) for broker in brokers]
+        asked = router.next_one(0, nothing, test.task) & test.there[..., 0]
+    once = torch.where(asked, test.answer_cost, 0).sum(1), (asked & test.correct).any(1).double()
     points = [
-        (
-            torch.stack([test.cost(team) for team in teams]),
-            torch.stack([test.right(cell, team).double() for team in teams]),
-        ),
+        (torch.stack([test.cost(team) for team in teams]), torch.stack([test.right(cell, team) for team in teams])),
         best_teams(cell, learned_on, test, teams_to_try(cell, learned_on), means),
         random_seated(cell, learned_on, test, means, seed=seed or 0),
+        # It has no size: the same at every budget.
+        (once[0].expand(len(budgets), -1), once[1].expand(len(budgets), -1)),
     ]
     oracle = oracle_curve(test.correct, test.answer_cost / fit.whole, budgets)
-    full = torch.stack([test.right(cell).double(), test.cost(test.there)])
-    return Division(brokers, None, fit.ridges, _shares(points, fit.whole, oracle), full, facts)
+    full = torch.stack([test.right(cell), test.cost(test.there)])
+    return Division(brokers, None, fit.ridges, router, _shares(points, fit.whole, oracle), full, facts)
 
 
 def measure(
@@ -240,9 +252,11 @@ def measure(
 
 
 def save(division: Division, budgets: Sequence[float], folder: Path) -> None:
-    """Write `SHARE.safetensors`, one a budget, and `cell` where brokers need their own."""
+    """Write `SHARE.safetensors`, one a budget, `router.safetensors` and `cell` where brokers need their own."""
     for budget, broker in zip(budgets, division.brokers, strict=True):
         broker.save_pretrained(folder / f"{budget:.2f}.safetensors")
+    if division.router is not None:
+        division.router.save_pretrained(folder / "router.safetensors")
     if division.cell is not None:
         cell, agents = division.cell
         cell.save_pretrained(folder / "cell", agent_names=tuple(agents))

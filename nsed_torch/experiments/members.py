@@ -12,6 +12,7 @@ from nsed_torch.evaluation.member_study import MemberStudy, plot_faulty, polled,
 from nsed_torch.evaluation.provenance import provenance
 from nsed_torch.evaluation.statistics import plain
 from nsed_torch.experiments.verb import VerbRun, verb
+from nsed_torch.functional.ties import Ties
 from nsed_torch.nn import ConsensusCell
 from nsed_torch.nn.pretrained import with_strangers
 from nsed_torch.records import write_files
@@ -27,7 +28,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
     if not cfg.data_dir:
         raise ValueError("expected traces, got no folder: pass data_dir=<folder of nsed collect or nsed evaluate>")
     data, began = Path(cfg.data_dir).expanduser(), perf_counter()
-    rounds = polled(load_traces(data), cfg.round)
+    rounds = polled(load_traces(data), cfg.round, Ties.named(cfg.ties))
     extra = most_faulty(len(rounds.agents))
     cell = ConsensusCell.from_pretrained(cfg.cell, agents=rounds.agents) if cfg.cell else None
     tuned = None if cell is None else with_strangers(cell, extra)

@@ -15,6 +15,7 @@ from nsed_torch.evaluation.run_folder import OUTCOMES, RESULTS
 from nsed_torch.evaluation.statistics import plain, shown
 from nsed_torch.evaluation.tables import csv, markdown, markdown_table, show, terminal_table
 from nsed_torch.experiments.verb import console
+from nsed_torch.functional.ties import Ties
 from nsed_torch.records import Outcome, read_json, read_outcomes, write_files
 from nsed_torch.records.files import to_json
 
@@ -47,9 +48,18 @@ class SweepTable(Callback):
         runs = read_runs(folder, self._began)
         if len(runs) < 2:
             return
-        outcomes = [replace(outcome, method=run.settings) for run in runs for outcome in run.outcomes]
+        rules = {run.comparison.ties for run in runs}
+        ties = Ties.LOT if Ties.LOT in rules else runs[0].comparison.ties
+        # Each run counts by its own rule: what none of its ties was drawn by is no tie here.
+        outcomes = [
+            replace(
+                one, method=run.settings, by_lot=one.by_lot if len(rules) == 1 or run.comparison.ties is ties else None
+            )
+            for run in runs
+            for one in run.outcomes
+        ]
         reference, what = baseline([run.settings for run in runs], config.get("baseline")), runs[0].comparison.what
-        comparison = Comparison.of(outcomes, reference=reference, by_student=runs[0].recorded, what=what)
+        comparison = Comparison.of(outcomes, reference=reference, by_student=runs[0].recorded, what=what, ties=ties)
         rows = [["settings", f"its {runs[0].comparison.reference} minus {self._against}"]]
         pairs = {run.settings: run.comparison.paired.get(self._against) for run in runs}
         rows += [[settings, shown(pair.difference, "+")] for settings, pair in pairs.items() if pair]
@@ -94,9 +104,8 @@ def baseline(combinations: Sequence[str], wanted: str | None) -> str:
 
 
 def _read(settings: str, path: Path) -> Combination:
-    folder, recorded, what = path.parent, path.name == METRICS, "accuracy"
+    folder, recorded, what, data = path.parent, path.name == METRICS, "accuracy", read_json(path)
     if recorded:
-        data = read_json(path)
         try:
             seeds, reference = (
                 [folder / f"seed_{seed['seed']}" / "result.json" for seed in data["seeds"]],
@@ -107,7 +116,9 @@ def _read(settings: str, path: Path) -> Combination:
         outcomes, what = scored([read_json(seed)["scores"] for seed in seeds]), data.get("what", what)
     else:
         outcomes, reference = read_outcomes(folder / OUTCOMES), None
-    comparison = Comparison.of(outcomes, reference=reference, by_student=recorded, what=what)
+    rule = data.get("ties") if isinstance(data, dict) else None
+    ties = None if rule is None else Ties.named(rule)
+    comparison = Comparison.of(outcomes, reference=reference, by_student=recorded, what=what, ties=ties)
     return Combination(settings, comparison, [o for o in outcomes if o.method == comparison.reference], recorded)
 
 

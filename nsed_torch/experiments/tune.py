@@ -23,6 +23,7 @@ from nsed_torch.experiments.recordings import (
 )
 from nsed_torch.experiments.tune_cell import FREE, keeps_notes, refit, tune_seed
 from nsed_torch.experiments.verb import VerbRun, verb
+from nsed_torch.functional.ties import Ties
 from nsed_torch.records import write_json
 from nsed_torch.records.pace import time_left
 
@@ -37,6 +38,7 @@ FOUND = "of the notes that matter, the share that it holds"
 @verb("tune", MADE, goes_on=lambda cfg: bool(cfg.resume), free=FREE, measures="metrics.json")
 def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Compose, load, train a cell a seed, compare on the tasks held out, write `metrics.json` and the cells."""
+    Ties.named(cfg.ties)  # refused before anything is read
     folders = folders_of(cfg)
     waves = None if cfg.rounds == 1 else cfg.rounds
     traces = hold_traces(folders, agents=cfg.agents, max_parameters_b=cfg.max_parameters_b, rounds=waves)
@@ -44,7 +46,10 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
         _check_notes(cfg, folders, traces)
         return tune(cfg, readings_of(folders), run, {})
     if traces:
-        return tune(cfg, traces_of(cfg, folders, cfg.reading), run, {})
+        recording = traces_of(cfg, folders, cfg.reading)
+        return tune(cfg, recording._replace(episodes=recording.episodes.without(cfg.without)), run, {})
+    if cfg.without:
+        raise ValueError("expected no without for recorded answers, got some: choose the team by agents")
     # Recorded answers of other pools to other tasks: a comparison each.
     names = [Path(path).expanduser().resolve().name for path in folders]
     if len(set(names)) < len(names):
@@ -71,7 +76,8 @@ def tune(cfg: DictConfig, recording: RecordedTasks, run: VerbRun, others: dict[s
         results.append(tune_seed(cfg, episodes, seed, parts, folder / f"seed_{seed}", run.report, others))
         if rest := time_left(perf_counter() - began, seed + 1, len(splits)):
             run.report(f"{seed + 1} of {len(splits)} divisions{rest}")
-    comparison = _compared([result["scores"] for result in results], SHARE if keeps_notes(cfg) else "accuracy")
+    ties = None if keeps_notes(cfg) else Ties.named(cfg.ties)
+    comparison = _compared([result["scores"] for result in results], SHARE if keeps_notes(cfg) else "accuracy", ties)
     shown, extra = [comparison], dict[str, Any]()
     if keeps_notes(cfg):
         shown.append(_compared([result["found"] for result in results], FOUND))
@@ -99,8 +105,8 @@ def tune(cfg: DictConfig, recording: RecordedTasks, run: VerbRun, others: dict[s
     return folder / "metrics.json"
 
 
-def _compared(scores: Sequence[Mapping[str, Mapping[str, float]]], what: str) -> Comparison:
-    return Comparison.of(scored(scores), reference="consensus_tuned", by_student=True, what=what)
+def _compared(scores: Sequence[Mapping[str, Mapping[str, float]]], what: str, ties: Ties | None = None) -> Comparison:
+    return Comparison.of(scored(scores), reference="consensus_tuned", by_student=True, what=what, ties=ties)
 
 
 def _check_notes(cfg: DictConfig, folders: Sequence[str], traces: bool) -> None:
@@ -109,7 +115,7 @@ def _check_notes(cfg: DictConfig, folders: Sequence[str], traces: bool) -> None:
         raise ValueError(f"{folders[0]}: expected traces of benchmark=reading for training.loss=memory, got answers")
     if cfg.gate not in ("notes", "learned"):
         raise ValueError(f"expected gate=notes or learned with training.loss=memory, got {cfg.gate}: set gate=notes")
-    unused = ("rules", "reading", "categories", "against", "coverage", "calibration")
+    unused = ("rules", "without", "reading", "categories", "against", "coverage", "calibration")
     named = [*(name for name in unused if cfg[name]), *(["training.every_round"] if cfg.training.every_round else [])]
     if named:
         raise ValueError(f"expected no {named[0]} with training.loss=memory, which fits the gate alone: remove it")

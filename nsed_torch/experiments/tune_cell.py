@@ -6,7 +6,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from jaxtyping import Bool
+from jaxtyping import Float
 from omegaconf import DictConfig
 from torch import Tensor
 
@@ -15,6 +15,7 @@ from nsed_torch.data import Episodes, joined, split
 from nsed_torch.data.rounds import winners_correct
 from nsed_torch.data.splits import Split
 from nsed_torch.experiments.build import consensus_cell
+from nsed_torch.functional.ties import Ties
 from nsed_torch.nn import ConformalSets, ConsensusCell, Reading
 from nsed_torch.nn.pretrained import CONFORMAL
 from nsed_torch.records import read_json, write_json
@@ -40,8 +41,8 @@ def tune_seed(
 ) -> dict[str, Any]:
     """Train on one division of the tasks and compare on its test part.
 
-    Proposals stand in the order of their authors' accuracy on the training tasks: that is how the plurality, the
-    untrained and the tuned consensus all break ties.
+    With `ties=accuracy` proposals stand in the order of their authors' accuracy on the training tasks: that is how the
+    plurality, the untrained and the tuned consensus all break ties. By lot all of them count shares.
 
     Returns:
         What `result.json` holds: scores by method and task, of memories also what they found, the fit, the cell's small
@@ -52,13 +53,13 @@ def tune_seed(
         result: dict[str, Any] = read_json(folder / "result.json")
         report(f"seed {seed}: done before")
         return result
-    train, validation, test = _in_order(episodes, parts)
+    train, validation, test = _in_order(cfg, episodes, parts)
     learned = joined([train, validation])
     cell = fresh_cell(cfg, train)
     if keeps_notes(cfg):
         measured: dict[str, Sequence[Tensor]] = {**rivals(cell, learned, test, seed)}
     else:
-        rules = {"oracle": test.by_agent().right.any(1), **_by_rules(cfg.rules, train, learned, test, report)}
+        rules = {"oracle": test.by_agent().right.any(1), **_by_rules(cfg, train, learned, test, report)}
         measured = {name: (right,) for name, right in rules.items()}
     measured["consensus_untrained"] = _own(cfg, cell, test)
     fit, sets = _fit(cfg, cell, train, validation, folder)
@@ -87,7 +88,11 @@ def keeps_notes(cfg: DictConfig) -> bool:
 
 
 def _own(cfg: DictConfig, cell: ConsensusCell, test: Episodes) -> Sequence[Tensor]:
-    return kept(cell, test) if keeps_notes(cfg) else (winners_correct(cell, test),)
+    if keeps_notes(cfg):
+        return kept(cell, test)
+    # With accuracy proposals stand in its order.
+    ties = Ties.LOT if Ties.named(cfg.ties) is Ties.LOT else Ties.FIRST
+    return (winners_correct(cell, test, ties),)
 
 
 def refit(cfg: DictConfig, episodes: Episodes, folder: Path, card: str, report: Callable[[str], None]) -> None:
@@ -100,38 +105,40 @@ def refit(cfg: DictConfig, episodes: Episodes, folder: Path, card: str, report: 
         ConsensusCell.from_pretrained(folder / "seed_0" / "cell").save_pretrained(folder / "cell", card=card)
         return
     validation = cfg.fractions[1]
-    train, chosen, _ = _in_order(episodes, split(episodes.ids, (1 - validation, validation, 0.0)))
+    train, chosen, _ = _in_order(cfg, episodes, split(episodes.ids, (1 - validation, validation, 0.0)))
     cell = fresh_cell(cfg, train)
     fit, _ = _fit(cfg, cell, train, chosen, folder, card=card)
     report(f"cell: {len(train)} + {len(chosen)} tasks, {fit}")
 
 
-def _in_order(episodes: Episodes, parts: Split) -> tuple[Episodes, Episodes, Episodes]:
-    """Train, validation and test, proposals by their authors' accuracy in training."""
-    best_first = episodes.sorted_by(accuracy(episodes.select(parts.train)))
-    train, validation, test = (best_first.select(rows) for rows in parts)
+def _in_order(cfg: DictConfig, episodes: Episodes, parts: Split) -> tuple[Episodes, Episodes, Episodes]:
+    """Train, validation and test; proposals by their authors' accuracy in training where that decides ties."""
+    if Ties.named(cfg.ties) is Ties.ACCURACY:
+        episodes = episodes.sorted_by(accuracy(episodes.select(parts.train)))
+    train, validation, test = (episodes.select(rows) for rows in parts)
     return train, validation, test
 
 
 def _by_rules(
-    names: Sequence[str], train: Episodes, learned: Episodes, test: Episodes, report: Callable[[str], None]
-) -> dict[str, Bool[Tensor, "batch"]]:
-    """Whether the answers are right that the rules of the field choose, by name; ties as everywhere.
+    cfg: DictConfig, train: Episodes, learned: Episodes, test: Episodes, report: Callable[[str], None]
+) -> dict[str, Float[Tensor, "batch"]]:
+    """The chance that the answers are right that the rules of the field choose, by name; ties as everywhere.
 
     The best agent is that of all tasks learned from, and ties of the plurality are broken as the cell's are.
     """
-    wanted = list(RULES) if list(names) == ["all"] else list(names)
+    names, ties = list(cfg.rules), Ties.named(cfg.ties)
+    wanted = list(RULES) if names == ["all"] else names
     if unknown := [name for name in wanted if name not in RULES]:
         raise ValueError(f"rules: expected names out of {', '.join(RULES)}, or all, got {', '.join(unknown)}")
     # Two are shown in any case, and one needs categories.
     chosen = {
-        "best_single": decide(RULES["best_single"], learned, test),
-        "plurality": decide(RULES["plurality"], train, test),
+        "best_single": decide(RULES["best_single"], learned, test, ties),
+        "plurality": decide(RULES["plurality"], train, test, ties),
     }
     left_out = chosen.keys() | (set() if train.categories else {"best_by_category"})
     for name in (name for name in wanted if name not in left_out):
         began = perf_counter()
-        chosen[name] = decide(RULES[name], learned, test)
+        chosen[name] = decide(RULES[name], learned, test, ties)
         report(f"{name}: {perf_counter() - began:.1f} s")
     return chosen
 

@@ -32,13 +32,15 @@ def tolerance(x: Tensor) -> float:
     return 1e-9 if x.dtype == torch.float64 else 1e-5
 
 
-def first_largest(x: Tensor, mask: Tensor) -> Tensor:
-    """Index of the largest entry that counts, the lowest among ties, -1 where none counts.
+def largest(x: Tensor, mask: Tensor) -> Tensor:
+    """Which entries that count are the largest: those within `tolerance` times max(1, |largest|) of it tie."""
+    most = torch.where(mask, x, -torch.inf).amax(-1, keepdim=True)
+    return mask & (x >= most - tolerance(x) * most.abs().clamp(min=1))
 
-    Entries within `tolerance` times max(1, |largest|) of the largest tie with it.
-    """
-    largest = torch.where(mask, x, -torch.inf).amax(-1, keepdim=True)
-    tied = mask & (x >= largest - tolerance(x) * largest.abs().clamp(min=1))
+
+def first_largest(x: Tensor, mask: Tensor) -> Tensor:
+    """Index of the first that is `largest`, -1 where none counts."""
+    tied = largest(x, mask)
     # argmax returns the first of equal maxima.
     return torch.where(tied.any(-1), tied.to(torch.uint8).argmax(-1), -1)
 

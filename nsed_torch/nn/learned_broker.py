@@ -130,9 +130,11 @@ class LearnedBroker(nn.Module):
         utilities: Tensor = torch.einsum("...w,arw->...ar", rows, self.weight[round_]) + self.bias[round_]
         return utilities
 
-    def next_one(self, round_: int, heard: Heard) -> Bool[Tensor, "batch agent"]:
+    def next_one(
+        self, round_: int, heard: Heard, question: Float[Tensor, "batch dim"] | None = None
+    ) -> Bool[Tensor, "batch agent"]:
         """Whom a broker with one role asks next: one agent a task, or nobody where the task ends."""
-        worth = self(round_, heard)[..., 0].masked_fill(heard.asked, -torch.inf)
+        worth = self(round_, heard, question)[..., 0].masked_fill(heard.asked, -torch.inf)
         best, agent = worth.max(-1)
         asks = best > (0 if round_ else -torch.inf)
         chosen: Tensor = nn.functional.one_hot(agent, len(self.agents)).bool() & asks[..., None]

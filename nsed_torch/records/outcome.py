@@ -46,11 +46,12 @@ class Outcome(Record):
     note: str = ""  # what went wrong, or how the answer was chosen
     suggested: str | None = None  # the answer that the task's user suggested; None where they suggested none
     adopts: bool | None = None  # whether the final answer equals it, by the grader
+    by_lot: float | None = None  # where several texts stood level, the share of right ones; None where none did
 
     def to_line(self) -> str:
-        """As JSON in one line; without the last two fields where nobody suggested anything."""
-        data = asdict(self)
-        return json_line({k: v for k, v in data.items() if v is not None or k not in {"suggested", "adopts"}})
+        """As JSON in one line; without the last three fields where there is nothing to say."""
+        rare = {"suggested", "adopts", "by_lot"}
+        return json_line({k: v for k, v in asdict(self).items() if v is not None or k not in rare})
 
     @property
     def score(self) -> float | None:

@@ -200,10 +200,21 @@ class Round:
     @property
     def elected(self) -> list[int]:
         """The proposals that say what the winner says, the winner among them; none where nobody answered."""
+        return [] if self.winner is None else self.saying(self.winner)
+
+    def saying(self, proposal: int) -> list[int]:
+        """The proposals that say what one of them says, that one among them."""
+        kind = self.classes[proposal] if self.classes else -1
+        return [j for j in range(len(self.proposals)) if j == proposal or (kind >= 0 and self.classes[j] == kind)]
+
+    @property
+    def tied(self) -> list[int]:
+        """The proposals that show answers as probable as the winner, the winner first; none where nobody answered."""
         if self.winner is None:
             return []
-        kind = self.classes[self.winner] if self.classes else -1
-        return [j for j in range(len(self.proposals)) if j == self.winner or (kind >= 0 and self.classes[j] == kind)]
+        # What is recorded is rounded to nine digits.
+        level = [j for j, p in enumerate(self.consensus) if p and p >= self.consensus[self.winner] - 1.5e-9]
+        return [self.winner, *(j for j in level if j != self.winner)]
 
     @property
     def contested(self) -> bool:

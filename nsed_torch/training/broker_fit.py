@@ -35,7 +35,7 @@ LEVELS = 7
 class Replayed(NamedTuple):
     """How rounds of a broker ended: who was asked, what all answers cost, whether the leading one is right."""
 
-    right: Bool[Tensor, "batch"]
+    right: Float[Tensor, "batch"]
     cost: Float[Tensor, "batch"]
     asked: Bool[Tensor, "batch agent"]
 
@@ -122,7 +122,7 @@ def fit_asking(
         fit = AskingFit(cell, learned, ridge=ridge)
         prices = [price / float(fit.costs.sum()) for price in PRICES]
         ends = [(price, replay(fit.at(price)[0], cell, chooses)) for price in prices]
-        return torch.stack([end.right.double() - price * end.cost for price, end in ends]).mean(0)
+        return torch.stack([end.right - price * end.cost for price, end in ends]).mean(0)
 
     worths = {ridge: worth(ridge) for ridge in sorted(ridges)}
     best = max(worths.values(), key=lambda value: float(value.mean()))
@@ -154,7 +154,7 @@ class AskingFit:
         self.habits = _habits(rounds)
         self.costs = rounds.answer_cost.mean(0)
         heard, right = rounds.heard_by_all(cell, teams)
-        self.right, shown = right.double(), heard.evidence(self.habits)
+        self.right, shown = right, heard.evidence(self.habits)
         self._known: dict[float, tuple[LearnedBroker, float]] = {}
         sizes = teams.sum(1)
         self.levels = [_Level(shown, self.right, teams, (sizes == k).nonzero()[:, 0], ridge) for k in range(agents)]
@@ -372,7 +372,7 @@ class SeatingFit:
         ]
         tried = list(itertools.product(*grids))
         teams = [rounds.seated(worth - worth.new_tensor(thresholds)) for thresholds in tried]
-        means = [[float(values.double().mean()) for values in (rounds.cost(t), rounds.right(cell, t))] for t in teams]
+        means = [[float(values.mean()) for values in (rounds.cost(t), rounds.right(cell, t))] for t in teams]
         return [Policy(price, thresholds, *mean) for thresholds, mean in zip(tried, means, strict=True)]
 
     def policy(self, budget: float) -> Policy:
@@ -386,9 +386,21 @@ class SeatingFit:
     def within(self, budget: float) -> LearnedBroker:
         """That policy as a broker of one round, which seats the same agents."""
         policy = self.policy(budget)
-        _, roles, dim = self.log_odds.weight.shape
+        return self._seats(self.log_odds.bias.new_tensor(policy.thresholds) + policy.price * self.share)
+
+    @torch.no_grad()
+    def router(self) -> LearnedBroker:
+        """A broker of one role that asks whoever is likeliest right by the question, once, whatever it costs.
+
+        What learns from the same labels as a team and needs one call: a usual router of the literature, by logistic
+        regression. `next_one` asks; nobody judges.
+        """
+        return self._seats(torch.zeros_like(self.share), roles=1)
+
+    def _seats(self, shift: Float[Tensor, "agent role"], roles: int = 2) -> LearnedBroker:
+        """Utilities are the log-odds of the first roles, less the shift."""
+        dim = self.log_odds.weight.shape[2]
         broker = LearnedBroker(self.agents, rounds=1, roles=roles, dim=dim, encoder=self.encoder)
-        shift = self.log_odds.bias.new_tensor(policy.thresholds) + policy.price * self.share
-        broker.bias[0] = self.log_odds.bias - shift
-        broker.weight[0, ..., :dim] = self.log_odds.weight
+        broker.bias[0] = (self.log_odds.bias - shift)[:, :roles]
+        broker.weight[0, ..., :dim] = self.log_odds.weight[:, :roles]
         return broker

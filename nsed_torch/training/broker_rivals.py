@@ -28,7 +28,7 @@ class FixedTeam(NamedTuple):
         """What it takes and whether it is right, task by task."""
         asked = self.seats[:, 0].expand(len(rounds), -1)
         right = rounds.plurality_right(asked) if self.by_plurality else rounds.right(cell, self.seats)
-        return rounds.cost(self.seats), right.double()
+        return rounds.cost(self.seats), right
 
 
 def best_teams(
@@ -68,7 +68,7 @@ def teams_to_try(cell: ConsensusCell, fit: Rounds) -> list[Bool[Tensor, "agent r
     met: list[Tensor] = []
     team = torch.zeros_like(where)
     while steps := [larger for larger in _additions(team, where) if larger[:, 0].any()]:
-        team = max(steps, key=lambda larger: float(fit.right(cell, larger).double().mean()))
+        team = max(steps, key=lambda larger: float(fit.right(cell, larger).mean()))
         met += steps
     return met
 
@@ -113,7 +113,7 @@ def random_asked(rounds: Rounds, budgets: Float[Tensor, "budget"], *, draws: int
         for k in range(1, agents + 1):
             asked = rank < k
             cost[k] += torch.where(asked, rounds.answer_cost, 0).sum(1) / draws
-            right[k] += rounds.plurality_right(asked).double() / draws
+            right[k] += rounds.plurality_right(asked) / draws
     # Sizes in the order of their cost, not a hull: a random team is not chosen.
     weights = coins(cost.mean(1), budgets)
     return weights @ cost, weights @ right
@@ -143,7 +143,7 @@ def random_seated(
                 spent += torch.where(taken, price[seat], 0)
             chosen = team.view_as(test.there)
             cost[point] += test.cost(chosen) / draws
-            right[point] += test.right(cell, chosen).double() / draws
+            right[point] += test.right(cell, chosen) / draws
     return cost, right
 
 

@@ -70,6 +70,19 @@ def test_a_judge_of_a_small_team_is_charged_for_what_it_reads(shared, cost):
     assert rounds.cost(everybody).tolist() == [900] * 3
 
 
+def test_agents_that_are_left_out_neither_propose_nor_rate():
+    episodes = planted(20, 4)
+    team = torch.ones(4, 2, dtype=torch.bool)
+    team[1] = False
+    some = episodes.without([episodes.agents[1]])
+    assert torch.equal(Rounds.of(some).right(cell(episodes)), Rounds.of(episodes).right(cell(episodes), team))
+    assert torch.equal(winners_correct(cell(episodes), some), Rounds.of(episodes).right(cell(episodes), team))
+    assert some.agents == episodes.agents
+    assert not some.by_agent().answered[:, 1].any()
+    with pytest.raises(ValueError, match="without: expected agents out of"):
+        episodes.without(["nobody"])
+
+
 def test_the_full_team_elects_as_recorded_and_a_lone_proposer_is_elected():
     episodes = planted(80, 4, knows=0.7, guesses=0.4, judge=0.8)
     rounds, consensus = Rounds.of(episodes), cell(planted(1, 4))

@@ -59,7 +59,7 @@ def test_methods_are_counted():
 
 
 def test_steps_that_were_taken_are_told():
-    notes = ["rounds: 1; why", "rounds: 2", "votes: 3 of 5"]
+    notes = ["rounds: 1; why", "votes: 2 of 3; rounds: 2", "votes: 3 of 5"]
     debate = [replace(o, note=note) for o, note in zip(outcomes("debate", [RIGHT] * 3), notes, strict=True)]
     results = Comparison.of([*debate, *outcomes("plurality", [RIGHT] * 3)])
     assert [method.steps for method in results.methods.values()] == [{"rounds": 1.5}, {}]

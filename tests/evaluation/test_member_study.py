@@ -266,7 +266,7 @@ def study():
 def test_it_is_json_and_the_same_each_time(study):
     data = plain(study)
     assert json.loads(json.dumps(data, allow_nan=False)) == data
-    assert set(data) == {"tasks", "agents", "sizes", "additions", "faulty"}
+    assert set(data) == {"tasks", "agents", "sizes", "additions", "faulty", "ties"}
     assert data == plain(whole(drawn(30, agents=3)))
 
 

@@ -7,10 +7,14 @@ import subprocess
 import sys
 
 import pytest
+from omegaconf import OmegaConf
+from team_traces import trace as graded_trace
+from team_traces import turn
 
-from nsed_torch.agents import TransformersEngine
+from nsed_torch.agents import HashedEncoder, TransformersEngine
 from nsed_torch.experiments import evaluated
-from nsed_torch.records import read_json, read_outcomes, read_traces
+from nsed_torch.experiments.evaluate import labelled_accuracy
+from nsed_torch.records import Task, TraceWriter, read_json, read_outcomes, read_traces
 
 QUESTIONS = [{"id": f"q{i}", "question": f"How much is {i} + {i}?", "gold": 2 * i} for i in range(3)]
 METHODS = ("deliberation", "single:solver", "single:skeptic", "single:explainer", "best_single", "plurality")
@@ -199,6 +203,10 @@ def test_a_sweep_names_folders_by_their_settings_and_skips_what_is_complete(nsed
         (["methods=[plurality]"], "budget=equal_tokens needs deliberation among the methods"),
         (["budget=all"], "expected budget=equal_tokens or budget=own, got budget=all"),
         (["ids=[q9]"], "expected ids of 3 tasks, such as 'q0', got 'q9'"),
+        (["ties=last"], "expected ties=first or ties=lot or ties=accuracy, got ties=last"),
+        (["ties=accuracy"], "ties=accuracy: expected traces to learn accuracies from, got none: set labels=DIR"),
+        (["labels=traces"], "expected ties=accuracy with labels, got ties=first: set it, or remove labels"),
+        (["methods=[router]", "budget=own"], "router: expected the file that nsed fit-broker wrote, got none"),
         (["pressure=strong"], "expected pressure=none, wrong or right, got pressure=strong"),
         (["epochs=0"], "epochs: expected a value of at least 1, got 0"),
         (["batch_tasks=0"], "batch_tasks: expected a value of at least 1, got 0"),
@@ -212,6 +220,25 @@ def test_a_sweep_names_folders_by_their_settings_and_skips_what_is_complete(nsed
 )
 def test_what_a_user_can_fix_is_one_line(nsed, questions, arguments, line):
     assert nsed.fault("evaluate", *nsed.tiny, *questions, "output_dir=run", *arguments).startswith(line)
+
+
+def test_accuracies_of_labelled_traces_decide_ties(tmp_path):
+    writer = TraceWriter(tmp_path / "labels")
+    turns = [turn([answer, "yes", "no"], ratings=[[None, 0.5, 0.5]] * 3) for answer in ("yes", "no")]
+    writer.add([graded_trace(f"q{i}", one, backbones="xxx") for i, one in enumerate(turns)])
+    writer.finish(HashedEncoder(8).embed)
+    agents = {name: {"backbone": "scripted"} for name in "abc"}
+    engines = {"scripted": {"_target_": "nowhere"}}
+    cfg = OmegaConf.create({"ties": "accuracy", "labels": str(tmp_path / "labels")})
+    cfg.ensemble = {"agents": agents, "engines": engines}
+    assert labelled_accuracy(cfg, [Task("Which?", "new")]) == {"a": 0.5, "b": 1.0, "c": 0.0}
+    with pytest.raises(
+        ValueError, match="labels: expected traces of other questions than are asked, got 1, such as 'q'"
+    ):
+        labelled_accuracy(cfg, [Task("?", "q"), Task("Which?", "new")])
+    cfg.ensemble.agents.dora = {"backbone": "scripted"}
+    with pytest.raises(ValueError, match="labels: expected agents out of a, b, c, got dora: collect with it"):
+        labelled_accuracy(cfg, [])
 
 
 SCRIPT = """

@@ -127,8 +127,12 @@ def test_from_traces_to_a_live_broker(nsed, collected):
     out = nsed.ok("fit-broker", *TRACES, "cell=tuned")
     found = read_json(nsed.folder / "out/cost.json")
     assert "broker, seed 1: ridge 3 and 3 chosen by" in out
-    assert set(found["curves"]) == {"learned broker", "fixed team", "random team", "oracle"}
-    learned, fixed, _, oracle = found["curves"].values()
+    assert set(found["curves"]) == {"learned broker", "fixed team", "random team", "router", "oracle"}
+    learned, fixed, _, router, oracle = found["curves"].values()
+    # One call each, of the expert that the question names: the same at every budget.
+    assert {point["accuracy"]["mean"] for point in router} == {1.0}
+    assert len({point["cost"] for point in router}) == 1
+    assert router[0]["cost"] < 0.15
     assert [point["budget"] for point in learned] == [0.15, 0.4, 1.0]
     # One proposer is enough, for the question tells which; no fixed team of that size knows both kinds.
     assert learned[0]["accuracy"]["mean"] > 0.9

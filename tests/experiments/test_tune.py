@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from statistics import fmean
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from nsed_torch.deliberation import MacroRNN, MacroRNNCell
 from nsed_torch.evaluation.comparison import Comparison, scored
 from nsed_torch.evaluation.statistics import shown
 from nsed_torch.experiments.sweep import SweepTable
+from nsed_torch.functional.ties import Ties
 from nsed_torch.nn import ConsensusCell, VectorGate
 from nsed_torch.records import Task, TraceWriter, read_json
 from nsed_torch.training.trainer import CellTrainer
@@ -193,6 +195,8 @@ def test_a_sweeper_is_told_the_objective(nsed, data, tmp_path, monkeypatch):
         (["training.patience=0"], "patience: expected a value of at least 1, got 0"),
         (["training.patients=3"], "unknown setting 'training.patients'; did you mean 'training.patience'?"),
         (["fractions=[0.5,0.5,0.5]"], "three fractions of at least 0 that sum to 1"),
+        (["ties=last"], "expected ties=first or ties=lot or ties=accuracy, got ties=last"),
+        (["without=[ant]"], "expected no without for recorded answers"),
         (["rounds=9"], "expected rounds from 1 to the number of agents, 4, got 9"),
     ],
 )
@@ -263,6 +267,24 @@ def test_traces_are_tuned_on_like_recorded_answers(nsed):
     assert (cell.calibration.scale != 1).any()
     line = nsed.fault("tune", "data_dir=traces", "agents=[ann,bob]")
     assert line == "traces: expected no agents for traces, whose rounds are as they were held"
+
+
+def test_ties_by_lot_and_a_team_without_a_member(nsed):
+    found = traces(nsed.folder / "traces", tasks=20)
+    out = nsed.ok(
+        *("tune", "data_dir=traces", "output_dir=out", "seeds=5", "training.epochs=1", "refit=false"),
+        *("ties=lot", "without=[bob]"),
+    )
+    assert " ".join(Ties.LOT.note.split()) in " ".join(out.split())
+    metrics = read_json(nsed.folder / "out/metrics.json")
+    assert metrics["ties"] == "lot"
+    # Of two who are left any two answers tie.
+    shares = [fmean(t.grades[-1][i] for i in (0, 2)) for t in found]
+    assert metrics["methods"]["plurality"]["accuracy"]["mean"] == pytest.approx(fmean(shares))
+    assert ConsensusCell.from_pretrained(nsed.folder / "out/cell").agent_names == NAMES
+    assert "without: expected agents out of ann, bob, cyd, got eve" in nsed.fault(
+        "tune", "data_dir=traces", "without=[eve]"
+    )
 
 
 def test_several_folders_of_traces_are_one(nsed, data):

@@ -17,9 +17,13 @@ RIDGES = (1.0,)
 ENCODER = {"name": "planted"}
 
 
+def fresh_cell(agents):
+    return ConsensusCell(agents + 1, agents).double()
+
+
 def learned(tasks=150, agents=3, *, seed=0, ridges=RIDGES, prices=(0.0,), **options):
     """What was learned on some tasks, the cell, and other tasks of the same kind."""
-    cell = ConsensusCell(agents + 1, agents).double()
+    cell = fresh_cell(agents)
     fit, test = (Rounds.of(planted(tasks, agents, seed=s, **options)) for s in (seed, seed + 100))
     return SeatingFit(cell, fit, ENCODER, ridges=ridges, prices=prices), cell, test
 
@@ -79,6 +83,23 @@ def test_log_odds_are_the_minimum_of_what_they_minimise():
     penalty = (torch.tensor(ridges) * weight.square().sum(-1)).sum() / 2 + centred.square().sum() / 20
     for slope in torch.autograd.grad(torch.where(known, misfit, 0).sum() + penalty, parameters):
         assert slope.abs().max() < 1e-3
+
+
+def test_the_router_is_a_logistic_regression_an_agent_and_asks_one():
+    linear = pytest.importorskip("sklearn.linear_model")
+    rounds = Rounds.of(planted(150, 3, knows=0.8, guesses=0.3))
+    fit, test = SeatingFit(fresh_cell(3), rounds, ENCODER, ridges=[3.0], prices=(0.0,)), planted(80, 3, seed=7)
+    rows, right, asked = rounds.task.numpy(), rounds.correct.numpy(), test.task.double()
+    peers = [linear.LogisticRegression(C=1 / 3, tol=1e-8).fit(rows, right[:, a]) for a in range(3)]
+    theirs = torch.stack([torch.tensor(peer.decision_function(asked.numpy())) for peer in peers], 1)
+    router, nothing = fit.router(), Heard.nothing(80, 3)
+    with torch.no_grad():
+        mine = router(0, nothing, asked)[..., 0]
+        chosen = router.next_one(0, nothing, asked)
+    # Theirs has no pull on the intercept.
+    torch.testing.assert_close(mine, theirs, atol=0.02, rtol=0)
+    assert (chosen.sum(1) == 1).all()
+    assert (chosen.int().argmax(1) == theirs.argmax(1)).double().mean() > 0.95
 
 
 def test_what_was_never_seen_is_never_wanted():

@@ -1,7 +1,7 @@
 """Ways to an answer that deliberation is compared with, through the same engines and the same token accounting."""
 
 from nsed_torch.evaluation.methods.conducted import Conducted, HandWritten, RandomRouting
-from nsed_torch.evaluation.methods.independent import BestOf, Plurality, SelfConsistency, Single
+from nsed_torch.evaluation.methods.independent import BestOf, Plurality, Router, SelfConsistency, Single
 from nsed_torch.evaluation.methods.interactive import Debate, MixtureOfAgents, SelfCorrection, SelfMoA
 from nsed_torch.evaluation.methods.readers import CutToWindow, OverwrittenMemory, PerfectMemory, Retrieval
 
@@ -17,6 +17,7 @@ __all__ = [
     "Plurality",
     "RandomRouting",
     "Retrieval",
+    "Router",
     "SelfConsistency",
     "SelfCorrection",
     "SelfMoA",

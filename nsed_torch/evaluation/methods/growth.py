@@ -8,7 +8,7 @@ from statistics import fmean
 from nsed_torch.agents import Agent
 from nsed_torch.agents.ledger import TokenLedger
 from nsed_torch.deliberation.rating import MARKUP
-from nsed_torch.evaluation.methods.panel import Answer, Attempt, Panel
+from nsed_torch.evaluation.methods.panel import Answer, Attempt, Panel, Tied
 from nsed_torch.records import Task, Usage
 
 MOST = 64
@@ -37,9 +37,13 @@ class Trail:
         """What the drafts cost."""
         return Usage.sum(draft.usage for draft in self.drafts)
 
-    def answer(self, text: str, *notes: str, closing: Usage = Usage()) -> Answer:
-        """Hand in a text, with notes on how it was chosen; `closing` was spent beside the drafts."""
-        return Answer(text, self.usage + closing, "; ".join(filter(None, (*notes, self.note))))
+    def answer(self, text: str, *notes: str, closing: Usage = Usage(), tied: Sequence[Tied] = ()) -> Answer:
+        """Hand in a text, with notes on how it was chosen; `closing` was spent beside the drafts.
+
+        `tied` are texts that stood level, the one handed in first among them; one alone is no tie.
+        """
+        note = "; ".join(filter(None, (*notes, self.note)))
+        return Answer(text, self.usage + closing, note, tuple(tied) if len(tied) > 1 else ())
 
 
 @dataclass(frozen=True)

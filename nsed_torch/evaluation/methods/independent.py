@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
+
 from nsed_torch.agents import Agent
 from nsed_torch.agents.requests import call_seed, check_answered
 from nsed_torch.benchmarks import Grader
 from nsed_torch.deliberation.rating import MARKUP, JudgeQuestion, JudgeReply
 from nsed_torch.evaluation.methods.growth import Growth, Trail, answers
-from nsed_torch.evaluation.methods.panel import Answer, Attempt, Panel
+from nsed_torch.evaluation.methods.panel import Answer, Attempt, Panel, Tied
+from nsed_torch.nn import LearnedBroker
+from nsed_torch.nn.learned_broker import Heard
 from nsed_torch.records import Task
 
 
@@ -26,6 +30,38 @@ class Single:
         """Answer all tasks, as `Method`; a `ValueError` if the ensemble has no such agent that may propose."""
         agent = panel.proposer(self.agent)
         return [Answer(draft.text, draft.usage) for draft in panel.propose([(task, agent) for task in tasks])]
+
+
+@dataclass(frozen=True)
+class Router:
+    """One answer of the agent that a broker finds worth most by the question. It has one size, whatever the budget.
+
+    `nsed fit-broker` on traces writes the router that goes with it, `OUT/broker/router.safetensors`: a logistic
+    regression an agent on the question's embedding, learned from the labels that `nsed tune` learns from. What the
+    encoder computes is not counted, as it is not in a deliberation.
+    """
+
+    learned: str  # the file
+
+    def __post_init__(self) -> None:
+        if not self.learned:
+            raise ValueError(
+                "router: expected the file that nsed fit-broker wrote, got none: set method.router.learned"
+            )
+
+    def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
+        """Answer all tasks, as `Method`; a `ValueError` for a broker of other agents or another encoder."""
+        if panel.encoder is None:
+            raise ValueError("router: expected an encoder to read questions by, got none: build the panel with one")
+        broker, agents = LearnedBroker.from_pretrained(self.learned), panel.ensemble.proposers
+        broker.check([agent.name for agent in agents], panel.encoder.identity())
+        columns = [broker.agents.index(agent.name) for agent in agents]
+        with torch.no_grad():
+            question = panel.encoder.embed([task.question for task in tasks]) if broker.dim else None
+            worth = broker(0, Heard.nothing(len(tasks), len(broker.agents)), question)[:, columns, 0]
+        chosen = [agents[i] for i in worth.argmax(1).tolist()]
+        drafts = panel.propose(list(zip(tasks, chosen, strict=True)))
+        return [Answer(draft.text, draft.usage, f"by {draft.agent.name}") for draft in drafts]
 
 
 @dataclass(frozen=True)
@@ -44,7 +80,7 @@ class Plurality:
     def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
         """Answer all tasks, as `Method`."""
         trails = Growth(panel, self.samples, self.everybody, self.temperature).trails(tasks, budgets)
-        return [t.answer(*commonest(panel.grader, t.task, t.drafts)) for t in trails]
+        return [elected(panel.grader, t, t.drafts) for t in trails]
 
 
 @dataclass(frozen=True)
@@ -52,7 +88,7 @@ class SelfConsistency(Plurality):
     """The commonest final answer of the lead's samples.
 
     Published: Wang et al. 2022 (arXiv 2203.11171), the unweighted majority vote over sampled chains of thought. Ties
-    to the first sample are our reading. Smallest form: one sample, which is also all that a lead at temperature 0
+    by `functional.ties` are our reading. Smallest form: one sample, which is also all that a lead at temperature 0
     gives: such a one takes a `temperature` for its samples.
     """
 
@@ -66,7 +102,7 @@ class BestOf:
 
     Best-of-N is published with trained verifiers (Cobbe et al. 2021, arXiv 2110.14168); an agent of the ensemble in
     their place, rating as judges of a deliberation do, is our reading. The judge sees the different texts once each, in
-    an order shuffled by its seed. Texts without a rating lose against those with one, ties go to the first sample.
+    an order shuffled by its seed. Texts without a rating lose against those with one; texts that are rated alike tie.
     Smallest form: one sample, unjudged. Without a named judge, or where it is the lead itself, the next agent of the
     ensemble after the lead that may judge rates.
     """
@@ -105,19 +141,27 @@ class BestOf:
         return judges[0]
 
 
-def commonest(grader: Grader, task: Task, drafts: Sequence[Attempt]) -> tuple[str, str]:
-    """The first text of the largest class of equal final answers, and a note on its votes.
+def elected(grader: Grader, trail: Trail, drafts: Sequence[Attempt], *notes: str) -> Answer:
+    """The first text of the largest class of equal final answers, with a note on its votes.
 
-    Texts without a final answer do not vote; of classes of one size the one that was named first wins. If nobody gave
-    a final answer, the first text that says anything is handed in.
+    Texts without a final answer do not vote; of classes of one size the one that was named first stands first. If
+    nobody gave a final answer, the first text that says anything is handed in.
     """
-    classes = grader.classes(task, [grader.extract(task, draft.text) for draft in drafts])
-    # A counter keeps the order of appearance, and max takes the first of equals.
+    classes = grader.classes(trail.task, [grader.extract(trail.task, draft.text) for draft in drafts])
+    # A counter keeps the order of appearance.
     votes = Counter(number for number in classes if number >= 0)
-    if not votes:
-        return next(iter(answers(drafts)), ""), f"votes: 0 of {len(drafts)}"
-    winner = max(votes, key=votes.__getitem__)
-    return drafts[classes.index(winner)].text, f"votes: {votes[winner]} of {len(drafts)}"
+    most = max(votes.values(), default=0)
+    tied = [
+        Tied(drafts[classes.index(number)].text, _authors(drafts, [kind == number for kind in classes]))
+        for number, count in votes.items()
+        if count == most
+    ]
+    text = tied[0].text if tied else next(iter(answers(drafts)), "")
+    return trail.answer(text, f"votes: {most} of {len(drafts)}", *notes, tied=tied)
+
+
+def _authors(drafts: Sequence[Attempt], said: Sequence[bool]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(draft.agent.name for draft, counts in zip(drafts, said, strict=True) if counts))
 
 
 def _different(trail: Trail) -> list[str]:
@@ -138,6 +182,9 @@ def _rated_best(trail: Trail, question: JudgeQuestion | None, reply: JudgeReply 
         return trail.answer(texts[0] if texts else "", samples, "unjudged")
     ratings = dict(zip(question.candidates, reply.ratings, strict=True))
     known = {text: rating for text, rating in ratings.items() if rating is not None}
-    best = max(texts, key=lambda text: known.get(text, -math.inf))  # the first of equals
-    rated = f"rated {known[best]:.2f}" if best in known else "no rating"
-    return trail.answer(best, samples, f"{rated} by {question.judge.name}", *reply.notes, closing=reply.usage)
+    most = max(known.get(text, -math.inf) for text in texts)
+    level = [text for text in texts if known.get(text, -math.inf) == most]
+    tied = [Tied(text, _authors(trail.drafts, [draft.text == text for draft in trail.drafts])) for text in level]
+    rated = f"rated {most:.2f}" if known else "no rating"
+    notes = samples, f"{rated} by {question.judge.name}", *reply.notes
+    return trail.answer(level[0], *notes, closing=reply.usage, tied=tied)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from nsed_torch.agents import Agent
 from nsed_torch.evaluation.methods.growth import Growth, Trail, answers, ledgers_of, reading_tokens
-from nsed_torch.evaluation.methods.independent import commonest
+from nsed_torch.evaluation.methods.independent import elected
 from nsed_torch.evaluation.methods.panel import Answer, Attempt, Panel
 from nsed_torch.records import Task
 
@@ -40,7 +40,7 @@ class Debate:
 
     Published: Du et al. 2023 (arXiv 2305.14325), three agents and two rounds, the majority of the last answers. There
     an agent's whole chat stays in its prompt; that it reads its own last answer and the others' is our reading, as are
-    ties to the first agent. Authors are not named. Smallest form: the first answers, which is the plurality. `rounds`
+    ties by `functional.ties`. Authors are not named. Smallest form: the first answers, which is the plurality. `rounds`
     are those without a budget, the first answers included.
     """
 
@@ -55,7 +55,7 @@ class Debate:
             return [(d.agent, [d.text, *answers([*last[:i], *last[i + 1 :]])]) for i, d in enumerate(last)]
 
         trails = Growth(panel, self.rounds, everybody=True, reads=reads, kind="debate").trails(tasks, budgets)
-        return [t.answer(*commonest(panel.grader, t.task, t.steps[-1]), f"rounds: {len(t.steps)}") for t in trails]
+        return [elected(panel.grader, t, t.steps[-1], f"rounds: {len(t.steps)}") for t in trails]
 
 
 @dataclass(frozen=True)

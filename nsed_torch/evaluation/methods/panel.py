@@ -29,12 +29,20 @@ class Attempt(NamedTuple):
     usage: Usage
 
 
+class Tied(NamedTuple):
+    """One of several texts that stood level where a method chose, and whose it is."""
+
+    text: str
+    agents: tuple[str, ...]  # who said it
+
+
 class Answer(NamedTuple):
     """What a method hands in for a task: a text, what all its calls cost, and how it was chosen."""
 
     text: str
     usage: Usage
     note: str = ""
+    tied: tuple[Tied, ...] = ()  # what it was chosen from as the first, where several stood level
 
 
 class Method(Protocol):

@@ -4,10 +4,12 @@ import dataclasses
 from typing import Any, Protocol
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from nsed_torch.data import Episodes
+from nsed_torch.functional.floats import largest
+from nsed_torch.functional.ties import Ties
 from nsed_torch.training.rules.crowd import Crowd
 from nsed_torch.training.rules.learned_votes import boosted_votes, logistic_vote
 from nsed_torch.training.rules.routers import best_by_category, best_single, knn_router
@@ -54,20 +56,17 @@ RULES: dict[str, Rule] = {
 """By name, routers first, then votes, models of crowds and learners."""
 
 
-def decide(rule: Rule, train: Episodes, test: Episodes) -> Bool[Tensor, "batch"]:
-    """Whether the answer to which a rule gives the highest score is right; False where nothing is scored.
+def decide(rule: Rule, train: Episodes, test: Episodes, ties: Ties = Ties.ACCURACY) -> Float[Tensor, "batch"]:
+    """The chance that the answer to which a rule gives the highest score is right; 0 where nothing is scored.
 
-    Ties go to the answer of the agent most accurate on training tasks, then to the first by name; the order of the pool
-    changes nothing. Scores within 1e-9 of the highest, relative to its size where that is above 1, are ties: sums of
-    the same weights differ by rounding.
+    It is 0 or 1, unless a lot decides ties. With ACCURACY ties go to the answer of the agent most accurate on training
+    tasks, then to the first by name; the order of the pool changes nothing, but with FIRST.
     """
-    train, test = _by_name(train), _by_name(test)
-    scores = rule(train, test)
-    best = scores.amax(1, keepdim=True)
-    tied = (scores >= best - 1e-9 * best.abs().clamp(min=1).nan_to_num(posinf=1)) & scores.isfinite()
-    ranked = accuracy(train).argsort(descending=True, stable=True)
-    winner = ranked[tied[:, ranked].int().argmax(1)]
-    return test.by_agent().right.gather(1, winner[:, None])[:, 0] & tied.any(1)
+    if ties is not Ties.FIRST:
+        train, test = _by_name(train), _by_name(test)
+    scores, said = rule(train, test).double(), test.by_agent()
+    chances = ties.chances(largest(scores, scores.isfinite()), said.classes, accuracy(train))
+    return torch.where(said.right, chances, 0).sum(1)
 
 
 def _by_name(episodes: Episodes) -> Episodes:

@@ -6,9 +6,11 @@ import pytest
 from baselines import METHODS
 
 from nsed_torch.agents import HashedEncoder
+from nsed_torch.benchmarks import GradedTasks
 from nsed_torch.deliberation import CritiqueRating, LikelihoodRating, MacroRNN, MacroRNNCell, VerdictRating
-from nsed_torch.evaluation.methods import Single
+from nsed_torch.evaluation.methods import Router, Single
 from nsed_torch.evaluation.methods.costs_ahead import expected_deliberation, expected_usage
+from nsed_torch.experiments.evaluate import expected_costs
 from nsed_torch.nn import ConsensusCell, FixedHalting
 from nsed_torch.records import Usage
 
@@ -70,3 +72,12 @@ def test_more_tasks_and_larger_methods_cost_more(team):
         costs = [expected_usage(build(), panel, team.tasks[:n]).tokens for n in range(4)]
         assert costs[0] == 0
         assert all(less < more for less, more in itertools.pairwise(costs))
+
+
+def test_a_router_costs_at_most_the_dearest_call(team):
+    panel, _ = team.build(lambda request: "so " * (9 if request.agent == "Oberon" else 1), encoder=HashedEncoder(8))
+    cell = MacroRNNCell(panel.ensemble, panel.encoder, ConsensusCell(8, agents=3).double())
+    graded = GradedTasks(tuple(team.tasks), panel.grader, {})
+    costs = expected_costs(MacroRNN(cell), graded, {"router": Router("file")}, ["router", "single"], equal_tokens=False)
+    assert costs["router"].calls == len(team.tasks)
+    assert costs["router"].tokens * 3 >= costs["single"].tokens
