@@ -111,36 +111,31 @@ def _known(family: str, unlike: Mapping[int, int], options: Mapping[str, Any]) -
     found: set[str] = set()
     for seed, most in unlike.items():
         tries = min(TRIES * most, APART)
-        dataset = gym_dataset(family, tries, seed, options)
-        firsts: set[str] = set()
-        for i in range(tries):
-            if len(firsts) == most:
-                break
-            firsts.add(dataset[i]["question"])
-        found |= set(map(canonical_question, firsts))
+        found |= set(map(canonical_question, _firsts(gym_dataset(family, tries, seed, options), tries, most)))
     return frozenset(found)
 
 
+def _firsts(dataset: Any, tries: int, size: int, known: frozenset[str] = frozenset()) -> dict[str, tuple[int, Any]]:
+    """The first items of a data set that have different questions, none of them known, with their places."""
+    firsts: dict[str, tuple[int, Any]] = {}
+    for i in range(tries):
+        if len(firsts) == size:
+            break
+        entry = dataset[i]
+        if not known or canonical_question(entry["question"]) not in known:
+            firsts.setdefault(entry["question"], (i, entry))
+    return firsts
+
+
 def _drawn(
-    family: str,
-    size: int,
-    seed: int,
-    options: Mapping[str, Any],
-    label: str,
-    known: frozenset[str] = frozenset(),
+    family: str, size: int, seed: int, options: Mapping[str, Any], label: str, known: frozenset[str] = frozenset()
 ) -> dict[str, GymItem]:
     """Items by id, the first that have different questions, none of them known."""
     sought = TRIES * size * (10 if known else 1)  # of a small family most are known
     tries = min(sought, APART) if 1 <= size <= APART else size
-    firsts: dict[str, tuple[int, Any]] = {}
     dataset = gym_dataset(family, tries, seed, options)
     try:
-        for i in range(tries):
-            if len(firsts) == size:
-                break
-            entry = dataset[i]
-            if not known or canonical_question(entry["question"]) not in known:
-                firsts.setdefault(entry["question"], (i, entry))
+        firsts = _firsts(dataset, tries, size, known)
     except (AssertionError, AttributeError, TypeError, ValueError) as error:
         raise ValueError(f"reasoning-gym family {family!r}: {error}; correct size, seed or options") from error
     if len(firsts) < size:
