@@ -4,7 +4,7 @@ import difflib
 import importlib.metadata
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -51,12 +51,8 @@ def mixed_tasks(
     that one family can come twice, with other settings. `unlike` leaves out what repeats one of the first so many
     questions of each family at another seed, word by word or as the same sum in another order: seed -> how many.
     """
-    if not families or size < len(families):
-        raise ValueError(f"expected one family or more and a task for each, got {len(families)} and size={size}")
     drawn, identities = {}, {}
-    for place, (name, options) in enumerate(families.items()):
-        settings = dict(options or {})
-        family, count = str(settings.pop("family", name)), len(range(place, size, len(families)))
+    for name, family, settings, count in shares(families, size):
         known = {other: most for other, most in (unlike or {}).items() if other != seed}
         drawn[name] = _drawn(family, count, seed, settings, name, _known(family, known, settings))
         identities[name] = _identity(family, seed, settings) | ({"unlike": known} if known else {})
@@ -67,6 +63,15 @@ def mixed_tasks(
     grader = GymGrader(items=items)
     strata = {task: name for name, task, _ in dealt}
     return GradedTasks(_tasks(items), grader, {**grader.identity(), **about}, strata)
+
+
+def shares(families: Mapping[str, Mapping[str, Any]], size: int) -> Iterator[tuple[str, str, dict[str, Any], int]]:
+    """Of families that are asked in turn: name here, family, its other settings, and how many of so many tasks."""
+    if not families or size < len(families):
+        raise ValueError(f"expected one family or more and a task for each, got {len(families)} and size={size}")
+    for place, (name, given) in enumerate(families.items()):
+        settings = dict(given or {})
+        yield name, str(settings.pop("family", name)), settings, len(range(place, size, len(families)))
 
 
 class GymItem(NamedTuple):

@@ -158,8 +158,8 @@ def same_text(printed: str, expected: str, tolerance: float) -> bool:
     ours, theirs = ([line.split() for line in text.strip().split("\n")] for text in (printed, expected))
     if list(map(len, ours)) != list(map(len, theirs)):
         return False
-    words = (itertools.chain.from_iterable(lines) for lines in (ours, theirs))
-    return all(_same_word(*pair, tolerance) for pair in zip(*words, strict=True))
+    words = zip(*(itertools.chain.from_iterable(lines) for lines in (ours, theirs)), strict=True)
+    return all(_same_word(one, other, tolerance) for one, other in words)
 
 
 def same_value(result: Any, expected: Any, tolerance: float) -> bool:

@@ -98,10 +98,8 @@ def _read(settings: str, path: Path) -> Combination:
     if recorded:
         data = read_json(path)
         try:
-            seeds, reference = (
-                [folder / f"seed_{seed['seed']}" / "result.json" for seed in data["seeds"]],
-                data["reference"],
-            )
+            seeds = [folder / f"seed_{seed['seed']}" / "result.json" for seed in data["seeds"]]
+            reference = data["reference"]
         except (KeyError, TypeError) as error:
             raise ValueError(f"{path}: not what nsed tune writes ({error!r}); rerun the one that wrote it") from error
         outcomes, what = scored([read_json(seed)["scores"] for seed in seeds]), data.get("what", what)
