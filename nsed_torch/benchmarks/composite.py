@@ -176,7 +176,7 @@ class _Items:
 
     def sum(self, draw: random.Random, fits: Callable[[_Sum], bool], first: int | None = None) -> _Sum:
         """A sum that fits, of those that begin with a number if there is one."""
-        if found := list(filter(fits, self._sums if first is None else self._by_first.get(first, []))):
+        if found := [s for s in self._sums if (first is None or s.first == first) and fits(s)]:
             return draw.choice(found)
         raise _NoItemError
 
@@ -189,11 +189,6 @@ class _Items:
         entries = (self._sets["sums"][i] for i in range(SUMS))
         pairs = ((entry, entry["metadata"]["expression"].split(" + ")) for entry in entries)
         return [_Sum(int(first), int(second), int(entry["answer"])) for entry, (first, second) in pairs]
-
-    @cached_property
-    def _by_first(self) -> dict[int, list[_Sum]]:
-        ordered = sorted(self._sums, key=lambda s: s.first)  # stable: those of a number stay in their order
-        return {first: list(sums) for first, sums in itertools.groupby(ordered, key=lambda s: s.first)}
 
 
 class _Relation(NamedTuple):
