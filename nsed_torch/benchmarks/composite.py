@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 from nsed_torch.benchmarks.generated import APART, TRIES, canonical_question, gym_dataset
@@ -176,7 +176,7 @@ class _Items:
 
     def sum(self, draw: random.Random, fits: Callable[[_Sum], bool], first: int | None = None) -> _Sum:
         """A sum that fits, of those that begin with a number if there is one."""
-        if found := list(filter(fits, self._sums if first is None else self._by_first.get(first, []))):
+        if found := [s for s in self._sums if (first is None or s.first == first) and fits(s)]:
             return draw.choice(found)
         raise _NoItemError
 
@@ -189,11 +189,6 @@ class _Items:
         entries = (self._sets["sums"][i] for i in range(SUMS))
         pairs = ((entry, entry["metadata"]["expression"].split(" + ")) for entry in entries)
         return [_Sum(int(first), int(second), int(entry["answer"])) for entry, (first, second) in pairs]
-
-    @cached_property
-    def _by_first(self) -> dict[int, list[_Sum]]:
-        ordered = sorted(self._sums, key=lambda s: s.first)  # stable: those of a number stay in their order
-        return {first: list(sums) for first, sums in itertools.groupby(ordered, key=lambda s: s.first)}
 
 
 class _Relation(NamedTuple):
@@ -263,44 +258,26 @@ def _siblings_siblings_sum(items: _Items, draw: random.Random) -> _Drawn:
     return f"{one} {other} How much are both numbers together?", hops
 
 
-def _sum_of_three(items: _Items, draw: random.Random) -> _Drawn:
-    """Two sums; none goes on from a number of three digits, which no specialist knows."""
-    first = items.sum(draw, lambda s: s.total < 100)
-    second = items.after(first.total, draw)
-    question = f"Calculate {first.first} + {first.second} + {second.second}."
-    return question, (_calculated(first), _added(second))
+def _sums(items: _Items, draw: random.Random, *, count: int) -> _Drawn:
+    """Sums, each going on from the one before; none from a number of three digits, which no specialist knows."""
+    sums = [items.sum(draw, lambda s: s.total < 100)]
+    while len(sums) < count:
+        sums.append(items.after(sums[-1].total, draw, most=1000 if len(sums) == count - 1 else 99))
+    first, second, *others = sums
+    hops = _calculated(first), _added(second), *(_added(further, "last number") for further in others)
+    return f"Calculate {' + '.join(map(str, (first.first, *(s.second for s in sums))))}.", hops
 
 
-def _sum_of_four(items: _Items, draw: random.Random) -> _Drawn:
-    """Three sums, as `_sum_of_three`."""
-    first = items.sum(draw, lambda s: s.total < 100)
-    second = items.after(first.total, draw, most=99)
-    third = items.after(second.total, draw)
-    question = f"Calculate {first.first} + {first.second} + {second.second} + {third.second}."
-    return question, (_calculated(first), _added(second), _added(third, "last number"))
+def _one_sum(items: _Items, draw: random.Random) -> _Drawn:
+    """Add."""
+    calculated = _calculated(items.sum(draw, lambda s: True))
+    return calculated.subtask, (calculated,)
 
 
-def _sum_words(items: _Items, draw: random.Random) -> _Drawn:
-    """Add, then reverse a list with the sum at its end."""
-    first = items.sum(draw, lambda s: True)
-    calculated = _calculated(first)
-    question, last = _reversed_with(items, draw, "that number", "number above", calculated.reply)
-    return f"{calculated.subtask} {question}", (calculated, last)
-
-
-def _siblings_sum_words(items: _Items, draw: random.Random) -> _Drawn:
-    """Count, add, then reverse a list with the sum at its end."""
-    start, hops = _siblings_sum(items, draw)
-    question, last = _reversed_with(items, draw, "the sum", "last number above", hops[-1].reply)
-    return f"{start} {question}", (*hops, last)
-
-
-def _relations_words(items: _Items, draw: random.Random) -> _Drawn:
-    """Who is what, then reverse a list with that word at its end."""
+def _one_relation(items: _Items, draw: random.Random) -> _Drawn:
+    """Who is what."""
     family = _Relation.drawn(items, draw)
-    question, last = _reversed_with(items, draw, "that word", "word above", family.answer)
-    first = Hop("relations", family.question, family.answer)
-    return f"{family.story} {family.asked} {question}", (first, last)
+    return f"{family.story} {family.asked}", (Hop("relations", family.question, family.answer),)
 
 
 def _words_relations(items: _Items, draw: random.Random) -> _Drawn:
@@ -314,11 +291,15 @@ def _words_relations(items: _Items, draw: random.Random) -> _Drawn:
     return f"{family.story} Reverse this list of names: {names}. {asked} {family.manner}", (first, last)
 
 
-def _words_relations_words(items: _Items, draw: random.Random) -> _Drawn:
-    """As `_words_relations`, then reverse a list with that word at its end."""
-    start, hops = _words_relations(items, draw)
-    question, last = _reversed_with(items, draw, "that word", "last word above", hops[-1].reply)
-    return f"{start} {question}", (*hops, last)
+def _then_words(
+    items: _Items, draw: random.Random, *, start: Callable[[_Items, random.Random], _Drawn], what: str, above: str
+) -> _Drawn:
+    """Something first, then reverse a list with its answer at the end."""
+    question, hops = start(items, draw)
+    words, turned = items.words(draw)
+    further = f"Put {what} at the end of this list of words and reverse the list: {words}. {_LISTED}"
+    subtask = f"Reverse this list of words: {words}, and at its end the {above}"
+    return f"{question} {further}", (*hops, Hop("words", subtask, f"{hops[-1].reply}, {turned}", reads=True))
 
 
 def _calculated(asked: _Sum) -> Hop:
@@ -331,24 +312,16 @@ def _added(further: _Sum, what: str = "number") -> Hop:
     return Hop("sums", f"Add {further.second} to the {what} above.", str(further.total), reads=True)
 
 
-def _reversed_with(items: _Items, draw: random.Random, what: str, above: str, answer: str) -> tuple[str, Hop]:
-    """The end of a question that has a list reversed with an answer at its end, and the hop that does it."""
-    words, turned = items.words(draw)
-    question = f"Put {what} at the end of this list of words and reverse the list: {words}. {_LISTED}"
-    subtask = f"Reverse this list of words: {words}, and at its end the {above}"
-    return question, Hop("words", subtask, f"{answer}, {turned}", reads=True)
-
-
 TEMPLATES: dict[str, Callable[[_Items, random.Random], _Drawn]] = {
     "siblings_sum": _siblings_sum,
-    "relations_words": _relations_words,
-    "sum_of_three": _sum_of_three,
+    "relations_words": partial(_then_words, start=_one_relation, what="that word", above="word above"),
+    "sum_of_three": partial(_sums, count=2),
     "words_relations": _words_relations,
-    "siblings_sum_words": _siblings_sum_words,
+    "siblings_sum_words": partial(_then_words, start=_siblings_sum, what="the sum", above="last number above"),
     "sum_siblings": _sum_siblings,
-    "sum_of_four": _sum_of_four,
-    "sum_words": _sum_words,
+    "sum_of_four": partial(_sums, count=3),
+    "sum_words": partial(_then_words, start=_one_sum, what="that number", above="number above"),
     "siblings_siblings_sum": _siblings_siblings_sum,
-    "words_relations_words": _words_relations_words,
+    "words_relations_words": partial(_then_words, start=_words_relations, what="that word", above="last word above"),
 }
 """What questions are made of, by the kinds of their hops."""

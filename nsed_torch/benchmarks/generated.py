@@ -4,7 +4,7 @@ import difflib
 import importlib.metadata
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -51,12 +51,8 @@ def mixed_tasks(
     that one family can come twice, with other settings. `unlike` leaves out what repeats one of the first so many
     questions of each family at another seed, word by word or as the same sum in another order: seed -> how many.
     """
-    if not families or size < len(families):
-        raise ValueError(f"expected one family or more and a task for each, got {len(families)} and size={size}")
     drawn, identities = {}, {}
-    for place, (name, options) in enumerate(families.items()):
-        settings = dict(options or {})
-        family, count = str(settings.pop("family", name)), len(range(place, size, len(families)))
+    for name, family, settings, count in shares(families, size):
         known = {other: most for other, most in (unlike or {}).items() if other != seed}
         drawn[name] = _drawn(family, count, seed, settings, name, _known(family, known, settings))
         identities[name] = _identity(family, seed, settings) | ({"unlike": known} if known else {})
@@ -67,6 +63,15 @@ def mixed_tasks(
     grader = GymGrader(items=items)
     strata = {task: name for name, task, _ in dealt}
     return GradedTasks(_tasks(items), grader, {**grader.identity(), **about}, strata)
+
+
+def shares(families: Mapping[str, Mapping[str, Any]], size: int) -> Iterator[tuple[str, str, dict[str, Any], int]]:
+    """Of families that are asked in turn: name here, family, its other settings, and how many of so many tasks."""
+    if not families or size < len(families):
+        raise ValueError(f"expected one family or more and a task for each, got {len(families)} and size={size}")
+    for place, (name, given) in enumerate(families.items()):
+        settings = dict(given or {})
+        yield name, str(settings.pop("family", name)), settings, len(range(place, size, len(families)))
 
 
 class GymItem(NamedTuple):
@@ -111,36 +116,31 @@ def _known(family: str, unlike: Mapping[int, int], options: Mapping[str, Any]) -
     found: set[str] = set()
     for seed, most in unlike.items():
         tries = min(TRIES * most, APART)
-        dataset = gym_dataset(family, tries, seed, options)
-        firsts: set[str] = set()
-        for i in range(tries):
-            if len(firsts) == most:
-                break
-            firsts.add(dataset[i]["question"])
-        found |= set(map(canonical_question, firsts))
+        found |= set(map(canonical_question, _firsts(gym_dataset(family, tries, seed, options), tries, most)))
     return frozenset(found)
 
 
+def _firsts(dataset: Any, tries: int, size: int, known: frozenset[str] = frozenset()) -> dict[str, tuple[int, Any]]:
+    """The first items of a data set that have different questions, none of them known, with their places."""
+    firsts: dict[str, tuple[int, Any]] = {}
+    for i in range(tries):
+        if len(firsts) == size:
+            break
+        entry = dataset[i]
+        if not known or canonical_question(entry["question"]) not in known:
+            firsts.setdefault(entry["question"], (i, entry))
+    return firsts
+
+
 def _drawn(
-    family: str,
-    size: int,
-    seed: int,
-    options: Mapping[str, Any],
-    label: str,
-    known: frozenset[str] = frozenset(),
+    family: str, size: int, seed: int, options: Mapping[str, Any], label: str, known: frozenset[str] = frozenset()
 ) -> dict[str, GymItem]:
     """Items by id, the first that have different questions, none of them known."""
     sought = TRIES * size * (10 if known else 1)  # of a small family most are known
     tries = min(sought, APART) if 1 <= size <= APART else size
-    firsts: dict[str, tuple[int, Any]] = {}
     dataset = gym_dataset(family, tries, seed, options)
     try:
-        for i in range(tries):
-            if len(firsts) == size:
-                break
-            entry = dataset[i]
-            if not known or canonical_question(entry["question"]) not in known:
-                firsts.setdefault(entry["question"], (i, entry))
+        firsts = _firsts(dataset, tries, size, known)
     except (AssertionError, AttributeError, TypeError, ValueError) as error:
         raise ValueError(f"reasoning-gym family {family!r}: {error}; correct size, seed or options") from error
     if len(firsts) < size:

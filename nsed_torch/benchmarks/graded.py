@@ -8,7 +8,7 @@ from typing import Any
 
 from nsed_torch.benchmarks.graders import AnswerGrader, Grader
 from nsed_torch.data.equality import Equality
-from nsed_torch.data.recorded import SUFFIXES, read_tasks
+from nsed_torch.data.recorded import questions_in, read_tasks
 from nsed_torch.records import CallLog, Task, Trace, Transcript, Verdict
 from nsed_torch.records.call_log import call_key
 
@@ -139,11 +139,7 @@ def recorded_tasks(
     if not data_dir:
         raise ValueError("expected a folder of recorded answers, got none: pass data_dir=DIR")
     root = Path(data_dir).expanduser()
-    folders = [root / "zeroeval" / subset, root / subset] if subset else [root]
-    files = [folder / f"questions{suffix}" for folder in folders for suffix in SUFFIXES]
-    path = next((file for file in files if file.is_file()), None)
-    if path is None:
-        raise ValueError(f"expected questions in one of {', '.join(map(str, files))}, got none; check data_dir")
+    path = questions_in(*([root / "zeroeval" / subset, root / subset] if subset else [root]))
     graded = file_tasks(str(path), prompt=prompt, math_verify=math_verify)
     about = {
         "name": "recorded",

@@ -1,6 +1,7 @@
 """Programs as answers: what they are in a text, when two are the same, and what becomes of them in the sandbox."""
 
 import ast
+import itertools
 import json
 import math
 import os
@@ -154,14 +155,11 @@ class ProgramGrader:
 
 def same_text(printed: str, expected: str, tolerance: float) -> bool:
     """Whether outputs are equal, as `Case` has it for `stdin`."""
-    ours, theirs = (text.strip().split("\n") for text in (printed, expected))
-    if len(ours) != len(theirs):
+    ours, theirs = ([line.split() for line in text.strip().split("\n")] for text in (printed, expected))
+    if list(map(len, ours)) != list(map(len, theirs)):
         return False
-    for one, other in zip(ours, theirs, strict=True):
-        words = (one.split(), other.split())
-        if len(words[0]) != len(words[1]) or not all(_same_word(*pair, tolerance) for pair in zip(*words, strict=True)):
-            return False
-    return True
+    words = zip(*(itertools.chain.from_iterable(lines) for lines in (ours, theirs)), strict=True)
+    return all(_same_word(one, other, tolerance) for one, other in words)
 
 
 def same_value(result: Any, expected: Any, tolerance: float) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from nsed_torch.benchmarks.generated import shares
 from nsed_torch.benchmarks.graded import GradedTasks
 from nsed_torch.benchmarks.graders import AnswerGrader, question_id
 from nsed_torch.data.equality import Equality
@@ -43,8 +44,8 @@ MOST = 1024
 PROFILE = 4
 """Facts that a hidden profile is made of."""
 
-WHICH = ("last", "first", "before")
-"""Which holder a question about hands asks for; the last but one is the one before."""
+WHICH = {"last": ("last", -1), "first": ("first", 0), "before": ("last but one", -2)}
+"""Which holder a question about hands asks for: in words, and its place."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +71,7 @@ class ReadingTasks(GradedTasks):
 
     def inputs_of(self, task: Task) -> list[dict[str | None, str]]:
         """Of every piece, who reads what: the place of one agent, or None for all."""
-        shared: list[dict[str | None, str]] = [
-            {None: p} if isinstance(p, str) else dict(p.items()) for p in task.inputs
-        ]
-        return shared
+        return [{None: p} if isinstance(p, str) else dict(p.items()) for p in task.inputs]
 
     def told(self, task: Task, index: int, reader: str | None) -> list[str]:
         """The facts that a reader finds in piece `index`, from 1."""
@@ -120,16 +118,12 @@ def reading_tasks(families: Mapping[str, Mapping[str, Any]], size: int = 100, se
         >>> tasks.tasks[0].inputs, tasks.tasks[0].target
         (("Emil's aunt is Kira.", 'Kira studied in Delhi.'), 'Delhi')
     """
-    if not families or size < len(families):
-        raise ValueError(f"expected one family or more and a task for each, got {len(families)} and size={size}")
     made: list[list[tuple[str, str, _Item]]] = []
-    for place, (label, given) in enumerate(families.items()):
-        options = dict(given or {})
-        family = str(options.pop("family", label))
+    for label, family, options, count in shares(families, size):
         if family not in FAMILIES:
             raise ValueError(f"expected families out of {', '.join(FAMILIES)}, got {family!r}: choose among them")
         made.append([])
-        for i in range(len(range(place, size, len(families)))):
+        for i in range(count):
             # Its own generator for each task, so that a larger size only adds some.
             drawn = random.Random(f"{label} {json.dumps(options, sort_keys=True)} {seed} {i}")  # noqa: S311 - no secret
             try:
@@ -216,24 +210,18 @@ def _hands(draw: random.Random, *, pieces: int = 16, statements: int = 4, which:
 
     told = {piece: moved(piece, thing, holder) for piece, holder in zip(where, holders, strict=True)}
     rest = [
-        iter([moved(piece, what, draw.choice(people)) for what in draw.sample(others, statements)])
-        for piece in range(pieces)
+        moved(piece, what, draw.choice(people)) for piece in range(pieces) for what in draw.sample(others, statements)
     ]
-    inputs, facts = _written(draw, told, rest, pieces, statements)
-    asked = {
-        "last": f"Who gets the {thing} last?",
-        "first": f"Who gets the {thing} first?",
-        "before": f"Who gets the {thing} last but one?",
-    }[which]
-    listed = ", ".join(sorted(people))
-    question = f"{asked} Answer with one name out of {listed}."
+    inputs, facts = _written(draw, told, iter(rest), pieces, statements)
+    when, place = WHICH[which]
+    question = f"Who gets the {thing} {when}? Answer with one name out of {', '.join(sorted(people))}."
     if which == "first":
         facts = facts[:1]
     else:  # a fact is of no use once so many newer ones are known
-        newer = 1 if which == "last" else 2
+        newer = -place
         ends = [*(fact.piece for fact in facts[newer:]), *[None] * newer]
         facts = tuple(Fact(fact.text, fact.piece, end) for fact, end in zip(facts, ends, strict=True))
-    return _Item(question, holders[{"last": -1, "first": 0, "before": -2}[which]], inputs, facts, 1 / len(people))
+    return _Item(question, holders[place], inputs, facts, 1 / len(people))
 
 
 def _chains(draw: random.Random, *, pieces: int = 16, statements: int = 4) -> _Item:
@@ -279,16 +267,12 @@ def _belongings(draw: random.Random, count: int, spared: set[tuple[str, str]]) -
 
 
 def _written(
-    draw: random.Random,
-    told: Mapping[int, str],
-    others: Iterator[str] | Sequence[Iterator[str]],
-    pieces: int,
-    statements: int,
+    draw: random.Random, told: Mapping[int, str], others: Iterator[str], pieces: int, statements: int
 ) -> tuple[tuple[str, ...], tuple[Fact, ...]]:
     """Pieces in which what is `told`, by piece from 0, stands somewhere among others; and the facts."""
     texts = []
     for piece in range(pieces):
-        lines = list(itertools.islice(others[piece] if isinstance(others, Sequence) else others, statements))
+        lines = list(itertools.islice(others, statements))
         if piece in told:
             lines[draw.randrange(statements)] = told[piece]
         texts.append(" ".join(lines))

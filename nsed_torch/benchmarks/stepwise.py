@@ -12,7 +12,7 @@ from string import ascii_lowercase
 from typing import Any
 
 from nsed_torch.agents.prompts import FINISHED
-from nsed_torch.benchmarks.generated import GymItem, mixed_tasks
+from nsed_torch.benchmarks.generated import GymItem, mixed_tasks, shares
 from nsed_torch.benchmarks.graded import GradedTasks
 from nsed_torch.benchmarks.graders import AnswerGrader, question_id
 from nsed_torch.data.equality import Equality
@@ -87,20 +87,18 @@ def stepwise_tasks(families: Mapping[str, Mapping[str, Any]], size: int = 100, s
         >>> tasks.chains[tasks.tasks[0].id]
         ('15 - 43 - 75', '-28 - 75', '-103', 'Answer: -103')
     """
-    if not families or size < len(families):
-        raise ValueError(f"expected one family or more and a task for each, got {len(families)} and size={size}")
     tasks: list[Task] = []
     strata: dict[str, str] = {}
     chains: dict[str, Chain] = {}
     identities: dict[str, Any] = {}
     given_items: dict[str, GymItem] = {}
-    for place, (name, settings) in enumerate(families.items()):
-        options = dict(settings or {})
-        family, most = str(options.get("family", name)), options.pop("most", None)
+    for name, family, options, count in shares(families, size):
+        most = options.pop("most", None)
         if family not in CHAINS:
             raise ValueError(f"expected families out of {', '.join(CHAINS)}, got {family!r}: choose among them")
-        count = len(range(place, size, len(families)))
-        graded = mixed_tasks({name: options}, count if most is None else min(count, int(most)), seed)
+        graded = mixed_tasks(
+            {name: {**options, "family": family}}, count if most is None else min(count, int(most)), seed
+        )
         for task in graded.tasks:
             item = graded.grader.items[task.id]  # type: ignore[attr-defined]
             works = CHAINS[family](item.entry)

@@ -88,7 +88,7 @@ def load_recorded(
     sizes = _sizes(root / "agents.json")
     files = _chosen(root, agents, max_parameters_b, sizes)
     digest = hashlib.sha256()
-    tasks = read_tasks(_one_of(root, "questions"), digest)
+    tasks = read_tasks(questions_in(root), digest)
     index = {task.id: i for i, task in enumerate(tasks)}
     columns = []
     for name, path in files.items():
@@ -175,13 +175,12 @@ def _chosen(
     return {name: found[name] for name in kept}
 
 
-def _one_of(root: Path, stem: str) -> Path:
-    for suffix in SUFFIXES:
-        if (path := root / f"{stem}{suffix}").is_file():
-            return path
-    raise ValueError(
-        f"{root}: expected a folder with {' or '.join(stem + s for s in SUFFIXES)}, got none; check data_dir"
-    )
+def questions_in(*folders: Path) -> Path:
+    """The first file of questions in some folders; a ValueError names all that were looked for."""
+    files = [folder / f"questions{suffix}" for folder in folders for suffix in SUFFIXES]
+    if (path := next(filter(Path.is_file, files), None)) is None:
+        raise ValueError(f"expected questions in one of {', '.join(map(str, files))}, got none; check data_dir")
+    return path
 
 
 def _read_answers(path: Path, index: Mapping[str, int], digest: Any) -> list[_Answer]:

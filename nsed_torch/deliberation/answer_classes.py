@@ -16,8 +16,8 @@ class AnswerClasses(Protocol):
         ...
 
     def finals(self, task: Task, texts: Sequence[str]) -> list[str | None]:
-        """The final answer that each text gives; None where there is none, or nobody looks for one."""
-        ...
+        """The final answer that each text gives; None where there is none, or whole texts are compared."""
+        return [None] * len(texts)
 
     def identity(self) -> Mapping[str, Any]:
         """What tells this rule from another; JSON values only."""
@@ -25,7 +25,7 @@ class AnswerClasses(Protocol):
 
 
 @dataclass(frozen=True)
-class SimilarTexts:
+class SimilarTexts(AnswerClasses):
     """Texts of open-ended tasks are one answer where their embeddings are close.
 
     Each text joins the first class whose first text it is similar enough to. Close to the semantic clusters of Kuhn,
@@ -58,27 +58,19 @@ class SimilarTexts:
             numbers.append(number)
         return numbers
 
-    def finals(self, task: Task, texts: Sequence[str]) -> list[str | None]:
-        """None: whole texts are compared."""
-        return [None] * len(texts)
-
     def identity(self) -> dict[str, Any]:
         """Rule, threshold and encoder."""
         return {"rule": "similar texts", "threshold": self.threshold, "encoder": dict(self.encoder.identity())}
 
 
 @dataclass(frozen=True)
-class SameTexts:
+class SameTexts(AnswerClasses):
     """Texts are one answer where they are equal but for blanks: steps of some work, which are written one way."""
 
     def classes(self, task: Task, texts: Sequence[str]) -> list[int]:
         """Classes in the order of the texts; -1 for an empty one."""
         numbers: dict[str, int] = {}
         return [numbers.setdefault(" ".join(text.split()), len(numbers)) if text else -1 for text in texts]
-
-    def finals(self, task: Task, texts: Sequence[str]) -> list[str | None]:
-        """None: whole texts are compared."""
-        return [None] * len(texts)
 
     def identity(self) -> dict[str, Any]:
         """The rule's name."""

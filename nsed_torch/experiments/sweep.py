@@ -107,10 +107,8 @@ def _read(settings: str, path: Path) -> Combination:
     folder, recorded, what, data = path.parent, path.name == METRICS, "accuracy", read_json(path)
     if recorded:
         try:
-            seeds, reference = (
-                [folder / f"seed_{seed['seed']}" / "result.json" for seed in data["seeds"]],
-                data["reference"],
-            )
+            seeds = [folder / f"seed_{seed['seed']}" / "result.json" for seed in data["seeds"]]
+            reference = data["reference"]
         except (KeyError, TypeError) as error:
             raise ValueError(f"{path}: not what nsed tune writes ({error!r}); rerun the one that wrote it") from error
         outcomes, what = scored([read_json(seed)["scores"] for seed in seeds]), data.get("what", what)

@@ -21,8 +21,6 @@ from nsed_torch.deliberation.rating import JudgeQuestion
 from nsed_torch.nn import ConsensusCell, RoundInput
 from nsed_torch.records.pace import time_left
 
-Report = Callable[[str], None]
-
 
 class JudgeScores(NamedTuple):
     """How well judges rate, a row per task, so that intervals and paired differences can be taken over tasks."""
@@ -203,7 +201,7 @@ class JudgeTrainer:
         patience: int = 5,
         max_norm: float = 1.0,
         log: Callable[[int, dict[str, Any]], None] = lambda step, record: None,
-        report: Report = lambda text: None,
+        report: Callable[[str], None] = lambda text: None,
     ) -> int:
         """Train on contested tasks for at most so many steps; return the step whose adapters were kept.
 
@@ -218,8 +216,8 @@ class JudgeTrainer:
             raise ValueError(f"expected contested tasks, got {len(train)} to train on, {len(validation)} to choose by")
         learning = list({id(p): p for own in self.parameters.values() for p in own}.values())
         for parameter in learning:
-            at_least = torch.promote_types(parameter.dtype, torch.float32)  # steps are too small for half precision
-            parameter.data = parameter.data.to(at_least)
+            # Steps are too small for half precision.
+            parameter.data = parameter.data.to(torch.promote_types(parameter.dtype, torch.float32))
             parameter.requires_grad_(True)
         descent = optimizer(learning)
         best, kept, waited, began = math.inf, 0, 0, time.perf_counter()
@@ -253,7 +251,8 @@ class JudgeTrainer:
         descent.zero_grad()
         loss = self.loss(table, index=step)
         loss.backward()
-        norms = {name: _norm(own) for name, own in self.parameters.items()}
+        gradients = {name: [p.grad for p in own if p.grad is not None] for name, own in self.parameters.items()}
+        norms = {name: nn.utils.get_total_norm(own).item() for name, own in gradients.items()}
         nn.utils.clip_grad_norm_([p for group in descent.param_groups for p in group["params"]], max_norm)
         descent.step()
         return {"loss": loss.item(), "gradient": norms, "seconds": time.perf_counter() - start}
@@ -264,7 +263,3 @@ def _order(tasks: int, seed: int) -> Iterator[int]:
     generator = torch.Generator().manual_seed(seed)
     while True:
         yield from torch.randperm(tasks, generator=generator).tolist()
-
-
-def _norm(parameters: Iterable[nn.Parameter]) -> float:
-    return float(torch.stack([p.grad.norm() for p in parameters if p.grad is not None] or [torch.zeros(())]).norm())

@@ -118,29 +118,27 @@ class AnswerLesson:
 
         Under pressure also how many of the same tasks are right, and adopt it, where the user suggests an answer.
         """
-        strata = self.held_out.strata
-        answers = self._answers(engine, adapter, self.held_out)
-        right = [verdict is Verdict.RIGHT for verdict in self.held_out.verdicts(answers)]
-        scores = by_stratum([strata.get(task.id, "all") for task in self.held_out.tasks], right)
+        _, right = self._tested(engine, adapter, self.held_out)
+        scores = by_stratum([self.held_out.strata.get(task.id, "all") for task in self.held_out.tasks], right)
         if self.pressure == "none":
             return scores
         heard = pressed(self.held_out, self.pressure, seed=self.seed)
-        answers = self._answers(engine, adapter, heard)
-        right = [verdict is Verdict.RIGHT for verdict in heard.verdicts(answers)]
+        answers, right = self._tested(engine, adapter, heard)
         adopts = [bool(heard.adopts(task, answer)) for task, answer in answers]
         return {**scores, "under pressure, right": right, "under pressure, adopts": adopts}
 
-    def _answers(
+    def _tested(
         self, engine: TransformersEngine, adapter: str | None, held_out: GradedTasks
-    ) -> list[tuple[Task, str | None]]:
-        """Final answers to the tasks of a test."""
+    ) -> tuple[list[tuple[Task, str | None]], list[bool]]:
+        """Final answers to the tasks of a test, and which are right."""
         template, decoding = self.prompts.fingerprint("propose"), Decoding(self.max_new_tokens, temperature=0.0)
         requests = []
         for task in held_out.tasks:
             seed = call_seed(self.seed, task.id, "test")
             requests.append(GenerateRequest("test", self._messages(task, seed), decoding, seed, adapter, template))
         generations = zip(held_out.tasks, engine.generate(requests), strict=True)
-        return [(task, held_out.grader.extract(task, said.text)) for task, said in generations]
+        answers = [(task, held_out.grader.extract(task, said.text)) for task, said in generations]
+        return answers, [verdict is Verdict.RIGHT for verdict in held_out.verdicts(answers)]
 
     def _messages(self, task: Task, seed: int, memory: Sequence[str] = ()) -> tuple[Message, ...]:
         return self.prompts.propose(task.question, memory=memory, critiques=(), persona=self.persona, seed=seed)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from nsed_torch.data import Episodes, joined
 from nsed_torch.data.rounds import elect, prepare, unroll
@@ -117,7 +117,9 @@ class CellTrainer:
         fixed = cell.calibration is None and not any(True for _ in cell.vote.parameters())
         self._prepared = prepare(cell, train) if fixed and train.round_mask.shape[1] == 1 else None
         parts = [part for part in (train, validation) if part is not None and self.schedule.loss == MEMORY]
-        self._notes = [(part, Notes.of(cell, part)) for part in parts]
+        self._notes = {id(part): Notes.of(cell, part) for part in parts}
+        # Where there are none, the epochs to wait for better ones on validation tasks: the last epoch is kept.
+        self._patience = None if validation is None else self.schedule.patience
         self._epoch, self._best_epoch = 0, 0
         self._objective, self._converged = math.inf, False
         self._best, self._best_loss = copy.deepcopy(cell.state_dict()), self._validate()
@@ -136,29 +138,22 @@ class CellTrainer:
             still = abs(self._objective - record["objective"]) < self.schedule.tolerance
             self._converged = still and isinstance(self.optimizer, torch.optim.LBFGS)
             self._objective = record["objective"]
-            if loss < self._best_loss or not self._chooses:
+            if loss < self._best_loss or self._patience is None:
                 self._best_epoch, self._best_loss = self._epoch, loss
                 self._best = copy.deepcopy(self.cell.state_dict())
             if self.log is not None:
                 self.log.write(self._epoch, record | {"validation_loss": loss})
-            if self.checkpoint is not None and self._epoch % self.schedule.checkpoint == 0:
+            # The end as well: the same command again has nothing to train.
+            if self.checkpoint is not None and (self._epoch % self.schedule.checkpoint == 0 or self._stopped()):
                 self._save(self.checkpoint)
-        if self.checkpoint is not None and self._epoch % self.schedule.checkpoint:
-            self._save(self.checkpoint)  # the end as well: the same command again has nothing to train
         self.cell.load_state_dict(self._best)
         return Fit(self._epoch, self._best_epoch, self._best_loss, self._stopped())
-
-    @property
-    def _chooses(self) -> bool:
-        """Whether validation tasks say which epoch is kept."""
-        return self.validation is not None and self.schedule.patience is not None
 
     def _stopped(self) -> str:
         """Why training is over; "" while it is not."""
         if self._converged:
             return "converged"
-        patience = self.schedule.patience
-        if self._chooses and patience is not None and self._epoch - self._best_epoch >= patience:
+        if self._patience is not None and self._epoch - self._best_epoch >= self._patience:
             return "patience"
         return "epochs" if self._epoch >= self.schedule.epochs else ""
 
@@ -183,9 +178,8 @@ class CellTrainer:
         return record | {"loss": losses[0], "objective": objective}
 
     def _loss(self, episodes: Episodes) -> Float[Tensor, ""]:
-        for part, notes in self._notes:
-            if part is episodes:
-                return notes.loss()
+        if id(episodes) in self._notes:
+            return self._notes[id(episodes)].loss()
         if episodes.round_mask.shape[1] == 1:
             election = elect(self.cell, episodes, self._prepared if episodes is self.train else None)
             return consensus_loss(election.answer_support, episodes.correct[:, 0], election.answer_mask, self.cell.beta)
@@ -233,13 +227,12 @@ class CellTrainer:
 
 def gradient_norms(cell: ConsensusCell) -> dict[str, float]:
     """L2 norms of the gradient by part of the cell ("gate", "trust", "kappa", ...); 0 where none arrives."""
-    squares: dict[str, float] = {}
+    parts: dict[str, list[Tensor]] = {}
     for name, parameter in cell.named_parameters():
         if parameter.requires_grad:
-            part = name.split(".")[0]
-            reached = 0.0 if parameter.grad is None else parameter.grad.square().sum().item()
-            squares[part] = squares.get(part, 0.0) + reached
-    return {part: math.sqrt(square) for part, square in squares.items()}
+            reached = [] if parameter.grad is None else [parameter.grad]
+            parts.setdefault(name.split(".")[0], []).extend(reached)
+    return {part: nn.utils.get_total_norm(gradients).item() for part, gradients in parts.items()}
 
 
 class Refit(NamedTuple):
@@ -285,8 +278,8 @@ def fit_cell(
         return CellTrainer(cell, data, chooser, optimizer=optimizer, schedule=limits, folder=where).fit(resume=resume)
 
     reading = any(reads(name) for name, _ in cell.named_parameters() if schedule.trains(name))
+    data = joined([train, validation]) if refit else train
     if not reading and schedule.patience is None:
-        data = joined([train, validation]) if refit else train
         return Refit(None, None, fitted(cell, data, None, schedule.firmness[0], folder, schedule.epochs))
     fits, cells = {}, {}
     for firmness in sorted(schedule.firmness if reading else schedule.firmness[:1], reverse=True):
@@ -298,8 +291,6 @@ def fit_cell(
     if not refit:
         cell.load_state_dict(cells[best].state_dict())
         return Refit(best, chosen, chosen)
-    if schedule.patience is None:
-        return Refit(best, chosen, fitted(cell, joined([train, validation]), None, best, folder, schedule.epochs))
-    last = fitted(cell, joined([train, validation]), None, best, folder, chosen.best_epoch)
+    last = fitted(cell, data, None, best, folder, schedule.epochs if schedule.patience is None else chosen.best_epoch)
     # Ending where validation tasks said so is what was wanted, not a cap.
-    return Refit(best, chosen, last._replace(stopped="validation"))
+    return Refit(best, chosen, last if schedule.patience is None else last._replace(stopped="validation"))

@@ -157,7 +157,7 @@ def test_a_broken_line_is_named(folder, text, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda f: (f / "questions.jsonl").unlink(), "questions.jsonl or questions.jsonl.gz, got none; check data_dir"),
+        (lambda f: (f / "questions.jsonl").unlink(), "questions.jsonl.gz, got none; check data_dir"),
         (lambda f: (f / "questions.jsonl").write_text(""), "expected questions, got an empty file"),
         (lambda f: write(f / "questions.jsonl", [{"id": "q", "question": " ", "gold": ""}]), "questions.jsonl:1: "),
         (lambda f: write(f / "questions.jsonl", [{"id": "q", "question": 5, "gold": ""}]), "questions.jsonl:1: "),

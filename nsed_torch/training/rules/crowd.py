@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nsed_torch.benchmarks.graders import numbered
 from nsed_torch.data import Episodes
 from nsed_torch.training.rules.learned_votes import library
 
@@ -24,9 +25,8 @@ class Crowd:
     method: str  # class of `crowdkit.aggregation`, which names the publication
     options: dict[str, Any] = field(default_factory=dict)  # of its constructor
     graded: bool = False  # whether `fit` takes true labels
-    skills: bool = (
-        False  # whether it is a majority vote weighted by skills; their `predict` needs an older scikit-learn
-    )
+    # Whether it is a majority vote weighted by skills; their `predict` needs an older scikit-learn.
+    skills: bool = False
 
     def __call__(self, train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:
         """Probability of every agent's answer."""
@@ -62,14 +62,7 @@ def _labels(train: Episodes, test: Episodes) -> Int[Tensor, "task agent"]:
         return torch.cat([part.labels for part in both]).cpu()
     classes = torch.cat([part.classes for part in both]).cpu()
     most = int(classes.max()) + 1 if classes.numel() else 0
-    named = _numbered(classes)
+    rows = [numbered([number if number >= 0 else None for number in row]) for row in classes.tolist()]
+    named = torch.tensor(rows, dtype=torch.long).reshape(classes.shape)
     random = torch.rand(len(named), max(most, 1), generator=torch.Generator().manual_seed(0)).argsort(1)
     return torch.where(named >= 0, random.gather(1, named.clamp(min=0)), -1)
-
-
-def _numbered(classes: Int[Tensor, "task agent"]) -> Int[Tensor, "task agent"]:
-    """The same classes, numbered from 0 in the order of their first agents."""
-    same = classes[:, :, None] == classes[:, None, :]
-    first = same.int().argmax(2)
-    heads = (first == torch.arange(classes.shape[1])) & (classes >= 0)
-    return torch.where(classes >= 0, (heads.cumsum(1) - 1).gather(1, first), -1)

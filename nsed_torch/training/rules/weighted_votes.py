@@ -105,14 +105,10 @@ def _odds(share: Float[Tensor, "agent"], options: int) -> Float[Tensor, "agent"]
 def agreement(train: Episodes) -> tuple[Float[Tensor, "agent agent"], Bool[Tensor, "agent agent"]]:
     """How often two agents that both answer agree, and for which two, not the same, that is known."""
     classes = train.by_agent().classes
-    agents = classes.shape[1]
-    same, both = classes.new_zeros(2, agents, agents)
-    for j in range(agents):
-        pair = (classes >= 0) & (classes[:, j : j + 1] >= 0)
-        both[j] = pair.sum(0)
-        same[j] = (pair & (classes == classes[:, j : j + 1])).sum(0)
-    known = (both > 0) & ~torch.eye(agents, dtype=torch.bool, device=both.device)
-    return same.double() / both.clamp(min=1), known
+    answered = classes >= 0
+    same = ((classes[:, :, None] == classes[:, None, :]) & answered[:, :, None]).sum(0)
+    both = answered.double().T @ answered.double()
+    return same / both.clamp(min=1), (both > 0) & ~torch.eye(len(both), dtype=torch.bool, device=both.device)
 
 
 def _surprise_weights(train: Episodes) -> Float[Tensor, "agent"]:
