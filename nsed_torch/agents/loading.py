@@ -99,6 +99,29 @@ def load_backbone(
     )
 
 
+def in_memory(model: Any, tokenizer: Any, **options: Any) -> TransformersEngine:
+    """An engine around a causal language model that is in memory already, which is put into evaluation mode.
+
+    Options are those of `TransformersEngine`; a tokenizer without a chat template gets the plain one. Nobody knows
+    which weights these are, so finished calls should be kept for one process alone.
+
+    Raises:
+        ValueError: for a `PeftModel`, whose adapters only `load_backbone` names, and as `TransformersEngine`.
+    """
+    if hasattr(model, "peft_config"):  # peft's own, and what transformers' `load_adapter` leaves
+        remedy = "call merge_and_unload() first, or give its folder to load_backbone(adapters={name: folder})"
+        raise ValueError(f"expected a model without adapters, got {type(model).__name__} with some: {remedy}")
+    _keep_order(model)
+    identity = {
+        "name": str(model.config.name_or_path or type(model).__name__),
+        "revision": "in memory",
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "device": torch.device(model.device).type,
+    }
+    plain = {} if tokenizer.chat_template else {"chat_template": "plain"}
+    return TransformersEngine(model, tokenizer, identity=identity, **{**plain, **options})
+
+
 class TokenCounter(Engine):
     """A tokenizer in the place of its model, for estimates ahead of a run: it counts, and answers nothing.
 
