@@ -18,7 +18,7 @@ PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test attack mutants lint docs bench results recorded check-results clean
+.PHONY: help demo test attack mutants lint docs wheel bench results recorded check-results clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,16 @@ lint: $(VENV)/.dev ## check format, style and types
 docs: $(VENV)/.docs ## build the documentation into site/; a warning is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
 	@echo "docs: open site/index.html"
+
+wheel: ## build dist/ as it is published, check it, and run the wheel in an environment with nothing else
+	@rm -rf dist build/empty build/tools
+	@$(PYTHON) -m venv build/tools
+	@build/tools/bin/python -m pip install -qq -c constraints.txt build twine
+	@build/tools/bin/python -m build -o dist > build/wheel.log || { cat build/wheel.log; exit 1; }
+	@build/tools/bin/twine check --strict dist/*
+	@$(PYTHON) -m venv build/empty
+	@build/empty/bin/python -m pip install -qq --no-deps dist/*.whl
+	@cd build && empty/bin/nsed --version && empty/bin/nsed --help > /dev/null
 
 bench: $(VENV)/.gym ## measure the engine on this machine
 	@echo "bench: measures the engine, about an hour on two cores; needs them idle"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nsed_torch.agents import Agent, Decoding, Ensemble, load_backbone, load_encoder
     from nsed_torch.deliberation import Deliberation, MacroRNN, MacroRNNCell
+    from nsed_torch.evaluation.pages import framed_transcript
     from nsed_torch.nn import ConsensusCell, ForgetGate, KnapsackBroker, MemoryState, QuadraticVote
     from nsed_torch.records import Task, Transcript
 
@@ -18,6 +19,7 @@ __version__ = importlib.metadata.version("nsed_torch")
 _HOMES = {
     "agents": ("Agent", "Decoding", "Ensemble", "load_backbone", "load_encoder"),
     "deliberation": ("Deliberation", "MacroRNN", "MacroRNNCell"),
+    "evaluation.pages": ("framed_transcript",),
     "nn": ("ConsensusCell", "ForgetGate", "KnapsackBroker", "MemoryState", "QuadraticVote"),
     "records": ("Task", "Transcript"),
 }
@@ -36,6 +38,7 @@ __all__ = [
     "QuadraticVote",
     "Task",
     "Transcript",
+    "framed_transcript",
     "load_backbone",
     "load_encoder",
 ]

@@ -10,6 +10,7 @@ import tomllib
 import zipfile
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hatchling.builders.wheel import WheelBuilder
@@ -95,3 +96,29 @@ def test_readme_and_licence_named_by_the_project_exist() -> None:
     project = PROJECT["project"]
     missing = [name for name in (project["readme"], *project["license-files"]) if not (ROOT / name).is_file()]
     assert missing == []
+
+
+def test_what_is_cited_is_this_version() -> None:
+    cited = OmegaConf.load(ROOT / "CITATION.cff")
+    project = PROJECT["project"]
+    assert (cited.title, cited.version, cited.license) == (project["name"], project["version"], project["license"])
+    assert cited.abstract == project["description"]
+    assert list(cited.keywords) == project["keywords"]
+
+
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_workflows_pin_what_they_use_and_may_no_more_than_they_must(path: Path) -> None:
+    text = path.read_text("utf-8")
+    used = re.findall(r"uses: (\S+)", text)
+    assert used
+    assert [one for one in used if not re.search(r"@(v\d+|release/v\d+|[0-9a-f]{40})$", one)] == []
+    workflow: Any = OmegaConf.to_container(OmegaConf.create(text.replace("${{", "<<").replace("}}", ">>")))
+    assert workflow["permissions"] == {"contents": "read"}
+    trusted = [name for name, job in workflow["jobs"].items() if "id-token" in job.get("permissions", {})]
+    assert trusted == (["publish"] if path.stem == "release" else [])
+    for name in trusted:  # what PyPI trusts runs nothing of ours
+        assert [step for step in workflow["jobs"][name]["steps"] if "uses" not in step] == []
+        assert workflow["jobs"][name]["environment"] == "pypi"

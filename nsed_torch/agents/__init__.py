@@ -4,7 +4,7 @@ from nsed_torch.agents.adapters import add_adapter, save_adapter
 from nsed_torch.agents.encoder import Encoder, HashedEncoder
 from nsed_torch.agents.endpoint import EndpointEngine
 from nsed_torch.agents.ensemble import Agent, Ensemble
-from nsed_torch.agents.loading import load_backbone, load_encoder
+from nsed_torch.agents.loading import in_memory, load_backbone, load_encoder
 from nsed_torch.agents.prompts import Prompts
 from nsed_torch.agents.requests import Decoding, Engine, GenerateRequest, Message, RateRequest, RatingScale
 from nsed_torch.agents.scripted import ScriptedEngine
@@ -28,6 +28,7 @@ __all__ = [
     "TransformersEngine",
     "Weights",
     "add_adapter",
+    "in_memory",
     "load_backbone",
     "load_encoder",
     "resolve",

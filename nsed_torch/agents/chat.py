@@ -1,8 +1,9 @@
 """From chat messages to the token ids a model reads."""
 
 import hashlib
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nsed_torch.agents.deadline import PATIENCE, within
@@ -21,6 +22,9 @@ PLAIN_STOP = "\n###"
 """What a base model writes when it opens another turn of the plain template."""
 
 
+_SET = {"chat_template", "tokenize", "add_generation_prompt", "continue_final_message", "messages", "conversation"}
+
+
 class ChatTemplateError(ValueError):
     """A chat template that cannot be rendered."""
 
@@ -35,11 +39,18 @@ class Turn(NamedTuple):
 class Chat:
     """A tokenizer with its chat template: renders messages so that no text can pose as the template.
 
-    The template is None for the tokenizer's own, "plain" for headed paragraphs, or Jinja text.
+    The template is None for the tokenizer's own, "plain" for headed paragraphs, or Jinja text; `options` are what it
+    asks for beside messages, as {enable_thinking: false}.
     """
 
-    def __init__(self, tokenizer: Any, template: str | None = None) -> None:
-        self.tokenizer = tokenizer
+    def __init__(
+        self, tokenizer: Any, template: str | None = None, options: Mapping[str, str | bool | int] | None = None
+    ) -> None:
+        self.tokenizer, self.options = tokenizer, dict(options or {})
+        if taken := _SET & set(self.options):
+            raise ValueError(
+                f"template_options: expected what a template alone reads, got {min(taken)!r}: leave it out"
+            )
         self.template = PLAIN_TEMPLATE if template == "plain" else template or tokenizer.chat_template
         if not self.template or not isinstance(self.template, str):
             found = "several" if self.template else "none"
@@ -58,8 +69,9 @@ class Chat:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the template, for the keys of calls."""
-        return hashlib.sha256(self.template.encode()).hexdigest()[:16]
+        """Hash of the template and its options, for the keys of calls."""
+        options = json.dumps(self.options, sort_keys=True) if self.options else ""
+        return hashlib.sha256((self.template + options).encode()).hexdigest()[:16]
 
     def text(self, messages: Sequence[Message]) -> str:
         """The rendered chat up to where the assistant speaks; a template that fails or does not end is a ValueError."""
@@ -69,7 +81,7 @@ class Chat:
 
         def render() -> str:
             text: str = self.tokenizer.apply_chat_template(
-                chat, chat_template=self.template, tokenize=False, add_generation_prompt=True
+                chat, chat_template=self.template, tokenize=False, add_generation_prompt=True, **self.options
             )
             return text
 

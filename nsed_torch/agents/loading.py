@@ -1,5 +1,6 @@
 """Building engines and encoders from weights on disk."""
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 
 from nsed_torch.agents.adapters import adapter_folder, fingerprint, load_adapters
 from nsed_torch.agents.encoder import SentenceEncoder
@@ -29,6 +31,7 @@ def load_backbone(
     device: str | None = None,
     adapters: Mapping[str, str] | None = None,
     chat_template: str | None = None,
+    template_options: Mapping[str, str | bool | int] | None = None,
     context_window: int | None = None,
     max_batch: int = 32,
     pass_tokens: int = 1024,
@@ -89,12 +92,36 @@ def load_backbone(
         identity=identity,
         adapters={name: fingerprint(folder) for name, folder in folders.items()},
         chat_template=chat_template,
+        template_options=template_options,
         context_window=context_window,
         max_batch=max_batch,
         pass_tokens=pass_tokens,
         prefix_tokens=prefix_tokens,
         lookup_tokens=lookup_tokens,
     )
+
+
+def in_memory(model: Any, tokenizer: Any, **options: Any) -> TransformersEngine:
+    """An engine around a causal language model that is in memory already, which is put into evaluation mode.
+
+    Options are those of `TransformersEngine`; a tokenizer without a chat template gets the plain one. Nobody knows
+    which weights these are, so finished calls should be kept for one process alone.
+
+    Raises:
+        ValueError: for a `PeftModel`, whose adapters only `load_backbone` names, and as `TransformersEngine`.
+    """
+    if hasattr(model, "peft_config"):  # peft's own, and what transformers' `load_adapter` leaves
+        remedy = "call merge_and_unload() first, or give its folder to load_backbone(adapters={name: folder})"
+        raise ValueError(f"expected a model without adapters, got {type(model).__name__} with some: {remedy}")
+    _keep_order(model)
+    identity = {
+        "name": str(model.config.name_or_path or type(model).__name__),
+        "revision": "in memory",
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "device": torch.device(model.device).type,
+    }
+    plain = {} if tokenizer.chat_template else {"chat_template": "plain"}
+    return TransformersEngine(model, tokenizer, identity=identity, **{**plain, **options})
 
 
 class TokenCounter(Engine):
@@ -155,6 +182,42 @@ def load_counter(
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False).get_text_config()
     known = [size for size in (context_window, getattr(config, "max_position_embeddings", None)) if size]
     return TokenCounter(weights.name, tokenizer, adapters, min(known, default=None))
+
+
+def weights_bytes(weights: Weights, quantization: str = "none", dtype: str = "auto") -> int | None:
+    """Bytes of a model once it is loaded, without adapters and kept keys and values; None where nobody knows.
+
+    Parameters are counted in the headers of safetensors that are on this machine, else they are `parameters_b`. NF4
+    takes half a byte a parameter and a scale a block of 64, int8 a byte; embeddings and head keep their `dtype`.
+    """
+    sizes = _sizes(weights)
+    if sizes is None:
+        return None
+    plain = (native_dtype() if dtype == "auto" else getattr(torch, dtype)).itemsize
+    # As `_quantization_config` has it: scales are float32, or 8 bits with one float32 a 256 of them.
+    scales = (1 + 4 / 256) / 64 if torch.accelerator.is_available() else 4 / 64
+    packed = {"none": plain, "int8": 1, "nf4": 0.5 + scales}[quantization]
+    return round(sizes[0] * packed + sizes[1] * plain)
+
+
+def _sizes(weights: Weights) -> tuple[float, float] | None:
+    """How many parameters of a model quantization packs, and how many it leaves; None where nobody knows."""
+    folder = Path(weights.path).expanduser() if weights.path else None
+    if folder is None:
+        with suppress(ValueError):
+            folder = resolve(weights, offline=True).folder
+    packed = left = 0
+    for file in sorted(folder.glob("*.safetensors")) if folder else ():
+        with safe_open(file, framework="pt") as opened:
+            for name in opened.keys():  # noqa: SIM118 - no mapping
+                shape = opened.get_slice(name).get_shape()
+                kept = len(shape) < 2 or any(part in name for part in ("embed", "wte", "wpe", "lm_head"))
+                packed, left = packed + math.prod(shape) * (not kept), left + math.prod(shape) * kept
+    if packed + left:
+        return packed, left
+    if weights.parameters_b is None or weights.path:  # a folder of one's own may hold any model
+        return None
+    return 1e9 * (weights.parameters_b - weights.embeddings_b), 1e9 * weights.embeddings_b
 
 
 def load_encoder(weights: Weights, *, device: str | None = None) -> SentenceEncoder:

@@ -47,6 +47,7 @@ class TransformersEngine(nn.Module, Engine):
         identity: what tells this backbone from another: name, revision, quantization, dtype.
         adapters: name -> fingerprint of every adapter the model has loaded, or what computes it for one that learns.
         chat_template: None for the tokenizer's own, "plain" for base models, or Jinja text.
+        template_options: what the template asks for beside messages, as {enable_thinking: false} of models that think.
         context_window: positions the model may use; None takes the model's own limit.
         max_batch: answers written at the same time.
         pass_tokens: prompt tokens read in one pass; a longer prompt is a pass of its own.
@@ -68,6 +69,7 @@ class TransformersEngine(nn.Module, Engine):
         identity: Mapping[str, Any],
         adapters: Mapping[str, str | Callable[[], str]] | None = None,
         chat_template: str | None = None,
+        template_options: Mapping[str, str | bool | int] | None = None,
         context_window: int | None = None,
         max_batch: int = 32,
         pass_tokens: int = 1024,
@@ -77,7 +79,7 @@ class TransformersEngine(nn.Module, Engine):
         super().__init__()
         self._packed = PackedModel(model.eval(), prefix_tokens)
         self.model = model
-        self.chat = Chat(tokenizer, chat_template)
+        self.chat = Chat(tokenizer, chat_template, template_options)
         self.adapters = dict(adapters or {})
         limit = int(self.model.config.get_text_config().max_position_embeddings)
         self.context_window = min(context_window or limit, limit)

@@ -89,6 +89,8 @@ class Weights:
     repo: str | None = None  # "owner/name" on the Hugging Face Hub
     revision: str | None = None  # the repo's commit
     package: PackagedWeights | None = None  # to fall back on where the Hub cannot serve
+    parameters_b: float | None = None  # billions of parameters, for estimates ahead of a run; None where nobody says
+    embeddings_b: float = 0.0  # of those, what quantization leaves as it is: embeddings and head
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", self.name):

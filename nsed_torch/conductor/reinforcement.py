@@ -69,6 +69,7 @@ class TrainingCost(NamedTuple):
     tokens: float  # read and written
     hours: float  # at given speeds
     price: float = 0.0  # US$ at the workers' own prices, without what the call log saves
+    calls: float = 0.0  # of a model to write
 
 
 def training_cost(
@@ -101,12 +102,15 @@ def training_cost(
     heard = calls * (question + answer * (steps - 1) / 4)
     price = [(w.prompt_price * heard + w.completion_price * calls * answer) / 1e6 for w in workers]
     costs = {
-        "policy writes": TrainingCost(read + written, (read / speeds["read"] + written / speeds["written"]) / 3600),
+        "policy writes": TrainingCost(
+            read + written, (read / speeds["read"] + written / speeds["written"]) / 3600, calls=texts
+        ),
         "policy learns": TrainingCost(learned, learned / speeds["learned"] / 3600),
         "workers": TrainingCost(
             heard + calls * answer,
             (heard / speeds["read"] + calls * answer / speeds["written"]) / 3600,
             fmean(price),
+            calls,
         ),
     }
     return {**costs, "all": TrainingCost(*map(sum, zip(*costs.values(), strict=True)))}

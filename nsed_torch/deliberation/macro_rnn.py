@@ -3,7 +3,7 @@
 import dataclasses
 import importlib.metadata
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,11 +11,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from nsed_torch.agents import Agent, Decoding, Encoder, Ensemble, HashedEncoder, in_memory
 from nsed_torch.agents.prompts import finished
 from nsed_torch.deliberation.macro_rnn_cell import MacroRNNCell, Observer
 from nsed_torch.deliberation.state import DeliberationState
 from nsed_torch.deliberation.team import Team, full_team
-from nsed_torch.nn import FixedHalting, InfeasibleBudgetError
+from nsed_torch.nn import ConsensusCell, FixedHalting, InfeasibleBudgetError
 from nsed_torch.records import Round, Task, Transcript, Usage
 
 
@@ -63,6 +64,10 @@ class Deliberation:
     def answers(self) -> tuple[str, ...]:
         """The answer to each task."""
         return tuple(transcript.answer for transcript in self.transcripts)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the page of every transcript."""
+        return "\n".join(transcript._repr_html_() for transcript in self.transcripts)
 
 
 class MacroRNN(nn.Module):
@@ -114,6 +119,39 @@ class MacroRNN(nn.Module):
         self.broker, self.without = broker, tuple(without)
         if broker is None:
             full_team(cell.ensemble, self.without)  # refuses to leave nobody
+
+    @classmethod
+    def from_models(
+        cls,
+        models: Mapping[str, tuple[Any, Any]],
+        *,
+        decoding: Decoding | None = None,
+        encoder: Encoder | None = None,
+        halting: Halting | None = None,
+        **cell: Any,
+    ) -> "MacroRNN":
+        """A team of causal language models that are in memory already, by the published protocol.
+
+        Args:
+            models: agent's name -> (model, tokenizer), as transformers loads them; several agents may share a model,
+                which is then held and asked once for all of them.
+            decoding: how all of them write; by default 256 tokens at a temperature of 0.7.
+            encoder: turns texts into vectors; by default bags of hashed words, which need no weights. A fresh cell
+                decides alike with any, a tuned one wants that of its training.
+            halting: as in `MacroRNN`.
+            cell: further arguments of `MacroRNNCell`, as `rating` and `seed`.
+
+        Raises:
+            ValueError: for models that `agents.in_memory` refuses, and as the parts.
+        """
+        numbers = {pair: i for i, pair in enumerate(dict.fromkeys((id(m), id(t)) for m, t in models.values()))}
+        engines = {f"model{numbers[id(m), id(t)]}": (m, t) for m, t in models.values()}
+        how = decoding or Decoding(256, 0.7)
+        agents = [Agent(name, f"model{numbers[id(m), id(t)]}", decoding=how) for name, (m, t) in models.items()]
+        ensemble = Ensemble({name: in_memory(*pair) for name, pair in engines.items()}, agents)
+        encoder = encoder or HashedEncoder()
+        consensus = ConsensusCell(encoder.dim, len(agents)).double()
+        return cls(MacroRNNCell(ensemble, encoder, consensus, **cell), halting=halting)
 
     def forward(self, tasks: Sequence[Task], *, observer: Observer | None = None) -> Deliberation:
         """Deliberate on all tasks, batched phase by phase.

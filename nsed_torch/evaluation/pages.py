@@ -3,6 +3,7 @@
 import base64
 import functools
 import hashlib
+import html
 import json
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -132,6 +133,16 @@ def render_transcript(transcript: Transcript) -> str:
     whatever the texts hold, as can those of the other functions here.
     """
     return _render("report.html.jinja", transcript=transcript)
+
+
+def framed_transcript(transcript: Transcript) -> str:
+    """The page of a deliberation as an element of another page, as a notebook is.
+
+    The frame keeps its style to itself, and runs and loads nothing, whatever a text holds.
+    """
+    page = html.escape(render_transcript(transcript))
+    style = "width: 100%; height: 42em; border: 1px solid #8888"
+    return f'<iframe sandbox title="Deliberation" style="{style}" srcdoc="{page}"></iframe>'
 
 
 def render_execution(execution: Execution) -> str:

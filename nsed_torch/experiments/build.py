@@ -10,7 +10,7 @@ from torch import nn
 
 from nsed_torch.agents import Agent, Decoding, Encoder, Engine, Ensemble, HashedEncoder, resolve
 from nsed_torch.agents.ensemble import check_agents
-from nsed_torch.agents.loading import SPREADS, check_device, load_counter
+from nsed_torch.agents.loading import SPREADS, check_device, load_counter, weights_bytes
 from nsed_torch.agents.weights import ResolvedWeights
 from nsed_torch.benchmarks import GradedTasks
 from nsed_torch.benchmarks.graders import GradersAnswers
@@ -177,14 +177,41 @@ def _parts(cfg: DictConfig, also: Sequence[Agent], *, here: bool = True) -> dict
     return parts
 
 
+SHAPE = ("quantization", "dtype")
+"""Settings of a backbone that its weights take more or less memory by."""
+
+
+def memory_ahead(cfg: DictConfig, also: Sequence[Agent] = ()) -> str:
+    """What the models of a run take of this machine's memory, in a line; nothing is fetched or loaded."""
+    parts = {name: node for name, node in _parts(cfg, also, here=False).items() if "_target_" in node}
+    known, unknown = dict[str, int](), list[str]()
+    for name, node in parts.items():
+        given = _given(node) if "weights" in node else {}
+        # Encoders are loaded in float32, whatever else is.
+        shape = {"dtype": "float32"} if name == "encoder" else {k: given[k] for k in SHAPE if k in given}
+        size = weights_bytes(given["weights"], **shape) if given else 0
+        if size is None:
+            unknown.append(name)
+        elif size:
+            known[name] = size
+    told = [f"{name} {size / 1e9:.2f} GB" for name, size in known.items()]
+    total = f"memory: {sum(known.values()) / 1e9:.2f} GB of weights here" + (f" ({', '.join(told)})" if told else "")
+    return f"{total}, keys and values aside" + (f"; of {', '.join(unknown)} nobody knows" if unknown else "")
+
+
+def _given(node: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a part that would load weights, with names and types checked; nothing is loaded."""
+    settings: Any = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+    arguments: dict[str, Any] = instantiate({**settings, "_partial_": True}).keywords
+    return arguments
+
+
 def _counter(node: Mapping[str, Any], report: Callable[[str], None]) -> Engine:
     """What counts tokens in an engine's place: the engine itself, unless it would load weights."""
     if "weights" not in node:
         engine: Engine = instantiate(node)
         return engine
-    settings: Any = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
-    # Partial: names and types are checked, and nothing is loaded.
-    given = instantiate({**settings, "_partial_": True}).keywords
+    given = _given(node)
     return load_counter(given["weights"], given.get("adapters") or {}, given.get("context_window"), report=report)
 
 

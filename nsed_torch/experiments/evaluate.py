@@ -25,7 +25,7 @@ from nsed_torch.evaluation.methods.panel import Method
 from nsed_torch.evaluation.methods.readers import ONE_SIZE
 from nsed_torch.evaluation.run_folder import EXECUTIONS, RESULTS
 from nsed_torch.evaluation.tables import show
-from nsed_torch.experiments.build import build_agents, build_rnn, call_log, pool_answers
+from nsed_torch.experiments.build import build_agents, build_rnn, call_log, memory_ahead, pool_answers
 from nsed_torch.experiments.evaluated import is_complete, steps_insight, write_run
 from nsed_torch.experiments.processes import this_shard
 from nsed_torch.experiments.verb import VerbRun, verb
@@ -68,6 +68,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
         if cfg.dry_run:
             costs = expected_costs(rnn, graded, methods, list(cfg.methods), equal_tokens=cfg.budget == "equal_tokens")
             console.print(cost_table(costs, len(graded.tasks), cfg.expect.speeds))
+            console.print(memory_ahead(cfg, also), markup=False, soft_wrap=True)
             return None
         graded = bound(graded, rnn)
         pool_answers(rnn, graded, cfg)
@@ -191,7 +192,11 @@ def _tokens(usage: Usage) -> int:
 
 def cost_table(costs: Mapping[str, Usage], tasks: int, speeds: Mapping[str, float]) -> Table:
     """Expected costs, a line per method and their sum; speeds are tokens a second that are "read" and "written"."""
-    table = Table(title=f"{tasks} tasks: at most", title_justify="left")
+    table = Table(title=f"{tasks} tasks: at most", title_justify="left", caption_justify="left")
+    table.caption = (
+        "everybody in every round, every allowance filled; "
+        f"{speeds['read']:,} tokens a second read, {speeds['written']:,} written (expect.speeds)"
+    )
     for column in ("method", "calls", "tokens (billed)", "tokens a task", "hours", "US$"):
         table.add_column(column, justify="left" if column == "method" else "right")
     for name, usage in {**costs, "all": Usage.sum(costs.values())}.items():

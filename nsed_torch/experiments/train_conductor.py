@@ -25,7 +25,7 @@ from nsed_torch.conductor.warm_start import workflow_lessons
 from nsed_torch.config import instantiate, plain_config
 from nsed_torch.evaluation.plots import plot_learning
 from nsed_torch.evaluation.tables import terminal_table
-from nsed_torch.experiments.build import build_agents, build_ensemble, call_log, fetch_weights
+from nsed_torch.experiments.build import build_agents, build_ensemble, call_log, fetch_weights, memory_ahead
 from nsed_torch.experiments.processes import this_shard
 from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.records import CallLog, write_json
@@ -66,6 +66,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
         return _train_head(cfg, run, agent, graded)
     if cfg.dry_run:
         run.console.print(cost_table(cfg, graded, settings))
+        run.console.print(f"{memory_ahead(cfg, [agent])}, in every process", markup=False, soft_wrap=True)
         return None
     first = this_shard(cfg.ensemble).rank == 0
     report: Callable[[str], None] = run.report if first else lambda text: None
@@ -178,8 +179,11 @@ def cost_table(cfg: DictConfig, graded: GradedTasks, settings: GRPO) -> Renderab
     costs = training_cost(
         asked, workers, settings, text_tokens=expect.text_tokens, steps=expect.steps, speeds=expect.speeds
     )
-    rows = [[name, f"{c.tokens:,.0f}", f"{c.hours:.2f}", f"{c.price:.2f}"] for name, c in costs.items()]
-    return terminal_table([["", "tokens", "hours", "US$"], *rows], title=f"{settings.steps} steps, estimated")
+    rows = [
+        [name, *(f"{x:,.0f}" for x in (c.calls, c.tokens)), f"{c.hours:.2f}", f"{c.price:.2f}"]
+        for name, c in costs.items()
+    ]
+    return terminal_table([["", "calls", "tokens", "hours", "US$"], *rows], title=f"{settings.steps} steps, estimated")
 
 
 def _conductor(cfg: DictConfig, log: CallLog, report: Callable[[str], None]) -> tuple[Conductor, TransformersEngine]:

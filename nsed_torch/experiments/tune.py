@@ -1,6 +1,7 @@
 """`nsed tune`: fit a consensus cell to recorded answers or traces, and say with intervals whether it helped."""
 
 import importlib.util
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
@@ -8,7 +9,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from nsed_torch.data import load_recorded
+from nsed_torch.data import Episodes, load_recorded
 from nsed_torch.data.splits import divisions
 from nsed_torch.evaluation.comparison import Comparison, scored
 from nsed_torch.evaluation.set_coverage import coverage_plot, coverage_summary, coverage_tables
@@ -57,14 +58,21 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
     for path, name in zip(folders, names, strict=True):
         one = run._replace(folder=run.folder / name) if len(folders) > 1 else run
         recording = answers_of(cfg, path, rounds=cfg.rounds, reading=cfg.reading)
-        done = tune(cfg, recording, one, _others(cfg, path, recording) if cfg.against else {})
+        done = tune(cfg, recording, one, _others(cfg, path, recording) if cfg.against else {}, [name])
     return done if len(folders) == 1 else run.folder
 
 
-def tune(cfg: DictConfig, recording: RecordedTasks, run: VerbRun, others: dict[str, dict[str, float]]) -> Path:
+def tune(
+    cfg: DictConfig,
+    recording: RecordedTasks,
+    run: VerbRun,
+    others: dict[str, dict[str, float]],
+    names: Sequence[str] = (),
+) -> Path:
     """A cell for each division, then the cell for use, `metrics.json` and the tables.
 
-    Others are scores by name and task, of what else is shown beside it.
+    Others are scores by name and task, of what else is shown beside it; names are those of the recordings, by default
+    of all folders.
     """
     began, (episodes, answers), folder = perf_counter(), recording, run.folder
     splits = divisions(episodes.ids, cfg.fractions, cfg.seeds)
@@ -82,7 +90,8 @@ def tune(cfg: DictConfig, recording: RecordedTasks, run: VerbRun, others: dict[s
     if keeps_notes(cfg):
         shown.append(_compared([result["found"] for result in results], FOUND))
         extra["found"] = shown[1].to_json()
-    refit(cfg, episodes, folder, "\n".join(["## Measured on held-out tasks\n", *map(markdown, shown)]), run.report)
+    card = [_tuned_on(cfg, episodes, names, run.overrides), "## Measured on held-out tasks\n", *map(markdown, shown)]
+    refit(cfg, episodes, folder, "\n".join(card), run.report)
     if answers is not None and answers.parameters.isfinite().all():
         extra["parameter_tokens"] = answers.cost.sum(1).mean().item()
     if cfg.coverage is not None:
@@ -103,6 +112,18 @@ def tune(cfg: DictConfig, recording: RecordedTasks, run: VerbRun, others: dict[s
         if importlib.util.find_spec("matplotlib"):  # an extra
             coverage_plot(extra["sets"], folder / "coverage.png")
     return folder / "metrics.json"
+
+
+def _tuned_on(cfg: DictConfig, episodes: Episodes, names: Sequence[str], overrides: Sequence[str]) -> str:
+    """What the card of a cell says of its data: folders' names alone, for a card may be shown to anybody."""
+    data = names or [Path(path).expanduser().resolve().name for path in folders_of(cfg)]
+    places = {"data_dir", "output_dir", "resume"}
+    settings = [value for value in overrides if value.lstrip("+").partition("=")[0] not in places]
+    # Indented blocks: no name can break out of them.
+    lines = [f"recordings: {', '.join(data)}", shlex.join(["nsed", "tune", *settings])]
+    held = f"{len(episodes)} tasks, {len(episodes.agents)} agents, at most {episodes.round_mask.shape[1]} rounds."
+    block = "\n".join(f"    {' '.join(line.split())}" for line in lines)
+    return f"## Tuned on\n\n{held} The cell knows no others: measure it on yours before you rely on it.\n\n{block}\n"
 
 
 def _compared(scores: Sequence[Mapping[str, Mapping[str, float]]], what: str, ties: Ties | None = None) -> Comparison:

@@ -4,6 +4,7 @@ It holds the same values whenever the same seed runs again, except for fields na
 which take no part in comparisons.
 """
 
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -244,3 +245,9 @@ class Transcript(Record):
     def unit(self) -> str:
         """What its rounds elected: "answer" or "step"."""
         return str(self.settings.get("unit", "answer"))
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the page of the deliberation, in a frame of its own."""
+        # Pages are drawn floors above, which nothing here may import: the package's own name space finds who does.
+        drawn: str = sys.modules[__name__.partition(".")[0]].framed_transcript(self)
+        return drawn

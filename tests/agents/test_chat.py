@@ -132,3 +132,16 @@ def test_a_label_of_other_than_one_token_is_named(chat, label, tokens):
     text = f"expected rating labels of one token each, '{label}' is {tokens} for this model: choose other labels"
     with pytest.raises(ValueError, match=f"^{text}$"):
         chat.label_ids(("1", label))
+
+
+def test_a_template_gets_the_options_that_it_asks_for(make_tokenizer):
+    template = (
+        "{% for m in messages %}{{ m.content }}{% endfor %}{% if enable_thinking is not false %}<think>{% endif %}"
+    )
+    tokenizer = make_tokenizer(template)
+    chats = [Chat(tokenizer, None, options) for options in (None, {"enable_thinking": False})]
+    assert [chat.text([Message("user", "u")]) for chat in chats] == ["u<think>", "u"]
+    assert chats[0].fingerprint != chats[1].fingerprint  # calls made with the one are no answers for the other
+    assert Chat(tokenizer, None, {}).fingerprint == chats[0].fingerprint
+    with pytest.raises(ValueError, match="template_options: expected what a template alone reads, got 'tokenize'"):
+        Chat(tokenizer, None, {"tokenize": True})

@@ -6,7 +6,7 @@ import torch
 from hydra import compose, initialize_config_dir
 
 from nsed_torch.agents import Decoding, GenerateRequest, Message, RateRequest, Weights, load_backbone
-from nsed_torch.agents.loading import QUANTIZATIONS, SPREADS, check_device, native_dtype
+from nsed_torch.agents.loading import QUANTIZATIONS, SPREADS, check_device, native_dtype, weights_bytes
 from nsed_torch.config import conf_dir, instantiate
 
 
@@ -137,3 +137,30 @@ def test_a_device_is_one_of_this_machine(monkeypatch):
             check_device(device, SPREADS)
     with pytest.raises(ValueError, match="got 'auto'"):
         check_device("auto")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_memory_ahead_of_loading_is_counted_in_the_files(load_tiny, tiny_folder, dtype):
+    ahead = weights_bytes(Weights("tiny", path=str(tiny_folder), parameters_b=99), "none", dtype)
+    held = load_tiny(dtype=dtype).memory_bytes()
+    assert 0 <= held - ahead < 200  # the buffers of rotary positions
+
+
+def test_quantization_leaves_embeddings_and_head_and_packs_the_rest(load_tiny, tiny_folder):
+    weights = Weights("tiny", path=str(tiny_folder))
+    full, nf4 = (weights_bytes(weights, quantization, "float32") for quantization in ("none", "nf4"))
+    layers = [m for m in load_tiny().model.model.layers.modules() if isinstance(m, torch.nn.Linear)]
+    packed = sum(layer.weight.numel() for layer in layers)
+    assert full - nf4 == pytest.approx(packed * (4 - 0.5 - 4 / 64), abs=1)
+
+
+def test_without_files_the_config_says_how_large_a_model_is(tmp_path, monkeypatch):
+    monkeypatch.setenv("NSED_CACHE", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    place = {"repo": "no/body", "revision": "main"}
+    known = Weights("absent", **place, parameters_b=8.0, embeddings_b=1.0)
+    assert weights_bytes(known, "none", "bfloat16") == 16e9
+    assert weights_bytes(known, "int8", "bfloat16") == 9e9
+    assert weights_bytes(Weights("absent", **place)) is None
+    # A folder of one's own may hold any model: what the config says of another is not told of it.
+    assert weights_bytes(Weights("mine", path=str(tmp_path), parameters_b=8.0)) is None

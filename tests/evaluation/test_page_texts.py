@@ -1,12 +1,14 @@
 """Nothing a model writes can change the page around it."""
 
 import re
+from html.parser import HTMLParser
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_pages import HOSTILE, Page, answered, example
 
+from nsed_torch.deliberation import Deliberation
 from nsed_torch.evaluation.pages import render_transcript
 
 # fmt: off
@@ -73,3 +75,24 @@ def test_no_text_changes_the_page_around_it(text):
         return [(tag, sorted(attrs)) for tag, attrs in page.elements]
 
     assert skeleton(text) == skeleton("")
+
+
+def test_a_notebook_shows_the_page_in_one_frame_that_no_text_leaves():
+    """What a text says stays in the frame: read as HTML, the outer page holds the frame alone."""
+    shown = answered(HOSTILE, HOSTILE)._repr_html_()
+    tags = []
+    outer = HTMLParser()
+    outer.handle_starttag = lambda tag, attributes: tags.append((tag, dict(attributes)))
+    outer.feed(shown)
+    ((tag, attributes),) = tags
+    assert tag == "iframe"
+    assert attributes["srcdoc"] == render_transcript(answered(HOSTILE, HOSTILE))
+    assert attributes["sandbox"] is None  # empty: no script, no form, no other window
+    inner = Page(attributes["srcdoc"])
+    assert not inner.find("script")
+    assert inner.find("div", class_="text").count(HOSTILE) == 4
+
+
+def test_a_notebook_shows_every_deliberation_of_a_run():
+    both = Deliberation((example(), answered("Why?", "Because.")))
+    assert both._repr_html_().count("<iframe ") == 2

@@ -7,6 +7,7 @@ import re
 import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
+from preset_verbs import PRESETS
 
 from nsed_torch.cli import ELSEWHERE as HOMES
 from nsed_torch.cli import VERBS
@@ -14,7 +15,7 @@ from nsed_torch.config import conf_dir, instantiate
 from nsed_torch.config.settings import check_settings
 
 LAUNCH = "accelerate"  # a folder for another program
-ELSEWHERE = "backbone=endpoint"  # nothing to train in this process
+ELSEWHERE = ("backbone=endpoint", "backbone=gpt_oss_20b")  # nothing to train in this process
 FILES = sorted(
     path.relative_to(conf_dir()).with_suffix("").as_posix()
     for path in conf_dir().rglob("*.yaml")
@@ -37,9 +38,9 @@ def groups(verb):
 
 
 CHOICES = [(verb, f"{group}={option}") for verb in VERBS for group in groups(verb) for option in OPTIONS[group]]
-CHOICES = [choice for choice in CHOICES if choice[1] != ELSEWHERE]
+CHOICES = [choice for choice in CHOICES if choice[1] not in ELSEWHERE]
 CHOICES += [(verb, "") for verb in VERBS]
-CHOICES += [("evaluate", f"+experiment={option}") for option in OPTIONS["experiment"]]
+CHOICES += [(verb, f"+experiment={name}") for name, verb in PRESETS.items()]
 CHOICES += [("deliberate", f"backbone@ensemble.engines.smollm2={option}") for option in OPTIONS["backbone"]]
 
 
@@ -83,11 +84,12 @@ def test_it_composes_and_every_target_exists_and_takes_its_arguments(verb, choic
     assert nodes or verb in {"members", "report", "serve"}
 
 
-def test_a_model_elsewhere_is_refused_where_one_here_is_trained():
+@pytest.mark.parametrize("elsewhere", ELSEWHERE)
+def test_a_model_elsewhere_is_refused_where_one_here_is_trained(elsewhere):
     with pytest.raises(
         ValueError, match=r"EndpointEngine: got an unexpected keyword argument 'quantization'; it takes"
     ):
-        instantiate(composed("specialize", ELSEWHERE)["backbone"])
+        instantiate(composed("specialize", elsewhere)["backbone"])
 
 
 @pytest.mark.parametrize("verb", VERBS)

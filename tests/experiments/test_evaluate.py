@@ -175,6 +175,8 @@ def test_a_dry_run_fetches_nothing(nsed, questions, monkeypatch):
     absent = "ensemble.engines.smollm2.weights.name=absent", "ensemble.engines.smollm2.weights.repo=no/body"
     out = nsed.ok("evaluate", *questions, *absent, "dry_run=true", "output_dir=run")
     assert "weights absent are not here: four characters count as a token" in out
+    told = re.search(r"memory: ([0-9.]+) GB of weights here \(smollm2 ([0-9.]+) GB, encoder 0.09 GB\)", out)
+    assert float(told[1]) == pytest.approx(float(told[2]) + 0.09, abs=0.011)
     assert re.search(r"deliberation\W+[0-9,]+\W+[0-9,]+", out), out
 
 

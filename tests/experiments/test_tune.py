@@ -80,6 +80,9 @@ def test_the_saved_cell_learned_from_every_task(nsed, data):
     assert cell.trust.bias.argmax() == 2
     card = (nsed.folder / "out/cell/README.md").read_text()
     assert "| consensus\\_tuned " in card
+    assert "## Tuned on\n\n100 tasks, 4 agents, at most " in card
+    assert f"    recordings: {data.name}\n    nsed tune {' '.join(QUICK)}\n" in card
+    assert str(data.parent) not in card  # it may be shown to anybody
 
 
 def test_a_vote_may_have_settings_of_its_own(nsed, data):
