@@ -172,17 +172,19 @@ def _parts(cfg: DictConfig, also: Sequence[Agent], *, here: bool = True) -> dict
     for name, node in parts.items():
         if not isinstance(node, Mapping):
             raise ValueError(f"{name}: expected the settings of a model, got {node!r}")
-        if here and isinstance(device := node.get("device"), str):
+        if isinstance(node.get("engine"), Mapping):  # replicas, whose machines have devices of their own
+            parts[name] = node["engine"]
+        elif here and isinstance(device := node.get("device"), str):
             check_device(device, () if name == "encoder" else SPREADS)
     return parts
 
 
 def _counter(node: Mapping[str, Any], report: Callable[[str], None]) -> Engine:
     """What counts tokens in an engine's place: the engine itself, unless it would load weights."""
-    if "weights" not in node:
-        engine: Engine = instantiate(node)
-        return engine
     settings: Any = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+    if "weights" not in node:
+        engine: Engine = instantiate({**settings, "_partial_": False})
+        return engine
     # Partial: names and types are checked, and nothing is loaded.
     given = instantiate({**settings, "_partial_": True}).keywords
     return load_counter(given["weights"], given.get("adapters") or {}, given.get("context_window"), report=report)
