@@ -8,13 +8,17 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from nsed_torch.agents import load_backbone
 from nsed_torch.cli import ELSEWHERE as HOMES
 from nsed_torch.cli import VERBS
 from nsed_torch.config import conf_dir, instantiate
 from nsed_torch.config.settings import check_settings
 
 LAUNCH = "accelerate"  # a folder for another program
-ELSEWHERE = "backbone=endpoint"  # nothing to train in this process
+ELSEWHERE = {
+    "backbone=endpoint": "EndpointEngine",
+    "backbone=ray": "EngineReplicas",
+}  # nothing to train in this process
 FILES = sorted(
     path.relative_to(conf_dir()).with_suffix("").as_posix()
     for path in conf_dir().rglob("*.yaml")
@@ -37,7 +41,7 @@ def groups(verb):
 
 
 CHOICES = [(verb, f"{group}={option}") for verb in VERBS for group in groups(verb) for option in OPTIONS[group]]
-CHOICES = [choice for choice in CHOICES if choice[1] != ELSEWHERE]
+CHOICES = [choice for choice in CHOICES if choice[1] not in ELSEWHERE]
 CHOICES += [(verb, "") for verb in VERBS]
 CHOICES += [("evaluate", f"+experiment={option}") for option in OPTIONS["experiment"]]
 CHOICES += [("deliberate", f"backbone@ensemble.engines.smollm2={option}") for option in OPTIONS["backbone"]]
@@ -83,11 +87,21 @@ def test_it_composes_and_every_target_exists_and_takes_its_arguments(verb, choic
     assert nodes or verb in {"members", "report", "serve"}
 
 
-def test_a_model_elsewhere_is_refused_where_one_here_is_trained():
-    with pytest.raises(
-        ValueError, match=r"EndpointEngine: got an unexpected keyword argument 'quantization'; it takes"
-    ):
-        instantiate(composed("specialize", ELSEWHERE)["backbone"])
+@pytest.mark.parametrize(("choice", "kind"), ELSEWHERE.items())
+def test_a_model_elsewhere_is_refused_where_one_here_is_trained(choice, kind):
+    with pytest.raises(ValueError, match=rf"{kind}: got an unexpected keyword argument 'quantization'; it takes"):
+        instantiate(composed("specialize", choice)["backbone"])
+
+
+def test_replicas_take_any_backbone_and_say_in_which_folder_its_weights_are():
+    choice = "backbone@ensemble.engines.smollm2=ray"
+    inside = "backbone@ensemble.engines.smollm2.engine=qwen2_5_7b_instruct"
+    config = composed("deliberate", choice, inside, "ensemble.engines.smollm2.engine.weights.path=here")
+    node = config["ensemble"]["engines"]["smollm2"]
+    assert (node["replicas"], node["address"], node["engine"]["weights"]["name"]) == (2, None, "qwen2.5-7b-instruct")
+    built = instantiate(node["engine"])
+    assert built.func is load_backbone
+    assert built.keywords["weights"].path == "here"
 
 
 @pytest.mark.parametrize("verb", VERBS)
