@@ -32,6 +32,7 @@ from nsed_torch.agents.weights import first_line
 LOCAL = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent to anybody
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # a Ray that is no cluster listens on loopback only, on Linux too
+    "RAY_worker_niceness": "0",  # what replicas do is the work: Ray's 15 would let everything else go first
 }
 """The environment in which Ray is started here; what is set already stays."""
 

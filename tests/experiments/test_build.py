@@ -28,6 +28,18 @@ def composed(nsed, *overrides):
         return compose("deliberate", overrides=[*nsed.tiny, *overrides])
 
 
+@pytest.mark.parametrize("inside", ["smollm2_135m_instruct", "endpoint"])
+def test_calls_of_replicas_are_counted_by_the_engine_inside(nsed, tiny_model, inside):
+    """Their devices are those of their machines: none of them has to be here."""
+    team = ["encoder=hashed", "backbone@ensemble.engines.smollm2=ray"]
+    place = "ensemble.engines.smollm2.engine"
+    local = [f"{place}.weights.path={tiny_model}", f"{place}.device=cuda:7"]
+    team += [f"backbone@{place}={inside}", *(local if inside != "endpoint" else [f"{place}.model=any"])]
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"), CallLog(None) as log:
+        counter = build_rnn(compose("deliberate", overrides=team), log, counting=True).cell.ensemble.engines["smollm2"]
+    assert counter.count_tokens("one two") == (2 if inside == "endpoint" else 7)
+
+
 def test_the_whole_network_as_configured(nsed):
     with CallLog(None) as log:
         rnn = build_rnn(composed(nsed, "seed=3", "memory_tokens=9", "rounds=2", "consensus.slots=5"), log)
