@@ -7,6 +7,7 @@ import secrets
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NoReturn
@@ -125,7 +126,8 @@ class EngineReplicas(Engine):
         """Free what the replicas keep from earlier calls."""
         self._rows.clear()
         for told in [(replica, replica.ask.remote("forget")) for replica in self._living]:
-            self._get(*told)
+            with suppress(ConnectionResetError):  # who is no more keeps nothing
+                self._get(*told)
 
     def readings(self, request: Request, result: Any) -> list[list[int]]:
         """Every sequence of a finished call, as the engine reads them."""
@@ -206,6 +208,9 @@ class EngineReplicas(Engine):
         try:
             return self._ray.get(said)
         except errors.RayTaskError as error:
+            if isinstance(error.cause, errors.RayError):  # what was sent could not even be read
+                why = f"replicas: {first_line(error.cause)}"
+                raise ValueError(f"{why}: see that every replica's machine has the packages of this one") from None
             raise error.cause from None
         except errors.RayError as error:  # the process or its machine
             if replica in self._living:

@@ -5,10 +5,10 @@ import os
 import random
 import re
 import signal
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from replicated_engine import broken, judge, notes, noting, write
@@ -43,6 +43,7 @@ def ray():
     if importlib.util.find_spec("ray") is None:
         pytest.skip("ray is not installed")
     before = dict(os.environ)
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
     yield lambda: sys.modules["ray"]
     sys.modules["ray"].shutdown()
     os.environ.clear()
@@ -98,7 +99,7 @@ def test_replicas_come_to_the_same_transcripts_and_share_the_work(pool, alone, t
 
 def test_results_come_as_they_are_done(pool):
     engine, _ = pool
-    parts = list(engine.generations([writing(f"{n}?", seed=n) for n in range(6)]))
+    parts = list(engine.generations([writing(f"{n}?", seed=n, tokens=64) for n in range(6)]))
     assert [len(part) for part in parts] == [1] * 6
     assert {i: result.text for part in parts for i, result in part.items()} == {
         n: write(writing("", seed=n)) for n in range(6)
@@ -210,16 +211,17 @@ def test_without_ray_it_is_named(monkeypatch, fails):
         EngineReplicas(broken, address="auto")
 
 
-def test_no_cluster_at_an_address_is_one_line():
-    code = (
-        "from nsed_torch.agents import EngineReplicas\n"
-        "try: EngineReplicas(dict, address='127.0.0.1:1')\n"
-        "except ValueError as error: print(error)"
-    )
-    env = {**os.environ, "RAY_gcs_rpc_server_connect_timeout_s": "1", "RAY_gcs_server_request_timeout_seconds": "1"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False)
-    assert done.stdout.startswith("replicas, address: expected a Ray cluster at 127.0.0.1:1, got "), done.stderr
-    assert done.stdout.count("\n") == 1
+def test_no_cluster_at_an_address_is_one_line(monkeypatch, fails):
+    def init(**options):
+        assert options["address"] == "there:6379"
+        raise ConnectionError("Ray is trying to start at there:6379,\nbut is not\n")
+
+    errors = SimpleNamespace(RayError=RuntimeError)
+    module = SimpleNamespace(is_initialized=lambda: False, init=init, exceptions=errors)
+    monkeypatch.setitem(sys.modules, "ray", module)
+    said = "Ray is trying to start at there:6379,: see that ray start ran on this machine, or leave address null"
+    with fails(f"replicas, address: expected a Ray cluster at there:6379, got {said}"):
+        EngineReplicas(broken, address="there:6379")
 
 
 def test_a_real_model_answers_as_in_one_process(tiny_pool, tiny, adapter_folders):
@@ -288,3 +290,18 @@ def test_candidates_and_texts_count_as_tokens():
     weighed = [LikelihoodRequest("a", chat, ("x" * 4000 if n == 3 else "x",)) for n, chat in enumerate(chats)]
     for requests in (rated, weighed):
         assert [sorted(part) for part in shares(requests, 2)] == [[0, 1, 2], [3]]
+
+
+def test_a_replica_that_lacks_a_package_is_one_line(ray, pool, tmp_path, monkeypatch):
+    (tmp_path / "only_here.py").write_text("def engine(): ...")
+    monkeypatch.syspath_prepend(tmp_path)
+    line = r"^replicas: System error: No module named 'only_here': see that every replica's machine has the packages"
+    with pytest.raises(ValueError, match=line):
+        EngineReplicas(importlib.import_module("only_here").engine, replicas=1, cpus=0.5)
+
+
+def test_what_a_dead_replica_kept_is_forgotten_with_it(pool):
+    engine, file = pool
+    os.kill(notes(file)[0][0], signal.SIGKILL)
+    engine.forget()
+    assert engine.count_tokens("of the other one") == 4
