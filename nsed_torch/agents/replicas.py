@@ -4,6 +4,7 @@ import importlib
 import math
 import os
 import secrets
+import socket
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -297,6 +298,9 @@ def _joined(address: str | None, wanted: Mapping[str, float]) -> Any:
         if address is None:
             options |= {"include_dashboard": False, "object_store_memory": STORE_BYTES}
         try:
+            if address not in {None, "auto"}:  # where nobody is, Ray would try for ten minutes
+                host, _, port = str(address).rpartition(":")
+                socket.create_connection((host, int(port)), timeout=10).close()
             ray.init(address=address or "local", **options)
         except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise ValueError(

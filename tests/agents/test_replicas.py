@@ -54,14 +54,14 @@ def ray():
 def pool(ray, tmp_path_factory):
     """Two replicas of the engine that notes, and the file it notes in."""
     file = tmp_path_factory.mktemp("noting") / "notes.txt"
-    return EngineReplicas(noting(file, 0.02), replicas=2, cpus=0.5), file
+    return EngineReplicas(noting(file, 0.02), replicas=2, cpus=0), file
 
 
 @pytest.fixture(scope="module")
 def tiny_pool(ray, tiny_folder, adapter_folders):
     """Two replicas of the tiny model with its adapters."""
     weights, places = Weights(name="tiny", path=str(tiny_folder)), {"dtype": "float32", "device": "cpu"}
-    return EngineReplicas(partial(load_backbone, weights, adapters=adapter_folders, **places), replicas=2, cpus=0.5)
+    return EngineReplicas(partial(load_backbone, weights, adapters=adapter_folders, **places), replicas=2, cpus=0)
 
 
 def transcripts(engine, log, folder):
@@ -121,7 +121,7 @@ def test_the_ray_of_this_machine_listens_on_loopback_and_wants_a_token(pool, ray
 def test_a_killed_replica_loses_nothing_and_what_it_answered_is_not_asked_again(ray, alone, tmp_path, monkeypatch):
     file, folder = tmp_path / "notes.txt", tmp_path / "transcripts"
     folder.mkdir()
-    engine = EngineReplicas(noting(file, 0.02), replicas=2, cpus=0.5)
+    engine = EngineReplicas(noting(file, 0.02), replicas=2, cpus=0)
     answered, killed = [], []
 
     def generations(requests):
@@ -166,7 +166,7 @@ def test_a_killed_replica_loses_nothing_and_what_it_answered_is_not_asked_again(
 
 def test_an_engine_that_cannot_be_built_says_why(ray, pool):
     with pytest.raises(ValueError, match=r"^weights 'none': not to be had: fetch them$"):
-        EngineReplicas(broken, replicas=1, cpus=0.5)
+        EngineReplicas(broken, replicas=1, cpus=0)
 
 
 def test_more_than_the_machine_has_is_refused(ray, pool):
@@ -211,17 +211,25 @@ def test_without_ray_it_is_named(monkeypatch, fails):
         EngineReplicas(broken, address="auto")
 
 
-def test_no_cluster_at_an_address_is_one_line(monkeypatch, fails):
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("127.0.0.1:1", "[Errno 111] Connection refused"),
+        ("there", "invalid literal for int() with base 10: 'there'"),
+        ("auto", "Could not find any running Ray instance."),
+    ],
+)
+def test_no_cluster_at_an_address_is_one_line(monkeypatch, fails, address, said):
     def init(**options):
-        assert options["address"] == "there:6379"
-        raise ConnectionError("Ray is trying to start at there:6379,\nbut is not\n")
+        assert options["address"] == "auto"
+        raise ConnectionError("Could not find any running Ray instance.\nPlease specify one.")
 
     errors = SimpleNamespace(RayError=RuntimeError)
     module = SimpleNamespace(is_initialized=lambda: False, init=init, exceptions=errors)
     monkeypatch.setitem(sys.modules, "ray", module)
-    said = "Ray is trying to start at there:6379,: see that ray start ran on this machine, or leave address null"
-    with fails(f"replicas, address: expected a Ray cluster at there:6379, got {said}"):
-        EngineReplicas(broken, address="there:6379")
+    remedy = "see that ray start ran on this machine, or leave address null"
+    with fails(f"replicas, address: expected a Ray cluster at {address}, got {said}: {remedy}"):
+        EngineReplicas(broken, address=address)
 
 
 def test_a_real_model_answers_as_in_one_process(tiny_pool, tiny, adapter_folders):
@@ -297,7 +305,7 @@ def test_a_replica_that_lacks_a_package_is_one_line(ray, pool, tmp_path, monkeyp
     monkeypatch.syspath_prepend(tmp_path)
     line = r"^replicas: System error: No module named 'only_here': see that every replica's machine has the packages"
     with pytest.raises(ValueError, match=line):
-        EngineReplicas(importlib.import_module("only_here").engine, replicas=1, cpus=0.5)
+        EngineReplicas(importlib.import_module("only_here").engine, replicas=1, cpus=0)
 
 
 def test_what_a_dead_replica_kept_is_forgotten_with_it(pool):

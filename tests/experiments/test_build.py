@@ -9,7 +9,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 import nsed_torch
-from nsed_torch.agents import Agent, Decoding, HashedEncoder
+from nsed_torch.agents import Agent, Decoding, EngineReplicas, HashedEncoder, load_backbone
 from nsed_torch.config import conf_dir
 from nsed_torch.deliberation import BudgetBroker, CritiqueRating, LikelihoodRating, VerdictRating
 from nsed_torch.experiments.build import (
@@ -38,6 +38,20 @@ def test_calls_of_replicas_are_counted_by_the_engine_inside(nsed, tiny_model, in
     with initialize_config_dir(str(conf_dir()), version_base="1.3"), CallLog(None) as log:
         counter = build_rnn(compose("deliberate", overrides=team), log, counting=True).cell.ensemble.engines["smollm2"]
     assert counter.count_tokens("one two") == (2 if inside == "endpoint" else 7)
+
+
+def test_what_a_team_says_of_its_backbone_is_of_the_engine_inside(monkeypatch):
+    monkeypatch.setattr(
+        EngineReplicas, "__init__", lambda self, engine, **own: self.__dict__.update(own, engine=engine)
+    )
+    monkeypatch.setattr(EngineReplicas, "identity", lambda self, adapter: {})
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        cfg = compose("deliberate", overrides=["ensemble=experts", "backbone@ensemble.engines.smollm2=ray"])
+    engine = build_ensemble(cfg.ensemble).engines["smollm2"]
+    assert engine.engine.func is load_backbone
+    given = engine.engine.keywords
+    assert (given["quantization"], given["prefix_tokens"], given["adapters"]["sums"]) == ("none", 16384, "experts:sums")
+    assert engine.replicas == 2
 
 
 def test_the_whole_network_as_configured(nsed):
