@@ -9,8 +9,8 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 import nsed_torch
-from nsed_torch.agents import Agent, Decoding, EngineReplicas, HashedEncoder, load_backbone
-from nsed_torch.config import conf_dir
+from nsed_torch.agents import Agent, Decoding, HashedEncoder, ScriptedEngine, load_backbone
+from nsed_torch.config import conf_dir, instantiate
 from nsed_torch.deliberation import BudgetBroker, CritiqueRating, LikelihoodRating, VerdictRating
 from nsed_torch.experiments.build import (
     build_agents,
@@ -41,17 +41,18 @@ def test_calls_of_replicas_are_counted_by_the_engine_inside(nsed, tiny_model, in
 
 
 def test_what_a_team_says_of_its_backbone_is_of_the_engine_inside(monkeypatch):
-    monkeypatch.setattr(
-        EngineReplicas, "__init__", lambda self, engine, **own: self.__dict__.update(own, engine=engine)
-    )
-    monkeypatch.setattr(EngineReplicas, "identity", lambda self, adapter: {})
+    nodes = []
+    engine = ScriptedEngine(lambda request: "", lambda request, candidate: 0.0)
+    monkeypatch.setattr("nsed_torch.experiments.build.instantiate", lambda node: nodes.append(node) or engine)
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         cfg = compose("deliberate", overrides=["ensemble=experts", "backbone@ensemble.engines.smollm2=ray"])
-    engine = build_ensemble(cfg.ensemble).engines["smollm2"]
-    assert engine.engine.func is load_backbone
-    given = engine.engine.keywords
+    build_ensemble(cfg.ensemble)
+    (node,) = nodes
+    built = instantiate(node.pop("engine"))
+    assert set(node) == {"_target_", "replicas", "cpus", "gpus", "address", "retries", "start_s"}
+    assert built.func is load_backbone
+    given = built.keywords
     assert (given["quantization"], given["prefix_tokens"], given["adapters"]["sums"]) == ("none", 16384, "experts:sums")
-    assert engine.replicas == 2
 
 
 def test_the_whole_network_as_configured(nsed):
