@@ -44,6 +44,10 @@ STORE_BYTES = 2**28
 _FACTS = ("max_batch", "shares_prefixes", "context_window", "measures")
 
 
+class _LostError(Exception):
+    """A replica is no more; no engine raises it."""
+
+
 class _Replica:
     """What each of Ray's processes runs; it builds nothing before it is told to, so that faults keep their types."""
 
@@ -127,7 +131,7 @@ class EngineReplicas(Engine):
         """Free what the replicas keep from earlier calls."""
         self._rows.clear()
         for told in [(replica, replica.ask.remote("forget")) for replica in self._living]:
-            with suppress(ConnectionResetError):  # who is no more keeps nothing
+            with suppress(_LostError):  # who is no more keeps nothing
                 self._get(*told)
 
     def readings(self, request: Request, result: Any) -> list[list[int]]:
@@ -167,7 +171,7 @@ class EngineReplicas(Engine):
                 part = self._get(replica, next(stream))
             except StopIteration:
                 del streams[stream]
-            except ConnectionResetError as error:
+            except _LostError as error:
                 del streams[stream]
                 again = []
                 for i in still.values():
@@ -199,12 +203,12 @@ class EngineReplicas(Engine):
             replica = self._living[0]
             try:
                 return self._get(replica, replica.ask.remote(name, *args))
-            except ConnectionResetError:
+            except _LostError:
                 continue
         return self._gone()
 
     def _get(self, replica: Any, said: Any) -> Any:
-        """A replica's word; its engine's own error, or a ConnectionResetError where it is no more."""
+        """A replica's word; its engine's own error, or a _LostError where the replica is no more."""
         errors = self._ray.exceptions
         try:
             return self._ray.get(said)
@@ -218,7 +222,7 @@ class EngineReplicas(Engine):
                 self._living.remove(replica)
             self._ray.kill(replica)  # one that was only out of reach shall not go on with what others now answer
             self._last = _cause(error)
-            raise ConnectionResetError(self._last) from None
+            raise _LostError(self._last) from None
 
     def _gone(self) -> NoReturn:
         raise ConnectionError(
@@ -238,7 +242,7 @@ class EngineReplicas(Engine):
             )
         try:
             facts: list[dict[str, Any]] = [self._get(*one) for one in zip([*self._living], building, strict=True)]
-        except ConnectionResetError as error:
+        except _LostError as error:
             raise ValueError(f"a replica died while it was started: {error}: see that memory suffices") from None
         return facts[0]
 
