@@ -30,6 +30,7 @@ from bench.llama_server import llama_server_lines
 from bench.memory import memory_lines
 from bench.phases import propose_lines, rate_lines
 from bench.random_weights import SHAPES, write_random
+from bench.replicas import replicas_lines
 from bench.requests import give_adapters, propose_requests
 from bench.startup import TEAM, placed, startup_line
 from bench.steps import steps_lines
@@ -51,6 +52,7 @@ LINES = (
     "conduct",
     "memory",
     "llama_cpp",
+    "replicas",
     "startup",
     "import",
 )
@@ -187,6 +189,7 @@ def engine_lines(
         "conduct": lambda: conduct_lines(engine, repeats, sample),
         "memory": memory,
         "llama_cpp": llama_cpp,
+        "replicas": lambda: replicas_lines(settings, repeats),
         "startup": startup,
         "import": lambda: [import_line(repeats)],
     }

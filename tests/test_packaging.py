@@ -41,7 +41,7 @@ def fresh_import() -> list[str]:
     return result
 
 
-@pytest.mark.parametrize("heavy", ["transformers", "sentence_transformers", "scipy.optimize", "hydra", "rich"])
+@pytest.mark.parametrize("heavy", ["transformers", "sentence_transformers", "scipy.optimize", "hydra", "rich", "ray"])
 def test_import_is_light(heavy: str) -> None:
     modules = fresh_import()
     assert "nsed_torch" in modules

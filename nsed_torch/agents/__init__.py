@@ -6,6 +6,7 @@ from nsed_torch.agents.endpoint import EndpointEngine
 from nsed_torch.agents.ensemble import Agent, Ensemble
 from nsed_torch.agents.loading import in_memory, load_backbone, load_encoder
 from nsed_torch.agents.prompts import Prompts
+from nsed_torch.agents.replicas import EngineReplicas
 from nsed_torch.agents.requests import Decoding, Engine, GenerateRequest, Message, RateRequest, RatingScale
 from nsed_torch.agents.scripted import ScriptedEngine
 from nsed_torch.agents.transformers_engine import TransformersEngine
@@ -17,6 +18,7 @@ __all__ = [
     "Encoder",
     "EndpointEngine",
     "Engine",
+    "EngineReplicas",
     "Ensemble",
     "GenerateRequest",
     "HashedEncoder",

@@ -1,5 +1,6 @@
 """From a composed config to built parts."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
-from nsed_torch.agents import Agent, Decoding, Encoder, Engine, Ensemble, HashedEncoder, resolve
+from nsed_torch.agents import Agent, Decoding, Encoder, Engine, EngineReplicas, Ensemble, HashedEncoder, resolve
 from nsed_torch.agents.ensemble import check_agents
 from nsed_torch.agents.loading import SPREADS, check_device, load_counter, weights_bytes
 from nsed_torch.agents.weights import ResolvedWeights
@@ -172,7 +173,9 @@ def _parts(cfg: DictConfig, also: Sequence[Agent], *, here: bool = True) -> dict
     for name, node in parts.items():
         if not isinstance(node, Mapping):
             raise ValueError(f"{name}: expected the settings of a model, got {node!r}")
-        if here and isinstance(device := node.get("device"), str):
+        if isinstance(node.get("engine"), Mapping):  # replicas, whose machines have devices of their own
+            parts[name] = _settled(node)["engine"]
+        elif here and isinstance(device := node.get("device"), str):
             check_device(device, () if name == "encoder" else SPREADS)
     return parts
 
@@ -206,10 +209,21 @@ def _given(node: Mapping[str, Any]) -> dict[str, Any]:
     return arguments
 
 
+def _settled(node: Any) -> Any:
+    """An engine's node; what a team says of its backbone, as its adapters, goes to the engine inside of replicas."""
+    if not (isinstance(node, Mapping) and isinstance(node.get("engine"), Mapping)):
+        return node
+    plain: Any = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+    own = {"_target_", *inspect.signature(EngineReplicas).parameters}
+    inside = {key: value for key, value in plain.items() if key not in own}
+    return {**{key: value for key, value in plain.items() if key in own}, "engine": {**plain["engine"], **inside}}
+
+
 def _counter(node: Mapping[str, Any], report: Callable[[str], None]) -> Engine:
     """What counts tokens in an engine's place: the engine itself, unless it would load weights."""
     if "weights" not in node:
-        engine: Engine = instantiate(node)
+        settings: Any = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+        engine: Engine = instantiate({**settings, "_partial_": False})
         return engine
     given = _given(node)
     return load_counter(given["weights"], given.get("adapters") or {}, given.get("context_window"), report=report)
@@ -217,7 +231,7 @@ def _counter(node: Mapping[str, Any], report: Callable[[str], None]) -> Engine:
 
 def build_ensemble(cfg: DictConfig, call_log: CallLog | None = None, also: Sequence[Agent] = ()) -> Ensemble:
     """The agents of an ensemble and the engines they use; `also` will speak as well, a Conductor for one."""
-    engines = {name: instantiate(cfg.engines[name]) for name in _backbones(cfg, also)}
+    engines = {name: instantiate(_settled(cfg.engines[name])) for name in _backbones(cfg, also)}
     return Ensemble(engines, build_agents(cfg), call_log=call_log)
 
 

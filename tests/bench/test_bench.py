@@ -13,7 +13,7 @@ from tiny_gguf import tiny_llama, to_rotary_pairs, write_gguf
 from tiny_models import save_tiny, tiny_tokenizer
 
 from bench import __main__ as bench
-from bench import core, experts, llama, llama_server, memory, phases, requests, startup, steps, teams, timing
+from bench import core, experts, llama, llama_server, memory, phases, replicas, requests, startup, steps, teams, timing
 from bench.adapter_gguf import rotary_pairs, write_adapter_gguf
 from bench.plain import PlainEngine, decode_bare, write_mixed, write_together
 from bench.random_weights import SHAPES, write_random
@@ -140,7 +140,7 @@ def test_what_needs_no_model(run, small):
     [
         (
             ["sleep"],
-            "propose, llama_server, rate, whole, experts, conduct, memory, llama_cpp, startup, import, got sleep",
+            "experts, conduct, memory, llama_cpp, replicas, startup, import, got sleep",
         ),
         (["--target", "moon"], "argument --target: invalid choice: 'moon'"),
         (["--sample", "0"], "argument --sample: expected at least 1, got 0"),
@@ -410,6 +410,33 @@ def test_without_reasoning_gym_there_are_no_experts_and_no_steps_but_a_note(monk
     assert steps.steps_lines(1, report=notes.append) == []
     reason = "left out: reasoning-gym is not installed: pip install nsed_torch[gym]"
     assert notes == [f"experts: {reason}", f"steps: {reason}"]
+
+
+def test_without_ray_there_are_no_replicas_but_a_note(monkeypatch):
+    monkeypatch.setattr(replicas.importlib.util, "find_spec", lambda name: None)
+    notes = []
+    assert replicas.replicas_lines({}, 1, report=notes.append) == []
+    assert notes == ["replicas: left out: ray is not installed: pip install nsed_torch[ray]"]
+
+
+def test_two_replicas_are_timed_against_one(engine, small, monkeypatch):
+    pools = []
+
+    class Pool:
+        def __init__(self, build, *, replicas, cpus):
+            assert build.func is load_backbone
+            assert (build.keywords["device"], cpus) == ("cpu", 0.5)
+            self.generate, self.replicas = engine.generate, replicas
+            pools.append(self)
+
+        def forget(self):
+            self.forgot = True
+
+    monkeypatch.setattr(replicas, "EngineReplicas", Pool)
+    (line,) = replicas.replicas_lines({"device": None}, 2)
+    assert [(pool.replicas, pool.forgot) for pool in pools] == [(2, True), (1, True)]
+    assert (line.ours, line.other, len(line.ratios)) == ("two replicas of one thread", "one replica of one thread", 2)
+    assert line.facts == {"same_answers": 1.0}
 
 
 def test_start_up_is_watched_from_outside(team, folder):

@@ -9,8 +9,8 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 import nsed_torch
-from nsed_torch.agents import Agent, Decoding, HashedEncoder
-from nsed_torch.config import conf_dir
+from nsed_torch.agents import Agent, Decoding, HashedEncoder, ScriptedEngine, load_backbone
+from nsed_torch.config import conf_dir, instantiate
 from nsed_torch.deliberation import BudgetBroker, CritiqueRating, LikelihoodRating, VerdictRating
 from nsed_torch.experiments.build import (
     build_agents,
@@ -26,6 +26,33 @@ from nsed_torch.records import CallLog, Task, read_json
 def composed(nsed, *overrides):
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         return compose("deliberate", overrides=[*nsed.tiny, *overrides])
+
+
+@pytest.mark.parametrize("inside", ["smollm2_135m_instruct", "endpoint"])
+def test_calls_of_replicas_are_counted_by_the_engine_inside(nsed, tiny_model, inside):
+    """Their devices are those of their machines: none of them has to be here."""
+    team = ["encoder=hashed", "backbone@ensemble.engines.smollm2=ray"]
+    place = "ensemble.engines.smollm2.engine"
+    local = [f"{place}.weights.path={tiny_model}", f"{place}.device=cuda:7"]
+    team += [f"backbone@{place}={inside}", *(local if inside != "endpoint" else [f"{place}.model=any"])]
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"), CallLog(None) as log:
+        counter = build_rnn(compose("deliberate", overrides=team), log, counting=True).cell.ensemble.engines["smollm2"]
+    assert counter.count_tokens("one two") == (2 if inside == "endpoint" else 7)
+
+
+def test_what_a_team_says_of_its_backbone_is_of_the_engine_inside(monkeypatch):
+    nodes = []
+    engine = ScriptedEngine(lambda request: "", lambda request, candidate: 0.0)
+    monkeypatch.setattr("nsed_torch.experiments.build.instantiate", lambda node: nodes.append(node) or engine)
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        cfg = compose("deliberate", overrides=["ensemble=experts", "backbone@ensemble.engines.smollm2=ray"])
+    build_ensemble(cfg.ensemble)
+    (node,) = nodes
+    built = instantiate(node.pop("engine"))
+    assert set(node) == {"_target_", "replicas", "cpus", "gpus", "address", "retries", "start_s"}
+    assert built.func is load_backbone
+    given = built.keywords
+    assert (given["quantization"], given["prefix_tokens"], given["adapters"]["sums"]) == ("none", 16384, "experts:sums")
 
 
 def test_the_whole_network_as_configured(nsed):

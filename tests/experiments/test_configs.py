@@ -9,13 +9,18 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from preset_verbs import PRESETS
 
+from nsed_torch.agents import load_backbone
 from nsed_torch.cli import ELSEWHERE as HOMES
 from nsed_torch.cli import VERBS
 from nsed_torch.config import conf_dir, instantiate
 from nsed_torch.config.settings import check_settings
 
 LAUNCH = "accelerate"  # a folder for another program
-ELSEWHERE = ("backbone=endpoint", "backbone=gpt_oss_20b")  # nothing to train in this process
+ELSEWHERE = {
+    "backbone=endpoint": "EndpointEngine",
+    "backbone=gpt_oss_20b": "EndpointEngine",
+    "backbone=ray": "EngineReplicas",
+}  # nothing to train in this process
 FILES = sorted(
     path.relative_to(conf_dir()).with_suffix("").as_posix()
     for path in conf_dir().rglob("*.yaml")
@@ -84,12 +89,21 @@ def test_it_composes_and_every_target_exists_and_takes_its_arguments(verb, choic
     assert nodes or verb in {"members", "report", "serve"}
 
 
-@pytest.mark.parametrize("elsewhere", ELSEWHERE)
-def test_a_model_elsewhere_is_refused_where_one_here_is_trained(elsewhere):
-    with pytest.raises(
-        ValueError, match=r"EndpointEngine: got an unexpected keyword argument 'quantization'; it takes"
-    ):
-        instantiate(composed("specialize", elsewhere)["backbone"])
+@pytest.mark.parametrize(("choice", "kind"), ELSEWHERE.items())
+def test_a_model_elsewhere_is_refused_where_one_here_is_trained(choice, kind):
+    with pytest.raises(ValueError, match=rf"{kind}: got an unexpected keyword argument 'quantization'; it takes"):
+        instantiate(composed("specialize", choice)["backbone"])
+
+
+def test_replicas_take_any_backbone_and_say_in_which_folder_its_weights_are():
+    choice = "backbone@ensemble.engines.smollm2=ray"
+    inside = "backbone@ensemble.engines.smollm2.engine=qwen2_5_7b_instruct"
+    config = composed("deliberate", choice, inside, "ensemble.engines.smollm2.engine.weights.path=here")
+    node = config["ensemble"]["engines"]["smollm2"]
+    assert (node["replicas"], node["address"], node["engine"]["weights"]["name"]) == (2, None, "qwen2.5-7b-instruct")
+    built = instantiate(node["engine"])
+    assert built.func is load_backbone
+    assert built.keywords["weights"].path == "here"
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -41,6 +41,14 @@ def test_each_model_with_its_folder(nsed, tiny_model, encoder):
 
 
 @pytest.mark.usefixtures("closed_world")
+def test_weights_of_replicas_are_those_of_the_engine_inside(nsed, tiny_model):
+    inside = "ensemble.engines.smollm2.engine"
+    words = ["backbone@ensemble.engines.smollm2=ray", f"{inside}.device=cuda:7", "encoder=hashed"]
+    out = nsed.ok("fetch", *words, f"{inside}.weights.path={tiny_model}")
+    assert f"smollm2: {tiny_model} (from folder, " in out
+
+
+@pytest.mark.usefixtures("closed_world")
 def test_only_backbones_that_agents_use(nsed, tiny_model):
     arguments = ["ensemble=two_families", "~ensemble.agents.outsider", "encoder=hashed"]
     assert "gemma" not in nsed.ok("fetch", *arguments, f"ensemble.engines.smollm2.weights.path={tiny_model}")
