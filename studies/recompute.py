@@ -201,6 +201,15 @@ class Figures:
             raise ValueError(f"expected level 95 of Tango's interval, got {level}: add by='bootstrap'")
         return signed(found, sign) if mean else signed(found).partition(" ")[2]
 
+    def adoption(self, run: str, method: str = TEAM, **part: Any) -> str:
+        """Share of answers that are the suggested one, with its interval."""
+        found = self.compared(run, **part).methods[method].adoption
+        return shown(found) if found else ""
+
+    def minus_adoption(self, run: str, than: str) -> str:
+        """The team's less a method's, question by question."""
+        return signed(self.compared(run).paired_adoption[than].difference)
+
     def plurality(self, run: str, ties: str, **part: Any) -> str:
         """Of the members' answers with a rule for ties; with its interval where every score is 0 or 1."""
         scores = list(self.part(run, **part).plurality(ties).values())

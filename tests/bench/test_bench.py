@@ -140,7 +140,7 @@ def test_what_needs_no_model(run, small):
     [
         (
             ["sleep"],
-            "experts, conduct, memory, llama_cpp, replicas, startup, import, got sleep",
+            "experts, steps, conduct, memory, llama_cpp, replicas, startup, import, got sleep",
         ),
         (["--target", "moon"], "argument --target: invalid choice: 'moon'"),
         (["--sample", "0"], "argument --sample: expected at least 1, got 0"),

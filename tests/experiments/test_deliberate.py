@@ -129,7 +129,8 @@ SOLVER = "ensemble.agents.solver"
             [QUESTION, "ensemble=nobody"],
             (
                 "could not find 'ensemble/nobody'; available: "
-                "demo, experts, experts_int8, experts_judged, experts_nf4, steps, two_families"
+                "demo, experts, experts_int8, experts_judged, experts_nf4, "
+                "laptop, served, steps, three_open, two_families"
             ),
         ),
         (
