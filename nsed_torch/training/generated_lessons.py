@@ -1,7 +1,7 @@
 """To take steps of some work, or all at once, and to read in pieces: of tasks of which more is known than answers."""
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -90,18 +90,14 @@ class StepLesson(_Drawn[StepwiseTasks]):
             raise ValueError(f"expected a part from 0 to below their number, got part {self.take} of {self.of}")
 
     def examples(self) -> list[Example]:
-        """Steps; one in eight is the first, and all of a task of which the part has no work.
-
-        Half of the others are drawn by what they begin with, then among steps that begin so: the largest disk of a
-        tower moves once, and steps that are drawn alike hardly show it.
-        """
+        """Steps; one in eight is the first, and all of a task of which the part has no work."""
         draw = random.Random(self.seed)  # noqa: S311 - variety, not secrecy
         examples = []
-        known: dict[str, dict[str, list[int]]] = {}
+        known: dict[str, list[int]] = {}
         for task, seed in self._tasks(draw):
             chain = self.train.chains[task.id]
             own = known[task.id] = known.get(task.id) or self._own(chain)
-            index = 0 if draw.random() < 1 / 8 or not own else _drawn_step(own, draw)
+            index = 0 if draw.random() < 1 / 8 or not own else draw.choice(own)
             examples.append(Example(self._messages(task, chain, index, seed), chain[index]))
         return examples
 
@@ -110,13 +106,9 @@ class StepLesson(_Drawn[StepwiseTasks]):
         part = {"part": [self.take, self.of]} if self.of > 1 else {}
         return {**super().identity(), **part, **({"backwards": True} if self.backwards else {})}
 
-    def _own(self, chain: Sequence[str]) -> dict[str, list[int]]:
-        """The steps that read a work of the part, by the character that they begin with."""
-        steps: dict[str, list[int]] = {}
-        for i, work in enumerate(chain[:-1], start=1):
-            if int(place(work) * self.of) == self.take:
-                steps.setdefault(chain[i][0], []).append(i)
-        return steps
+    def _own(self, chain: Sequence[str]) -> list[int]:
+        """The steps that read a work of the part."""
+        return [i for i, work in enumerate(chain[:-1], start=1) if int(place(work) * self.of) == self.take]
 
     def scores(self, engine: TransformersEngine, adapter: str | None) -> Scores:
         """Right steps by family, one drawn from every held-out task."""
@@ -134,12 +126,6 @@ class StepLesson(_Drawn[StepwiseTasks]):
         work = [text for text in (task.start, *chain)[: index + 1][-1:] if text]
         asked = self.prompts.work(task.question, work, seed=seed, backwards=self.backwards)
         return self.prompts.propose(asked, memory=(), critiques=(), persona=self.persona, seed=seed)
-
-
-def _drawn_step(steps: Mapping[str, Sequence[int]], draw: random.Random) -> int:
-    if draw.random() < 1 / 2:
-        return draw.choice(steps[draw.choice(sorted(steps))])
-    return draw.choice([i for alike in steps.values() for i in alike])
 
 
 @dataclass(frozen=True)

@@ -228,17 +228,6 @@ def test_a_step_is_learned_from_the_work_before_it_alone(sums):
     assert not any(question in example.messages[-1].content for question in held_out for example in examples)
 
 
-def test_a_step_that_comes_once_is_learned_often():
-    pytest.importorskip("reasoning_gym")
-    tower = {"family": "tower_of_hanoi", "min_disks": 6, "max_disks": 6, "max_pegs": 3}
-    train, held_out = (stepwise_tasks({"towers": {**tower, "most": most}}, 9, seed) for most, seed in ((5, 0), (1, 1)))
-    steps = [example.reply[0] for example in StepLesson(train, held_out, Prompts(style="direct"), 400).examples()]
-    moves = [step[0] for chain in train.chains.values() for step in chain]
-    assert moves.count("f") < 0.02 * len(moves)
-    assert min(steps.count(disk) for disk in "abcdefA") > 0.04 * len(steps)  # a seventh of 7/16 is 0.0625
-    assert steps.count("a") > 0.25 * len(steps)
-
-
 def test_steps_need_tasks_on_both_sides(sums):
     for train, held_out, count in ((sums[0], sums[0], 9), (sums[0], sums[1].limited(0), 9), (*sums, 0)):
         with pytest.raises(ValueError, match="expected examples out of tasks to learn from"):
