@@ -7,8 +7,9 @@ import itertools
 import pytest
 
 from nsed_torch.agents.prompts import FINISHED
+from nsed_torch.benchmarks.chains import CHAINS, hanoi_moves
 from nsed_torch.benchmarks.generated import mixed_tasks
-from nsed_torch.benchmarks.stepwise import hanoi_moves, stepwise_tasks
+from nsed_torch.benchmarks.stepwise import stepwise_tasks
 from nsed_torch.records import Verdict
 
 pytest.importorskip("reasoning_gym")
@@ -16,8 +17,23 @@ pytest.importorskip("reasoning_gym")
 FAMILIES = {
     "chain_sum": {"min_terms": 2, "max_terms": 9, "max_digits": 2},
     "ab": {"length": 12},
+    "basic_arithmetic": {
+        "max_terms": 2,
+        "max_digits": 9,
+        "operators": ["+"],
+        "allow_negation": False,
+        "allow_parentheses": False,
+    },
+    "gcd": {"min_numbers": 2, "max_numbers": 3, "min_value": 1, "max_value": 200},
+    "letter_counting": {},
+    "number_sorting": {},
     "tower_of_hanoi": {"min_disks": 2, "max_disks": 6, "max_pegs": 3},
+    "word_sequence_reversal": {},
 }
+
+
+def test_every_family_is_tried():
+    assert FAMILIES.keys() == CHAINS.keys()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -35,7 +51,7 @@ def test_chains_end_in_what_the_familys_scorer_gives_full_marks(family):
 
 
 def test_a_step_follows_from_the_work_before_it_alone():
-    steps = stepwise_tasks(FAMILIES, 90, seed=2)
+    steps = stepwise_tasks(FAMILIES, 240, seed=2)
     following = {}
     for task in steps.tasks:
         works = [text for text in (task.start, *steps.chains[task.id]) if text]
@@ -46,7 +62,12 @@ def test_a_step_follows_from_the_work_before_it_alone():
 
 def test_families_may_have_few_tasks():
     steps = stepwise_tasks(
-        {**FAMILIES, "tower_of_hanoi": {"min_disks": 10, "max_pegs": 3, "max_disks": 10, "most": 3}}, 30
+        {
+            "chain_sum": FAMILIES["chain_sum"],
+            "ab": {"length": 12},
+            "tower_of_hanoi": {"min_disks": 10, "max_pegs": 3, "max_disks": 10, "most": 3},
+        },
+        30,
     )
     assert [list(steps.strata.values()).count(name) for name in ("chain_sum", "ab", "tower_of_hanoi")] == [10, 10, 3]
     towers = [chain for name, chain in steps.chains.items() if name.startswith("tower")]
@@ -58,7 +79,8 @@ def test_families_may_have_few_tasks():
 @pytest.mark.parametrize(
     ("families", "message"),
     [
-        ({"gcd": {}}, "expected families out of chain_sum, ab|tower_of_hanoi"),
+        ({"lcm": {}}, "expected families out of ab, basic_arithmetic, chain_sum"),
+        ({"basic_arithmetic": {"operators": ["-"], "max_terms": 2}}, "expected sums of two numbers"),
         ({"tower_of_hanoi": {"min_pegs": 4}}, "set max_pegs=3"),
         ({}, "expected one family or more"),
     ],
