@@ -50,9 +50,9 @@ WHICH = {"last": ("last", -1), "first": ("first", 0), "before": ("last but one",
 
 @dataclass(frozen=True)
 class Fact:
-    """A statement of a piece that the answer depends on, at least for a while."""
+    """What a piece tells that the answer depends on, at least for a while."""
 
-    text: str  # as the piece says it, and as a note should
+    text: str  # as a note should say it; but for swaps as the piece does
     piece: int  # that says it, from 1
     until: int | None = None  # the piece that makes it useless; None where it matters to the end
     reader: str | None = None  # the place of the one agent that reads it; None for all
@@ -78,7 +78,7 @@ class ReadingTasks(GradedTasks):
         return [fact.text for fact in self.facts[task.id] if (fact.piece, fact.reader) == (index, reader)]
 
     def remembered(self, task: Task) -> tuple[str, ...]:
-        """The facts that matter in the end, as their pieces say them."""
+        """The facts that matter in the end, as notes should say them."""
         return tuple(fact.text for fact in self.facts[question_id(task)] if fact.matters(len(task.inputs)))
 
     def needed(self, transcript: Transcript) -> list[list[int]]:
@@ -106,12 +106,12 @@ class _Item:
 
 
 def reading_tasks(families: Mapping[str, Mapping[str, Any]], size: int = 100, seed: int = 0) -> ReadingTasks:
-    """Tasks of several families in turn, `hidden_profile`, `needles`, `hands`, `chains`; strata are their names here.
+    """Tasks of several families in turn, out of FAMILIES; strata are their names here.
 
     `families` are their settings by name, in order: `uninformed` agents of a hidden profile, whose pieces are of no
-    use; for the others `pieces`, and how many `statements` each has; `needles`, what is asked for; `which` of WHICH. A
-    setting `family` names the family where the name is a label. A task depends on label, settings, seed and its place
-    alone. Another family, or too much for its words, is a ValueError.
+    use; for the others `pieces`, and how many `statements` each has; `needles`, what is asked for; `which` of WHICH;
+    `people` who swap, and `swaps` a piece. A setting `family` names the family where the name is a label. A task
+    depends on label, settings, seed and its place alone. Another family, or too much for its words, is a ValueError.
 
     Examples:
         >>> tasks = reading_tasks({"chains": {"pieces": 2, "statements": 1}}, size=1)
@@ -251,11 +251,38 @@ def _chains(draw: random.Random, *, pieces: int = 16, statements: int = 4) -> _I
     return _Item(question, town, inputs, facts, 1 / len(TOWNS))
 
 
+def _swaps(draw: random.Random, *, pieces: int = 16, people: int = 3, swaps: int = 1) -> _Item:
+    """Who holds which colour after swaps: a piece means nothing to who does not know what was before it."""
+    _check(pieces=(pieces, 2, LONGEST), people=(people, 2, len(COLOURS)), swaps=(swaps, 1, MOST // pieces))
+    names, colours = draw.sample(PEOPLE, people), draw.sample(COLOURS, people)
+
+    def held(day: int) -> str:
+        return f"Day {day}: {', '.join(f'{name} {colour}' for name, colour in zip(names, colours, strict=True))}."
+
+    inputs = [held(1)]
+    facts = [Fact(held(1), 1, until=2)]
+    for day in range(2, pieces + 1):
+        told = []
+        for _ in range(swaps):
+            i, j = draw.sample(range(people), 2)
+            colours[i], colours[j] = colours[j], colours[i]
+            told.append(f"{names[i]} and {names[j]} swap")
+        inputs.append(f"On day {day}, {', then '.join(told)}.")
+        facts.append(Fact(held(day), day, until=day + 1 if day < pieces else None))
+    asked = draw.randrange(people)
+    question = (
+        f"{', '.join(names[:-1])} and {names[-1]} have a ball each and swap now and then. Note who has which "
+        f"colour. Which colour does {names[asked]} have in the end? Answer with the colour alone."
+    )
+    return _Item(question, colours[asked], tuple(inputs), tuple(facts), 1 / people)
+
+
 FAMILIES: dict[str, Callable[..., _Item]] = {
     "hidden_profile": _hidden_profile,
     "needles": _needles,
     "hands": _hands,
     "chains": _chains,
+    "swaps": _swaps,
 }
 """How a family's tasks are made."""
 

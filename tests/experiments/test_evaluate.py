@@ -94,7 +94,9 @@ def test_under_pressure_it_tells_who_adopts_and_calls_keep_apart(nsed, questions
 
 
 def test_texts_in_pieces_are_read_over_rounds_and_at_once(nsed):
-    left_out = [f"~benchmark.families.{name}" for name in ("hidden_profile", "last", "first", "before", "chains")]
+    left_out = [
+        f"~benchmark.families.{name}" for name in ("hidden_profile", "last", "first", "before", "chains", "swaps")
+    ]
     needles = [f"benchmark.families.needles.{option}" for option in ("pieces=3", "statements=1", "needles=1")]
     words = [*nsed.tiny, "benchmark=reading", *left_out, *needles, "benchmark.size=2", "rounds=1", "output_dir=run"]
     readers = ["cut", "retrieval", "overwriting", "oracle_memory"]
