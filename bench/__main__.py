@@ -32,6 +32,7 @@ from bench.phases import propose_lines, rate_lines
 from bench.random_weights import SHAPES, write_random
 from bench.replicas import replicas_lines
 from bench.requests import give_adapters, propose_requests
+from bench.serve import serve_lines
 from bench.startup import TEAM, placed, startup_line
 from bench.steps import steps_lines
 from bench.teams import conduct_lines, whole_lines
@@ -53,6 +54,7 @@ LINES = (
     "memory",
     "llama_cpp",
     "replicas",
+    "serve",
     "startup",
     "import",
 )
@@ -190,6 +192,7 @@ def engine_lines(
         "memory": memory,
         "llama_cpp": llama_cpp,
         "replicas": lambda: replicas_lines(settings, repeats),
+        "serve": lambda: serve_lines(repeats, placed(TEAM, options.device, options.dtype)),
         "startup": startup,
         "import": lambda: [import_line(repeats)],
     }

@@ -13,7 +13,21 @@ from tiny_gguf import tiny_llama, to_rotary_pairs, write_gguf
 from tiny_models import save_tiny, tiny_tokenizer
 
 from bench import __main__ as bench
-from bench import core, experts, llama, llama_server, memory, phases, replicas, requests, startup, steps, teams, timing
+from bench import (
+    core,
+    experts,
+    llama,
+    llama_server,
+    memory,
+    phases,
+    replicas,
+    requests,
+    serve,
+    startup,
+    steps,
+    teams,
+    timing,
+)
 from bench.adapter_gguf import rotary_pairs, write_adapter_gguf
 from bench.plain import PlainEngine, decode_bare, write_mixed, write_together
 from bench.random_weights import SHAPES, write_random
@@ -140,7 +154,7 @@ def test_what_needs_no_model(run, small):
     [
         (
             ["sleep"],
-            "experts, steps, conduct, memory, llama_cpp, replicas, startup, import, got sleep",
+            "experts, steps, conduct, memory, llama_cpp, replicas, serve, startup, import, got sleep",
         ),
         (["--target", "moon"], "argument --target: invalid choice: 'moon'"),
         (["--sample", "0"], "argument --sample: expected at least 1, got 0"),
@@ -390,6 +404,16 @@ def test_steps_are_written_both_ways(folder, monkeypatch):
     assert line.facts == {"same_texts": 1.0}
 
 
+def test_a_served_team_says_what_it_says_here(team, monkeypatch):
+    pytest.importorskip("reasoning_gym")
+    pytest.importorskip("fastapi")
+    for name, value in (("QUESTIONS", 7), ("CLIENTS", 3), ("ALONE", 2)):
+        monkeypatch.setattr(serve, name, value)
+    (line,) = serve.serve_lines(1, startup.placed(team, "cpu", "float32"))
+    assert line.name == "serve, 3 clients x 7 questions"
+    assert (line.facts["failed"], line.facts["same_answers"]) == (0, 1.0)
+
+
 def test_tokens_are_counted_where_they_are_embedded(engine):
     to_answer = propose_requests(1, give_adapters(engine, 2), GREEDY)
     plain = PlainEngine(engine)
@@ -403,13 +427,15 @@ def test_tokens_are_counted_where_they_are_embedded(engine):
     assert tokens.total == sum(tokens.found.values())
 
 
-def test_without_reasoning_gym_there_are_no_experts_and_no_steps_but_a_note(monkeypatch):
+def test_without_reasoning_gym_there_are_no_experts_no_steps_and_no_server_but_a_note(monkeypatch):
     monkeypatch.setattr(experts.importlib.util, "find_spec", lambda name: None)
     notes = []
     assert experts.experts_lines(1, 1, report=notes.append) == []
     assert steps.steps_lines(1, report=notes.append) == []
     reason = "left out: reasoning-gym is not installed: pip install nsed_torch[gym]"
     assert notes == [f"experts: {reason}", f"steps: {reason}"]
+    assert serve.serve_lines(1, report=notes.append) == []
+    assert notes[2:] == ["serve: left out: fastapi is not installed: pip install nsed_torch[serve,gym]"]
 
 
 def test_without_ray_there_are_no_replicas_but_a_note(monkeypatch):

@@ -1,0 +1,111 @@
+"""Questions of many clients at once through `nsed serve`, against the same questions in this process."""
+
+import http.client
+import importlib.util
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from functools import partial
+from statistics import median
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from bench.experts import deliberate_afresh
+from bench.startup import TEAM
+from bench.timing import Measurement, compare, seconds
+from nsed_torch.config import conf_dir, instantiate
+from nsed_torch.deliberation import MacroRNN
+from nsed_torch.experiments.build import build_rnn
+from nsed_torch.records import CallLog, Task
+
+QUESTIONS, CLIENTS, ALONE = 500, 64, 20
+"""Questions in all, clients that ask at once, and questions that one client asks, one after the other."""
+
+MODEL = "nsed/team"
+
+
+def serve_lines(repeats: int, team: Sequence[str] = TEAM, report: Callable[[str], None] = print) -> list[Measurement]:
+    """The experts' preset behind its server: 64 clients, and one client alone, against batches of 64 here.
+
+    The facts have the requests that failed, how many answers are those of the team in this process, and what the
+    server adds to a lone question, as a share of what that takes here (medians).
+
+    Args:
+        repeats: timed rounds.
+        team: overrides of `nsed deliberate`.
+        report: hears in one line why there is no line.
+    """
+    for package in ("fastapi", "reasoning_gym"):
+        if importlib.util.find_spec(package) is None:
+            report(f"serve: left out: {package} is not installed: pip install nsed_torch[serve,gym]")
+            return []
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        cfg = compose("deliberate", overrides=list(team))
+    benchmark: Any = OmegaConf.load(conf_dir() / "benchmark/experts.yaml")
+    graded = instantiate({**benchmark, "size": QUESTIONS})
+    tasks = [Task(task.question, task.id) for task in graded.tasks]
+    rnn = build_rnn(cfg, CallLog(None))
+    here: list[str] = []
+    there: list[tuple[int, str]] = []
+
+    def direct() -> None:
+        batches = [tasks[i : i + CLIENTS] for i in range(0, len(tasks), CLIENTS)]
+        engines = rnn.cell.ensemble.engines
+        here[:] = [said.answer for batch in batches for said in deliberate_afresh(rnn, engines, batch)]
+
+    def served(ask: Callable[[Task], tuple[int, str]]) -> None:
+        with ThreadPoolExecutor(CLIENTS) as clients:
+            there[:] = clients.map(ask, tasks)
+
+    direct()
+    with serving(rnn) as ask:
+        (line,) = compare(
+            f"serve, {CLIENTS} clients x {len(tasks)} questions",
+            ours=("by the server", partial(served, ask)),
+            others=[(f"here, {CLIENTS} at a time", direct)],
+            repeats=repeats,
+        )
+        asked = [seconds(partial(ask, task)) for task in tasks[:ALONE]]
+    alone = [seconds(partial(deliberate_afresh, rnn, rnn.cell.ensemble.engines, [task])) for task in tasks[:ALONE]]
+    facts = {
+        "failed": sum(status != 200 for status, _ in there),
+        "same_answers": sum(a == b for (_, a), b in zip(there, here, strict=True)) / len(tasks),
+        "overhead_alone": median(asked) / median(alone) - 1,
+    }
+    return [replace(line, facts=facts)]
+
+
+@contextmanager
+def serving(rnn: MacroRNN) -> Iterator[Callable[[Task], tuple[int, str]]]:
+    """A server in this process while open; what is given asks it and returns status and answer."""
+    from nsed_torch.serve.app import Limits  # noqa: PLC0415 - an extra
+    from nsed_torch.serve.batches import Batches  # noqa: PLC0415
+    from nsed_torch.serve.listen import bound, server_of  # noqa: PLC0415
+
+    server = server_of(Batches({MODEL: rnn}, max_queue=QUESTIONS), Limits(), "")
+    with bound("127.0.0.1", 0) as place:
+        thread = threading.Thread(target=server.run, args=([place],))
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        try:
+            yield partial(answer_of, place.getsockname()[1])
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def answer_of(port: int, task: Task) -> tuple[int, str]:
+    """The status and the content that the server at this port gives a question."""
+    body = {"model": MODEL, "messages": [{"role": "user", "content": task.question}], "task_id": task.id}
+    with closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
+        connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
+        reply = connection.getresponse()
+        told = json.load(reply)
+    return reply.status, told["choices"][0]["message"]["content"] if reply.status == 200 else str(told)
