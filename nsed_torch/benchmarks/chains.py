@@ -1,7 +1,8 @@
 """The works that tasks of a family go through, and how each is written down: short, and with all that the next needs.
 
-Ours. A small model copies what has a name and loses count of what has none, so disks are letters, and what is done is
-set apart from what is left by a word or a sign.
+Ours. A small model copies what has a name and loses count of what has none, so disks are letters; what is done is set
+apart from what is left by a word or a sign; and a work begins with what led to it, so that it is decided before it is
+done: without, a model copied numbers of twenty digits and got the sum of two digits wrong.
 """
 
 import itertools
@@ -21,11 +22,12 @@ Chain = tuple[str, ...]
 def _chain_sum(entry: Mapping[str, Any]) -> Iterator[str]:
     """The first two numbers become one, until one is left."""
     parts = entry["metadata"]["expression"].split()
-    yield " ".join(parts)
+    yield f"start: {' '.join(parts)}"
     while len(parts) > 1:
         first, sign, second, *others = parts
-        parts = [str(int(first) + int(second) * (1 if sign == "+" else -1)), *others]
-        yield " ".join(parts)
+        done = int(first) + int(second) * (1 if sign == "+" else -1)
+        parts = [str(done), *others]
+        yield f"{first} {sign} {second} = {done}: {' '.join(parts)}"
     yield FINISHED + parts[0]
 
 
@@ -39,11 +41,13 @@ def _long_addition(entry: Mapping[str, Any]) -> Iterator[str]:
         )
     left, right = found.groups()
     carry, total = 0, ""
-    yield f"{left} + {right} carry 0 sum"
+    yield f"start: {left} + {right} carry 0 sum"
     while left or right:
-        carry, digit = divmod(int(left[-1:] or 0) + int(right[-1:] or 0) + carry, 10)
+        digits = int(left[-1:] or 0), int(right[-1:] or 0), carry
+        carry, digit = divmod(sum(digits), 10)
         left, right, total = left[:-1], right[:-1], f"{digit}{total}"
-        yield f"{left or 'end'} + {right or 'end'} carry {carry} sum {total}"
+        said = " + ".join(map(str, digits))
+        yield f"{said} = {sum(digits)}: {left or 'end'} + {right or 'end'} carry {carry} sum {total}"
     yield FINISHED + f"{carry or ''}{total}"
 
 
@@ -53,16 +57,19 @@ def _sorting(entry: Mapping[str, Any]) -> Iterator[str]:
     numbers = [number.removesuffix(".0") for number in about["original_numbers"]]
     turned = about["direction"] == "descending"
     done: list[str] = []
+    said = "start"
     while numbers:
         seen, (held, *rest) = list[str](), numbers
         while True:
-            yield " ".join([f"{about['direction']}:", *seen, f"[{held}]", *rest, "|", *done])
+            yield " ".join([f"{said}: {about['direction']}", *seen, f"[{held}]", *rest, "|", *done])
             if not rest:
                 break
             after, *rest = rest
-            passes = (float(held) > float(after)) != turned and float(held) != float(after)
+            sign = "=" if float(held) == float(after) else "<" if float(held) < float(after) else ">"
+            said = f"{held} {sign} {after}"
+            passes = sign == ("<" if turned else ">")
             seen, held = ([*seen, after], held) if passes else ([*seen, held], after)
-        numbers, done = seen, [held, *done]
+        numbers, done, said = seen, [held, *done], f"{held} done"
     yield FINISHED + str([number if "." in number else f"{number}.0" for number in done])
 
 
@@ -70,17 +77,20 @@ def _reversal(entry: Mapping[str, Any]) -> Iterator[str]:
     """The last word goes behind the others that have gone."""
     words: list[str] = entry["metadata"]["words"]
     for left in range(len(words), -1, -1):
-        yield " ".join([*words[:left], "|", *reversed(words[left:])])
+        said = words[left] if left < len(words) else "start"
+        yield " ".join([f"{said}:", *words[:left], "|", *reversed(words[left:])])
     yield FINISHED + ", ".join(reversed(words))
 
 
 def _letters(entry: Mapping[str, Any]) -> Iterator[str]:
     """The first word leaves, and its letters are counted."""
     words, letter = entry["metadata"]["span"], entry["metadata"]["target_letter"]
-    count = 0
+    said, count = "start", 0
     for gone in range(len(words) + 1):
-        count += words[gone - 1].lower().count(letter) if gone else 0
-        yield f"{letter} {count}: {' '.join(words[gone:]) or 'end'}"
+        if gone:
+            found = words[gone - 1].lower().count(letter)
+            said, count = f"{words[gone - 1]} {found}", count + found
+        yield f"{said}: {letter} {count} of {' '.join(words[gone:]) or 'end'}"
     yield FINISHED + str(count)
 
 
@@ -117,8 +127,8 @@ def _gcd(entry: Mapping[str, Any]) -> Iterator[str]:
 def _hanoi(entry: Mapping[str, Any]) -> Iterator[str]:
     """Where each disk lies, the smallest first; which way round the smallest goes; and whose turn it is.
 
-    A work begins with the move that led to it, so that it is decided before it is done. The smallest disk moves every
-    other time, always the same way round; in between there is one move without it. The answer says where they lie.
+    The smallest disk moves every other time, always the same way round; in between there is one move without it. The
+    answer says where each disk lies.
     """
     about = entry["metadata"]
     count, start, target = about["num_disks"], about["start_peg"], about["target_peg"]

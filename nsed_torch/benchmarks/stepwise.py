@@ -78,7 +78,7 @@ def stepwise_tasks(families: Mapping[str, Mapping[str, Any]], size: int = 100, s
         >>> tasks.tasks[0].question
         'State the final answer to the following arithmetic problem: 15 - 43 - 75 ='
         >>> tasks.chains[tasks.tasks[0].id]
-        ('15 - 43 - 75', '-28 - 75', '-103', 'Answer: -103')
+        ('start: 15 - 43 - 75', '15 - 43 = -28: -28 - 75', '-28 - 75 = -103: -103', 'Answer: -103')
     """
     tasks: list[Task] = []
     strata: dict[str, str] = {}

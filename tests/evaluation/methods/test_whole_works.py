@@ -25,7 +25,7 @@ ALONE = "monologist"
 def works():
     """Sums of four or five numbers, and what follows each of their works."""
     pytest.importorskip("reasoning_gym")
-    tasks = stepwise_tasks({"chain_sum": {"min_terms": 4, "max_terms": 5, "max_digits": 2}}, 8, seed=3)
+    tasks = stepwise_tasks({"chain_sum": {"min_terms": 3, "max_terms": 4, "max_digits": 2}}, 8, seed=3)
     following = {a: b for chain in tasks.chains.values() for a, b in itertools.pairwise(chain)}
 
     def chain(request):
