@@ -134,8 +134,9 @@ def steps_lines(contested: Contested, graded: GradedTasks) -> list[str]:
         lines.append(f"{task.id}: {steps_line(transcript, None if score is None else score == 1, chain)}")
     if isinstance(graded, StepwiseTasks) and contested.traces:
         found = steps_insight(contested, graded)
-        wrong = ", ".join(f"{name} {error.mean:.4f}" for name, error in found["wrong"].items())
-        lines.append(f"wrong steps, of those whose work was right: {wrong}")
+        for family, errors in [*((f" of {name}", those) for name, those in found["families"].items()), ("", found)]:
+            wrong = ", ".join(f"{name} {error.mean:.4f}" for name, error in errors["wrong"].items())
+            lines.append(f"wrong steps{family}, of those whose work was right: {wrong}")
         alone_right = ", ".join(f"{name} {right.mean:.2f} of {right.n}" for name, right in found["alone"].items())
         lines.append(f"without an error from start to end, alone: {alone_right}")
         lines.append(f"voted to finish within 2 steps of the end: {found['in_time'].mean:.2f} of {found['in_time'].n}")

@@ -17,7 +17,7 @@ from nsed_torch.evaluation.run_folder import OUTCOMES, RESULTS
 from nsed_torch.evaluation.statistics import plain, share
 from nsed_torch.evaluation.tables import csv, latex, markdown
 from nsed_torch.functional.ties import Ties
-from nsed_torch.records import Verdict, write_files
+from nsed_torch.records import Trace, Verdict, write_files
 from nsed_torch.records.files import to_json
 from nsed_torch.records.withholding import withheld_outcome
 
@@ -78,8 +78,12 @@ def steps_insight(contested: Contested, graded: StepwiseTasks) -> dict[str, Any]
     chains = [graded.chains[graded.group(transcript.task)] for transcript in transcripts]
     in_time = ended_in_time(transcripts, chains)
     lengths = {name: len(graded.chains[name]) for name in {graded.group(task) for task in graded.tasks}}
+    families: dict[str, list[Trace]] = {}
+    for trace in contested.traces:
+        families.setdefault(graded.strata[graded.group(trace.transcript.task)], []).append(trace)
     return {
         **step_errors(contested.traces),
+        "families": {name: step_errors(those) for name, those in families.items()} if len(families) > 1 else {},
         # One length says nothing about others.
         "horizon": horizons(contested.outcomes, lengths) if len({*lengths.values()}) > 1 else {},
         "in_time": share(sum(in_time), len(in_time)),

@@ -89,6 +89,7 @@ def test_errors_are_counted_behind_right_work(rnn, towers):
     assert lines[0].endswith("every step is right; the answer is right")
     assert lines[-2] == "voted to finish within 2 steps of the end: 1.00 of 60"
     assert lines[-4].startswith("wrong steps, of those whose work was right: ant 0.0")
+    assert [line.split(",")[0] for line in lines[-7:-4]] == [f"wrong steps of {disks}" for disks in "234"]
     assert lines[-1] == "horizon of deliberation: inf steps [17, inf]"
 
 
