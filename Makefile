@@ -71,7 +71,7 @@ recorded: $(VENV)/.results ## write docs/recorded.md from recorded answers below
 	@DATA="$$data" $(MAKE) -f studies/Makefile "-j$$jobs" PYTHON=$(BIN)/python recorded
 
 check-results: $(VENV)/.core ## work out the numbers of pages anew from docs/data, without a model, in under two minutes
-	@$(BIN)/python studies/recompute.py
+	@$(BIN)/python -m studies.recompute
 
 clean: ## remove .venv, builds and caches; run folders stay
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .hypothesis

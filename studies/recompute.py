@@ -1,10 +1,10 @@
-"""`python recompute.py [PAGE...]`: work out the numbers of pages anew from outcomes that are stored beside them.
+"""`python -m studies.recompute [PAGE...]`: work out the numbers of pages anew from outcomes stored beside them.
 
-docs/data/PAGE/RUN.jsonl.gz holds what a run came to; docs/data/PAGE.claims has sentences and rows of the page, one a
-line, with a Jinja2 expression for every number. A claim holds where its text, worked out, stands in the page exactly
-once. A line `? WORDS :: REASON` names words whose numbers cannot be worked out and says why. Every number with a
-decimal point must be in one or the other; integers that are in neither are listed. No model runs. `python recompute.py
-keep RUN FILE` stores the outcomes of a run folder.
+docs/data/PAGE/RUN.jsonl.gz holds what a run came to (RUN.steps.jsonl.gz where its rounds were steps);
+docs/data/PAGE.claims has sentences and rows of the page, one a line, with a Jinja2 expression for every number. A claim
+holds where its text, worked out, stands in the page exactly once. A line `? WORDS :: REASON` names words whose numbers
+cannot be worked out and says why. Every number with a decimal point must be in one or the other; integers that are in
+neither are listed. No model runs. `python -m studies.recompute keep RUN FILE` stores the outcomes of a run folder.
 
 Of pages without stored outcomes, tables are held against themselves: intervals and differences must follow from some
 number of right answers out of n, and a row that names its source in a column `where` may quote no other number.
@@ -27,6 +27,7 @@ from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.evaluation.statistics import Estimate, clustered_share, share, shown, student
 from nsed_torch.records import Outcome, Usage, Verdict, read_outcomes
 from nsed_torch.records.files import parse_json
+from studies.step_outcomes import ENDING, StepFigures, keep_steps, load_steps
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -294,20 +295,32 @@ def plain_words(text: str) -> str:
 
 def check(name: str, docs: Path = DOCS) -> Report:
     """Hold a page against its claims and what was stored beside it."""
-    runs = {path.name.removesuffix(".jsonl.gz"): Run.load(path) for path in sorted((docs / "data" / name).glob("*.gz"))}
-    return hold(name, (docs / f"{name}.md").read_text("utf-8"), (docs / f"data/{name}.claims").read_text("utf-8"), runs)
+    stored = sorted((docs / "data" / name).glob("*.gz"))
+    steps = {path.name.removesuffix(ENDING): load_steps(path) for path in stored if path.name.endswith(ENDING)}
+    runs = {p.name.removesuffix(".jsonl.gz"): Run.load(p) for p in stored if not p.name.endswith(ENDING)}
+    functions = StepFigures(steps).functions()
+    page, claims = docs / f"{name}.md", docs / f"data/{name}.claims"
+    return hold(name, page.read_text("utf-8"), claims.read_text("utf-8"), runs, functions)
 
 
-def hold(name: str, text: str, claims: str, runs: Mapping[str, Run]) -> Report:
-    """Hold a page's text against its claims."""
-    report = compare(name, text, worked_out(name, claims, runs))
+def hold(
+    name: str,
+    text: str,
+    claims: str,
+    runs: Mapping[str, Run],
+    functions: Mapping[str, Callable[..., Any]] | None = None,
+) -> Report:
+    """Hold a page's text against its claims, which may have further functions."""
+    report = compare(name, text, worked_out(name, claims, runs, functions))
     return replace(report, wrong=[line for run, one in runs.items() for line in one.problems(run)] + report.wrong)
 
 
-def worked_out(name: str, claims: str, runs: Mapping[str, Run]) -> list[tuple[str, str, str]]:
+def worked_out(
+    name: str, claims: str, runs: Mapping[str, Run], functions: Mapping[str, Callable[..., Any]] | None = None
+) -> list[tuple[str, str, str]]:
     """Of every claim its place, its text with what was worked out marked, and why it could not be, if it could not."""
     environment = Environment(undefined=StrictUndefined, finalize=lambda value: f"{_OPEN}{value}{_CLOSE}")  # noqa: S701 - no HTML
-    environment.globals |= Figures(runs).functions()
+    environment.globals |= {**Figures(runs).functions(), **(functions or {})}
     texts = []
     for number, line in enumerate(claims.splitlines(), 1):
         where = f"data/{name}.claims:{number}"
@@ -472,6 +485,7 @@ def main(names: Sequence[str]) -> int:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["keep"]:
-        keep(Path(sys.argv[2]), Path(sys.argv[3]))
+        folder, file = map(Path, sys.argv[2:4])
+        (keep_steps if file.name.endswith(ENDING) else keep)(folder, file)
     else:
         sys.exit(main(sys.argv[1:]))

@@ -167,7 +167,7 @@ def test_the_command_fails_where_a_page_does(tmp_path, monkeypatch, capsys):
 
 def test_make_runs_it():
     makefile = (DOCS.parent / "Makefile").read_text()
-    assert "studies/recompute.py" in makefile.split("check-results:")[1].split("\n\n")[0]
+    assert "-m studies.recompute" in makefile.split("check-results:")[1].split("\n\n")[0]
     assert Path(module.__file__).name == "recompute.py"
 
 

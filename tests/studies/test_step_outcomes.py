@@ -1,0 +1,79 @@
+"""Numbers of steps are worked out anew from what is stored, and are those that a run says of itself."""
+
+import itertools
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from nsed_torch.evaluation.horizon import step_errors
+from nsed_torch.evaluation.statistics import shown
+from nsed_torch.records import Outcome, Usage, Verdict
+from studies.recompute import DOCS, hold
+from studies.step_outcomes import ENDING, VOTE, StepFigures, keep_steps, load_steps
+
+PAGE = {path.name.removesuffix(ENDING): load_steps(path) for path in (DOCS / "data/steps").glob(f"*{ENDING}")}
+
+
+def say(text, claims, runs):
+    return hold("steps", text, claims, {}, StepFigures(runs).functions()).wrong
+
+
+@pytest.fixture(scope="module")
+def steps_page():
+    return (DOCS / "steps.md").read_text(), (DOCS / "data/steps.claims").read_text()
+
+
+@pytest.mark.parametrize("name", sorted(PAGE))
+def test_a_step_that_is_told_another_way_shows_on_the_page(steps_page, name):
+    text, claims = steps_page
+    assert say(text, claims, PAGE) == []
+    first, *others = json.loads(json.dumps(PAGE[name]))
+    winner = first["rounds"][0][0]
+    first["rounds"][0][1][winner][1] = 0
+    first["right"] = not first["right"]
+    assert say(text, claims, {**PAGE, name: [first, *others]})
+
+
+@pytest.fixture
+def rounds():
+    """Of two tasks, all that three can do in a round, one after the other; right work ends where the vote errs."""
+    ways = list(itertools.product((True, False), repeat=3))
+    return [ways[:5], ways[:2] * 3]
+
+
+def test_it_counts_as_the_package_does(rounds, tmp_path):
+    names, lines, outcomes, traces = ("ant", "bee", "cat"), [], [], []
+    for number, grades in enumerate(rounds):
+        texts = [
+            ["right" if ok else f"wrong {'alike' if i else 'first'}" for i, ok in enumerate(row)] for row in grades
+        ]
+        winners = [row.index(sum(row) > 1) for row in grades]
+        record = [
+            {"winner": w, "proposals": [{"agent": n, "text": t} for n, t in zip(names, said, strict=True)]}
+            for w, said in zip(winners, texts, strict=True)
+        ]
+        line = {"task": {"id": f"q{number}"}, "rounds": record, "grades": grades, "stop_reason": "finished"}
+        lines.append(json.dumps(line) + "\n")
+        verdict = Verdict.RIGHT if number else Verdict.WRONG
+        outcomes.append(Outcome("deliberation", f"q{number}", f"q{number}", "kind", None, "", verdict, Usage(1, 8, 2)))
+        traces.append(json.loads(lines[-1], object_hook=lambda found: SimpleNamespace(**found)))
+    (tmp_path / "traces.jsonl").write_text("".join(lines))
+    (tmp_path / "outcomes.jsonl").write_text("".join(outcome.to_line() for outcome in outcomes))
+    keep_steps(tmp_path, tmp_path / f"run{ENDING}")
+    figures = StepFigures({"run": load_steps(tmp_path / f"run{ENDING}")})
+    found = step_errors(
+        [SimpleNamespace(transcript=SimpleNamespace(**vars(trace)), grades=trace.grades) for trace in traces]
+    )
+    for who in (*names, VOTE):
+        assert figures.errors("run", who) == shown(found["wrong"][who])
+        assert figures.foretold_steps("run", who) == pytest.approx(found["foretold"][who])
+    for one, other in itertools.combinations(names, 2):
+        pair = f"{one}, {other}"
+        assert figures.together("run", one, other) == f"{found['both_wrong'][pair].mean:.3f}"
+        assert figures.together("run", one, other, alike=True) == f"{found['alike'][pair].mean:.3f}"
+    for who in names:
+        share = found["alone"][who]
+        assert figures.unbroken("run", who) == f"{round(share.mean * share.n)} of {share.n}"
+    assert figures.whole("run") == "1 of 2"
+    assert (figures.lost_at("run"), figures.step_tokens("run"), figures.step_count("run")) == ("4", "10", "10")
