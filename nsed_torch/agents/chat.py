@@ -40,13 +40,22 @@ class Chat:
     """A tokenizer with its chat template: renders messages so that no text can pose as the template.
 
     The template is None for the tokenizer's own, "plain" for headed paragraphs, or Jinja text; `options` are what it
-    asks for beside messages, as {enable_thinking: false}.
+    asks for beside messages, as {enable_thinking: false}; `reasoning` are the two marks that a model's thoughts stand
+    between.
     """
 
     def __init__(
-        self, tokenizer: Any, template: str | None = None, options: Mapping[str, str | bool | int] | None = None
+        self,
+        tokenizer: Any,
+        template: str | None = None,
+        options: Mapping[str, str | bool | int] | None = None,
+        reasoning: Sequence[str] | None = None,
     ) -> None:
-        self.tokenizer, self.options = tokenizer, dict(options or {})
+        self.tokenizer, self.options, self.reasoning = tokenizer, dict(options or {}), list(reasoning or ())
+        if reasoning is not None and (isinstance(reasoning, str) or len({*self.reasoning} - {""}) != 2):
+            raise ValueError(
+                f"reasoning: expected what opens and what closes it, got {reasoning!r}: set ['<think>', '</think>']"
+            )
         if taken := _SET & set(self.options):
             raise ValueError(
                 f"template_options: expected what a template alone reads, got {min(taken)!r}: leave it out"
@@ -69,8 +78,9 @@ class Chat:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the template and its options, for the keys of calls."""
+        """Hash of the template, its options and the marks of reasoning, for the keys of calls."""
         options = json.dumps(self.options, sort_keys=True) if self.options else ""
+        options += json.dumps(self.reasoning) if self.reasoning else ""
         return hashlib.sha256((self.template + options).encode()).hexdigest()[:16]
 
     def text(self, messages: Sequence[Message]) -> str:
@@ -116,6 +126,14 @@ class Chat:
         before = self.encode(opening)
         rows = [self.encode(opening + self.neutralize(text)) for text in texts]
         return [Turn(ids, common_prefix(before, ids)) for ids in rows]
+
+    def answer(self, text: str) -> str:
+        """What a model wrote without its reasoning: nothing, where that did not end."""
+        if not self.reasoning:
+            return text
+        opening, closing = self.reasoning
+        _, closed, answer = text.rpartition(closing)
+        return answer.strip() if closed else text.partition(opening)[0].strip()
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text as it stands."""

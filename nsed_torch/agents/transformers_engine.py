@@ -48,6 +48,8 @@ class TransformersEngine(nn.Module, Engine):
         adapters: name -> fingerprint of every adapter the model has loaded, or what computes it for one that learns.
         chat_template: None for the tokenizer's own, "plain" for base models, or Jinja text.
         template_options: what the template asks for beside messages, as {enable_thinking: false} of models that think.
+        reasoning: marks that a model's thoughts stand between, as ["<think>", "</think>"]; they are no part of an
+            answer, though they count as its tokens. None keeps whatever is written.
         context_window: positions the model may use; None takes the model's own limit.
         max_batch: answers written at the same time.
         pass_tokens: prompt tokens read in one pass; a longer prompt is a pass of its own.
@@ -70,6 +72,7 @@ class TransformersEngine(nn.Module, Engine):
         adapters: Mapping[str, str | Callable[[], str]] | None = None,
         chat_template: str | None = None,
         template_options: Mapping[str, str | bool | int] | None = None,
+        reasoning: Sequence[str] | None = None,
         context_window: int | None = None,
         max_batch: int = 32,
         pass_tokens: int = 1024,
@@ -79,7 +82,7 @@ class TransformersEngine(nn.Module, Engine):
         super().__init__()
         self._packed = PackedModel(model.eval(), prefix_tokens)
         self.model = model
-        self.chat = Chat(tokenizer, chat_template, template_options)
+        self.chat = Chat(tokenizer, chat_template, template_options, reasoning)
         self.adapters = dict(adapters or {})
         limit = int(self.model.config.get_text_config().max_position_embeddings)
         self.context_window = min(context_window or limit, limit)
@@ -296,7 +299,7 @@ class TransformersEngine(nn.Module, Engine):
         text = self.chat.tokenizer.decode(draft.written[: -1 if stopped else None], skip_special_tokens=True)
         cut = self.chat.stop is not None and self.chat.stop in text
         return Generation(
-            text=(text.split(self.chat.stop)[0] if cut else text).strip(),
+            text=self.chat.answer((text.split(self.chat.stop)[0] if cut else text).strip()),
             prompt_tokens=len(draft.prompt),
             completion_tokens=len(draft.written),
             finish_reason="stop" if cut or stopped else "length",

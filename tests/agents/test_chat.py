@@ -145,3 +145,29 @@ def test_a_template_gets_the_options_that_it_asks_for(make_tokenizer):
     assert Chat(tokenizer, None, {}).fingerprint == chats[0].fingerprint
     with pytest.raises(ValueError, match="template_options: expected what a template alone reads, got 'tokenize'"):
         Chat(tokenizer, None, {"tokenize": True})
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("<think>\n6 * 7 is 42.\n</think>\n\n42", "42"),
+        ("6 * 7 is 42.</think> 42 ", "42"),  # some templates open the thought
+        ("<think>a</think>b<think>c</think>d", "d"),
+        ("<think>\n6 * 7 is", ""),  # the allowance was too small to end it
+        ("42 <think>why", "42"),
+        ("42", "42"),
+    ],
+)
+def test_thoughts_are_no_part_of_an_answer(make_tokenizer, text, answer):
+    tokenizer = make_tokenizer("{% for m in messages %}{{ m.content }}{% endfor %}")
+    thinks = Chat(tokenizer, None, None, ["<think>", "</think>"])
+    assert thinks.answer(text) == answer
+    assert Chat(tokenizer).answer(text) == text
+    assert thinks.fingerprint != Chat(tokenizer).fingerprint
+
+
+@pytest.mark.parametrize("marks", ["<think>", ["<think>"], ["a", ""], ["a", "a"], []])
+def test_thoughts_stand_between_two_marks(make_tokenizer, marks):
+    tokenizer = make_tokenizer("{% for m in messages %}{{ m.content }}{% endfor %}")
+    with pytest.raises(ValueError, match=r"^reasoning: expected what opens and what closes it, got "):
+        Chat(tokenizer, None, None, marks)

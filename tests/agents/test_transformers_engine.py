@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from nsed_torch.agents import Decoding, Engine, GenerateRequest, Message, RateRequest, RatingScale
 from nsed_torch.agents.decode_loop import Draft, draw, penalize
 from nsed_torch.agents.requests import ContextWindowError
-from nsed_torch.agents.transformers_engine import tokens_read
+from nsed_torch.agents.transformers_engine import TransformersEngine, tokens_read
 
 ADAPTERS = (None, "poet", "critic")
 texts = st.text("abc 1?\n", max_size=40)
@@ -340,3 +340,18 @@ def test_a_model_without_a_stop_token_is_refused(load_tiny):
 def test_tokens_are_counted_without_any_template(tiny):
     assert tiny.count_tokens("abc") == 3
     assert tiny.count_tokens("") == 0
+
+
+def test_thoughts_count_as_tokens_and_are_not_in_the_answer(exact_tiny, ask):
+    (whole,) = exact_tiny.generate([ask(temperature=0, max_new_tokens=12)])
+    opening, closing = whole.text[:2], whole.text[3:5]
+    thinks = TransformersEngine(
+        exact_tiny.model,
+        exact_tiny.chat.tokenizer,
+        identity=exact_tiny.identity(None),
+        chat_template=exact_tiny.chat.template,
+        reasoning=[opening, closing],
+    )
+    (told,) = thinks.generate([ask(temperature=0, max_new_tokens=12)])
+    assert told.text == whole.text.rpartition(closing)[2].strip() != whole.text
+    assert (told.written, told.completion_tokens) == (whole.written, whole.completion_tokens)
