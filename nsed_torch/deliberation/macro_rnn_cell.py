@@ -184,7 +184,7 @@ class MacroRNNCell(nn.Module):
             self._show(turn, state, index)
         self._propose(turns, state, index, partial(watch.on_phase, "propose", index))
         self._hear(turns, index, partial(watch.on_phase, "rate", index))
-        output, memory = self._vote(turns, state.memory)
+        output, memory = _notes_kept(turns, *self._vote(turns, state.memory), state.memory)
         sets = self._sets(tasks, output)
         width = self.consensus.slots
         records, received, slots = [], [], []
@@ -401,6 +401,28 @@ class MacroRNNCell(nn.Module):
     def _shown(self, slots: Sequence[SlotText]) -> list[str | None]:
         """What agents are shown of each slot."""
         return shown_texts([slot.text for slot in slots], self.memory_tokens, self.ensemble.count_tokens)
+
+
+def _notes_kept(
+    turns: Sequence[OpenRound], output: ConsensusOutput, memory: MemoryState, before: MemoryState
+) -> tuple[ConsensusOutput, MemoryState]:
+    """What was read stays as it was in rounds behind the last piece: their answers are no notes.
+
+    Ours. Where an answer took a note's place, the next round drew its conclusions from what was left (docs/reading.md).
+    """
+    closing = torch.tensor([bool(turn.task.inputs) and not turn.reads for turn in turns], device=before.mask.device)
+    if not bool(closing.any()):
+        return output, memory
+
+    def rows(those: Tensor, others: Tensor) -> Tensor:
+        return torch.where(closing.reshape(-1, *[1] * (others.ndim - 1)), those, others)
+
+    places = torch.arange(before.mask.shape[1], device=before.mask.device)
+    output = output._replace(
+        source=rows(torch.where(before.mask, places, -1), output.source),
+        gate=rows(torch.ones_like(output.gate), output.gate),
+    )
+    return output, MemoryState(*(rows(old, new) for old, new in zip(before, memory, strict=True)))
 
 
 def _padded(rows: Sequence[Sequence[int | bool]], fill: int | bool = -1) -> Tensor:

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -64,6 +65,23 @@ def test_each_round_shows_its_piece_and_closing_rounds_none(scripted):
     assert all(BOOK.question in text(r) and text(r).splitlines()[-1] == LAST_LINE for r in engine.generated)
     assert memory_of(scripted, asked[2][0]) == ["Bo has the ring."]
     assert transcript.answer == "Bo has the ring."
+
+
+def test_answers_take_no_notes_place_and_tasks_without_inputs_remember_theirs_beside(scripted):
+    """Deduced from a memory in which an answer stands for a note, the next answer is another."""
+
+    def write(request):
+        return piece_of(scripted, request) if reads(request) else f"say {len(memory_of(scripted, request))}"
+
+    rnn, _ = scripted.build(2, write=write, judge=lambda request, candidate: 0.5, slots=2, rounds=3)
+    book, plain = rnn([BOOK, Task("Who else?", "plain")]).transcripts
+    read, *closing = book.rounds[2:]
+    assert [slot.text for slot in read.memory] == ["Cy reads.", "Bo has the ring."]
+    assert [record.memory for record in closing] == [
+        [replace(slot, gate=1.0) for slot in read.memory],
+    ] * 3
+    assert [record.proposals[0].text for record in closing] == ["say 2"] * 3
+    assert [slot.round for slot in plain.rounds[-1].memory] == [3, 3]  # of answers to the same question
 
 
 def test_a_note_of_nothing_is_no_proposal_and_nobody_rates_it(scripted):
