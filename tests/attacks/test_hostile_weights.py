@@ -238,8 +238,8 @@ def test_a_broken_template_is_one_line_where_it_is_loaded(template, expected):
 
 def test_a_template_that_would_not_end_is_one_line(monkeypatch):
     monkeypatch.setattr(chat_module, "PATIENCE", 0.3)
-    # Ends by itself after some seconds even where nothing stops it; real ones would go on for hours.
-    endless = "{% for i in range(99999) %}{% for j in range(60) %}{% endfor %}{% endfor %}"
+    # Ends by itself after some minutes even where nothing stops it; real ones would go on for hours.
+    endless = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
     with pytest.raises(ValueError, match=r"^chat template: did not end within 0\.3 s: correct it"):
         Chat(tiny_tokenizer(special=("<|im_end|>",)), endless)
     chat = Chat(

@@ -21,6 +21,7 @@ NAMES = {
         "composite",
         "experts",
         "file",
+        "profiles",
         "steps",
         "transfer",
     ),

@@ -168,7 +168,7 @@ def test_whole_works_are_learned_too(nsed, backbone, tmp_path):
 
 
 def test_a_reader_learns_notes_nothing_and_answers(nsed, backbone, tmp_path):
-    words = ["specialist=reading", "held_out=6", "examples=24", "avoid={0: 6}", *backbone, *SMALL, "output_dir=out"]
+    words = ["specialist=reading", "held_out=7", "examples=24", "avoid={0: 7}", *backbone, *SMALL, "output_dir=out"]
     assert "reading: held-out answers" in nsed.ok("specialize", *words)
     metrics = read_json(tmp_path / "out" / "metrics.json")
     assert metrics["data"]["learns"] == "to note what matters and to answer from notes"
