@@ -1,5 +1,6 @@
 """Workflows become answers: steps that do not read each other go down together, those of all workflows at once."""
 
+import copy
 import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,15 @@ from typing import Any
 
 from nsed_torch.agents import Ensemble, Prompts
 from nsed_torch.agents.ledger import TokenLedger
-from nsed_torch.conductor.workers import Agents, Council, WorkerQuestion, WorkerReply, guarded, worth_saying
+from nsed_torch.conductor.workers import (
+    Agents,
+    Contractor,
+    Council,
+    WorkerQuestion,
+    WorkerReply,
+    guarded,
+    worth_saying,
+)
 from nsed_torch.conductor.workflow import Workflow, check
 from nsed_torch.deliberation import MacroRNN
 from nsed_torch.deliberation.state import longest_end
@@ -59,6 +68,7 @@ class _Attempt:
     done: dict[int, StepRecord]  # what came of the job's steps so far
     limit: int  # tokens that a visible response may take
     ledger: TokenLedger  # of the job
+    bare: bool = False  # whether its subtasks are left out
     number: int = 1  # of this attempt
     notes: list[str] = field(default_factory=list)
     usage: Usage = Usage()  # of all attempts
@@ -92,11 +102,12 @@ class _Attempt:
             usage=self.usage,
             transcript=reply.transcript,
             aside=self.job.workflow.steps[self.index].aside,
+            inner=reply.inner,
         )
 
     def subtask(self, k: int) -> str:
         """What step k is about, "" for the question itself."""
-        return worth_saying(self.job.workflow.steps[k].subtask, self.job.task.question)
+        return "" if self.bare else worth_saying(self.job.workflow.steps[k].subtask, self.job.task.question)
 
 
 class Executor:
@@ -118,6 +129,7 @@ class Executor:
         response_tokens: what a visible response may take of a prompt; it is cut to its end, where answers stand.
         attempts: how often a step is asked at most, each time with another seed, where its worker's answer is empty or
             its engine fails. A prompt beyond the window is asked again with shorter responses, in the end with none.
+        bare: whether subtasks are left out, so that every step answers the question.
         report: called with the wave, calls done and calls in all.
 
     Raises:
@@ -134,6 +146,7 @@ class Executor:
         response_tokens: int = 256,
         attempts: int = 2,
         max_steps: int = 5,
+        bare: bool = False,
         report: Callable[[str, int, int], None] = lambda wave, done, total: None,
         observer: WorkflowObserver | None = None,
     ) -> None:
@@ -142,9 +155,10 @@ class Executor:
                 raise ValueError(f"expected {name} of at least 1, got {limit}: raise it")
         self.ensemble, self.prompts, self.seed = ensemble, prompts or Prompts(), seed
         self.response_tokens, self.attempts, self.max_steps = response_tokens, attempts, max_steps
+        self.bare = bare
         self.report, self.observer = report, observer or WorkflowObserver()
         agents = Agents(ensemble, self.prompts, seed)
-        self._workers: dict[str, Agents | Council] = {agent.name: agents for agent in ensemble.proposers}
+        self._workers: dict[str, Agents | Council | Contractor] = {agent.name: agents for agent in ensemble.proposers}
         for name, rnn in (deliberations or {}).items():
             if name in {agent.name for agent in ensemble.agents}:
                 raise ValueError(
@@ -156,6 +170,12 @@ class Executor:
     def workers(self) -> tuple[str, ...]:
         """Names that a pool may hold."""
         return tuple(self._workers)
+
+    def joined_by(self, name: str, worker: Contractor) -> "Executor":
+        """The same with one more worker; this one stays as it is."""
+        joined = copy.copy(self)
+        joined._workers = {**self._workers, name: worker}
+        return joined
 
     def run(self, jobs: Sequence[WorkflowJob]) -> list[Execution]:
         """Run all workflows, on the same task or on others, wave by wave together; what fails is told per step.
@@ -175,7 +195,7 @@ class Executor:
             for number, wave in enumerate(waves, start=1):
                 running = list(zip(jobs, done, wave, strict=True))
                 pending = [
-                    _Attempt(job, k, over, self.response_tokens, ledger)
+                    _Attempt(job, k, over, self.response_tokens, ledger, self.bare)
                     for (job, over, steps), ledger in zip(running, ledgers, strict=True)
                     for k in steps
                 ]

@@ -49,6 +49,7 @@ class GRPO:
     # each batch, 20 steps from a trained Conductor).
     recursion: float
     first: float  # what rewards of first texts count there
+    step_price: float  # of a right answer's reward, for every step behind the first; published: 0
     seed: int  # of questions, pools and texts
     # Texts are written by the engine and read in packed rows, what prompts have in common once; every text draws from a
     # seed of its own. False leaves both to TRL, which several processes and vLLM need.

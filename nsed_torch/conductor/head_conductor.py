@@ -212,9 +212,16 @@ def accepts(verdict: str, answer: str) -> bool:
 
 
 def conductor_of(
-    executor: Executor, agent: Agent, *, pools: Pools = Pools(), descriptions: Mapping[str, str] | None = None
+    executor: Executor,
+    agent: Agent,
+    *,
+    pools: Pools = Pools(),
+    descriptions: Mapping[str, str] | None = None,
+    itself: int = 0,
 ) -> Conductor:
     """The Conductor that an agent is: one who writes workflows, or a head that picks turn by turn."""
-    if isinstance(agent, HeadAgent):
-        return HeadConductor(executor, agent, pools=pools, descriptions=descriptions)
-    return Conductor(executor, agent, pools=pools, descriptions=descriptions)
+    if not isinstance(agent, HeadAgent):
+        return Conductor(executor, agent, pools=pools, descriptions=descriptions, itself=itself)
+    if itself:
+        raise ValueError("expected a Conductor who writes to be its own worker, got a head: set itself to 0")
+    return HeadConductor(executor, agent, pools=pools, descriptions=descriptions)

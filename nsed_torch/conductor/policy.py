@@ -12,12 +12,15 @@ from nsed_torch.agents.requests import Generation, call_seed
 from nsed_torch.conductor.executor import Executor, WorkflowJob
 from nsed_torch.conductor.parsing import repair
 from nsed_torch.conductor.pools import Pools
+from nsed_torch.conductor.workers import Contractor
 from nsed_torch.conductor.workflow import Workflow, WorkflowError, WorkflowStep
 from nsed_torch.deliberation.state import longest_end
 from nsed_torch.records import Execution, Task, Usage
 from nsed_torch.records.execution import PlanRecord
 
 MAX_RECURSION = 3  # further workflows at most, each of which sees what the one before it came to
+# What a Conductor reads of itself where it is one of its own workers.
+ITSELF = "has a part that takes several models done by them"
 # Where no step can be read from a first text, model 0 of the pool answers the bare question.
 FALLBACK = Workflow((WorkflowStep(0, "Answer the question."),))
 
@@ -43,10 +46,12 @@ class Conductor:
 
     The executor's workers, prompts, seed and most steps are the Conductor's as well. `agent` is the model that writes;
     it is no worker, has a name of its own, and its backbone is one of the ensemble's. `descriptions` say what workers
-    are good at that are no agents.
+    are good at that are no agents. With `itself` above 0 it is one of its own workers, so that a workflow may contain
+    another, so many deep; it then makes at most `max_steps ** (itself + 1)` calls a level. Published without a bound.
 
     Raises:
-        ValueError: for a name that an agent has, or a backbone or an adapter that does not exist.
+        ValueError: for a name that an agent has, a backbone or an adapter that does not exist, or an `itself` outside
+            0 to 3.
     """
 
     template = "conduct"  # of the prompts that its model reads
@@ -58,14 +63,21 @@ class Conductor:
         *,
         pools: Pools = Pools(),
         descriptions: Mapping[str, str] | None = None,
+        itself: int = 0,
     ) -> None:
-        self.executor = executor
+        check_recursion(itself, "itself")
         self.agent = agent
         self.pools = pools
         team = executor.ensemble
         # The same engines and the same log, and one more who speaks.
         self.planner = Ensemble(team.engines, [*team.agents, agent], call_log=team.call_log)
         self.descriptions = {a.name: a.description for a in team.agents} | dict(descriptions or {})
+        self.executor = executor
+        if itself:
+            inner = Conductor(executor, agent, pools=pools, descriptions=descriptions, itself=itself - 1)
+            contractor = Contractor(inner.answer, executor.prompts, executor.seed, team.count_tokens)
+            self.executor = executor.joined_by(agent.name, contractor)
+            self.descriptions.setdefault(agent.name, ITSELF)
 
     def pool(self, task: Task) -> tuple[str, ...]:
         """The names of the workers that a task's workflows may ask, by number."""
@@ -185,7 +197,7 @@ class Conductor:
         return WorkflowPlan(workflow, replace(record, reasons=[str(reason) for reason in reasons]))
 
 
-def check_recursion(recursion: int) -> None:
+def check_recursion(recursion: int, what: str = "recursion") -> None:
     """Refuse a recursion beyond `MAX_RECURSION`."""
     if not 0 <= recursion <= MAX_RECURSION:
-        raise ValueError(f"expected recursion from 0 to {MAX_RECURSION}, got {recursion}: correct it")
+        raise ValueError(f"expected {what} from 0 to {MAX_RECURSION}, got {recursion}: correct it")

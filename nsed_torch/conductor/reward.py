@@ -13,7 +13,7 @@ from nsed_torch.conductor.workflow import Reason, Workflow, WorkflowError
 from nsed_torch.records import Execution, Task, Usage, Verdict
 
 UNREADABLE, WRONG, RIGHT = 0.0, 0.5, 1.0
-"""The rewards: no workflow; a workflow without the right answer; one with it. As published; no cost, no length."""
+"""The rewards: no workflow; a workflow without the right answer; one with it. As published."""
 
 NEAR = 0.8  # the overlap of their words from which on subtasks are near-duplicates
 
@@ -38,6 +38,11 @@ class Scored:
     workers: tuple[str, ...] = ()  # names of those that its steps ask, in order
     usage: Usage = Usage()  # of its steps; equal calls of other texts are charged again
 
+    @property
+    def right(self) -> bool:
+        """Whether the answer is known to be right."""
+        return self.reward is not None and self.reward > WRONG
+
 
 class Rewards:
     """Rewards of texts: `rewards(rollouts) -> list[Scored]`.
@@ -46,12 +51,21 @@ class Rewards:
     equal calls once in the whole run, as the executor's call log has it. A workflow whose answer the grader finds right
     is worth 1, every other one 0.5, also where a worker said nothing or a prompt was too long, for that happens again
     (published: the Conductor, arXiv 2512.04388). Where an engine failed in any step, or the grader could not run, there
-    is no reward (our decision: to score it 0 would teach that good workflows are bad ones).
+    is no reward (our decision: to score it 0 would teach that good workflows are bad ones). A right answer is worth
+    `step_price` less for every step behind the first, so that a call that changes nothing does not pay; none was
+    published.
+
+    Raises:
+        ValueError: for a price at which the longest right workflow would be worth no more than a wrong one.
     """
 
-    def __init__(self, executor: Executor, graded: GradedTasks) -> None:
+    def __init__(self, executor: Executor, graded: GradedTasks, *, step_price: float = 0.0) -> None:
+        if not 0 <= step_price * (executor.max_steps - 1) < RIGHT - WRONG:
+            most = (RIGHT - WRONG) / max(1, executor.max_steps - 1)
+            raise ValueError(f"expected a step_price from 0 to below {most:g}, got {step_price:g}: lower it")
         self.executor = executor
         self.graded = graded
+        self.step_price = step_price
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Scored]:
         """Score all texts, in order; pools and previous executions are checked as by `Executor.run`."""
@@ -83,11 +97,15 @@ class Rewards:
             # What was disturbed before this workflow is not its fault, but it read it.
             unknown = execution.disturbed or verdict is Verdict.NOT_RUN
             yield Scored(
-                reward=None if unknown else RIGHT if verdict is Verdict.RIGHT else WRONG,
+                reward=None if unknown else self._paid(len(steps)) if verdict is Verdict.RIGHT else WRONG,
                 workflow=job.workflow,
                 workers=tuple(step.worker for step in steps),
                 usage=Usage.sum(step.usage for step in steps),
             )
+
+    def _paid(self, steps: int) -> float:
+        """What a right answer after so many steps is worth; none where an earlier one is accepted."""
+        return RIGHT - self.step_price * max(0, steps - 1)
 
 
 def near_duplicates(workflow: Workflow) -> int:
@@ -116,7 +134,7 @@ def tally(scored: Sequence[Scored], group: int) -> dict[str, Any]:
     groups = [{s.reward for s in scored[i : i + group]} - {None} for i in range(0, len(scored), group)]
     return {
         "reward": fmean(rewards) if rewards else None,
-        "right": rewards.count(RIGHT) / len(scored),
+        "right": sum(s.right for s in scored) / len(scored),
         "parsed": len(flows) / len(scored),
         "reasons": _shares([s.reason.value for s in scored if s.reason], len(scored)),
         "masked": (len(scored) - len(rewards)) / len(scored),

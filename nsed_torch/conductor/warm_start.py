@@ -1,12 +1,10 @@
-"""Workflows to begin with, for models too small to find the language by themselves: at random, or written by hand."""
+"""Random workflows to begin with, for models too small to find the language by themselves."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from nsed_torch.agents import Message
 from nsed_torch.agents.requests import call_seed
-from nsed_torch.benchmarks.composite import Hop
-from nsed_torch.conductor.hand_written import best_workflow, known
 from nsed_torch.conductor.policy import Conductor
 from nsed_torch.conductor.workflow import Workflow, WorkflowStep
 from nsed_torch.records import Task
@@ -33,31 +31,24 @@ LENGTHS = (4, 3, 2, 1, 1)  # how often workflows have one step, two, and so on; 
 
 
 def workflow_lessons(
-    conductor: Conductor, tasks: Sequence[Task], *, seed: int = 0, hops: Mapping[str, Sequence[Hop]] | None = None
+    conductor: Conductor, tasks: Sequence[Task], *, seed: int = 0
 ) -> list[tuple[tuple[Message, ...], str]]:
-    """Per task what the Conductor is asked with a pool drawn for it, and as a reply a workflow for that pool.
+    """Per task what the Conductor is asked with a pool drawn for it, and as a reply a random workflow for that pool.
 
     Each reply thinks first, a line per step: what its worker is good at in the pool's words, then the number. Whom to
     ask is then a choice of words, which a small model can make by the question; the number is looked up. Without it two
     runs of SmolLM2-135M learned to write one number always (ours).
 
-    A random one teaches the language, not what to do with it: length, workers, access and subtasks are drawn without a
-    look at the question, so that reinforcement finds all of them among the first texts. First steps read nothing, later
-    ones everything or nothing; no two subtasks of a workflow are equal. With the `hops` of tasks, by their ids, it is
-    the best one written by hand, of tasks whose pools know all that they take: whom to ask for what is taught as well.
-    Published: nothing on a warm start; all is ours.
+    It teaches the language, not what to do with it: length, workers, access and subtasks are drawn without a look at
+    the question, so that reinforcement finds all of them among the first texts. First steps read nothing, later ones
+    everything or nothing; no two subtasks of a workflow are equal. Published: nothing on a warm start; all is ours.
     """
     lessons = []
     for task in tasks:
         draw = random.Random(call_seed(seed, task.id, "lesson"))  # noqa: S311 - variety, not secrecy
         pool = conductor.pools(conductor.executor.workers, task, call_seed(seed, "lessons"))
         draw.random()  # belongs to the stream that shipped Conductors learned from
-        if hops is None:
-            flow = random_workflow(draw, range(len(pool)), conductor.executor.max_steps)
-        elif known(hops[task.id], pool):
-            flow = best_workflow(hops[task.id], pool)
-        else:
-            continue
+        flow = random_workflow(draw, range(len(pool)), conductor.executor.max_steps)
         skills = [(conductor.descriptions.get(pool[step.worker], ""), step.worker) for step in flow.steps]
         thoughts = [f"{skill}: model {number}\n" for skill, number in skills if skill]
         lessons.append((conductor.request(task, pool).messages, "".join(thoughts) + flow.render()))

@@ -1,4 +1,4 @@
-"""Who does a step: an agent of the ensemble, or a whole deliberation. Both answer the same kind of question."""
+"""Who does a step: an agent, a whole deliberation, or a Conductor. All answer the same kind of question."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from nsed_torch.agents.prompts import unfence
 from nsed_torch.agents.requests import ContextWindowError, Generation, call_seed
 from nsed_torch.deliberation import MacroRNN
 from nsed_torch.nn import InfeasibleBudgetError
-from nsed_torch.records import Task, Transcript, Usage
+from nsed_torch.records import Execution, Task, Transcript, Usage
 from nsed_torch.records.execution import Failure
 
 FAILURES: dict[type[Exception], Failure] = {
@@ -23,6 +23,9 @@ FAILURES: dict[type[Exception], Failure] = {
     OSError: Failure.ENGINE,
 }
 """What a worker can do to a run without ending it. The last covers a server that cannot be reached."""
+
+COUNCIL = "all models together: they answer, rate each other's answers and vote"
+"""What a Conductor reads of the worker that is the whole ensemble."""
 
 FILLERS = {
     *("answer", "solve", "give", "provide", "return", "state", "please", "now", "just", "directly"),
@@ -64,6 +67,7 @@ class WorkerReply(NamedTuple):
     usage: Usage = Usage()  # of this attempt
     message_tokens: tuple[int, ...] = ()  # of what it was asked; none where it could not be
     transcript: Transcript | None = None  # of a deliberation
+    inner: Execution | None = None  # of a workflow
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,7 @@ class Council:
     @torch.no_grad()
     def ask(self, questions: Sequence[WorkerQuestion], report: Callable[[int, int], None]) -> list[WorkerReply]:
         """As `Agents.ask`; questions that several workflows ask alike are deliberated once, and nothing is reported."""
-        tasks = [self._task(question) for question in questions]
+        tasks = [_as_task(question, self.prompts, self.seed) for question in questions]
         distinct = list({task.id: task for task in tasks}.values())
         transcripts = {transcript.task.id: transcript for transcript in self.rnn(distinct).transcripts}
         ensemble = self.rnn.cell.ensemble
@@ -136,16 +140,42 @@ class Council:
             replies.append(WorkerReply(text, _empty(text), draws, [], usage, tokens, transcript))
         return replies
 
-    def _task(self, question: WorkerQuestion) -> Task:
-        """The question as one text, under an id that no other text and no other attempt has."""
-        if question.bare and question.step == 1 and not question.again:
-            return question.task
-        read = [text for pair in question.history for text in pair]
-        seed = call_seed(self.seed, question.task.id, question.step, question.subtask, *read, *question.again)
-        text = question.task.question
-        if not question.bare:
-            text = self.prompts.step_in_one(text, question.subtask, history=question.history, seed=seed)
-        return Task(text, f"{question.task.id}/{seed:016x}")
+
+@dataclass(frozen=True)
+class Contractor:
+    """A Conductor as a worker: what it is asked in a step is the question that a workflow of its own answers.
+
+    So a workflow may contain another (published: a Conductor may name itself). A bare question in step 1 is the task's
+    own. Its tokens are counted as if it stood alone.
+    """
+
+    answer: Callable[[Sequence[Task]], list[Execution]]
+    prompts: Prompts  # put question, history and subtask into one text
+    seed: int  # of fences and ids
+    count_tokens: Callable[[str], int]
+
+    def ask(self, questions: Sequence[WorkerQuestion], report: Callable[[int, int], None]) -> list[WorkerReply]:
+        """As `Agents.ask`; questions that several workflows ask alike are answered once, and nothing is reported."""
+        tasks = [_as_task(question, self.prompts, self.seed) for question in questions]
+        distinct = list({task.id: task for task in tasks}.values())
+        done = {execution.task.id: execution for execution in self.answer(distinct)}
+        return [self._reply(task, done[task.id]) for task in tasks]
+
+    def _reply(self, task: Task, done: Execution) -> WorkerReply:
+        tokens = (self.count_tokens(task.question),)
+        return WorkerReply(done.answer, done.failure, False, [], done.usage, tokens, inner=done)
+
+
+def _as_task(question: WorkerQuestion, prompts: Prompts, seed: int) -> Task:
+    """The question as one text, under an id that no other text and no other attempt has."""
+    if question.bare and question.step == 1 and not question.again:
+        return question.task
+    read = [text for pair in question.history for text in pair]
+    mark = call_seed(seed, question.task.id, question.step, question.subtask, *read, *question.again)
+    text = question.task.question
+    if not question.bare:
+        text = prompts.step_in_one(text, question.subtask, history=question.history, seed=mark)
+    return Task(text, f"{question.task.id}/{mark:016x}")
 
 
 def worth_saying(subtask: str, question: str) -> str:

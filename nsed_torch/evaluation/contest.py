@@ -176,7 +176,7 @@ def panel_of(rnn: MacroRNN, graded: GradedTasks) -> Panel:
     """What methods are given of a deliberation and a benchmark."""
     cell, facts = rnn.cell, {task.id: graded.remembered(task) for task in graded.tasks}
     shared = cell.ensemble, cell.prompts, cell.rating, graded.grader, cell.seed
-    return Panel(*shared, encoder=cell.encoder, facts=facts)
+    return Panel(*shared, encoder=cell.encoder, facts=facts, rnn=rnn)
 
 
 def alone(rnn: MacroRNN, agent: str) -> MacroRNN | None:

@@ -8,15 +8,13 @@ from omegaconf import DictConfig, OmegaConf
 from nsed_torch.agents import Agent
 from nsed_torch.conductor import Conductor, Executor, Pools, conductor_of
 from nsed_torch.conductor.policy import check_recursion
+from nsed_torch.conductor.workers import COUNCIL
 from nsed_torch.config import instantiate
 from nsed_torch.evaluation.pages import EXECUTION
 from nsed_torch.experiments.build import build_ensemble, build_rnn, call_log, fetch_weights
 from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.experiments.view import WorkflowView, visible, workflow_view
 from nsed_torch.records import CallLog, Task
-
-# What a Conductor reads of the worker that is the whole ensemble.
-COUNCIL = "all models together: they answer, rate each other's answers and vote"
 
 
 @verb("conduct", ("conduct.json", "report.html"))
@@ -54,4 +52,5 @@ def build_conductor(cfg: DictConfig, log: CallLog, report: Callable[[str], None]
         report=watch.on_phase,
         observer=watch,
     )
-    return conductor_of(executor, agent, pools=pools, descriptions=dict.fromkeys(councils, COUNCIL))
+    told = dict.fromkeys(councils, COUNCIL)
+    return conductor_of(executor, agent, pools=pools, descriptions=told, itself=cfg.itself)

@@ -19,6 +19,7 @@ from nsed_torch.benchmarks.composite import CompositeTasks
 from nsed_torch.conductor import Conductor, Executor, HeadAgent, HeadConductor
 from nsed_torch.conductor.evolution import evolve
 from nsed_torch.conductor.grpo import GRPO
+from nsed_torch.conductor.hand_written import lessons_by_hand
 from nsed_torch.conductor.reinforcement import questions, train, training_cost
 from nsed_torch.conductor.reward import Rewards
 from nsed_torch.conductor.warm_start import workflow_lessons
@@ -87,7 +88,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
                 train(
                     conductor,
                     graded.tasks,
-                    Rewards(conductor.executor, replace(graded, call_log=log)),
+                    Rewards(conductor.executor, replace(graded, call_log=log), step_price=settings.step_price),
                     folder / "checkpoints",
                     settings=settings,
                     resume=last,
@@ -210,13 +211,13 @@ def _warm_start(
     cfg: DictConfig, conductor: Conductor, engine: TransformersEngine, graded: GradedTasks, folder: Path
 ) -> None:
     """Teach the language by valid workflows, as an adapter learns from any replies."""
-    warm, hops = cfg.warm, graded.hops if isinstance(graded, CompositeTasks) else None
-    if warm.by_hand and hops is None:
-        raise ValueError("warm.by_hand: expected tasks whose hops are known, got others: set tasks=composite")
-    tasks = graded.tasks[: warm.lessons]
-    lessons = workflow_lessons(conductor, tasks, seed=cfg.seed, hops=hops if warm.by_hand else None)
-    if not lessons:
-        raise ValueError("warm.by_hand: expected pools that know what tasks take, got none: raise pools.size")
+    warm = cfg.warm
+    if warm.by_hand:
+        if not isinstance(graded, CompositeTasks):
+            raise ValueError("warm.by_hand: expected tasks whose hops are known, got others: set tasks=composite")
+        lessons = lessons_by_hand(conductor, graded, warm.lessons, others=warm.others, seed=cfg.seed)
+    else:
+        lessons = workflow_lessons(conductor, graded.tasks[: warm.lessons], seed=cfg.seed)
     examples = [Example(*lesson) for lesson in lessons]
     settings, log = instantiate(warm.training), FileLog(folder / "warm.jsonl")
     fine_tune(engine, examples, folder / "warm", settings=settings, log=log)

@@ -30,7 +30,7 @@ class StepRecord:
         ValueError: for a response and a failure, or neither.
     """
 
-    worker: str  # name of the agent, or of the deliberation
+    worker: str  # name of the agent, of the deliberation, or of the Conductor
     subtask: str  # as the workflow has it
     visible: list[int]  # the earlier steps, from 0, that it read; those without a response are not among them
     message_tokens: list[int]  # of each message of the chat, or of the one question that a deliberation was given
@@ -41,6 +41,7 @@ class StepRecord:
     usage: Usage = field(default_factory=Usage)  # of all attempts
     transcript: Transcript | None = None  # of the deliberation, where the worker is one
     aside: bool = False  # a thought or a verdict: no answer
+    inner: "Execution | None" = None  # of the worker's own workflow, where it is a Conductor
 
     def __post_init__(self) -> None:
         if bool(self.response) == (self.failure is not None):
@@ -115,7 +116,9 @@ class Execution(Record):
     @property
     def disturbed(self) -> bool:
         """Whether the machinery failed in any step, so that the answer says nothing about the workflow."""
-        return any(s.failure is not None and s.failure.infrastructure for level in self.levels for s in level.steps)
+        steps = [step for level in self.levels for step in level.steps]
+        failed = any(step.failure is not None and step.failure.infrastructure for step in steps)
+        return failed or any(step.inner is not None and step.inner.disturbed for step in steps)
 
     @property
     def usage(self) -> Usage:

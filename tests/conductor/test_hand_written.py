@@ -11,8 +11,15 @@ from omegaconf import OmegaConf
 from nsed_torch.agents import Agent, Decoding, Ensemble, Prompts, ScriptedEngine
 from nsed_torch.benchmarks.composite import ALONE, KINDS, Hop, composite_tasks
 from nsed_torch.benchmarks.graders import AnswerGrader
-from nsed_torch.conductor import Executor, WorkflowJob, parse
-from nsed_torch.conductor.hand_written import GENERALIST, SPECIALISTS, best_workflow
+from nsed_torch.conductor import Conductor, Executor, Pools, WorkflowJob, parse
+from nsed_torch.conductor.hand_written import (
+    GENERALIST,
+    OTHER_WORDS,
+    OTHERS,
+    SPECIALISTS,
+    best_workflow,
+    lessons_by_hand,
+)
 from nsed_torch.conductor.workflow import Topology, WorkflowStep
 from nsed_torch.config import conf_dir
 from nsed_torch.deliberation import AgreementRating
@@ -190,3 +197,61 @@ def test_as_a_method_it_is_right_and_without_its_subtasks_it_is_not(graded, work
     assert sum(right(HandWritten(bare=True))) < 40  # single ones above all
     with pytest.raises(ValueError, match="hand_written: expected tasks whose hops are known"):
         HandWritten()(replace(panel, grader=AnswerGrader()), graded.tasks)
+
+
+@pytest.fixture
+def conducts():
+    """A Conductor of two agents, which lessons do not ask."""
+    agents = [Agent(name, "one") for name in ("ant", "bee")]
+    executor = Executor(Ensemble({"one": ScriptedEngine(lambda request: "", lambda *_: 0.0)}, agents))
+    return Conductor(executor, Agent("conductor", "one"))
+
+
+def listed(messages):
+    """The descriptions in a prompt, by number."""
+    return re.findall(r"^(.+): model [0-9]+$", messages[-1].content.partition("Models:\n")[2], re.MULTILINE)
+
+
+def meant(words):
+    """The kind that a description is of."""
+    kinds = {**{kind: (SPECIALISTS[kind], *OTHER_WORDS[kind]) for kind in SPECIALISTS}}
+    kinds |= {kind: said for kind, (_, said) in OTHERS.items()}
+    (kind,) = [kind for kind, said in kinds.items() if words in said]
+    return kind
+
+
+def test_a_lesson_by_hand_asks_who_fits_in_the_words_and_by_the_number_of_its_pool(graded, conducts):
+    lessons = lessons_by_hand(conducts, graded, 80)
+    questions = {task.question.strip(): graded.hops[task.id] for task in graded.tasks}
+    own, strange, sizes = 0, 0, set()
+    for messages, reply in lessons:
+        pool = listed(messages)
+        flow = parse(reply, workers=len(pool))
+        asked = [meant(pool[step.worker]) for step in flow.steps]
+        assert reply.splitlines()[0] == f"{pool[flow.steps[0].worker]}: model {flow.steps[0].worker}"
+        said = messages[-1].content
+        hops = next((hops for question, hops in questions.items() if f"Question: {question}\n" in said), None)
+        if hops is None:
+            assert (len(asked), asked[0] in OTHERS) == (1, True)
+        else:
+            assert asked == [hop.kind for hop in hops]
+            assert [step.subtask for step in flow.steps] == [hop.subtask.strip() for hop in hops]
+        own += sum(words in SPECIALISTS.values() for words in pool)
+        strange += hops is None
+        sizes.add(len(pool))
+    assert (len(lessons), strange, sizes) == (80, 20, {2, 3, 4, 5})
+    assert 0.2 < own / sum(len(listed(messages)) for messages, _ in lessons) < 0.6
+    assert lessons_by_hand(conducts, graded, 80) == lessons
+
+
+def test_who_is_left_out_of_pools_comes_in_no_lesson(graded, conducts):
+    conducts.pools = Pools(without=("words",))
+    lessons = lessons_by_hand(conducts, graded, 104, others=0.0)
+    assert 20 < len(lessons) < 70
+    assert not any(meant(words) == "words" for messages, _ in lessons for words in listed(messages))
+
+
+@pytest.mark.parametrize(("count", "others"), [(0, 0.5), (4, 1.1), (4, -0.1), (200, 0.0)])
+def test_lessons_that_cannot_be_had_are_refused(graded, conducts, count, others):
+    with pytest.raises(ValueError, match="expected lessons from 1, others from 0 to 1 and a task for each lesson"):
+        lessons_by_hand(conducts, graded, count, others=others)

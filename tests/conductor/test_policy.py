@@ -12,6 +12,7 @@ from scripted_workers import NAMES, PROMPTS, Recorder, answers, build, drawn, wi
 from nsed_torch.agents import Agent
 from nsed_torch.conductor import Conductor, Pools, parse
 from nsed_torch.conductor import WorkflowJob as Job
+from nsed_torch.conductor.policy import ITSELF
 from nsed_torch.conductor.workflow import Reason
 from nsed_torch.records import CallLog, Execution, Usage
 from nsed_torch.records.execution import Failure
@@ -244,3 +245,45 @@ def test_an_execution_with_plans_survives_the_disk(tmp_path):
 def test_faults_are_one_line(build, line):
     with pytest.raises(ValueError, match=f"^{re.escape(line)}$"):
         build()
+
+
+def nested(request):
+    """The Conductor hands a part to itself, whose workflow hands it to two agents."""
+    if request.agent != WRITER.name:
+        return answers(request)
+    return TWO if "Do it in parts." in request.messages[-1].content else text((3, "Do it in parts.", ()))
+
+
+def test_a_workflow_may_contain_another():
+    executor, engine = build(nested)
+    conducts = Conductor(executor, WRITER, itself=1)
+    (execution,) = conducts.answer(TASKS[:1])
+    (step,) = execution.levels[0].steps
+    assert step.worker == "conductor"
+    assert [inner.worker for inner in step.inner.levels[0].steps] == list(NAMES[:2])
+    assert step.inner.levels[0].pool == list(NAMES)  # one deep: in there it is no worker
+    assert execution.answer == step.inner.answer == f"{NAMES[1]} {NAMES[0]}"
+    assert step.usage == step.inner.usage
+    assert execution.usage.calls == len(engine.asked) == 4
+    assert f"\n{ITSELF}: model 3\n" in asked(engine)[0].messages[-1].content
+    assert Execution.from_line(execution.to_line(), "line 1") == execution
+    assert executor.workers == NAMES  # the executor that it was given has no new worker
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_who_names_itself_for_ever_comes_to_an_end(depth):
+    executor, engine = build(lambda request: text((3, "Again.", ())) if request.agent == "conductor" else "done")
+    (execution,) = Conductor(executor, WRITER, itself=depth).answer(TASKS[:1])
+    assert execution.answer == "done"
+    assert len(asked(engine)) == depth + 1
+
+
+def test_an_engine_that_fails_within_disturbs_what_is_around_it():
+    def breaks(request):
+        if request.agent == NAMES[0]:
+            raise RuntimeError("out of memory")
+        return nested(request)
+
+    (execution,) = Conductor(build(breaks)[0], WRITER, itself=1).answer(TASKS[:1])
+    assert execution.answer  # the second step of the inner workflow went on without the first
+    assert execution.disturbed

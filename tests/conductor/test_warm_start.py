@@ -8,11 +8,8 @@ from hypothesis import strategies as st
 from scripted_conductor import TASKS, TWO, conductor
 from scripted_workers import NAMES
 
-from nsed_torch.agents import Agent, Ensemble, ScriptedEngine
 from nsed_torch.agents.requests import call_seed
-from nsed_torch.benchmarks.composite import composite_tasks
-from nsed_torch.conductor import Conductor, Executor, Pools, parse
-from nsed_torch.conductor.hand_written import SPECIALISTS
+from nsed_torch.conductor import Pools, parse
 from nsed_torch.conductor.reward import near_duplicates
 from nsed_torch.conductor.warm_start import random_workflow, workflow_lessons
 from nsed_torch.conductor.workflow import Topology, check
@@ -63,24 +60,3 @@ def test_a_reply_names_its_workers_in_the_words_of_the_pool_before_it_numbers_th
         assert said == [f"{words}: model {number}" for number, words in asked if words]
         told.update(said)
     assert told == {f"{words}: model {i}" for words in ("adds", "counts [cows]") for i in range(3)}
-
-
-def test_lessons_by_hand_ask_the_right_worker_by_its_number():
-    graded = composite_tasks(60, 5)
-    agents = [Agent(kind, "one", description=SPECIALISTS[kind]) for kind in SPECIALISTS]
-    executor = Executor(Ensemble({"one": ScriptedEngine(lambda request: "", lambda *_: 0.0)}, agents))
-    conducts = Conductor(executor, Agent("conductor", "one"), pools=Pools("random", 2, up_to=4))
-    lessons = workflow_lessons(conducts, graded.tasks, hops=graded.hops)
-    asked = {conducts.request(task, pool).messages: task for task, pool in drawn(conducts, graded.tasks)}
-    assert 15 < len(lessons) < 60  # not those whose pools lack somebody
-    for messages, reply in lessons:
-        task = asked[messages]
-        (pool,) = [pool for other, pool in drawn(conducts, [task])]
-        flow = parse(reply, workers=len(pool))
-        assert [pool[step.worker] for step in flow.steps] == [hop.kind for hop in graded.hops[task.id]]
-        assert reply.startswith(f"{SPECIALISTS[pool[flow.steps[0].worker]]}: model {flow.steps[0].worker}\n")
-
-
-def drawn(conducts, tasks):
-    """Tasks with the pools that lessons have."""
-    return [(task, conducts.pools(conducts.executor.workers, task, call_seed(0, "lessons"))) for task in tasks]

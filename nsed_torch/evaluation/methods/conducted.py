@@ -1,15 +1,15 @@
 """Workflows of a Conductor as a method, and the least that they must beat."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from nsed_torch.agents import Agent
-from nsed_torch.benchmarks.composite import ALONE, CompositeGrader
+from nsed_torch.benchmarks.composite import CompositeGrader
 from nsed_torch.benchmarks.graders import question_id
 from nsed_torch.conductor import Executor, Pools, WorkflowJob, conductor_of
 from nsed_torch.conductor.hand_written import best_workflow
 from nsed_torch.conductor.policy import check_recursion
-from nsed_torch.conductor.workflow import Workflow
+from nsed_torch.conductor.workers import COUNCIL
 from nsed_torch.evaluation.methods.panel import Answer, Panel
 from nsed_torch.evaluation.workflows import workflow_of
 from nsed_torch.records import Execution, Task
@@ -29,6 +29,9 @@ class Conducted:
 
     conductor: Agent  # the model that writes, or whose hidden states a head reads, on a backbone of the ensemble
     recursion: int = 0  # further workflows at most
+    itself: int = 0  # how deep a workflow may contain another
+    council: bool = False  # whether the whole ensemble, deliberating, is a worker
+    bare: bool = False  # whether every step answers the question, which shows what subtasks are worth
     pools: Pools = Pools()  # who may be asked
     max_steps: int = 5  # of a workflow
     # Task id -> everything of what this method did there.
@@ -43,8 +46,12 @@ class Conducted:
             raise ValueError(
                 f"task {reading[0]!r}: expected no inputs, which workflows show nobody: leave this method out"
             )
-        executor = Executor(panel.ensemble, prompts=panel.prompts, seed=panel.seed, max_steps=self.max_steps)
-        done = conductor_of(executor, self.conductor, pools=self.pools).answer(tasks, recursion=self.recursion)
+        teams = {"council": panel.rnn} if self.council and panel.rnn else {}
+        told = dict.fromkeys(teams, COUNCIL)
+        limits = {"max_steps": self.max_steps, "bare": self.bare}
+        executor = Executor(panel.ensemble, prompts=panel.prompts, deliberations=teams, seed=panel.seed, **limits)
+        conductor = conductor_of(executor, self.conductor, pools=self.pools, descriptions=told, itself=self.itself)
+        done = conductor.answer(tasks, recursion=self.recursion)
         self.executions.update({task.id: execution for task, execution in zip(tasks, done, strict=True)})
         return [Answer(execution.answer, execution.usage, _note(execution)) for execution in done]
 
@@ -64,14 +71,9 @@ class HandWritten:
         grader = panel.grader
         if not isinstance(grader, CompositeGrader):
             raise ValueError("hand_written: expected tasks whose hops are known, got others: set benchmark=composite")
-        executor = Executor(panel.ensemble, prompts=panel.prompts, seed=panel.seed)
+        executor = Executor(panel.ensemble, prompts=panel.prompts, seed=panel.seed, bare=self.bare)
         pool = tuple(agent.name for agent in panel.ensemble.proposers)
-        jobs = []
-        for task in tasks:
-            flow = best_workflow(grader.hops[question_id(task)], pool)
-            if self.bare:
-                flow = Workflow(tuple(replace(step, subtask=ALONE) for step in flow.steps))
-            jobs.append(WorkflowJob(task, flow, pool))
+        jobs = [WorkflowJob(task, best_workflow(grader.hops[question_id(task)], pool), pool) for task in tasks]
         return [Answer(execution.answer, execution.usage, _note(execution)) for execution in executor.run(jobs)]
 
 

@@ -11,6 +11,7 @@ from nsed_torch.agents.ledger import TokenLedger
 from nsed_torch.agents.prompts import unfence, unseen
 from nsed_torch.agents.requests import call_seed
 from nsed_torch.benchmarks import Grader
+from nsed_torch.deliberation import MacroRNN
 from nsed_torch.deliberation.inputs import pieces
 from nsed_torch.deliberation.rating import MARKUP, RatingMode
 from nsed_torch.records import Task, Usage
@@ -77,6 +78,7 @@ class Panel:
     leads: Mapping[str, str] = field(default_factory=dict)  # task id -> name; see `lead`
     encoder: Encoder | None = None  # the deliberation's
     facts: Mapping[str, Sequence[str]] = field(default_factory=dict)  # task id -> what a memory should hold in the end
+    rnn: MacroRNN | None = None  # the deliberation, which may be a worker
 
     def lead(self, task: Task) -> Agent:
         """The agent that methods of one agent use for a task: the first that may propose, unless `leads` names one."""
