@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
-from nsed_torch.benchmarks.generated import APART, TRIES, canonical_question, gym_dataset
+from nsed_torch.benchmarks.generated import APART, TRIES, canonical_question, gym_dataset, known_questions
 from nsed_torch.benchmarks.graded import GradedTasks
 from nsed_torch.benchmarks.graders import AnswerGrader, answer_in, question_id
 from nsed_torch.data.equality import Equality
@@ -75,13 +75,15 @@ def composite_tasks(
     singles: float = 0.25,
     templates: Sequence[str] | None = None,
     unlike: Mapping[int, int] | None = None,
+    learned: Mapping[int, int] | None = None,
 ) -> CompositeTasks:
     """Tasks of two and three hops, the templates in turn, and a share of `singles`, the kinds in turn.
 
     `templates` are some of `TEMPLATES`; None takes all. Strata are the templates, or the kinds of single ones. A task
     depends on seed, settings and its place, so a larger size only adds tasks, and no question comes twice, not even
     with the numbers of a sum in another order. `unlike` leaves out what the same settings ask at other seeds: seed ->
-    how many of its first tasks.
+    how many of its first tasks; `learned` what is asked alone in the first tasks of a kind's own family, from which
+    specialists learn.
 
     Raises:
         ValueError: for a size below 1, a share out of range, an unknown template, or too few different questions.
@@ -105,6 +107,8 @@ def composite_tasks(
     for other, most in others.items():
         found = composite_tasks(most, other, singles=singles, templates=names)
         seen |= {canonical_question(task.question) for task in found.tasks}
+    for family, options in KINDS.values():
+        seen |= known_questions(family, learned or {}, options)
     items = _Items(seed)
     tasks, hops, strata = [], {}, {}
     for stratum, number in _places(size, singles, names):
@@ -115,6 +119,7 @@ def composite_tasks(
     grader = CompositeGrader(hops=hops)
     about: dict[str, Any] = {"name": "composite", "seed": seed, "singles": singles, "templates": names}
     about["unlike"] = {str(other): most for other, most in others.items()}
+    about |= {"learned": {str(other): most for other, most in learned.items()}} if learned else {}
     about["items"] = f"reasoning_gym {importlib.metadata.version('reasoning-gym')}"
     return CompositeTasks(tuple(tasks), grader, {**grader.identity(), **about}, strata, hops=hops)
 

@@ -54,7 +54,7 @@ def mixed_tasks(
     drawn, identities = {}, {}
     for name, family, settings, count in shares(families, size):
         known = {other: most for other, most in (unlike or {}).items() if other != seed}
-        drawn[name] = _drawn(family, count, seed, settings, name, _known(family, known, settings))
+        drawn[name] = _drawn(family, count, seed, settings, name, known_questions(family, known, settings))
         identities[name] = _identity(family, seed, settings) | ({"unlike": known} if known else {})
     turns = itertools.zip_longest(*([(name, entry) for entry in items.items()] for name, items in drawn.items()))
     dealt = [(name, *entry) for turn in turns for name, entry in filter(None, turn)]
@@ -111,8 +111,8 @@ def canonical_question(question: str) -> str:
     return terms.sub(lambda found: " + ".join(sorted(found[0].split(" + "), key=int)), plain)
 
 
-def _known(family: str, unlike: Mapping[int, int], options: Mapping[str, Any]) -> frozenset[str]:
-    """Canonical questions at other seeds; fewer where a family has not so many."""
+def known_questions(family: str, unlike: Mapping[int, int], options: Mapping[str, Any]) -> frozenset[str]:
+    """The first so many canonical questions of a family at seeds; fewer where a family has not so many."""
     found: set[str] = set()
     for seed, most in unlike.items():
         tries = min(TRIES * most, APART)

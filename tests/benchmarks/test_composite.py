@@ -96,6 +96,21 @@ def test_what_other_seeds_ask_is_left_out():
     assert held_out.identity["unlike"] == {"0": 900}
 
 
+def test_what_specialists_learned_alone_is_not_asked_alone():
+    def alone(tasks, kind):
+        return {canonical_question(task.question) for task in tasks.tasks if tasks.strata[task.id] == kind}
+
+    settings = {"singles": 1.0, "templates": ["sum_of_three"]}
+    free = composite_tasks(160, 6, **settings)
+    fresh = composite_tasks(160, 6, learned={0: 800, 1: 100}, **settings)
+    for kind, (family, options) in KINDS.items():
+        lessons = [generated_tasks(family, size, seed, options=options) for seed, size in ((0, 800), (1, 100))]
+        learned = {canonical_question(task.question) for tasks in lessons for task in tasks.tasks}
+        assert not alone(fresh, kind) & learned
+        assert kind != "sums" or alone(free, kind) & learned
+    assert fresh.identity["learned"] == {"0": 800, "1": 100}
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
