@@ -11,7 +11,6 @@ import os
 import re
 import shlex
 import sys
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,12 +19,10 @@ from typing import Any
 from jinja2 import ChainableUndefined, Environment, FileSystemLoader, StrictUndefined, Undefined
 from scipy.stats import binomtest
 
-from nsed_torch.conductor import parse
 from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.evaluation.tables import markdown_table, markdown_text, notes, shown_p
 from nsed_torch.functional.ties import Ties
-from nsed_torch.records import Execution, read_json, read_outcomes, write_files
-from nsed_torch.records.execution import Level
+from nsed_torch.records import read_json, read_outcomes, write_files
 from nsed_torch.records.portable import without_home
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -339,26 +336,6 @@ def judging_table(steps: Mapping[str, StepResults]) -> Markdown:
     return Markdown(shown + missing)
 
 
-@on_pages()
-def workflows_table(steps: Mapping[str, StepResults], method: str = "conductor") -> Markdown:
-    """Runs side by side: how many first workflows were valid as written, their sizes and shapes, who worked."""
-    file = f"executions/{method}.jsonl"
-    there, missing = split(steps, lambda step: step.read(file, lambda path: path.read_bytes().splitlines()))
-    rows = []
-    for name, lines in there.items():
-        executions = [Execution.from_line(line, f"{name}: {file}") for line in lines]
-        first = [execution.levels[0] for execution in executions]
-        right = sum(one.plan is not None and not one.plan.reasons and not one.plan.fallback for one in first)
-        workers = [step.worker for level in first for step in level.steps]
-        further = [execution for execution in executions if len(execution.levels) > 1]
-        accepted = sum(not execution.levels[-1].steps for execution in further)
-        facts = [f"{len(workers) / len(first):.2f}", shares([shape(level) for level in first]), shares(workers)]
-        looked_back = f"{accepted} of {len(further)}" if further else ""
-        rows.append([name, len(first), share(right, len(first)), *facts, looked_back])
-    heads = ["run", "n", "valid as written", "steps", "shapes", "workers", "answers accepted"]
-    return Markdown((table(rows, heads) if rows else "") + missing)
-
-
 def split(steps: Mapping[str, StepResults], read: Callable[[StepResults], Any]) -> tuple[dict[str, Any], str]:
     """What those steps left that have run, and a line that names the others."""
     results = {name: read(step) for name, step in steps.items()}
@@ -367,21 +344,10 @@ def split(steps: Mapping[str, StepResults], read: Callable[[StepResults], Any]) 
     return there, ("\n\n" if there else "") + f"{MISSING}{', '.join(missing)}*" if missing else ""
 
 
-def shape(level: Level) -> str:
-    """The topology of a level's workflow."""
-    workflow = parse(level.workflow, workers=len(level.pool), max_steps=len(level.steps), allow_empty=True)
-    return str(workflow.topology())
-
-
 def share(count: int, n: int) -> dict[str, float]:
     """A share with its exact interval."""
     low, high = binomtest(count, n).proportion_ci(method="exact")
     return {"mean": count / n, "low": float(low), "high": float(high)}
-
-
-def shares(values: Sequence[str]) -> str:
-    """How often each value comes up, the commonest first."""
-    return ", ".join(f"{value} {count / len(values):.0%}" for value, count in Counter(values).most_common())
 
 
 @on_pages()

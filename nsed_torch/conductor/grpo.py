@@ -49,6 +49,7 @@ class GRPO:
     # each batch, 20 steps from a trained Conductor).
     recursion: float
     first: float  # what rewards of first texts count there
+    sieve: int  # questions looked at before, of which those are learned from whose texts differ; 0: all, unseen
     step_price: float  # of a right answer's reward, for every step behind the first; published: 0
     seed: int  # of questions, pools and texts
     # Texts are written by the engine and read in packed rows, what prompts have in common once; every text draws from a
@@ -58,7 +59,7 @@ class GRPO:
 
     def __post_init__(self) -> None:
         sizes = (self.questions, self.chunk, self.max_new_tokens, self.save_steps)
-        if self.steps < 0 or min(sizes) < 1 or self.rollouts < 2:
+        if min(self.steps, self.sieve) < 0 or min(sizes) < 1 or self.rollouts < 2:
             raise ValueError(f"expected steps of at least 0, sizes of at least 1, 2 rollouts or more, got {self}")
         if min(self.temperature, self.learning_rate, self.clip, self.max_norm) <= 0 or not 0 <= self.warmup < 1:
             raise ValueError(f"expected temperature, rate, clip, max_norm above 0 and warmup in [0, 1), got {self}")

@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -61,6 +61,49 @@ def drawn_pools(
             asked.append((task, pool))
         turn += 1
     return asked[:count]
+
+
+def with_signal(
+    conductor: Conductor, tasks: Sequence[Task], rewards: Rewards, settings: GRPO, report: Callable[[str], None]
+) -> list[Task]:
+    """Those of `settings.sieve` tasks whose texts do not all come to the same, so that there is something to learn.
+
+    A group of texts is drawn for each, with the pool of its first turn. What all texts get right, or none does, would
+    move nothing. Ours; published: hard problems alone.
+
+    Raises:
+        ValueError: if no group differs.
+    """
+    engine = _policy(conductor)
+    settings = replace(settings, steps=-(-settings.sieve // settings.questions), recursion=0.0)
+    asked = questions(conductor, tasks, settings)
+    rollouts = Rollouts(conductor, engine, asked, settings)
+    found: dict[str, Task] = {}
+    for step in range(settings.steps):
+        first = step * settings.questions
+        these = [one for one in asked[first : first + settings.questions] for _ in range(settings.rollouts)]
+        texts = [text_of(engine.chat, draft.written) for draft in rollouts(step)]
+        scored = rewards([Rollout(one.task, one.pool, text) for one, text in zip(these, texts, strict=True)])
+        for place in range(0, len(these), settings.rollouts):
+            if len({s.reward for s in scored[place : place + settings.rollouts]} - {None}) > 1:
+                found[these[place].task.id] = these[place].task
+        report(f"{len(found)} of {first + settings.questions} questions have a signal")
+    if not found:
+        raise ValueError(
+            "grpo.sieve: expected texts that differ in what they come to, got none: raise it, or set it to 0"
+        )
+    return list(found.values())
+
+
+def _policy(conductor: Conductor) -> TransformersEngine:
+    """The engine of a Conductor that can learn."""
+    engine, adapter = conductor.planner.engine(conductor.agent), conductor.agent.adapter
+    if not isinstance(engine, TransformersEngine) or adapter is None:
+        raise ValueError(
+            f"expected a conductor with an adapter on a model in this process, got {type(engine).__name__} and "
+            f"adapter {adapter}: give it one"
+        )
+    return engine
 
 
 class TrainingCost(NamedTuple):
@@ -211,13 +254,8 @@ def train(
         ValueError: if the model is none in this process, or has no adapter that could learn.
         ContextWindowError: if a prompt does not fit the model's window.
     """
-    engine, adapter = conductor.planner.engine(conductor.agent), conductor.agent.adapter
-    if not isinstance(engine, TransformersEngine) or adapter is None:
-        raise ValueError(
-            f"expected a conductor with an adapter on a model in this process, got {type(engine).__name__} and "
-            f"adapter {adapter}: give it one"
-        )
-    engine.model.set_adapter(adapter)
+    engine = _policy(conductor)
+    engine.model.set_adapter(conductor.agent.adapter)
     asked = questions(conductor, tasks, settings)
     rollouts = Rollouts(conductor, engine, asked, settings)
     ledger = _Ledger(rewards, rollouts, log, rollout_log)

@@ -20,7 +20,7 @@ from nsed_torch.conductor import Conductor, Executor, HeadAgent, HeadConductor
 from nsed_torch.conductor.evolution import evolve
 from nsed_torch.conductor.grpo import GRPO
 from nsed_torch.conductor.hand_written import lessons_by_hand
-from nsed_torch.conductor.reinforcement import questions, train, training_cost
+from nsed_torch.conductor.reinforcement import questions, train, training_cost, with_signal
 from nsed_torch.conductor.reward import Rewards
 from nsed_torch.conductor.warm_start import workflow_lessons
 from nsed_torch.config import instantiate, plain_config
@@ -29,7 +29,7 @@ from nsed_torch.evaluation.tables import terminal_table
 from nsed_torch.experiments.build import build_agents, build_ensemble, call_log, fetch_weights, memory_ahead
 from nsed_torch.experiments.processes import this_shard
 from nsed_torch.experiments.verb import VerbRun, verb
-from nsed_torch.records import CallLog, write_json
+from nsed_torch.records import CallLog, Task, read_json, write_json
 from nsed_torch.records.files import write_text
 from nsed_torch.training.adapter_card import adapter_card
 from nsed_torch.training.fine_tuning import (
@@ -49,7 +49,7 @@ SHOWN = ("reward", "right", "parsed", "no_signal", "steps", "near_duplicates", "
 
 MADE = (
     *("adapter", "head", "checkpoints", "warm*", "log.jsonl", "rollouts.jsonl"),
-    *("metrics.json", "learning.png"),
+    *("sieved.json", "metrics.json", "learning.png"),
 )
 
 
@@ -83,12 +83,14 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
         if last is not None and step >= settings.steps:
             restore(engine, Path(last))
         elif settings.steps:
+            rewards = Rewards(conductor.executor, replace(graded, call_log=log), step_price=settings.step_price)
+            tasks = _sieved(conductor, graded, rewards, settings, folder, report) if settings.sieve else graded.tasks
             report(f"step {step} of {settings.steps}, {settings.questions} questions x {settings.rollouts} texts each")
             with checkpoints_in(folder / "checkpoints"):
                 train(
                     conductor,
-                    graded.tasks,
-                    Rewards(conductor.executor, replace(graded, call_log=log), step_price=settings.step_price),
+                    tasks,
+                    rewards,
                     folder / "checkpoints",
                     settings=settings,
                     resume=last,
@@ -221,6 +223,22 @@ def _warm_start(
     examples = [Example(*lesson) for lesson in lessons]
     settings, log = instantiate(warm.training), FileLog(folder / "warm.jsonl")
     fine_tune(engine, examples, folder / "warm", settings=settings, log=log)
+
+
+def _sieved(
+    conductor: Conductor,
+    graded: GradedTasks,
+    rewards: Rewards,
+    settings: GRPO,
+    folder: Path,
+    report: Callable[[str], None],
+) -> tuple[Task, ...]:
+    """The tasks that a training learns from; which they are is kept, for a training that goes on would find others."""
+    path = folder / "sieved.json"
+    if not path.is_file():
+        found = with_signal(conductor, graded.tasks, rewards, settings, report)
+        write_json(path, [task.id for task in found])
+    return graded.chosen(read_json(path)).tasks
 
 
 def _ends(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

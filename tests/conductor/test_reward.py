@@ -64,6 +64,23 @@ def test_the_three_rewards():
     assert [s.reward for s in scorer([*texts, permuted])] == [1.0, 0.5, 0.0, 1.0]
 
 
+def test_a_step_more_costs_its_price_and_never_makes_right_as_little_as_wrong():
+    executor, _ = build(knows)
+    scorer = Rewards(executor, GRADED, step_price=0.1)
+    go_on = [(0, f"Step {k}.", ()) for k in range(4)]
+    texts = [text(*go_on[:k], (2, "Solve.", ())) for k in range(5)]
+    scored = scorer([Rollout(TASKS[0], NAMES, said) for said in (*texts, text(*go_on[:2]))])
+    assert [s.reward for s in scored] == [pytest.approx(1 - 0.1 * k) for k in range(5)] + [0.5]
+    assert [s.right for s in scored] == [True] * 5 + [False]
+    assert tally(scored, 6)["right"] == pytest.approx(5 / 6)
+    (before,) = executor.run([Job(TASKS[0], flow((2, "Say.", ())), NAMES)])
+    (accepted,) = scorer([Rollout(TASKS[0], NAMES, flow().render(), before)])
+    assert accepted.reward == 1.0
+    for price in (0.125, -0.1):
+        with pytest.raises(ValueError, match=r"expected a step_price from 0 to below 0\.125, got"):
+            Rewards(executor, GRADED, step_price=price)
+
+
 def test_equal_workflows_are_executed_once():
     scorer, engine = rewards()
     many = [Rollout(TASKS[0], NAMES, text((0, "Begin.", ()), (2, "End.", "all")))] * 8

@@ -14,12 +14,12 @@ from nsed_torch.agents import Agent, Decoding, Ensemble, Prompts, ScriptedEngine
 from nsed_torch.agents.adapters import adapter_parameters
 from nsed_torch.conductor import Conductor, Executor, Pools
 from nsed_torch.conductor.grpo import log_probabilities
-from nsed_torch.conductor.reinforcement import Rollouts, questions, train
+from nsed_torch.conductor.reinforcement import Rollouts, questions, train, with_signal
 from nsed_torch.conductor.reward import Scored
 from nsed_torch.conductor.workflow import Reason, Workflow
 from nsed_torch.conductor.workflow import WorkflowStep as Step
 from nsed_torch.config import conf_dir, instantiate
-from nsed_torch.records import Task, read_json
+from nsed_torch.records import Task, read_json, write_json
 from nsed_torch.training.fine_tuning import last_checkpoint
 from nsed_torch.training.logs import FileLog
 
@@ -227,6 +227,21 @@ def test_wrong_settings_are_refused_in_one_line(conductor, tmp_path):
         questions(conducts, [], SMALL)
 
 
+def test_questions_without_a_signal_are_left_out(conductor):
+    conducts, _ = conductor()
+    told = []
+
+    def reward(rollouts):
+        """Texts about the second task differ in what they come to, those about others do not."""
+        return [Scored(float(i % 2) if r.task.id == "t1" else 0.5) for i, r in enumerate(rollouts)]
+
+    found = with_signal(conducts, TASKS, reward, replace(SMALL, sieve=3, recursion=0.5), told.append)
+    assert [task.id for task in found] == ["t1"]
+    assert told[-1] == "1 of 4 questions have a signal"  # two a step
+    with pytest.raises(ValueError, match=r"^grpo\.sieve: expected texts that differ in what they come to, got none"):
+        with_signal(conducts, TASKS, lambda r: [Scored(0.5)] * len(r), replace(SMALL, sieve=3), told.append)
+
+
 @pytest.fixture
 def small(tiny_model, tmp_path):
     """What makes `nsed train-conductor` a matter of seconds."""
@@ -262,6 +277,20 @@ def test_the_verb_trains_writes_and_repeats_nothing(nsed, small, tmp_path):
     after = load_file(folder / "adapter" / "adapter_model.safetensors")
     assert all(torch.equal(after[name], before[name]) for name in before)
     assert read_json(folder / "metrics.json") == metrics
+
+
+def test_a_training_goes_on_with_the_questions_that_it_chose(nsed, small, tmp_path):
+    kept = tmp_path / "out" / "sieved.json"
+    fault = nsed.fault("train-conductor", *small, "grpo.sieve=4", "output_dir=out")
+    assert "grpo.sieve: expected texts that differ in what they come to, got none" in fault  # a random model
+    assert not kept.exists()
+    write_json(kept, ["2", "4"])
+    nsed.ok("train-conductor", *small, "grpo.sieve=4", "output_dir=out")
+    rollouts = [json.loads(line) for line in (kept.parent / "rollouts.jsonl").read_text().splitlines()]
+    assert {text["task"] for line in rollouts for text in line["rollouts"]} == {"2", "4"}
+    assert "on those of 4 questions whose texts did not all come to the same" in " ".join(
+        (kept.parent / "adapter" / "README.md").read_text().split()
+    )
 
 
 def test_a_warm_start_alone_is_an_adapter_too(nsed, small, tmp_path):

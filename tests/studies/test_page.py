@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from executed_workflows import ACCEPTED, DIAMOND, REVISED, UNREADABLE, executed
 from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
@@ -14,7 +13,6 @@ from nsed_torch.evaluation.competence_law import fit_fatigue_law
 from nsed_torch.evaluation.set_coverage import coverage_summary
 from nsed_torch.evaluation.statistics import Estimate, plain, share
 from nsed_torch.records import Outcome, Usage, Verdict, write_json
-from nsed_torch.records.execution import PlanRecord
 from studies import page as module
 
 RIGHT, WRONG = Verdict.RIGHT, Verdict.WRONG
@@ -93,7 +91,7 @@ def cells(markdown):
 def test_the_studies_own_pages_tell_what_has_not_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     makefile = (Path(module.__file__).parent / "Makefile").read_text().replace("\\\n", "")
-    for template in ("demo", "results", "results_tables", "results_members", "conductor", "recorded"):
+    for template in ("demo", "results", "results_tables", "results_members", "recorded"):
         name = "EXPERTS" if template.startswith("results") else template.upper()
         (steps,) = (line.split(":=")[1].split() for line in makefile.splitlines() if line.startswith(f"{name} :="))
         module.main(template, Path("runs/x"), Path(f"{template}.md"), steps)
@@ -316,21 +314,6 @@ def test_what_collect_wrote(render, folder):
         ["what", "n", "accuracy"],
         ["oracle, any proposal", "8", "0.750 [0.349, 0.968]"],
     ]
-
-
-def test_what_workflows_were_like(render, folder):
-    valid = PlanRecord("as it should be")
-    first = executed(REVISED, ACCEPTED, plans=[valid, valid])
-    lines = [first.to_line(), executed(DIAMOND, plans=[UNREADABLE]).to_line()]
-    (folder / "executions").mkdir()
-    (folder / "executions/conductor.jsonl").write_text("".join(lines))
-    text = render('{{ workflows_table({"one": steps.collect, "two": steps.tune}) }}')
-    heading, _, one, _, missing = text.splitlines()
-    assert heading == "| run | n | valid as written | steps | shapes | workers | answers accepted |"
-    assert one.startswith("| one | 2 | 0.500 [0.013, 0.987] | 3.50 | ")
-    assert all(step.worker in one for step in first.levels[0].steps)
-    assert one.endswith(" | 1 of 1 |")
-    assert missing == "*not run: two*"
 
 
 def test_a_part_of_a_study_does_not_overwrite_a_page_that_has_more(folder, render):

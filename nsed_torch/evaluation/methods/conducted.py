@@ -47,9 +47,15 @@ class Conducted:
                 f"task {reading[0]!r}: expected no inputs, which workflows show nobody: leave this method out"
             )
         teams = {"council": panel.rnn} if self.council and panel.rnn else {}
+        executor = Executor(
+            panel.ensemble,
+            prompts=panel.prompts,
+            deliberations=teams,
+            seed=panel.seed,
+            max_steps=self.max_steps,
+            bare=self.bare,
+        )
         told = dict.fromkeys(teams, COUNCIL)
-        limits = {"max_steps": self.max_steps, "bare": self.bare}
-        executor = Executor(panel.ensemble, prompts=panel.prompts, deliberations=teams, seed=panel.seed, **limits)
         conductor = conductor_of(executor, self.conductor, pools=self.pools, descriptions=told, itself=self.itself)
         done = conductor.answer(tasks, recursion=self.recursion)
         self.executions.update({task.id: execution for task, execution in zip(tasks, done, strict=True)})
