@@ -117,6 +117,18 @@ def test_a_deliberation_that_is_a_worker_tells_its_rounds():
     assert all(f"Round {turn.index} {turn.proposals[turn.winner].agent}" in fold for turn in rounds)
 
 
+def test_a_workflow_within_a_step_is_told_there():
+    inner = executed(REVISED)
+    outer = executed(flow((0, "Do it in parts.", ())))
+    (step,) = outer.levels[0].steps
+    held = dataclasses.replace(step, worker="conductor", response=inner.answer, inner=inner)
+    outer = dataclasses.replace(outer, levels=[dataclasses.replace(outer.levels[0], steps=[held])])
+    (fold,) = Page(render_execution(outer)).words("details", class_="proposal winner")
+    assert "Its own workflow Step 0 " in fold
+    for within in inner.levels[0].steps:
+        assert f"{within.worker} {within.subtask} {within.response}" in fold
+
+
 def test_page_is_self_contained_and_can_be_read_by_keyboard(html, page):
     assert "script" not in next(attrs["content"] for _, attrs in page.elements if attrs.get("http-equiv"))
     assert not re.search(r"https?:|//[a-z]|url\(|@import|@font-face|<script", html)
