@@ -46,7 +46,7 @@ MODEL = "weights.path={data}/tiny", "quantization=none", "dtype=float32", "devic
 VERBS = {
     "collect": (TEAM, *ASKED, "rounds=2", "batch_tasks=2", "limit=6"),
     "deliberate": (TEAM, "How much is 4 times 7?", "encoder=hashed", "rounds=3"),
-    "conduct": (TEAM, "How much is 4 times 7?", "recursion=2", "conductor.adapter=conductor"),
+    "conduct": (TEAM, "How much is 4 times 7?", "recursion=2", "conductor=smollm2", "conductor.adapter=conductor"),
     "evaluate": (
         *(TEAM, "benchmark=recorded", "data_dir={data}/few", "benchmark.math_verify=false", "encoder=hashed"),
         *("rounds=2", "methods=[deliberation,single,self_consistency,conductor]", "conductor.adapter=conductor"),

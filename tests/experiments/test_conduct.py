@@ -17,7 +17,7 @@ def conduct(nsed):
     """Runs the verb on the demo's agents; returns what it printed and its execution."""
 
     def run(*arguments, folder="run"):
-        small = ["ensemble=demo", "conductor.decoding.max_new_tokens=8", "prompts.style=short"]
+        small = ["ensemble=demo", "conductor=smollm2", "conductor.decoding.max_new_tokens=8", "prompts.style=short"]
         out = nsed.ok("conduct", *nsed.tiny, *small, f"output_dir={folder}", *arguments)
         return out, Execution.load(nsed.folder / folder / "conduct.json")
 
@@ -113,4 +113,4 @@ def test_workflows_are_a_method_of_evaluate(nsed, tiny_model):
     ],
 )
 def test_faults_are_one_line(nsed, arguments, line):
-    assert nsed.fault("conduct", "ensemble=demo", *nsed.tiny, "output_dir=run", *arguments) == line
+    assert nsed.fault("conduct", "ensemble=demo", "conductor=smollm2", *nsed.tiny, "output_dir=run", *arguments) == line

@@ -365,7 +365,7 @@ def conduct(folder):
     with team() as words:
         for name, (number, settings) in variants.items():
             run = f"run{number}"
-            orders = "conductor.adapter=conductor", f"output_dir={run}"
+            orders = "conductor=smollm2", "conductor.adapter=conductor", f"output_dir={run}"
             nsed(folder, "conduct", question(number), *words, *settings, *orders)
             found[name] = executed(read(folder / run / "conduct.json"))
     return found
