@@ -68,10 +68,10 @@ class Run:
             return cls(Outcome.from_line(line, f"{path}:{number}") for number, line in enumerate(file, 1))
 
     def part(self, *, only: "Run | None" = None, first: int | None = None, kind: str | None = None) -> "Run":
-        """The outcomes of tasks that another run has too, that come among the first, or that are of a kind."""
+        """The outcomes of tasks that another run has too, that come among the first, or are of some kinds."""
         tasks = list(dict.fromkeys(o.task for o in self.outcomes))[:first]
         kept = set(tasks) & ({o.task for o in only.outcomes} if only else set(tasks))
-        return Run(o for o in self.outcomes if o.task in kept and kind in {None, o.stratum})
+        return Run(o for o in self.outcomes if o.task in kept and (kind is None or o.stratum in kind.split()))
 
     def plurality(self, ties: str = "first") -> dict[str, float]:
         """Task -> score of the commonest answer of all members, each alone; who gives none does not vote."""
