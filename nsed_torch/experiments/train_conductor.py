@@ -11,7 +11,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from rich.console import RenderableType
 
-from nsed_torch.agents import Agent, Ensemble, TransformersEngine
+from nsed_torch.agents import Agent, Engine, Ensemble, TransformersEngine
 from nsed_torch.agents.adapters import adapter_shape, save_adapter
 from nsed_torch.agents.scripted import ScriptedEngine
 from nsed_torch.benchmarks import GradedTasks
@@ -100,7 +100,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
         return None
     save_adapter(engine, LEARNER, folder / "adapter", dtype=cfg.adapter.dtype)
     about = {
-        "backbone": dict(engine.identity(None)),
+        "backbone": _backbone(cfg, conductor.agent, engine),
         "adapter": {**adapter_shape(engine, LEARNER), "start": cfg.adapter.start},
     }
     metrics = _told(cfg, run, conductor.executor, graded, steps.read(), about)
@@ -126,10 +126,20 @@ def _train_head(cfg: DictConfig, run: VerbRun, agent: HeadAgent, graded: GradedT
         run.report(f"generation {len(lines)} of {settings.generations}, {settings.population} heads each")
         head = evolve(conductor, graded.tasks, rewards, settings=settings, log=steps.write, lines=lines)
     backbone = dict(conductor.engine.identity(agent.adapter))
-    about = {"backbone": backbone, "numbers": head.vector().numel(), "rank": head.state.shape[0]}
+    about = {
+        "backbone": _backbone(cfg, agent, conductor.engine),
+        "numbers": head.vector().numel(),
+        "rank": head.state.shape[0],
+    }
     metrics = _told(cfg, run, conductor.executor, graded, steps.read(), about)
     head.save(folder / "head", backbone=backbone, card=adapter_card("head", metrics, command=metrics["command"]))
     return folder / "head"
+
+
+def _backbone(cfg: DictConfig, agent: Agent, engine: Engine) -> dict[str, Any]:
+    """The engine's identity, and its repository where it has one, for the card."""
+    node = cfg.ensemble.engines[agent.backbone]
+    return {**engine.identity(None), "repo": (node.get("weights") or {}).get("repo")}
 
 
 def _told(
