@@ -115,12 +115,6 @@ def commonest(classes: Int[Tensor, "batch agent"]) -> Bool[Tensor, "batch agent"
     return answered & (size == size.amax(1, keepdim=True))
 
 
-def plurality(classes: Int[Tensor, "batch agent"]) -> Int[Tensor, "batch"]:
-    """The first agent whose answer is commonest, -1 where nobody answered."""
-    top = commonest(classes)
-    return torch.where(top.any(1), top.int().argmax(-1), -1)
-
-
 def shared_labels(answers: Sequence[Sequence[str | None]]) -> Int[Tensor, "batch agent"] | None:
     """Numbers of answers that are letters of options, A is 0; -1 where there is none, None unless all answers are."""
     letters = {letter: number for number, letter in enumerate(string.ascii_uppercase)}

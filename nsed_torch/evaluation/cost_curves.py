@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from rich.table import Table
@@ -35,11 +36,8 @@ class Curve:
         if levels[0] > 0:
             levels = torch.cat([levels.new_zeros(1), levels])
             rows = torch.cat([torch.zeros_like(rows[:1]), rows])
-        above = int((levels < cost).sum())
-        if above == 0 or above == len(levels):
-            return rows[min(above, len(levels) - 1)]
-        weight = float((cost - levels[above - 1]) / (levels[above] - levels[above - 1]))
-        return (1 - weight) * rows[above - 1] + weight * rows[above]
+        weights = [np.interp(cost, levels, point) for point in np.eye(len(levels))]
+        return rows.new_tensor(weights) @ rows
 
 
 def difference(one: Curve, other: Curve, point: int) -> Estimate:

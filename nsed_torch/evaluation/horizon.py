@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import log_expit
-from scipy.stats import chi2
 
 from nsed_torch.evaluation.competence_law import ProfileInterval
-from nsed_torch.evaluation.statistics import share
+from nsed_torch.evaluation.statistics import Z, share
 from nsed_torch.records import Outcome, Trace, Transcript, Verdict
 
-CRITICAL = float(chi2.ppf(0.95, df=1)) / 2
-"""How far below its maximum the log-likelihood lies at the ends of a 95% interval."""
+CRITICAL = Z**2 / 2
+"""Half of chi2_1's quantile: how far below its maximum the log-likelihood lies at the ends of a 95% interval."""
 
 STEEPEST = 50.0
 """Slope at most: tasks that are all right up to a length and all wrong beyond it have no steepest curve."""

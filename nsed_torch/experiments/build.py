@@ -204,16 +204,20 @@ def memory_ahead(cfg: DictConfig, also: Sequence[Agent] = ()) -> str:
 
 def _given(node: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a part that would load weights, with names and types checked; nothing is loaded."""
-    settings: Any = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
-    arguments: dict[str, Any] = instantiate({**settings, "_partial_": True}).keywords
+    arguments: dict[str, Any] = instantiate({**_plain(node), "_partial_": True}).keywords
     return arguments
+
+
+def _plain(node: Any) -> Any:
+    """A node as dicts and lists, interpolations resolved."""
+    return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
 
 
 def _settled(node: Any) -> Any:
     """An engine's node; what a team says of its backbone, as its adapters, goes to the engine inside of replicas."""
     if not (isinstance(node, Mapping) and isinstance(node.get("engine"), Mapping)):
         return node
-    plain: Any = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+    plain = _plain(node)
     own = {"_target_", *inspect.signature(EngineReplicas).parameters}
     inside = {key: value for key, value in plain.items() if key not in own}
     return {**{key: value for key, value in plain.items() if key in own}, "engine": {**plain["engine"], **inside}}
@@ -222,8 +226,7 @@ def _settled(node: Any) -> Any:
 def _counter(node: Mapping[str, Any], report: Callable[[str], None]) -> Engine:
     """What counts tokens in an engine's place: the engine itself, unless it would load weights."""
     if "weights" not in node:
-        settings: Any = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
-        engine: Engine = instantiate({**settings, "_partial_": False})
+        engine: Engine = instantiate({**_plain(node), "_partial_": False})
         return engine
     given = _given(node)
     return load_counter(given["weights"], given.get("adapters") or {}, given.get("context_window"), report=report)
@@ -249,7 +252,7 @@ def build_agents(cfg: DictConfig) -> list[Agent]:
             raise ValueError(f"ensemble.{name}: expected names with their settings, got {node!r}")
     agents = []
     for name, node in settings.items():
-        given: Any = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+        given = _plain(node)
         if not isinstance(given, dict) or not isinstance(given.get("decoding", {}), dict):
             raise ValueError(f"agent {str(name)!r}: expected its settings by name, got {given!r}")
         try:

@@ -1,7 +1,7 @@
 """`nsed specialize`: train a LoRA specialist on a family of verifiable tasks, or a judge on graded answers."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -15,7 +15,7 @@ from nsed_torch.agents.adapters import adapter_shape
 from nsed_torch.benchmarks import GradedTasks, file_tasks, mixed_tasks
 from nsed_torch.benchmarks.candidates import read_candidates
 from nsed_torch.benchmarks.composite import KINDS, composite_tasks
-from nsed_torch.benchmarks.reading_tasks import content, reading_tasks
+from nsed_torch.benchmarks.reading_tasks import reading_tasks
 from nsed_torch.benchmarks.stepwise import stepwise_tasks
 from nsed_torch.config import instantiate
 from nsed_torch.data import split
@@ -29,8 +29,7 @@ from nsed_torch.records.files import write_text
 from nsed_torch.training.adapter_card import adapter_card
 from nsed_torch.training.fine_tuning import LEARNER, FineTuning, fine_tune, start_adapter
 from nsed_torch.training.generated_lessons import ReadLesson, StepLesson, WholeLesson
-from nsed_torch.training.hop_lesson import HopLesson
-from nsed_torch.training.lessons import AnswerLesson, Lesson, Scores, VerdictLesson
+from nsed_torch.training.lessons import AnswerLesson, HopLesson, Lesson, Scores, VerdictLesson, others
 from nsed_torch.training.logs import ToldLog
 
 MADE = ("adapter", "checkpoints", "before.json", "log.jsonl", "metrics.json")
@@ -140,17 +139,10 @@ def generated_lesson(cfg: DictConfig, settings: FineTuning, prompts: Prompts) ->
             f"expected families=... for unit={cfg.unit}, got none or questions=FILE: unit=answer learns those"
         )
     kind, make = GENERATED[cfg.unit]
-    count = cfg.examples or settings.steps * settings.batch
-    families: Any = OmegaConf.to_container(cfg.families, resolve=True)
-    train, held_out = (
-        make(families, size, seed) for size, seed in ((count, cfg.seeds.train), (cfg.held_out, cfg.seeds.held_out))
-    )
-    secret = {content(t) for seed, size in cfg.avoid.items() if size for t in make(families, size, seed).tasks}
-    train = replace(train, tasks=tuple(task for task in train.tasks if content(task) not in secret))
     options = {"persona": cfg.persona, "max_new_tokens": cfg.max_new_tokens, "seed": cfg.seeds.train}
     if cfg.unit == "step":
         options |= {"backwards": cfg.backwards, "of": cfg.part.of, "take": cfg.part.take}
-    learned: Lesson = kind(train, held_out, prompts, count, **options)
+    learned: Lesson = kind(*generated_tasks(cfg, settings, make), prompts, _count(cfg, settings), **options)
     return learned
 
 
@@ -161,17 +153,25 @@ def answer_tasks(cfg: DictConfig, settings: FineTuning) -> tuple[GradedTasks, Gr
             "expected families=... or questions=FILE to learn from, "
             f"got {'both' if cfg.questions else 'neither'}: name one, or choose specialist=..."
         )
-    if cfg.questions:
-        tasks = file_tasks(cfg.questions)
-        parts = split([task.id for task in tasks.tasks], (0.8, 0.0, 0.2))
-        train, held_out = (tasks.chosen([tasks.tasks[i].id for i in part]) for part in (parts.train, parts.test))
-        return train, held_out
+    if cfg.families:
+        return generated_tasks(cfg, settings, mixed_tasks)
+    tasks = file_tasks(cfg.questions)
+    parts = split([task.id for task in tasks.tasks], (0.8, 0.0, 0.2))
+    train, held_out = (tasks.chosen([tasks.tasks[i].id for i in part]) for part in (parts.train, parts.test))
+    return train, held_out
+
+
+def generated_tasks(cfg: DictConfig, settings: FineTuning, make: Callable[..., Any]) -> tuple[Any, Any]:
+    """Tasks of the families to learn from, without those of the seeds to avoid, and to test on."""
     plain: Any = OmegaConf.to_container(cfg.families, resolve=True)  # identities go to JSON
     families = {str(name): options or {} for name, options in plain.items()}
-    train = mixed_tasks(families, cfg.examples or settings.steps * settings.batch, cfg.seeds.train)
-    secret = {t.question for seed, size in cfg.avoid.items() if size for t in mixed_tasks(families, size, seed).tasks}
-    train = replace(train, tasks=tuple(task for task in train.tasks if task.question not in secret))
-    return train, mixed_tasks(families, cfg.held_out, cfg.seeds.held_out)
+    train = make(families, _count(cfg, settings), cfg.seeds.train)
+    secret = [task for seed, size in cfg.avoid.items() if size for task in make(families, size, seed).tasks]
+    return replace(train, tasks=others(train.tasks, secret)), make(families, cfg.held_out, cfg.seeds.held_out)
+
+
+def _count(cfg: DictConfig, settings: FineTuning) -> int:
+    return int(cfg.examples or settings.steps * settings.batch)
 
 
 def table(metrics: Mapping[str, Any]) -> RenderableType:

@@ -1,7 +1,6 @@
 """What a learned broker has to beat on recorded rounds: fixed teams chosen on other tasks, random ones, mixtures."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy
 import torch
@@ -18,19 +17,6 @@ Points = tuple[Float[Tensor, "budget question"], Float[Tensor, "budget question"
 """Cost and accuracy, question by question, at each budget."""
 
 
-class FixedTeam(NamedTuple):
-    """Agents in their roles, and how their votes are counted."""
-
-    seats: Bool[Tensor, "agent role"]
-    by_plurality: bool  # rather than by the cell
-
-    def vote(self, cell: ConsensusCell, rounds: Rounds) -> tuple[Float[Tensor, "batch"], Float[Tensor, "batch"]]:
-        """What it takes and whether it is right, task by task."""
-        asked = self.seats[:, 0].expand(len(rounds), -1)
-        right = rounds.plurality_right(asked) if self.by_plurality else rounds.right(cell, self.seats)
-        return rounds.cost(self.seats), right
-
-
 def best_teams(
     cell: ConsensusCell,
     fit: Rounds,
@@ -45,13 +31,19 @@ def best_teams(
     On the upper concave hull of mean cost and accuracy, from asking nobody on, a budget is met exactly by a coin
     between two neighbouring teams. What is returned is the coin's expectation on other tasks.
     """
-    candidates = [FixedTeam(seats, rule) for seats in teams for rule in ((False, True) if plurality else (False,))]
-    means = [[float(values.mean()) for values in candidate.vote(cell, fit)] for candidate in candidates]
+
+    def votes(rounds: Rounds, seats: Tensor, *, commonest: bool) -> tuple[Tensor, Tensor]:
+        """What a team takes and whether it is right, task by task; by the cell or by the commonest answer."""
+        asked = seats[:, 0].expand(len(rounds), -1)
+        return rounds.cost(seats), rounds.plurality_right(asked) if commonest else rounds.right(cell, seats)
+
+    candidates = [(seats, rule) for seats in teams for rule in ((False, True) if plurality else (False,))]
+    means = [[float(v.mean()) for v in votes(fit, seats, commonest=rule)] for seats, rule in candidates]
     cost, accuracy = torch.tensor([[0.0, 0.0], *means], dtype=torch.float64).T
     weights = hull_weights(cost, accuracy, budgets)[:, 1:]
     used = weights.any(0).nonzero()[:, 0]
-    votes = [candidates[i].vote(cell, test) for i in used.tolist()]
-    spent, right = (torch.stack(values) for values in zip(*votes, strict=True))
+    tested = [votes(test, candidates[i][0], commonest=candidates[i][1]) for i in used.tolist()]
+    spent, right = (torch.stack(values) for values in zip(*tested, strict=True))
     return weights[:, used] @ spent, weights[:, used] @ right
 
 

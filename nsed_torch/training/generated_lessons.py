@@ -1,26 +1,27 @@
 """To take steps of some work, or all at once, and to read in pieces: of tasks of which more is known than answers."""
 
 import random
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from nsed_torch.agents import Decoding, GenerateRequest, Message, Prompts, TransformersEngine
+from nsed_torch.agents import Message, Prompts, TransformersEngine
 from nsed_torch.agents.prompts import NOTHING, noted
 from nsed_torch.agents.requests import call_seed
 from nsed_torch.benchmarks import GradedTasks
-from nsed_torch.benchmarks.reading_tasks import ReadingTasks, content
+from nsed_torch.benchmarks.reading_tasks import ReadingTasks
 from nsed_torch.benchmarks.stepwise import StepwiseTasks
 from nsed_torch.data.splits import place
 from nsed_torch.records import Task, Verdict
 from nsed_torch.training.fine_tuning import Example
-from nsed_torch.training.lessons import Scores, by_stratum
+from nsed_torch.training.lessons import Scores, by_stratum, others, said
 
 T = TypeVar("T", bound=GradedTasks)
 
 
 @dataclass(frozen=True)
-class _Drawn(Generic[T]):
+class _Drawn(ABC, Generic[T]):
     """A lesson whose examples are drawn alike from all families, then from their tasks, then from a task.
 
     Raises:
@@ -50,24 +51,27 @@ class _Drawn(Generic[T]):
         return {"learns": self.learns, "tasks": dict(self.train.identity), "held_out": dict(self.held_out.identity)}
 
     def _learned(self) -> tuple[Task, ...]:
-        secret = {content(task) for task in self.held_out.tasks}
-        return tuple(task for task in self.train.tasks if content(task) not in secret)
+        return others(self.train.tasks, self.held_out.tasks)
 
-    def _tasks(self, draw: random.Random) -> Iterator[tuple[Task, int]]:
-        """A task for every example, with the seed of its fences."""
+    def examples(self) -> list[Example]:
+        """As many as were asked for."""
+        draw = random.Random(self.seed)  # noqa: S311 - variety, not secrecy
         families: dict[str, list[Task]] = {}
         for task in self._learned():
             families.setdefault(self.train.strata[task.id], []).append(task)
-        names = sorted(families)
+        names, examples = sorted(families), []
         for i in range(self.count):
             task = draw.choice(families[names[i % len(names)]])
-            yield task, call_seed(self.seed, task.id, i, "example")
+            examples.append(self._example(task, draw, call_seed(self.seed, task.id, i, "example")))
+        return examples
+
+    @abstractmethod
+    def _example(self, task: Task, draw: random.Random, seed: int) -> Example:
+        """Something to learn of a task; the seed is that of its fences."""
 
     def _said(self, engine: TransformersEngine, adapter: str | None, chats: Sequence[tuple[Message, ...]]) -> list[str]:
         """What is answered in the test."""
-        template, decoding = self.prompts.fingerprint("propose"), Decoding(self.max_new_tokens, temperature=0.0)
-        requests = [GenerateRequest("test", chat, decoding, 0, adapter, template) for chat in chats]
-        return [generation.text for generation in engine.generate(requests)]
+        return said(engine, adapter, self.prompts.fingerprint("propose"), chats, self.max_new_tokens)
 
 
 @dataclass(frozen=True)
@@ -89,26 +93,18 @@ class StepLesson(_Drawn[StepwiseTasks]):
         if not 0 <= self.take < self.of:
             raise ValueError(f"expected a part from 0 to below their number, got part {self.take} of {self.of}")
 
-    def examples(self) -> list[Example]:
-        """Steps; one in eight is the first, and all of a task of which the part has no work."""
-        draw = random.Random(self.seed)  # noqa: S311 - variety, not secrecy
-        examples = []
-        known: dict[str, list[int]] = {}
-        for task, seed in self._tasks(draw):
-            chain = self.train.chains[task.id]
-            own = known[task.id] = known.get(task.id) or self._own(chain)
-            index = 0 if draw.random() < 1 / 8 or not own else draw.choice(own)
-            examples.append(Example(self._messages(task, chain, index, seed), chain[index]))
-        return examples
+    def _example(self, task: Task, draw: random.Random, seed: int) -> Example:
+        """A step; one in eight is the first, and all of a task of which the part has no work."""
+        chain = self.train.chains[task.id]
+        # The steps that read a work of the part.
+        own = [i for i, work in enumerate(chain[:-1], start=1) if int(place(work) * self.of) == self.take]
+        index = 0 if draw.random() < 1 / 8 or not own else draw.choice(own)
+        return Example(self._messages(task, chain, index, seed), chain[index])
 
     def identity(self) -> dict[str, Any]:
         """Which tasks these are, and what of them; JSON values only."""
         part = {"part": [self.take, self.of]} if self.of > 1 else {}
         return {**super().identity(), **part, **({"backwards": True} if self.backwards else {})}
-
-    def _own(self, chain: Sequence[str]) -> list[int]:
-        """The steps that read a work of the part."""
-        return [i for i, work in enumerate(chain[:-1], start=1) if int(place(work) * self.of) == self.take]
 
     def scores(self, engine: TransformersEngine, adapter: str | None) -> Scores:
         """Right steps by family, one drawn from every held-out task."""
@@ -137,13 +133,8 @@ class WholeLesson(_Drawn[StepwiseTasks]):
 
     learns = "to write all steps in one text"
 
-    def examples(self) -> list[Example]:
-        """Questions, and the whole work down to its answer as the reply."""
-        draw = random.Random(self.seed)  # noqa: S311 - variety, not secrecy
-        return [
-            Example(self._messages(task, seed), "\n".join(self.train.chains[task.id]))
-            for task, seed in self._tasks(draw)
-        ]
+    def _example(self, task: Task, draw: random.Random, seed: int) -> Example:
+        return Example(self._messages(task, seed), "\n".join(self.train.chains[task.id]))
 
     def scores(self, engine: TransformersEngine, adapter: str | None) -> Scores:
         """Right final answers by family, then texts in which every step is right.
@@ -179,14 +170,10 @@ class ReadLesson(_Drawn[ReadingTasks]):
 
     learns = "to note what matters and to answer from notes"
 
-    def examples(self) -> list[Example]:
-        """Moments, as many of each of their kinds."""
-        draw = random.Random(self.seed)  # noqa: S311 - variety, not secrecy
-        examples = []
-        for task, seed in self._tasks(draw):
-            moment = draw.choice(moments(self.train, task, draw))
-            examples.append(Example(self._messages(task, moment, seed), moment.reply))
-        return examples
+    def _example(self, task: Task, draw: random.Random, seed: int) -> Example:
+        """A moment, as many of each of its kinds."""
+        moment = draw.choice(moments(self.train, task, draw))
+        return Example(self._messages(task, moment, seed), moment.reply)
 
     def scores(self, engine: TransformersEngine, adapter: str | None) -> Scores:
         """What was right by kind, then family: of every held-out task one moment of each kind that it has."""

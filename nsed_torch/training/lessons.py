@@ -1,15 +1,20 @@
-"""What an adapter is to learn, to answer, to take a step, to read or to judge, and how well it does on other tasks."""
+"""What an adapter is to learn, to answer, to do a part of a workflow or to judge, and how well it does elsewhere."""
 
+import itertools
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from nsed_torch.agents import Agent, Decoding, GenerateRequest, Message, Prompts, RateRequest, TransformersEngine
 from nsed_torch.agents.requests import call_seed
 from nsed_torch.benchmarks import GradedTasks, pressed
 from nsed_torch.benchmarks.candidates import Candidate
+from nsed_torch.benchmarks.composite import CompositeTasks, Hop
+from nsed_torch.benchmarks.graders import answer_in, grade
 from nsed_torch.benchmarks.pressure import SAID, suggested
+from nsed_torch.benchmarks.reading_tasks import content
+from nsed_torch.data import Equality
 from nsed_torch.deliberation import VerdictRating
 from nsed_torch.deliberation.rating import JudgeQuestion
 from nsed_torch.records import Task, Verdict
@@ -33,6 +38,25 @@ class Lesson(Protocol):
     def identity(self) -> dict[str, Any]:
         """Which tasks or candidates these are; JSON values only."""
         ...
+
+
+def others(tasks: Iterable[Task], secret: Iterable[Task], asks: Callable[[Task], str] = content) -> tuple[Task, ...]:
+    """The tasks that ask something else than all secret ones, by what they ask and show unless told otherwise."""
+    known = {asks(task) for task in secret}
+    return tuple(task for task in tasks if asks(task) not in known)
+
+
+def said(
+    engine: TransformersEngine,
+    adapter: str | None,
+    template: str,
+    chats: Iterable[tuple[Message, ...]],
+    max_new_tokens: int,
+) -> list[str]:
+    """What is said in a test, greedily; the template is the fingerprint of the chats' own."""
+    decoding = Decoding(max_new_tokens, temperature=0.0)
+    requests = [GenerateRequest("test", chat, decoding, 0, adapter, template) for chat in chats]
+    return [generation.text for generation in engine.generate(requests)]
 
 
 @dataclass(frozen=True)
@@ -72,8 +96,8 @@ class AnswerLesson:
 
     def learned(self) -> tuple[Task, ...]:
         """The training tasks whose question is not held out."""
-        secret = {task.question for task in self.held_out.tasks}
-        return tuple(task for task in self.train.tasks if task.question not in secret)
+        # Of inputs a specialist reads nothing.
+        return others(self.train.tasks, self.held_out.tasks, lambda task: task.question)
 
     def examples(self) -> list[Example]:
         """Tasks as proposers read them, their targets as replies.
@@ -131,13 +155,11 @@ class AnswerLesson:
         self, engine: TransformersEngine, adapter: str | None, held_out: GradedTasks
     ) -> tuple[list[tuple[Task, str | None]], list[bool]]:
         """Final answers to the tasks of a test, and which are right."""
-        template, decoding = self.prompts.fingerprint("propose"), Decoding(self.max_new_tokens, temperature=0.0)
-        requests = []
-        for task in held_out.tasks:
-            seed = call_seed(self.seed, task.id, "test")
-            requests.append(GenerateRequest("test", self._messages(task, seed), decoding, seed, adapter, template))
-        generations = zip(held_out.tasks, engine.generate(requests), strict=True)
-        answers = [(task, held_out.grader.extract(task, said.text)) for task, said in generations]
+        chats = [self._messages(task, call_seed(self.seed, task.id, "test")) for task in held_out.tasks]
+        texts = said(engine, adapter, self.prompts.fingerprint("propose"), chats, self.max_new_tokens)
+        answers = [
+            (task, held_out.grader.extract(task, text)) for task, text in zip(held_out.tasks, texts, strict=True)
+        ]
         return answers, [verdict is Verdict.RIGHT for verdict in held_out.verdicts(answers)]
 
     def _messages(self, task: Task, seed: int, memory: Sequence[str] = ()) -> tuple[Message, ...]:
@@ -155,6 +177,94 @@ class AnswerLesson:
             return identity
         shares = {"suggestion_share": self.suggestion_share, "please": self.please}
         return {**identity, "pressure": {"suggests": self.pressure, "says": SAID, **shares}}
+
+
+class _Part(NamedTuple):
+    """A hop in its question."""
+
+    task: Task
+    hop: Hop
+    history: tuple[tuple[str, str], ...]  # the earlier subtasks that it reads, each with the right reply
+    place: int
+
+
+@dataclass(frozen=True)
+class HopLesson:
+    """To answer tasks, and to do hops of some kinds in composite questions, as a worker of a workflow reads them.
+
+    Raises:
+        ValueError: if the share is out of range, or no hop of these kinds is learned, or none is tested.
+    """
+
+    answers: AnswerLesson
+    train: CompositeTasks
+    held_out: CompositeTasks  # none of their questions is learned from
+    kinds: Sequence[str]  # of the hops
+    step_share: float  # of examples that show a hop
+
+    def __post_init__(self) -> None:
+        learned, tested = self._learned(), self._parts(self.held_out)
+        if not 0 < self.step_share <= 1 or not learned or not tested:
+            raise ValueError(
+                f"expected step_share in (0, 1] and hops to learn from and to test on, got {self.step_share}, "
+                f"{len(learned)} and {len(tested)} of {', '.join(self.kinds) or 'no kind'}: name families of "
+                "benchmark=composite, or raise composites"
+            )
+
+    def examples(self) -> list[Example]:
+        """As many as the tasks alone would give; the last of them are hops, which come again where there are few.
+
+        What a hop reads is right: a worker learns to go on from it, not to doubt it. Our choice.
+        """
+        alone = self.answers.examples()
+        count = round(self.step_share * len(alone))
+        shown = itertools.islice(itertools.cycle(self._learned()), count)
+        hops = [Example(self._messages(part, "example"), part.hop.reply) for part in shown]
+        return [*alone[: len(alone) - count], *hops]
+
+    def scores(self, engine: TransformersEngine, adapter: str | None) -> Scores:
+        """As the tasks alone, and right replies to hops by their kind."""
+        alone, parts = self.answers, self._parts(self.held_out)
+        scores = {name: list(right) for name, right in alone.scores(engine, adapter).items()}
+        chats = [self._messages(part, "test") for part in parts]
+        texts = said(engine, adapter, alone.prompts.fingerprint("step"), chats, alone.max_new_tokens)
+        for (_, hop, *_), text in zip(parts, texts, strict=True):
+            answer = answer_in(text, numeric=hop.reply.isdigit())
+            right = grade(answer, hop.reply, Equality(math_verify=False))
+            scores.setdefault(f"hop: {hop.kind}", []).append(right)
+        return scores
+
+    def identity(self) -> dict[str, Any]:
+        """Which tasks and hops these are; JSON values only."""
+        return {
+            **self.answers.identity(),
+            "learns": "to answer, and to do a step of a workflow",
+            "step_share": self.step_share,
+            "hops": {
+                "kinds": list(self.kinds),
+                "tasks": dict(self.train.identity),
+                "held_out": dict(self.held_out.identity),
+            },
+        }
+
+    def _learned(self) -> list[_Part]:
+        return self._parts(replace(self.train, tasks=others(self.train.tasks, self.held_out.tasks)))
+
+    def _parts(self, tasks: CompositeTasks) -> list[_Part]:
+        """The hops of these kinds in questions of several."""
+        parts = []
+        for task in tasks.tasks:
+            hops = tasks.hops[task.id]
+            for place, hop in enumerate(hops):
+                if hop.kind in self.kinds and len(hops) > 1:
+                    history = tuple((h.subtask.strip(), h.reply) for h in hops[:place]) if hop.reads else ()
+                    parts.append(_Part(task, hop, history, place))
+        return parts
+
+    def _messages(self, part: _Part, phase: str) -> tuple[Message, ...]:
+        seed = call_seed(self.answers.seed, part.task.id, part.place, phase)
+        asked = part.task.question, part.hop.subtask.strip()
+        return self.answers.prompts.step(*asked, history=part.history, persona=self.answers.persona, seed=seed)
 
 
 @dataclass(frozen=True)

@@ -28,13 +28,13 @@ ROWS = {
 def test_by_hand():
     found = coverage_summary(ROWS, 0.8)
     assert found["promised"] == 0.8
-    assert (found["covered"]["mean"], found["covered"]["n"]) == (0.75, 4)
-    assert (found["decided"]["mean"], found["accuracy_of_decided"]["mean"]) == (0.5, 0.5)
+    assert (found["covered"].mean, found["covered"].n) == (0.75, 4)
+    assert (found["decided"].mean, found["accuracy_of_decided"].mean) == (0.5, 0.5)
     assert found["mean_size"] == pytest.approx(1.75)
-    assert {name: value["mean"] for name, value in found["by_category"].items()} == {"law": 1.0, "physics": 0.5}
+    assert {name: value.mean for name, value in found["by_category"].items()} == {"law": 1.0, "physics": 0.5}
     # The surest two are a and c.
-    assert (found["surest"]["0.4"]["n"], found["surest"]["0.4"]["mean"]) == (2, 0.5)
-    assert found["surest"]["1"]["mean"] == found["accuracy"]["mean"] == 0.5
+    assert (found["surest"]["0.4"].n, found["surest"]["0.4"].mean) == (2, 0.5)
+    assert found["surest"]["1"].mean == found["accuracy"].mean == 0.5
 
 
 def test_tables(capsys):
@@ -48,7 +48,7 @@ def test_tables(capsys):
 def test_nobody_decides():
     rows = {name: {**value, "decided": False} for name, value in ROWS.items()}
     found = coverage_summary(rows, 0.8)
-    assert found["accuracy_of_decided"]["mean"] is None
+    assert found["accuracy_of_decided"].mean is None
     assert coverage_tables(found)[1].row_count == 8
 
 

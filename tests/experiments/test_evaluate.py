@@ -12,7 +12,7 @@ from team_traces import trace as graded_trace
 from team_traces import turn
 
 from nsed_torch.agents import HashedEncoder, TransformersEngine
-from nsed_torch.experiments import evaluated
+from nsed_torch.experiments import evaluate as verb
 from nsed_torch.experiments.evaluate import labelled_accuracy
 from nsed_torch.records import Task, TraceWriter, read_json, read_outcomes, read_traces
 
@@ -67,7 +67,7 @@ def test_one_command_writes_everything_and_again_without_a_model(nsed, questions
 
 
 def test_under_pressure_it_tells_who_adopts_and_calls_keep_apart(nsed, questions, rows, monkeypatch):
-    monkeypatch.setattr(evaluated, "draw_plots", lambda *_: None)  # seconds a run
+    monkeypatch.setattr(verb, "draw_plots", lambda *_: None)  # seconds a run
     words = [*nsed.tiny, *questions, "rounds=2", "limit=2", "methods=[deliberation,single,plurality]", "output_dir=run"]
     nsed.ok("evaluate", *words)
     folder, file = nsed.folder / "run", nsed.folder / "run/calls.sqlite"
@@ -120,7 +120,7 @@ def test_texts_in_pieces_are_read_over_rounds_and_at_once(nsed):
 
 
 def test_steps_are_summed_up_in_a_line_a_task_and_some_take_no_part(nsed, questions, monkeypatch):
-    monkeypatch.setattr(evaluated, "draw_plots", lambda *_: None)  # seconds a run
+    monkeypatch.setattr(verb, "draw_plots", lambda *_: None)  # seconds a run
     steps = ["protocol.unit=step", "rating=agreement", "consensus.slots=1", "protocol.without=[explainer]", "rounds=2"]
     words = [*nsed.tiny, *questions, *steps, "methods=[deliberation,single]", "limit=2"]
     out = nsed.ok("evaluate", *words, "output_dir=run")
@@ -183,7 +183,7 @@ def test_a_dry_run_fetches_nothing(nsed, questions, monkeypatch):
 
 
 def test_a_sweep_names_folders_by_their_settings_and_skips_what_is_complete(nsed, questions, monkeypatch):
-    monkeypatch.setattr(evaluated, "draw_plots", lambda *_: None)  # seconds a run
+    monkeypatch.setattr(verb, "draw_plots", lambda *_: None)  # seconds a run
     words = [*nsed.tiny, *questions, "limit=1", "methods=[deliberation]", "output_dir=sweep"]
     out = nsed.ok("evaluate", "-m", *words, "rounds=1,2")
     jobs = sorted(path.parent.name for path in (nsed.folder / "sweep").glob("*/results.json"))
@@ -254,13 +254,12 @@ from nsed_torch.benchmarks import AnswerGrader, GradedTasks
 from nsed_torch.data import Equality
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
 from nsed_torch.evaluation.methods import Debate, SelfConsistency
-from nsed_torch.experiments import evaluated
-from nsed_torch.experiments.evaluate import evaluate
+from nsed_torch.experiments import evaluate as verb
 from nsed_torch.experiments.processes import this_shard
 from nsed_torch.nn import ConsensusCell, FixedHalting
 from nsed_torch.records import CallLog, Task
 
-evaluated.draw_plots = lambda *_: None  # seconds a run
+verb.draw_plots = lambda *_: None  # seconds a run
 RULE = Equality(math_verify=False)
 TASKS = tuple(Task(f"How much is {i} times 7?", f"q{i}", str(7 * i)) for i in range(8))
 GRADED = GradedTasks(TASKS, AnswerGrader(RULE), RULE.identity())
@@ -299,9 +298,9 @@ def run(folder):
         names = ["deliberation", "single", "best_single", "self_consistency", "debate"]
         methods = {"self_consistency": SelfConsistency(), "debate": Debate()}
         rnn = MacroRNN(cell, halting=FixedHalting(2))
-        contested = evaluate(rnn, GRADED, methods, folder, names=names, batch_tasks=3, shard=shard)
+        contested = verb.evaluate(rnn, GRADED, methods, folder, names=names, batch_tasks=3, shard=shard)
     if shard.rank == 0:
-        evaluated.write_run(folder, contested, GRADED, {"seed": 5})
+        verb.write_run(folder, contested, GRADED, {"seed": 5})
 
 
 def made(folder):

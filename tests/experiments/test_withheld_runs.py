@@ -10,8 +10,7 @@ from nsed_torch.deliberation import CritiqueRating, MacroRNN, MacroRNNCell
 from nsed_torch.evaluation.methods import BestOf, Conducted, Debate
 from nsed_torch.evaluation.pages import write_report
 from nsed_torch.experiments.collect import collect
-from nsed_torch.experiments.evaluate import evaluate
-from nsed_torch.experiments.evaluated import write_run
+from nsed_torch.experiments.evaluate import evaluate, write_run
 from nsed_torch.nn import ConsensusCell, FixedHalting
 from nsed_torch.records import CallLog, Task, read_traces
 

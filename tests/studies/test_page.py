@@ -297,7 +297,7 @@ def test_what_tune_wrote(render, folder):
         str(i): {"covered": right, "size": 1, "decided": True, "right": right, "chance": chance, "category": category}
         for i, (category, right, chance) in enumerate(rows)
     }
-    write_json(folder / "metrics.json", {"sets": coverage_summary(told, 0.8)})
+    write_json(folder / "metrics.json", {"sets": plain(coverage_summary(told, 0.8))})
     sets = '{% set sets = steps.collect.json("metrics.json").sets %}'
     assert [row[:2] for row in cells(render(f"{sets}{{{{ coverage_table(sets, sets) }}}}"))[1:]] == [
         ["all", "4"],

@@ -13,8 +13,7 @@ from nsed_torch.conductor import Executor, WorkflowJob
 from nsed_torch.conductor.hand_written import best_workflow
 from nsed_torch.data import Equality
 from nsed_torch.records import Task
-from nsed_torch.training.hop_lesson import HopLesson
-from nsed_torch.training.lessons import AnswerLesson
+from nsed_torch.training.lessons import AnswerLesson, HopLesson
 
 pytest.importorskip("reasoning_gym", reason="the extra `bench` is not installed")
 

@@ -125,30 +125,23 @@ class Panel:
         beyond differ in their seeds. Where the task has inputs, an agent reads all that it is given at once. Memories,
         by the task's id, are shown as in later rounds.
         """
-        return self._write("propose", sample, [(task, agent, None) for task, agent in pairs], ledgers, memories)
+        calls = [(task, agent, None) for task, agent in pairs]
+        return self.ask("propose", calls, sample, memories=memories, ledgers=ledgers)
 
     def ask(
         self,
         kind: str,
-        readers: Sequence[tuple[Task, Agent, Sequence[str]]],
-        step: int,
+        calls: Sequence[tuple[Task, Agent, Sequence[str] | None]],
+        number: int,
         *,
+        memories: Mapping[str, Sequence[str]] = MappingProxyType({}),
         ledgers: Ledgers = NO_LEDGERS,
     ) -> list[Attempt]:
         """One text for each (task, agent, texts to read), from the template `kind`.
 
-        The template is given `question`, `texts` and `persona`; the step, from 1 of this kind and task, names the seed.
+        The template is given `question`, `texts` and `persona`, or what a round's is where there are no texts. The
+        number, from 1 of this kind and task, names the seed.
         """
-        return self._write(kind, step, readers, ledgers)
-
-    def _write(
-        self,
-        kind: str,
-        number: int,
-        calls: Sequence[tuple[Task, Agent, Sequence[str] | None]],
-        ledgers: Ledgers,
-        memories: Mapping[str, Sequence[str]] = MappingProxyType({}),
-    ) -> list[Attempt]:
         template, requests = self.prompts.fingerprint(kind), []
         for task, agent, texts in calls:
             seed = call_seed(self.seed, task.id, number, agent.name, kind)

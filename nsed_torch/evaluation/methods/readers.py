@@ -4,9 +4,8 @@ They have one size, whatever the budget. Each is asked what a deliberation's age
 are given to the lead alone. Where a task has no pieces, the answer is the lead's own.
 """
 
-from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from nsed_torch.agents import Agent
@@ -17,39 +16,8 @@ from nsed_torch.evaluation.methods.panel import Answer, Panel
 from nsed_torch.records import Task
 
 
-class Excerpt(ABC):
-    """As many pieces, the best first, as one prompt may hold; they stand in it in the order of the text."""
-
-    def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
-        """Answer all tasks, as `Method`; a `ValueError` where nobody says how long a prompt may be."""
-        shown = [self._shown(panel, task, panel.lead(task)) for task in tasks]
-        drafts = panel.propose([(task, panel.lead(task)) for task, _ in shown])
-        return [Answer(draft.text, draft.usage, note) for draft, (_, note) in zip(drafts, shown, strict=True)]
-
-    def _shown(self, panel: Panel, task: Task, agent: Agent) -> tuple[Task, str]:
-        """The task with what is shown of it, and a note on how much that is."""
-        given = panel.pieces(task, agent)
-        if not given:
-            return task, ""
-        order, limit = self.best_first(panel, task, given), self.prompt_tokens(panel, agent)
-
-        def with_best(count: int) -> Task:
-            return replace(task, inputs=tuple(given[i] for i in sorted(order[:count])))
-
-        count = bisect_right(range(1, len(given) + 1), limit, key=lambda n: panel.prompt_tokens(with_best(n), agent))
-        return with_best(count), f"pieces: {count} of {len(given)}"
-
-    @abstractmethod
-    def best_first(self, panel: Panel, task: Task, given: Sequence[str]) -> list[int]:
-        """The places of the pieces that are given."""
-
-    @abstractmethod
-    def prompt_tokens(self, panel: Panel, agent: Agent) -> int:
-        """How long the prompt may be."""
-
-
 @dataclass(frozen=True)
-class CutToWindow(Excerpt):
+class CutToWindow:
     """The end of the text: the last pieces that fit the lead's window beside the question and the longest answer.
 
     `tokens` stands for the window where it is smaller, or where the engine does not know its own.
@@ -57,35 +25,39 @@ class CutToWindow(Excerpt):
 
     tokens: int | None = None
 
-    def best_first(self, panel: Panel, task: Task, given: Sequence[str]) -> list[int]:
-        """The last piece first."""
-        return list(range(len(given)))[::-1]
+    def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
+        """Answer all tasks, as `Method`; a `ValueError` where nobody says how long a prompt may be."""
 
-    def prompt_tokens(self, panel: Panel, agent: Agent) -> int:
-        """What the window leaves."""
-        return _room(panel, agent, self.tokens)
+        def last_first(task: Task, given: Sequence[str]) -> list[int]:
+            return list(range(len(given)))[::-1]
+
+        return _from_excerpts(panel, tasks, last_first, lambda agent: _room(panel, agent, self.tokens))
 
 
 @dataclass(frozen=True)
-class Retrieval(Excerpt):
+class Retrieval:
     """The pieces nearest to the question, by the encoder that the gate reads with, in a prompt of so many tokens.
 
-    What the encoder computes is not counted, as it is not in a deliberation.
+    It is shorter where the window leaves less. What the encoder computes is not counted, as it is not in a
+    deliberation.
     """
 
     tokens: int = 512
 
-    def best_first(self, panel: Panel, task: Task, given: Sequence[str]) -> list[int]:
-        """By cosine with the question; the earlier piece of equals."""
-        if panel.encoder is None:
-            raise ValueError("expected an encoder to find pieces by, got none: build the panel with one")
-        question, *pieces = panel.encoder.embed([task.question, *given])
-        return sorted(range(len(given)), key=lambda i: -float(pieces[i] @ question))
+    def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
+        """Answer all tasks, as `Method`; a `ValueError` where there is no encoder."""
 
-    def prompt_tokens(self, panel: Panel, agent: Agent) -> int:
-        """The tokens, or what the window leaves."""
-        known = panel.ensemble.engine(agent).context_window is not None
-        return min(self.tokens, _room(panel, agent, None)) if known else self.tokens
+        def nearest_first(task: Task, given: Sequence[str]) -> list[int]:
+            if panel.encoder is None:
+                raise ValueError("expected an encoder to find pieces by, got none: build the panel with one")
+            question, *pieces = panel.encoder.embed([task.question, *given])
+            return sorted(range(len(given)), key=lambda i: -float(pieces[i] @ question))
+
+        def room(agent: Agent) -> int:
+            known = panel.ensemble.engine(agent).context_window is not None
+            return min(self.tokens, _room(panel, agent, None)) if known else self.tokens
+
+        return _from_excerpts(panel, tasks, nearest_first, room)
 
 
 @dataclass(frozen=True)
@@ -139,8 +111,28 @@ class PerfectMemory:
         return [Answer(draft.text, draft.usage, note) for draft, note in zip(drafts, notes, strict=True)]
 
 
-ONE_SIZE = (Excerpt, OverwrittenMemory, PerfectMemory)
+ONE_SIZE = (CutToWindow, Retrieval, OverwrittenMemory, PerfectMemory)
 """Methods that no budget makes larger."""
+
+
+def _from_excerpts(
+    panel: Panel,
+    tasks: Sequence[Task],
+    best_first: Callable[[Task, Sequence[str]], list[int]],
+    room: Callable[[Agent], int],
+) -> list[Answer]:
+    """Answers from as many pieces, the best first, as a prompt has room for; they stand in the order of the text."""
+    shown, notes = [], []
+    for task in tasks:
+        agent, note = panel.lead(task), ""
+        if given := panel.pieces(task, agent):
+            order = best_first(task, given)
+            excerpts = [replace(task, inputs=tuple(given[i] for i in sorted(order[:n]))) for n in range(len(given) + 1)]
+            count = bisect_right(excerpts[1:], room(agent), key=lambda excerpt: panel.prompt_tokens(excerpt, agent))
+            task, note = excerpts[count], f"pieces: {count} of {len(given)}"  # noqa: PLW2901
+        shown.append((task, agent))
+        notes.append(note)
+    return [Answer(draft.text, draft.usage, note) for draft, note in zip(panel.propose(shown), notes, strict=True)]
 
 
 def _room(panel: Panel, agent: Agent, tokens: int | None) -> int:
