@@ -182,9 +182,9 @@ class Figures:
         most = max(abs((one[kind].mean or 0.0) - (two[kind].mean or 0.0)) for kind in one if kind not in but)
         return f"{np.ceil(round(100 * most, 6)) / 100:.2f}"
 
-    def p(self, run: str, method: str) -> str:
-        """McNemar's, adjusted by Holm over all methods of the run, the team against each."""
-        adjusted = self.compared(run).paired[method].p_holm
+    def p(self, run: str, method: str, reference: str | None = None, **part: Any) -> str:
+        """McNemar's, adjusted by Holm over all methods of the run, the team, or another reference, against each."""
+        adjusted = self.compared(run, reference, **part).paired[method].p_holm
         return "p < 0.001" if adjusted is not None and adjusted < 0.001 else f"{adjusted:.3f}"
 
     def minus(
