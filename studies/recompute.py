@@ -99,7 +99,8 @@ class Run:
 def keep(folder: Path, file: Path) -> None:
     """Store a run folder's outcomes: no texts, times, prices or paths; equal answers, by the grader, in equal words."""
     words: dict[tuple[str, str], str] = {}
-    for line in (folder / "traces.jsonl").read_bytes().splitlines():
+    traces = folder / "traces.jsonl"  # a run without a deliberation has none
+    for line in traces.read_bytes().splitlines() if traces.is_file() else ():
         trace = parse_json(line, str(folder), "run nsed evaluate again")
         first = trace["rounds"][0]
         by_class: dict[int, str] = {}
