@@ -46,7 +46,7 @@ CHOICES = [(verb, f"{group}={option}") for verb in VERBS for group in groups(ver
 CHOICES = [choice for choice in CHOICES if choice[1] not in ELSEWHERE]
 CHOICES += [(verb, "") for verb in VERBS]
 CHOICES += [(verb, f"+experiment={name}") for name, verb in PRESETS.items()]
-CHOICES += [("deliberate", f"backbone@ensemble.engines.smollm2={option}") for option in OPTIONS["backbone"]]
+CHOICES += [("fetch", f"backbone@ensemble.engines.smollm2={option}") for option in OPTIONS["backbone"]]
 
 
 @functools.cache
