@@ -31,7 +31,7 @@ from nsed_torch.training.fine_tuning import LEARNER, FineTuning, fine_tune, star
 from nsed_torch.training.generated_lessons import ReadLesson, StepLesson, WholeLesson
 from nsed_torch.training.hop_lesson import HopLesson
 from nsed_torch.training.lessons import AnswerLesson, Lesson, Scores, VerdictLesson
-from nsed_torch.training.logs import ToldLog
+from nsed_torch.training.logs import ToldLog, check_tracker, track
 
 MADE = ("adapter", "checkpoints", "before.json", "log.jsonl", "metrics.json")
 
@@ -40,6 +40,7 @@ MADE = ("adapter", "checkpoints", "before.json", "log.jsonl", "metrics.json")
 def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Compose, load, train, test before and after, write the adapter, its card, `metrics.json` and the log."""
     folder = run.folder
+    check_tracker(cfg.logger.tracker)
     settings: FineTuning = instantiate(cfg.training)
     learned = lesson(cfg, settings)
     examples = learned.examples()
@@ -54,6 +55,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
     log = ToldLog(folder / "log.jsonl", settings.steps, run.report)
     fine_tune(engine, examples, folder / "checkpoints", settings=settings, log=log)
     steps = log.read()
+    track(log, cfg.logger.tracker)
     save_adapter(engine, LEARNER, folder / "adapter", dtype=lora.dtype)
     run.report("testing the adapter")
     after = learned.scores(engine, LEARNER)

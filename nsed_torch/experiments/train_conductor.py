@@ -40,7 +40,7 @@ from nsed_torch.training.fine_tuning import (
     restore,
     start_adapter,
 )
-from nsed_torch.training.logs import FileLog, ToldLog
+from nsed_torch.training.logs import FileLog, ToldLog, check_tracker, track
 
 # Numbers of the log whose means are shown in the end.
 SHOWN = ("reward", "right", "parsed", "no_signal", "steps", "near_duplicates", "policy_tokens", "worker_tokens")
@@ -60,6 +60,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
     Of several processes the first one writes. What `conductor=head` trains is a head.
     """
     folder = run.folder
+    check_tracker(cfg.logger.tracker)
     settings: GRPO = instantiate(cfg.grpo)
     graded: GradedTasks = instantiate(cfg.tasks).limited(cfg.limit)
     if isinstance(agent := instantiate(cfg.conductor), HeadAgent):
@@ -95,6 +96,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
                 )
     if not first:
         return None
+    track(steps, cfg.logger.tracker)
     save_adapter(engine, LEARNER, folder / "adapter", dtype=cfg.adapter.dtype)
     about = {
         "backbone": dict(engine.identity(None)),
@@ -122,6 +124,7 @@ def _train_head(cfg: DictConfig, run: VerbRun, agent: HeadAgent, graded: GradedT
         lines = steps.read()
         run.report(f"generation {len(lines)} of {settings.generations}, {settings.population} heads each")
         head = evolve(conductor, graded.tasks, rewards, settings=settings, log=steps.write, lines=lines)
+    track(steps, cfg.logger.tracker)
     backbone = dict(conductor.engine.identity(agent.adapter))
     about = {"backbone": backbone, "numbers": head.vector().numel(), "rank": head.state.shape[0]}
     metrics = _told(cfg, run, conductor.executor, graded, steps.read(), about)

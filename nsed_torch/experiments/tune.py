@@ -27,6 +27,7 @@ from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.functional.ties import Ties
 from nsed_torch.records import write_json
 from nsed_torch.records.pace import time_left
+from nsed_torch.training.logs import check_tracker
 
 _NAMES = ("seed_*", "cell", "metrics.json", "coverage.png", "log.jsonl", "checkpoint.pt", "firmness_*")
 MADE = [f"{place}{name}" for place in ("", "*/") for name in _NAMES]
@@ -39,7 +40,8 @@ FOUND = "of the notes that matter, the share that it holds"
 @verb("tune", MADE, goes_on=lambda cfg: bool(cfg.resume), free=FREE, measures="metrics.json")
 def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Compose, load, train a cell a seed, compare on the tasks held out, write `metrics.json` and the cells."""
-    Ties.named(cfg.ties)  # refused before anything is read
+    Ties.named(cfg.ties)  # refused before anything is read, like the next
+    check_tracker(cfg.logger.tracker)
     folders = folders_of(cfg)
     waves = None if cfg.rounds == 1 else cfg.rounds
     traces = hold_traces(folders, agents=cfg.agents, max_parameters_b=cfg.max_parameters_b, rounds=waves)

@@ -20,7 +20,7 @@ from nsed_torch.nn import ConformalSets, ConsensusCell, Reading
 from nsed_torch.nn.pretrained import CONFORMAL
 from nsed_torch.records import read_json, write_json
 from nsed_torch.training.answer_sets import fit_sets, set_rows
-from nsed_torch.training.logs import FileLog, to_tensorboard
+from nsed_torch.training.logs import FileLog, track
 from nsed_torch.training.memory_fit import kept, rivals
 from nsed_torch.training.rules import RULES, decide
 from nsed_torch.training.rules.weighted_votes import accuracy
@@ -158,9 +158,8 @@ def _fit(
         # What calibrates sets is nothing that the cell may learn from.
         refit=cfg.coverage is None,
     )
-    if cfg.logger.tensorboard:
-        for path in (*folder.glob("log.jsonl"), *folder.glob("firmness_*/log.jsonl")):
-            to_tensorboard(FileLog(path))
+    for path in (*folder.glob("log.jsonl"), *folder.glob("firmness_*/log.jsonl")):
+        track(FileLog(path), cfg.logger.tracker)
     cell.save_pretrained(folder / "cell", agent_names=train.agents, card=card)
     if cfg.coverage is None:
         # An earlier run's sets would be read as this cell's.

@@ -166,8 +166,8 @@ def test_wrong_types_are_refused_in_one_line(nsed, verb, override):
         (["fetch", "+offlin=true"], "unknown setting 'offlin'; did you mean 'offline'? nsed fetch --help lists all"),
         (["fetch", "+ensemble.agent=1"], "unknown setting 'ensemble.agent'; did you mean 'ensemble.agents'?"),
         (
-            ["tune", "+logger.tensorbord=true"],
-            "unknown setting 'logger.tensorbord'; did you mean 'logger.tensorboard'?",
+            ["tune", "+logger.trakcer=wandb"],
+            "unknown setting 'logger.trakcer'; did you mean 'logger.tracker'?",
         ),
         (
             ["deliberate", "Why?", "+protocol.anonymos=1"],
