@@ -48,7 +48,7 @@ usage: nsed <verb> [key=value ...] [-m] [--cfg job] [--help]
 {verbs}
 
 nsed <verb> --help lists the settings of a verb; -m runs every combination of values with commas.
-A question is any text: nsed deliberate "Which is larger, 17 or 71?", or question=@file, or - for standard input;
+A question is any text: nsed deliberate "How much is 17 + 25?", or question=@file, or - for standard input;
 its commas never sweep. NSED_DEBUG=1 shows where an error came from.
 In bash, or in zsh behind bashcompinit, eval "$(nsed --completion)" makes the shell complete verbs and settings."""
 

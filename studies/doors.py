@@ -1,9 +1,10 @@
 """`python studies/doors.py FOLDER QUESTIONS [setting=value ...]`: the same questions through five doors.
 
 `nsed evaluate`, lm-eval's model `nsed`, lm-eval's chat completions against `nsed serve`, inspect_ai's model `nsed`, and
-inspect_ai's openai-api against the server. QUESTIONS is JSON Lines {question, gold}; settings are those of
-`nsed deliberate`, of agents at temperature 0. Needs nsed_torch[serve,lm_eval,inspect] and lm_eval[api]. FOLDER gets
-`answers.json`, the answers by door; the last line says how many questions are answered alike by all.
+inspect_ai's openai-api against the server. QUESTIONS is JSON Lines {question}, and what is right is not asked; settings
+are those of `nsed deliberate`, of agents at temperature 0. Needs nsed_torch[serve,endpoint,lm-eval,inspect] and
+lm_eval[api]. FOLDER gets `answers.json`, the answers by door; the last line says how many questions are answered alike
+by all.
 """
 
 import contextlib
@@ -106,7 +107,8 @@ def through_all(
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "questions.jsonl"
     # Named by their texts, as a question is that comes without an id: names are in the seeds.
-    records = [{**one, "id": sha256(one["question"].encode()).hexdigest()[:16]} for one in questions]
+    texts = [one["question"] for one in questions]
+    records = [{"id": sha256(text.encode()).hexdigest()[:16], "question": text, "gold": "-"} for text in texts]
     file.write_text("".join(json.dumps(record) + "\n" for record in records))
     os.environ.setdefault("OPENAI_API_KEY", "none")
     doors: dict[str, Callable[[], Answers]] = {

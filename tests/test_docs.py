@@ -1,5 +1,8 @@
-"""What users read is true: the README's code runs, its size is kept, every link leads somewhere."""
+"""What users read is true: the README's code and the notebooks run, its size is kept, every link leads somewhere."""
 
+import contextlib
+import io
+import json
 import re
 from pathlib import Path
 
@@ -7,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+NOTEBOOKS = sorted((ROOT / "docs").rglob("*.ipynb"))
 MOST_BYTES = 10_000
 
 
@@ -31,6 +35,18 @@ def test_the_code_of_the_readme_runs(capsys):
     for block in blocks:
         exec(compile(block, "README.md", "exec"), {})  # our own words
     assert "tensor" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_a_notebook_runs_and_prints_what_it_shows(path):
+    space = {}
+    cells = [cell for cell in json.loads(path.read_text("utf-8"))["cells"] if cell["cell_type"] == "code"]
+    assert any(cell["outputs"] for cell in cells)
+    for cell in cells:
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            exec(compile("".join(cell["source"]), path.name, "exec"), space)  # our own words
+        assert out.getvalue() == "".join("".join(output["text"]) for output in cell["outputs"])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

@@ -15,9 +15,10 @@ TASK = Task("Which is larger, 17 or 71?")
 
 @pytest.mark.weights
 def test_real_models_deliberate(tmp_path):
+    published = ["ensemble=demo", "rating=verdict", "rounds=2", "prompts.style=short", "seed=1"]
     short = [f"ensemble.agents.{name}.decoding.max_new_tokens=6" for name in ("solver", "skeptic")]
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        config = compose("deliberate", overrides=["rounds=2", "seed=1", "~ensemble.agents.explainer", *short])
+        config = compose("deliberate", overrides=[*published, "~ensemble.agents.explainer", *short])
     log = CallLog(None)
     rnn = build_rnn(config, log)
     with torch.no_grad():

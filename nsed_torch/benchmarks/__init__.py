@@ -10,6 +10,7 @@ from nsed_torch.benchmarks.graders import AnswerGrader, Grader, final_answer
 from nsed_torch.benchmarks.pressure import pressed
 from nsed_torch.benchmarks.programs import Case, ProgramGrader
 from nsed_torch.benchmarks.sandbox import Sandbox
+from nsed_torch.benchmarks.sources import hub_tasks
 
 __all__ = [
     "AnswerGrader",
@@ -22,6 +23,7 @@ __all__ = [
     "file_tasks",
     "final_answer",
     "generated_tasks",
+    "hub_tasks",
     "mixed_tasks",
     "pressed",
     "recorded_tasks",

@@ -1,12 +1,7 @@
 """Benchmarks of mathematics: a question, and a number or formula that answers it."""
 
-from collections.abc import Sequence
-
 from nsed_torch.benchmarks.graded import GradedTasks
-from nsed_torch.benchmarks.graders import AnswerGrader
-from nsed_torch.benchmarks.sources import Hub, Row, Rows, paragraphs, read_rows
-from nsed_torch.data.equality import Equality
-from nsed_torch.records import Task
+from nsed_torch.benchmarks.sources import Hub, Row, read_rows
 
 BOXED = r"Put your final answer in \boxed{}."
 
@@ -39,7 +34,7 @@ def aime(
             name = str(number if given is None else given)
             name = name if name.startswith("aime") else f"aime_{year}_{name}"
             entries.append((name, row.text("problem", "Problem", "question"), str(answer), ""))
-    return _graded(source, entries, prompt, math_verify)
+    return source.answered(entries, prompt, math_verify)
 
 
 def gsm8k(*, data_dir: str | None = None, prompt: str = BOXED, math_verify: bool | None = None) -> GradedTasks:
@@ -49,7 +44,7 @@ def gsm8k(*, data_dir: str | None = None, prompt: str = BOXED, math_verify: bool
     """
     source = read_rows("gsm8k", "gsm8k/test.jsonl", GSM8K, data_dir)
     entries = [(f"gsm8k-test-{i}", row.text("question"), _solved(row), "") for i, row in enumerate(source.rows)]
-    return _graded(source, entries, prompt, math_verify)
+    return source.answered(entries, prompt, math_verify)
 
 
 def math500(*, data_dir: str | None = None, prompt: str = BOXED, math_verify: bool | None = None) -> GradedTasks:
@@ -63,15 +58,7 @@ def math500(*, data_dir: str | None = None, prompt: str = BOXED, math_verify: bo
         (row.text("id", "unique_id"), row.text("problem"), row.text("answer"), row.text("subject"))
         for row in source.rows
     ]
-    return _graded(source, entries, prompt, math_verify)
-
-
-def _graded(
-    source: Rows, entries: Sequence[tuple[str, str, str, str]], prompt: str, math_verify: bool | None
-) -> GradedTasks:
-    """Tasks out of (id, question, target, stratum)."""
-    tasks = [(Task(paragraphs(text.strip(), prompt), name, target), stratum) for name, text, target, stratum in entries]
-    return source.graded(tasks, AnswerGrader(Equality(math_verify)), prompt=prompt)
+    return source.answered(entries, prompt, math_verify)
 
 
 def _solved(row: Row) -> str:

@@ -1,7 +1,8 @@
 """Rows of benchmarks: from a file below a folder of the user's, or from the Hub.
 
-Every loader takes the same settings: `data_dir`, a folder that holds the file its docstring names, None or "" for the
-Hub; and, where questions say how to answer, the `prompt` behind every one. A source that cannot be read, or a row that
+Every loader of a published set takes the same settings: `data_dir`, a folder that holds the file its docstring names,
+None or "" for the Hub; and, where questions say how to answer, the `prompt` behind every one. `hub_tasks` takes any
+other set on the Hub, and what lies here and `datasets` can read. A source that cannot be read, or a row that
 is no question, is a ValueError in one line that shows no text, for some sets are not to be revealed.
 """
 
@@ -15,21 +16,23 @@ from pathlib import Path
 from typing import Any
 
 from nsed_torch.benchmarks.graded import GradedTasks
-from nsed_torch.benchmarks.graders import Grader
+from nsed_torch.benchmarks.graders import AnswerGrader, Grader
+from nsed_torch.data.equality import Equality
 from nsed_torch.records import Task
 
 
 @dataclass(frozen=True)
 class Hub:
-    """A dataset on the Hugging Face Hub, pinned."""
+    """A dataset on the Hugging Face Hub, pinned, or what lies here and `datasets` can read."""
 
-    repo: str
+    repo: str  # or a folder or file
     revision: str  # commit or tag
     config: str = ""  # "" for the only one
     split: str = "test"
     files: tuple[str, ...] = ()  # JSON Lines of the repository to read instead, for one that keeps a loading script
     without: tuple[str, ...] = ()  # columns that are never read
     gated: bool = False  # whether its terms must be accepted first
+    instead: str = "pass data_dir=DIR"  # what to do where it cannot be read
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -108,6 +111,72 @@ class Rows:
             tuple(tasks), grader, identity, {name: text for name, text in strata.items() if text}, withheld=withheld
         )
 
+    def answered(
+        self, entries: Iterable[tuple[str, str, str, str]], prompt: str, math_verify: bool | None
+    ) -> GradedTasks:
+        """Tasks out of (id, question, target, stratum), right if equal to the target."""
+        tasks = [
+            (Task(paragraphs(text.strip(), prompt), name, target), stratum) for name, text, target, stratum in entries
+        ]
+        return self.graded(tasks, AnswerGrader(Equality(math_verify)), prompt=prompt)
+
+
+def hub_tasks(
+    repo: str,
+    question: str,
+    gold: str,
+    *,
+    revision: str = "main",
+    config: str = "",
+    split: str = "test",
+    id: str = "",  # noqa: A002 - the column's usual name
+    stratum: str = "",
+    prompt: str = "",
+    math_verify: bool | None = None,
+) -> GradedTasks:
+    """A set of the user's: a question a row, and the answer that a right one equals, as by `AnswerGrader`.
+
+    Args:
+        repo: OWNER/NAME on the Hub, or a folder or file here that `datasets` reads (JSON Lines, CSV, Parquet).
+        question: its column; likewise the next.
+        gold: texts or whole numbers.
+        revision: commit or tag on the Hub; main moves.
+        config: "" for the only one.
+        split: as the set names it; of a file, all of it.
+        id: the column of ids; "" names rows by their place in the split.
+        stratum: the column by which results are told apart; "" has none.
+        prompt: how to answer, behind every question.
+        math_verify: as in `Equality`.
+
+    Raises:
+        ValueError: in one line, for a set that cannot be read or that lacks a column.
+    """
+    if not repo:
+        raise ValueError("expected a set of questions, got none: pass benchmark.repo=OWNER/NAME, a folder or a file")
+    here = Path(repo).expanduser()
+    hub = Hub(
+        str(here) if here.exists() else repo,
+        revision,
+        config,
+        split,
+        instead="name a folder or file here that datasets reads",
+    )
+    source = read_rows("hub", "", hub, None)
+    has = set().union(*(row.values for row in source.rows))
+    for role, column in {"question": question, "gold": gold, "id": id, "stratum": stratum}.items():
+        if column and column not in has:
+            raise ValueError(f"{repo}: expected {role} to be one of {', '.join(sorted(has))}, got {column!r}")
+    entries = (
+        (
+            row.text(id) if id else f"{split}-{place}",
+            row.text(question),
+            row.text(gold),
+            row.text(stratum) if stratum else "",
+        )
+        for place, row in enumerate(source.rows)
+    )
+    return source.answered(entries, prompt, math_verify)
+
 
 def read_rows(name: str, file: str, hub: Hub, data_dir: str | None) -> Rows:
     """A benchmark's rows: from JSON Lines below `data_dir`, compressed if the name ends in `.gz`, or from the Hub."""
@@ -158,10 +227,13 @@ def _hub_rows(hub: Hub) -> Iterator[Row]:
     try:
         import datasets  # noqa: PLC0415 - an extra; costs seconds
     except ImportError as error:
-        remedy = "pip install nsed_torch[bench], or pass data_dir=DIR"
+        remedy = f"pip install nsed_torch[bench], or {hub.instead}"
         raise ValueError(f"expected the package datasets to read {hub.repo}, got {error}: {remedy}") from error
+    file = Path(hub.repo)
     try:
-        if hub.files:
+        if file.is_file():
+            table = datasets.load_dataset(str(file.parent), data_files={hub.split: file.name}, split=hub.split)
+        elif hub.files:
             urls = [f"hf://datasets/{hub.repo}@{hub.revision}/{file}" for file in hub.files]
             table = datasets.load_dataset("json", data_files=urls, split="train")
         else:
@@ -170,7 +242,7 @@ def _hub_rows(hub: Hub) -> Iterator[Row]:
     except Exception as error:  # datasets, fsspec and the Hub's client each have errors of their own
         terms = "accept its terms on the Hub, run hf auth login, " if hub.gated else "check the connection, "
         reason = " ".join(str(error).split())[:200]
-        raise ValueError(f"{hub.repo}: cannot be read from the Hub ({reason}); {terms}or pass data_dir=DIR") from error
+        raise ValueError(f"{hub.repo}: cannot be read from the Hub ({reason}); {terms}or {hub.instead}") from error
     for number, record in enumerate(table):
         yield Row(f"{hub.repo}@{hub.revision}, row {number}", record)
 

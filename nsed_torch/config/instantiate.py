@@ -22,7 +22,7 @@ _LISTED = {
     "nsed_torch.agents": "Agent Decoding EndpointEngine EngineReplicas HashedEncoder Prompts RatingScale "
     "load_backbone load_encoder",
     "nsed_torch.agents.weights": "PackagedWeights Weights Wheel",
-    "nsed_torch.benchmarks": "file_tasks generated_tasks mixed_tasks recorded_tasks",
+    "nsed_torch.benchmarks": "file_tasks generated_tasks hub_tasks mixed_tasks recorded_tasks",
     "nsed_torch.benchmarks.choice_tasks": "gpqa hellaswag mmlu",
     "nsed_torch.benchmarks.code_tasks": "humaneval livecodebench mbpp",
     "nsed_torch.benchmarks.composite": "composite_tasks",

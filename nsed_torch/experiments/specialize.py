@@ -30,7 +30,7 @@ from nsed_torch.training.adapter_card import adapter_card
 from nsed_torch.training.fine_tuning import LEARNER, FineTuning, fine_tune, start_adapter
 from nsed_torch.training.generated_lessons import ReadLesson, StepLesson, WholeLesson
 from nsed_torch.training.lessons import AnswerLesson, HopLesson, Lesson, Scores, VerdictLesson, others
-from nsed_torch.training.logs import ToldLog
+from nsed_torch.training.logs import ToldLog, check_tracker, track
 
 MADE = ("adapter", "checkpoints", "before.json", "log.jsonl", "metrics.json")
 
@@ -39,6 +39,7 @@ MADE = ("adapter", "checkpoints", "before.json", "log.jsonl", "metrics.json")
 def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Compose, load, train, test before and after, write the adapter, its card, `metrics.json` and the log."""
     folder = run.folder
+    check_tracker(cfg.logger.tracker)
     settings: FineTuning = instantiate(cfg.training)
     learned = lesson(cfg, settings)
     examples = learned.examples()
@@ -53,6 +54,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
     log = ToldLog(folder / "log.jsonl", settings.steps, run.report)
     fine_tune(engine, examples, folder / "checkpoints", settings=settings, log=log)
     steps = log.read()
+    track(log, cfg.logger.tracker)
     save_adapter(engine, LEARNER, folder / "adapter", dtype=lora.dtype)
     run.report("testing the adapter")
     after = learned.scores(engine, LEARNER)

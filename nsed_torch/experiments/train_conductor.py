@@ -41,7 +41,7 @@ from nsed_torch.training.fine_tuning import (
     restore,
     start_adapter,
 )
-from nsed_torch.training.logs import FileLog, ToldLog
+from nsed_torch.training.logs import FileLog, ToldLog, check_tracker, track
 
 # Numbers of the log whose means are shown in the end.
 SHOWN = ("reward", "right", "parsed", "no_signal", "steps", "near_duplicates", "policy_tokens", "worker_tokens")
@@ -61,6 +61,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
     Of several processes the first one writes. What `conductor=head` trains is a head.
     """
     folder = run.folder
+    check_tracker(cfg.logger.tracker)
     settings: GRPO = instantiate(cfg.grpo)
     graded: GradedTasks = instantiate(cfg.tasks).limited(cfg.limit)
     if isinstance(agent := instantiate(cfg.conductor), HeadAgent):
@@ -98,6 +99,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
                 )
     if not first:
         return None
+    track(steps, cfg.logger.tracker)
     save_adapter(engine, LEARNER, folder / "adapter", dtype=cfg.adapter.dtype)
     about = {
         "backbone": _backbone(cfg, conductor.agent, engine),
@@ -125,6 +127,7 @@ def _train_head(cfg: DictConfig, run: VerbRun, agent: HeadAgent, graded: GradedT
         lines = steps.read()
         run.report(f"generation {len(lines)} of {settings.generations}, {settings.population} heads each")
         head = evolve(conductor, graded.tasks, rewards, settings=settings, log=steps.write, lines=lines)
+    track(steps, cfg.logger.tracker)
     backbone = dict(conductor.engine.identity(agent.adapter))
     about = {
         "backbone": _backbone(cfg, agent, conductor.engine),

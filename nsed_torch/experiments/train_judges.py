@@ -17,7 +17,7 @@ from nsed_torch.experiments.build import build_ensemble
 from nsed_torch.experiments.verb import VerbRun, verb
 from nsed_torch.records import write_json
 from nsed_torch.training.judge_training import JudgeScores, JudgeTrainer, contested, give_adapters
-from nsed_torch.training.logs import FileLog
+from nsed_torch.training.logs import FileLog, check_tracker, track
 
 Summary = dict[str, dict[str, Estimate]]
 
@@ -27,6 +27,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Compose, train, measure on held-out tasks before and after; write `metrics.json`, `judges.jsonl`, `adapters/`."""
     if not cfg.data_dir:
         raise ValueError("expected recorded answers, got no folder: pass data_dir=DIR")
+    check_tracker(cfg.logger.tracker)
     out, start = run.folder, time.perf_counter()
     rating, lora = instantiate(cfg.rating), cfg.lora
     if not isinstance(rating, VerdictRating):
@@ -56,6 +57,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
         log=log.write,
         report=run.report,
     )
+    track(log, cfg.logger.tracker)
     for judge in ensemble.judges:
         save_adapter(ensemble.engine(judge), judge.rating_adapter, out / "adapters" / judge.name)  # type: ignore[arg-type]
     after = trainer.evaluate(parts["test"], batch=lora.batch)

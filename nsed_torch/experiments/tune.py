@@ -36,7 +36,7 @@ from nsed_torch.nn.pretrained import CONFORMAL
 from nsed_torch.records import read_json, write_json
 from nsed_torch.records.pace import time_left
 from nsed_torch.training.answer_sets import fit_sets, set_rows
-from nsed_torch.training.logs import FileLog, to_tensorboard
+from nsed_torch.training.logs import FileLog, check_tracker, track
 from nsed_torch.training.memory_fit import kept, rivals
 from nsed_torch.training.rules import RULES, decide
 from nsed_torch.training.rules.weighted_votes import accuracy
@@ -56,7 +56,8 @@ FOUND = "of the notes that matter, the share that it holds"
 @verb("tune", MADE, goes_on=lambda cfg: bool(cfg.resume), free=FREE, measures="metrics.json")
 def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Compose, load, train a cell a seed, compare on the tasks held out, write `metrics.json` and the cells."""
-    Ties.named(cfg.ties)  # refused before anything is read
+    Ties.named(cfg.ties)  # refused before anything is read, like the next
+    check_tracker(cfg.logger.tracker)
     folders = folders_of(cfg)
     waves = None if cfg.rounds == 1 else cfg.rounds
     traces = hold_traces(folders, agents=cfg.agents, max_parameters_b=cfg.max_parameters_b, rounds=waves)
@@ -298,9 +299,8 @@ def _fit(
         # What calibrates sets is nothing that the cell may learn from.
         refit=cfg.coverage is None,
     )
-    if cfg.logger.tensorboard:
-        for path in (*folder.glob("log.jsonl"), *folder.glob("firmness_*/log.jsonl")):
-            to_tensorboard(FileLog(path))
+    for path in (*folder.glob("log.jsonl"), *folder.glob("firmness_*/log.jsonl")):
+        track(FileLog(path), cfg.logger.tracker)
     cell.save_pretrained(folder / "cell", agent_names=train.agents, card=card)
     if cfg.coverage is None:
         # An earlier run's sets would be read as this cell's.

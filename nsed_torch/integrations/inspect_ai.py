@@ -119,7 +119,7 @@ class InspectModel(ModelAPI):  # type: ignore[misc]
 
 
 @solver  # type: ignore[untyped-decorator]
-def nsed_deliberate(ensemble: str = "demo", **settings: Any) -> Solver:
+def nsed_deliberate(ensemble: str = "experts", **settings: Any) -> Solver:
     """Answers a sample by a deliberation, without the evaluation's model.
 
     A sample's id and epoch name its question, as in `nsed evaluate`. The whole transcript is in the sample's store,

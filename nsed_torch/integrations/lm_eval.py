@@ -26,7 +26,7 @@ try:
     from lm_eval.api.model import LM
     from lm_eval.api.registry import model_registry
 except ImportError as missing:
-    raise ImportError(f"expected lm_eval, got {missing}: pip install nsed_torch[lm_eval]") from missing
+    raise ImportError(f"expected lm_eval, got {missing}: pip install nsed_torch[lm-eval]") from missing
 
 
 class HarnessModel(LM):  # type: ignore[misc]

@@ -11,6 +11,8 @@ from typing import Any
 from nsed_torch.records.files import naming, write_text
 from nsed_torch.records.pace import time_left
 
+PROJECT = "nsed_torch"
+
 
 class FileLog:
     """One line of JSON per step: nested numbers by name."""
@@ -56,15 +58,38 @@ class ToldLog(FileLog):
             self.report(f"step {step} of {self.total}{rest}")
 
 
-def to_tensorboard(log: FileLog) -> None:
-    """Write a finished log as TensorBoard reads it, into `tensorboard` beside it, over what was there."""
-    if importlib.util.find_spec("tensorboard") is None:
-        raise ValueError(
-            "expected tensorboard for logger=tensorboard, got no such package: pip install nsed_torch[track]"
-        )
-    from accelerate.tracking import TensorBoardTracker  # noqa: PLC0415 - heavy, and an extra
+TRACKERS = ("tensorboard", "wandb", "trackio", "mlflow")
+"""Of accelerate's, those that a finished log can be handed to."""
 
-    tracker = TensorBoardTracker("tensorboard", log.path.parent, purge_step=0)
+
+def check_tracker(name: str) -> None:
+    """Refuse a tracker that is not there, before anything is trained; "" is none."""
+    if name and name not in TRACKERS:
+        raise ValueError(f"logger.tracker: expected one of {', '.join(TRACKERS)}, got {name!r}")
+    if name and importlib.util.find_spec(name) is None:
+        remedy = "nsed_torch[track]" if name == "tensorboard" else name
+        raise ValueError(f"expected {name} for logger={name}, got no such package: pip install {remedy}")
+
+
+def track(log: FileLog, name: str) -> None:
+    """Hand the numbers of a finished log to a tracker, as a run that is named by the log's folder; "" is none.
+
+    A finished one, for what a run that was killed had told last comes again. TensorBoard's files go into `tensorboard`
+    beside the log, over what was there; where others keep a run is their own setting.
+    """
+    check_tracker(name)
+    if not name:
+        return
+    from accelerate import PartialState, tracking  # noqa: PLC0415 - heavy
+
+    PartialState()
+    folder = log.path.parent
+    if name == "tensorboard":
+        tracker: Any = tracking.TensorBoardTracker(name, folder, purge_step=0)
+    elif name == "mlflow":
+        tracker = tracking.MLflowTracker(PROJECT, run_name=str(folder))
+    else:
+        tracker = tracking.LOGGER_TYPE_TO_CLASS[name](PROJECT, name=str(folder))
     tracker.start()
     for line in log.read():
         tracker.log(dict(_scalars(line)), step=line["step"])

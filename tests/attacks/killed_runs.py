@@ -45,7 +45,7 @@ LARGE = "ensemble.engines.large"
 MODEL = "weights.path={data}/tiny", "quantization=none", "dtype=float32", "device=cpu"
 VERBS = {
     "collect": (TEAM, *ASKED, "rounds=2", "batch_tasks=2", "limit=6"),
-    "deliberate": (TEAM, "How much is 4 times 7?", "encoder=hashed", "rounds=3"),
+    "deliberate": (TEAM, "How much is 4 times 7?", "encoder=hashed", "rating=verdict", "rounds=3"),
     "conduct": (TEAM, "How much is 4 times 7?", "recursion=2", "conductor=smollm2", "conductor.adapter=conductor"),
     "evaluate": (
         *(TEAM, "benchmark=recorded", "data_dir={data}/few", "benchmark.math_verify=false", "encoder=hashed"),

@@ -32,10 +32,10 @@ OPTIONS = [
 ]
 FORMS = ["{}={}", "+{}={}", "++{}={}", "~{}", "{}.typo={}", "+{}.typo={}", "@{}={}", "{}@x={}"]
 LINES = [
-    ("deliberate", "q?", "+ensemble.agents.solver.prompt_price=dear"),
-    ("deliberate", "q?", "ensemble.agents.solver.decoding.max_new_tokens=2.5"),
-    ("deliberate", "q?", "ensemble.agents.solver.persona=[a,b]"),
-    ("deliberate", "q?", "+ensemble.agents.solver.completion_price=-1"),
+    ("deliberate", "q?", "+ensemble.agents.sums.prompt_price=dear"),
+    ("deliberate", "q?", "ensemble.agents.sums.decoding.max_new_tokens=2.5"),
+    ("deliberate", "q?", "ensemble=demo", "ensemble.agents.solver.persona=[a,b]"),
+    ("deliberate", "q?", "+ensemble.agents.sums.completion_price=-1"),
     ("deliberate", "q?", "broker=knapsack", "broker.min_judges=null"),
     ("deliberate", "-m", "hydra.sweeper=null", "q?"),
     ("deliberate", "hydra.verbose=5", "q?"),

@@ -21,6 +21,7 @@ NAMES = {
         "composite",
         "experts",
         "file",
+        "hub",
         "profiles",
         "steps",
         "transfer",
@@ -44,7 +45,7 @@ def test_a_config_says_what_the_loader_does_by_itself(path):
     signature = inspect.signature(loader)
     signature.bind(**settings)
     own = {key: parameter.default for key, parameter in signature.parameters.items()}
-    free = {"year", "family", "families", "options", "unlike", "learned", "questions"} | (
+    free = {"year", "family", "families", "options", "unlike", "learned", "questions", "repo", "question", "gold"} | (
         {"size", "seed"} if path.stem in OWN_SEEDS else set()
     )
     assert {key: value for key, value in settings.items() if key not in free and own[key] != value} == {}

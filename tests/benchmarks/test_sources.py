@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from nsed_torch.benchmarks import AnswerGrader, math_tasks
+from nsed_torch.benchmarks import AnswerGrader, hub_tasks, math_tasks
 from nsed_torch.benchmarks.sources import Hub, Row, Rows, parse_rows, read_rows
-from nsed_torch.records import Task
+from nsed_torch.records import Task, Verdict
 
 HUB = Hub("someone/something", "v1", "main", "train")
 ROWS = [{"question": "one\u2028two\u0085three"}, {"question": "four"}]
@@ -50,6 +50,44 @@ def test_the_real_library_reads_a_folder_as_a_dataset(tmp_path, monkeypatch):
     monkeypatch.setattr(math_tasks, "MATH500", Hub(str(tmp_path), "main"))
     graded = math_tasks.math500()
     assert [(task.id, task.target) for task in graded.tasks] == [("test/a/1.json", "2")]
+
+
+OWN = [
+    {"name": "a", "asked": "1 + 1?", "right": 2, "kind": "sum"},
+    {"name": "b", "asked": "2 + 2?", "right": 4, "kind": "sum"},
+]
+
+
+@pytest.mark.parametrize("file", ["own.jsonl", "own.csv", "own.parquet", "folder/test.jsonl"])
+def test_a_set_of_one_s_own_is_what_the_real_library_reads(tmp_path, file):
+    datasets = pytest.importorskip("datasets", reason="the extra `bench` is not installed")
+    path = tmp_path / file
+    path.parent.mkdir(exist_ok=True)
+    table = datasets.Dataset.from_list(OWN)
+    {"jsonl": table.to_json, "csv": table.to_csv, "parquet": table.to_parquet}[path.suffix[1:]](path)
+    repo = str(path if path.parent == tmp_path else path.parent)
+    graded = hub_tasks(repo, "asked", "right", id="name", stratum="kind", prompt="Say it.", math_verify=False)
+    assert [(task.id, task.question, task.target) for task in graded.tasks] == [
+        ("a", "1 + 1?\n\nSay it.", "2"),
+        ("b", "2 + 2?\n\nSay it.", "4"),
+    ]
+    assert graded.strata == {"a": "sum", "b": "sum"}
+    assert graded.verdicts([(graded.tasks[0], "2"), (graded.tasks[0], "3")]) == [Verdict.RIGHT, Verdict.WRONG]
+    assert [task.id for task in hub_tasks(repo, "asked", "right").tasks] == ["test-0", "test-1"]
+
+
+def test_a_set_of_one_s_own_on_the_hub(hub):
+    calls = hub(OWN)
+    graded = hub_tasks("me/mine", "asked", "right", revision="v2", config="hard", split="dev")
+    assert calls == [(("me/mine", "hard"), {"split": "dev", "revision": "v2"})]
+    assert graded.identity["repo"] == "me/mine"
+    with pytest.raises(ValueError, match=r"^me/mine: expected gold to be one of asked, kind, name, right, got 'gold'$"):
+        hub_tasks("me/mine", "asked", "gold")
+    hub(ConnectionError("no way"))
+    with pytest.raises(ValueError, match=r"^me/mine: cannot be read .* or name a folder or file here that datasets"):
+        hub_tasks("me/mine", "asked", "right")
+    with pytest.raises(ValueError, match=r"got none: pass benchmark\.repo=OWNER/NAME, a folder or a file"):
+        hub_tasks("", "asked", "right")
 
 
 def test_without_datasets_one_line_says_what_to_do(monkeypatch):

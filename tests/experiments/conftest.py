@@ -27,6 +27,7 @@ def nsed(tiny_model, tmp_path, monkeypatch, capfd):
     monkeypatch.delenv("NSED_DEBUG", raising=False)
     monkeypatch.setenv("COLUMNS", "100")
     tiny = [
+        "ensemble=demo",
         "encoder=hashed",
         f"ensemble.engines.smollm2.weights.path={tiny_model}",
         "ensemble.engines.smollm2.quantization=none",
@@ -53,7 +54,8 @@ def nsed(tiny_model, tmp_path, monkeypatch, capfd):
         return err.removeprefix(f"nsed {arguments[0]}: ").rstrip("\n")
 
     def deliberate(*arguments, folder="run"):
-        out = ok("deliberate", *tiny, f"output_dir={folder}", *arguments)
+        published = "rating=verdict", "rounds=3", "prompts.style=short"
+        out = ok("deliberate", *tiny, *published, f"output_dir={folder}", *arguments)
         return out, read_json(tmp_path / folder / "transcript.json")
 
     return SimpleNamespace(ok=ok, fault=fault, deliberate=deliberate, tiny=tiny, folder=tmp_path)

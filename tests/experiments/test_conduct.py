@@ -113,4 +113,4 @@ def test_workflows_are_a_method_of_evaluate(nsed, tiny_model):
     ],
 )
 def test_faults_are_one_line(nsed, arguments, line):
-    assert nsed.fault("conduct", "ensemble=demo", "conductor=smollm2", *nsed.tiny, "output_dir=run", *arguments) == line
+    assert nsed.fault("conduct", "conductor=smollm2", *nsed.tiny, "output_dir=run", *arguments) == line

@@ -46,7 +46,7 @@ CHOICES = [(verb, f"{group}={option}") for verb in VERBS for group in groups(ver
 CHOICES = [choice for choice in CHOICES if choice[1] not in ELSEWHERE]
 CHOICES += [(verb, "") for verb in VERBS]
 CHOICES += [(verb, f"+experiment={name}") for name, verb in PRESETS.items()]
-CHOICES += [("deliberate", f"backbone@ensemble.engines.smollm2={option}") for option in OPTIONS["backbone"]]
+CHOICES += [("fetch", f"backbone@ensemble.engines.smollm2={option}") for option in OPTIONS["backbone"]]
 
 
 @functools.cache
@@ -166,8 +166,8 @@ def test_wrong_types_are_refused_in_one_line(nsed, verb, override):
         (["fetch", "+offlin=true"], "unknown setting 'offlin'; did you mean 'offline'? nsed fetch --help lists all"),
         (["fetch", "+ensemble.agent=1"], "unknown setting 'ensemble.agent'; did you mean 'ensemble.agents'?"),
         (
-            ["tune", "+logger.tensorbord=true"],
-            "unknown setting 'logger.tensorbord'; did you mean 'logger.tensorboard'?",
+            ["tune", "+logger.trakcer=wandb"],
+            "unknown setting 'logger.trakcer'; did you mean 'logger.tracker'?",
         ),
         (
             ["deliberate", "Why?", "+protocol.anonymos=1"],

@@ -49,7 +49,7 @@ def test_it_is_trained_goes_on_and_is_used(nsed, small, tmp_path):
     assert [line["fitness"] for line in again] == [line["fitness"] for line in lines]
 
     ours = ["conductor=head", "conductor.weights=out/head"]
-    nsed.ok("conduct", "How much is 1 + 1?", "ensemble=demo", *nsed.tiny, *ours, "max_steps=2", "output_dir=conducted")
+    nsed.ok("conduct", "How much is 1 + 1?", *nsed.tiny, *ours, "max_steps=2", "output_dir=conducted")
     (level,) = Execution.load(tmp_path / "conducted/conduct.json").levels
     assert {step.worker for step in level.steps} <= set(WHO)
     assert len(level.plan.text.splitlines()) == len(level.steps)
@@ -72,5 +72,5 @@ def test_a_dry_run_says_how_many_calls_it_could_take(nsed, small, tmp_path):
 
 
 def test_without_a_head_it_is_one_clear_line(nsed):
-    said = nsed.fault("conduct", "Why?", "ensemble=demo", *nsed.tiny, "conductor=head", "output_dir=out")
+    said = nsed.fault("conduct", "Why?", *nsed.tiny, "conductor=head", "output_dir=out")
     assert "expected the folder of a trained head, got none: pass conductor.weights=FOLDER" in said

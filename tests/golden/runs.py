@@ -230,6 +230,8 @@ def tiny(folder):
 
 # Live teams.
 
+PUBLISHED = "rating=verdict", "prompts.style=short"  # unlike the verb's own, which are those of the shipped experts
+
 
 def deliberate(folder):
     """One question under the published protocol, under most other settings, and by agents who only judge."""
@@ -249,7 +251,16 @@ def deliberate(folder):
     with team() as words:
         for number, (name, settings) in enumerate(variants.items(), start=4):
             run = f"run{number}"
-            nsed(folder, "deliberate", question(number), *words, "encoder=hashed", *settings, f"output_dir={run}")
+            nsed(
+                folder,
+                "deliberate",
+                question(number),
+                *words,
+                "encoder=hashed",
+                *PUBLISHED,
+                *settings,
+                f"output_dir={run}",
+            )
             found[name] = held(read(folder / run / "transcript.json"))
     return found
 
@@ -388,7 +399,7 @@ def executed(execution):
 def report(folder):
     """A page names everybody, shows what was asked, and fetches nothing."""
     with team() as words:
-        nsed(folder, "deliberate", question(9), *words, "encoder=hashed", "rounds=2", "output_dir=run")
+        nsed(folder, "deliberate", question(9), *words, "encoder=hashed", *PUBLISHED, "rounds=2", "output_dir=run")
     nsed(folder, "report", "run=run")
     html = (folder / "run/report.html").read_text()
     text = " ".join(Page(html).find("body"))
@@ -547,7 +558,7 @@ def asked(folder, budgets):
         for number, budget in enumerate(budgets, start=30):
             live = "broker=learned", f"broker.learned=fitted/broker/{budget}.safetensors", "rounds=1", "cell=out/cell"
             run = f"output_dir=live{number}"
-            nsed(folder, "deliberate", question(number), *words, "encoder=hashed", *live, run)
+            nsed(folder, "deliberate", question(number), *words, "encoder=hashed", *PUBLISHED, *live, run)
             (turn,) = read(folder / f"live{number}/transcript.json")["rounds"]
             found[budget] = [turn["proposers"], turn["voters"], turn["support"]]
     return found

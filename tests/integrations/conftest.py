@@ -24,7 +24,9 @@ def settings(tiny_weights):
     return {
         "ensemble": "demo",
         "encoder": "hashed",
+        "rating": "verdict",
         "rounds": 2,
+        "prompts.style": "short",
         "ensemble.engines.smollm2.weights.path": str(tiny_weights),
         "ensemble.engines.smollm2.quantization": "none",
         **{f"ensemble.agents.{name}.decoding.max_new_tokens": 8 for name in ("solver", "skeptic", "explainer")},
@@ -51,7 +53,7 @@ def evaluated(tmp_path):
         file = tmp_path / "native.jsonl"
         file.write_text("".join(json.dumps({**record, "id": named(record)}) + "\n" for record in QUESTIONS))
         words = [f"{key}={value}" for key, value in settings.items()]
-        words += ["benchmark=file", f"benchmark.questions={file}", "prompts.style=short"]
+        words += ["benchmark=file", f"benchmark.questions={file}"]
         words += ["methods=[deliberation]", "protocol.pooled=false", f"output_dir={tmp_path / 'native'}"]
         assert main(["evaluate", *words]) == 0
         return {trace.transcript.task.id: trace.transcript for trace in read_traces(tmp_path / "native")}

@@ -1,12 +1,13 @@
-"""Logs: a file always, TensorBoard where it is installed."""
+"""Logs: a file always, and trackers where they are installed."""
 
-import importlib.util
+import importlib
+import sys
 
 import pytest
 
 from nsed_torch.records.pace import time_left
 from nsed_torch.training import logs
-from nsed_torch.training.logs import FileLog, ToldLog, to_tensorboard
+from nsed_torch.training.logs import FileLog, ToldLog, check_tracker, track
 
 
 def test_resume_forgets_later_and_broken_lines(tmp_path):
@@ -27,19 +28,61 @@ def test_nested_numbers_have_names():
     }  # fmt: skip
 
 
-def test_tensorboard_gets_every_number_or_what_is_missing_is_said(tmp_path, monkeypatch):
+def test_tensorboard_gets_every_number(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     log = FileLog(tmp_path / "log.jsonl")
     log.write(3, {"loss": 0.5})
-    if importlib.util.find_spec("tensorboard") is not None:
-        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    track(log, "tensorboard")
+    (path,) = (tmp_path / "tensorboard").glob("events*")
+    (event,) = EventAccumulator(str(path)).Reload().Scalars("loss")
+    assert (event.step, event.value) == (3, 0.5)
 
-        to_tensorboard(log)
-        (path,) = (tmp_path / "tensorboard").glob("events*")
-        (event,) = EventAccumulator(str(path)).Reload().Scalars("loss")
-        assert (event.step, event.value) == (3, 0.5)
+
+ELSEWHERE = """
+told = []
+class Run:
+    def log(self, values, step): told.append((step, values))
+    def finish(self): told.append("end")
+def init(project, name): told.append((project, name)); return Run()
+def search_experiments(filter_string): return []
+def create_experiment(name, **_): told.append(name)
+def start_run(run_name, **_): told.append(("nsed_torch", run_name)); return Run()
+def log_metrics(values, step): told.append((step, values))
+def end_run(): told.append("end")
+"""
+
+
+@pytest.mark.parametrize("name", ["wandb", "trackio", "mlflow"])
+def test_accelerate_s_trackers_get_every_number_as_a_run_named_by_its_folder(tmp_path, monkeypatch, name):
+    (tmp_path / f"{name}.py").write_text(ELSEWHERE)
+    monkeypatch.syspath_prepend(tmp_path)
+    log = FileLog(tmp_path / "log.jsonl")
+    log.write(3, {"loss": 0.5, "gradient": {"gate": 1}})
+    track(log, "")
+    track(log, name)
+    told = importlib.import_module(name).told
+    del sys.modules[name]
+    assert [line for line in told if line != "nsed_torch"] == [
+        ("nsed_torch", str(tmp_path)),
+        (3, {"step": 3.0, "loss": 0.5, "gradient/gate": 1.0}),
+        "end",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("tensorboard", r"got no such package: pip install nsed_torch\[track\]$"),
+        ("mlflow", "expected mlflow for logger=mlflow, got no such package: pip install mlflow$"),
+        ("paper", "expected one of tensorboard, wandb, trackio, mlflow, got 'paper'"),
+    ],
+)
+def test_a_tracker_that_is_not_there_is_one_line(monkeypatch, name, line):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"no such package: pip install nsed_torch\[track\]"):
-        to_tensorboard(log)
+    with pytest.raises(ValueError, match=line):
+        check_tracker(name)
 
 
 def test_a_long_training_says_how_far_it_is_and_how_long_the_rest_takes(tmp_path, monkeypatch):
