@@ -3,10 +3,17 @@
 import torch
 from hypothesis import strategies as st
 
+from nsed_torch.data.equality import commonest
 from nsed_torch.data.rounds import Rounds
 from nsed_torch.functional.ties import Ties
 
 ANSWERS = ("yes", "no", "maybe", None)
+
+
+def plurality(classes):
+    """The first agent whose answer is commonest, -1 where nobody answered."""
+    top = commonest(classes)
+    return torch.where(top.any(1), top.int().argmax(-1), -1)
 
 
 def poll(answers, ratings, dim=4):

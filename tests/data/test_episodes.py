@@ -7,10 +7,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from polls import plurality
 
 from nsed_torch.agents import HashedEncoder
 from nsed_torch.data import Equality, RecordedAnswers, joined, recorded_episodes
-from nsed_torch.data.equality import agreement, plurality
+from nsed_torch.data.equality import agreement
 from nsed_torch.data.rounds import unroll
 from nsed_torch.nn import ConsensusCell
 from nsed_torch.records import Task

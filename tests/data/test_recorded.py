@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from polls import plurality
 
 from nsed_torch.data import Equality, RecordedAnswers, load_recorded
-from nsed_torch.data.equality import plurality
 from nsed_torch.data.recorded import read_tasks
 
 QUESTIONS = [{"id": f"q{i}", "question": f"How much is {i} + {i}?", "gold": str(2 * i)} for i in range(4)]
