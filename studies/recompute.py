@@ -31,7 +31,7 @@ from studies.step_outcomes import ENDING, StepFigures, keep_steps, load_steps
 
 DOCS = Path(__file__).parents[1] / "docs"
 
-UNSTORED = ("results", "results/tables", "conductor", "recorded")
+UNSTORED = ("results", "results/tables", "recorded")
 """Pages whose outcomes were not kept."""
 
 TEAM = "deliberation"
