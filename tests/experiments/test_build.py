@@ -31,7 +31,7 @@ def composed(nsed, *overrides):
 @pytest.mark.parametrize("inside", ["smollm2_135m_instruct", "endpoint"])
 def test_calls_of_replicas_are_counted_by_the_engine_inside(nsed, tiny_model, inside):
     """Their devices are those of their machines: none of them has to be here."""
-    team = ["ensemble=demo", "encoder=hashed", "backbone@ensemble.engines.smollm2=ray"]
+    team = ["ensemble=demo", "rating=verdict", "encoder=hashed", "backbone@ensemble.engines.smollm2=ray"]
     place = "ensemble.engines.smollm2.engine"
     local = [f"{place}.weights.path={tiny_model}", f"{place}.device=cuda:7"]
     team += [f"backbone@{place}={inside}", *(local if inside != "endpoint" else [f"{place}.model=any"])]
