@@ -367,7 +367,9 @@ def team(folder):
     """Overrides of a team of three voices on the tiny model."""
     agents = (f"ensemble.agents.{name}.decoding" for name in ("solver", "skeptic", "explainer"))
     return [
+        "ensemble=demo",
         "encoder=hashed",
+        "prompts.style=short",
         "rounds=1",
         "rating=likelihood",
         f"ensemble.engines.smollm2.weights.path={folder}",
