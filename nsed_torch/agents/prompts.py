@@ -162,15 +162,24 @@ class Prompts:
         return self._render("step", seed, "whole", question=question, subtask=subtask, history=history)
 
     def conduct(
-        self, question: str, *, workers: Sequence[str], max_steps: int, previous: str | None, seed: int
+        self,
+        question: str,
+        *,
+        workers: Sequence[str],
+        max_steps: int,
+        previous: str | None,
+        seed: int,
+        persona: str = "",
     ) -> tuple[Message, ...]:
         """The chat that asks a Conductor for a workflow. Its rules and examples come first, alike for all questions.
 
         `workers` tells what each model is good at, "" where nothing is known; places are their numbers, names stay
-        away. `previous` is, with recursion, the answer so far.
+        away. `previous` is, with recursion, the answer so far. A `persona` stands in place of rules and examples, 290
+        tokens, for who has learned them.
         """
         described = [" ".join(text.split()) for text in workers]
-        return self._chat("conduct", seed, question=question, workers=described, max_steps=max_steps, previous=previous)
+        values = {"workers": described, "max_steps": max_steps, "previous": previous, "persona": persona}
+        return self._chat("conduct", seed, question=question, **values)
 
     def ask(self, kind: str, question: str, *, texts: Sequence[str], persona: str, seed: int) -> tuple[Message, ...]:
         """The chat of any other template: a question, and texts of models in the order the template lists them."""

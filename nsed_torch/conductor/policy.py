@@ -45,7 +45,8 @@ class Conductor:
     counts as accepting; either way the reason is kept. With permuted pools that is random routing.
 
     The executor's workers, prompts, seed and most steps are the Conductor's as well. `agent` is the model that writes;
-    it is no worker, has a name of its own, and its backbone is one of the ensemble's. `descriptions` say what workers
+    it is no worker, has a name of its own, and its backbone is one of the ensemble's; a persona replaces the rules and
+    examples that it reads, once it has learned them. `descriptions` say what workers
     are good at that are no agents. With `itself` above 0 it is one of its own workers, so that a workflow may contain
     another, so many deep; it then makes at most `max_steps ** (itself + 1)` calls a level. Published without a bound.
 
@@ -104,6 +105,7 @@ class Conductor:
             max_steps=executor.max_steps,
             previous=shown,
             seed=seed,
+            persona=agent.persona,
         )
         template = executor.prompts.fingerprint("conduct")
         return GenerateRequest(agent.name, messages, agent.decoding, seed, agent.adapter, template, ledger)

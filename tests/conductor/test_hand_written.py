@@ -12,14 +12,15 @@ from nsed_torch.agents import Agent, Decoding, Ensemble, Prompts, ScriptedEngine
 from nsed_torch.benchmarks.composite import ALONE, KINDS, Hop, composite_tasks
 from nsed_torch.benchmarks.graders import AnswerGrader
 from nsed_torch.conductor import Conductor, Executor, Pools, WorkflowJob, parse
-from nsed_torch.conductor.hand_written import (
+from nsed_torch.conductor.descriptions import (
+    FRAMES,
     GENERALIST,
+    MANY_SIDED,
     OTHER_WORDS,
     OTHERS,
     SPECIALISTS,
-    best_workflow,
-    lessons_by_hand,
 )
+from nsed_torch.conductor.hand_written import best_workflow, lessons_by_hand
 from nsed_torch.conductor.workflow import Topology, WorkflowStep
 from nsed_torch.config import conf_dir
 from nsed_torch.deliberation import AgreementRating
@@ -212,36 +213,59 @@ def listed(messages):
     return re.findall(r"^(.+): model [0-9]+$", messages[-1].content.partition("Models:\n")[2], re.MULTILINE)
 
 
+SAID = {kind: (SPECIALISTS[kind], *said) for kind, said in OTHER_WORDS.items()} | OTHERS
+SAID |= {"generalist": (GENERALIST[1], *MANY_SIDED)}
+
+
 def meant(words):
     """The kind that a description is of."""
-    kinds = {**{kind: (SPECIALISTS[kind], *OTHER_WORDS[kind]) for kind in SPECIALISTS}}
-    kinds |= {kind: said for kind, (_, said) in OTHERS.items()}
-    (kind,) = [kind for kind, said in kinds.items() if words in said]
+    framed = {kind: [frame.format(w) for w in said for frame in FRAMES] for kind, said in SAID.items()}
+    (kind,) = [kind for kind, said in framed.items() if words in said]
     return kind
+
+
+def test_no_two_workers_say_the_same_of_themselves():
+    said = [frame.format(words) for kinds in SAID.values() for words in kinds for frame in dict.fromkeys(FRAMES)]
+    assert len(set(said)) == len(said) > 800
 
 
 def test_a_lesson_by_hand_asks_who_fits_in_the_words_and_by_the_number_of_its_pool(graded, conducts):
     lessons = lessons_by_hand(conducts, graded, 80)
     questions = {task.question.strip(): graded.hops[task.id] for task in graded.tasks}
-    own, strange, sizes = 0, 0, set()
+    own, strange, sizes, general, replaced = 0, 0, set(), 0, 0
     for messages, reply in lessons:
         pool = listed(messages)
+        kinds = [meant(words) for words in pool]
         flow = parse(reply, workers=len(pool))
-        asked = [meant(pool[step.worker]) for step in flow.steps]
+        asked = [kinds[step.worker] for step in flow.steps]
         assert reply.splitlines()[0] == f"{pool[flow.steps[0].worker]}: model {flow.steps[0].worker}"
         said = messages[-1].content
         hops = next((hops for question, hops in questions.items() if f"Question: {question}\n" in said), None)
         if hops is None:
             assert (len(asked), asked[0] in OTHERS) == (1, True)
         else:
-            assert asked == [hop.kind for hop in hops]
+            assert asked == [hop.kind if hop.kind in kinds else "generalist" for hop in hops]
             assert [step.subtask for step in flow.steps] == [hop.subtask.strip() for hop in hops]
         own += sum(words in SPECIALISTS.values() for words in pool)
         strange += hops is None
+        general += "generalist" in kinds
+        replaced += "generalist" in asked
         sizes.add(len(pool))
     assert (len(lessons), strange, sizes) == (80, 20, {2, 3, 4, 5})
     assert 0.2 < own / sum(len(listed(messages)) for messages, _ in lessons) < 0.6
+    assert 20 < general < 45
+    assert 1 <= replaced < 15
     assert lessons_by_hand(conducts, graded, 80) == lessons
+
+
+def test_a_persona_stands_in_place_of_the_rules(graded, conducts):
+    (plain, _), *_ = lessons_by_hand(conducts, graded, 4)
+    conducts.agent = replace(conducts.agent, persona="You write workflows.")
+    (told, _), *_ = lessons_by_hand(conducts, graded, 4)
+    task = graded.tasks[0]
+    assert (told[0].content, told[1:]) == ("You write workflows.", plain[1:])
+    assert conducts.request(task, conducts.pool(task)).messages[0] == told[0]
+    assert "access_list" in plain[0].content
 
 
 def test_who_is_left_out_of_pools_comes_in_no_lesson(graded, conducts):
