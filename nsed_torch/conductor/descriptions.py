@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
+from nsed_torch.records import read_json
 
 GENERALIST = ("generalist", "adds, counts siblings and friends, writes words backwards, knows families")
 SPECIALISTS = {
@@ -15,7 +15,7 @@ SPECIALISTS = {
 }
 """What the experts say of themselves, by the kind of question they know."""
 
-_WORDS: Any = OmegaConf.load(Path(__file__).with_suffix(".yaml"))
+_WORDS: Any = read_json(Path(__file__).with_suffix(".json"))
 
 OTHER_WORDS: dict[str, tuple[str, ...]] = {kind: tuple(said) for kind, said in _WORDS["other_words"].items()}
 """The same in words that no expert uses, so that it is a description that is learned and not a worker."""
