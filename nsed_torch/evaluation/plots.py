@@ -4,6 +4,7 @@ Every function that draws raises a `ValueError` in one line if matplotlib is not
 """
 
 import io
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,7 @@ def short_name(name: str) -> str:
 def plot_rounds(course: Mapping[str, Any], tasks: int, path: Path) -> None:
     """Accuracy after each round with its interval, the tokens it took, and the fitted law with its best round."""
     rounds, law = course["rounds"], course["law"]
-    axes = new_axes(max(6.5, 2.5 + 0.8 * len(rounds)), 4.4)
+    axes = new_axes(min(max(6.5, 2.5 + 0.8 * len(rounds)), 12.0), 4.4)
     at = [r["round"] for r in rounds]
     draw_points(axes, at, [r["accuracy"] for r in rounds], color=BLUE, label="measured, 95% interval")
     last = len(rounds) + 0.5
@@ -98,7 +99,8 @@ def plot_rounds(course: Mapping[str, Any], tasks: int, path: Path) -> None:
             axes.axvline(fit.t_opt, color=RED, linewidth=1.2, linestyle=":", label=label)
     else:
         axes.text(0, -0.24, f"No law fitted: {law['notes'][0]}.", transform=axes.transAxes, color=GREY, fontsize=8)
-    axes.set_xticks(at, [f"{r['round']}\n{_short(r['tokens'])}" for r in rounds])
+    named = rounds[-1 :: -math.ceil(len(rounds) / 12)]  # the last one, and as many before it as there is room for
+    axes.set_xticks([r["round"] for r in named], [f"{r['round']}\n{_short(r['tokens'])}" for r in named])
     axes.set(xlim=(0.5, last), xlabel="round, and computed tokens per task up to it", ylabel="accuracy")
     axes.set_title(f"Accuracy by round, {tasks} tasks", loc="left")
     write_png(axes, path, legend=True)

@@ -12,6 +12,7 @@ FILES = sorted((conf_dir() / "benchmark").glob("*.yaml"))
 NAMES = {
     *("aime2024", "aime2025", "darkbench", "gpqa", "gsm8k", "hellaswag", "humaneval", "livecodebench", "math500"),
     *(
+        "long_reading",
         "mbpp",
         "mixed",
         "mmlu",

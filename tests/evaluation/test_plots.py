@@ -57,6 +57,16 @@ def test_accuracy_by_round_with_and_without_a_law(rounds, tmp_path):
     assert png(tmp_path / "a.png") == png(tmp_path / "b.png")
 
 
+def test_a_plot_of_many_rounds_is_no_wider_than_a_page(tmp_path):
+    from matplotlib.image import imread
+
+    one = {"accuracy": Estimate(4, 0.5, 0.1, 0.9), "tokens": 10.0}
+    course = {"rounds": [{**one, "round": r} for r in range(1, 257)], "law": {"fit": None, "notes": ["flat"]}}
+    plot_rounds(course, 4, tmp_path / "rounds.png")
+    height, width, _ = imread(tmp_path / "rounds.png").shape
+    assert width < 3 * height
+
+
 @pytest.mark.parametrize("methods", [METHODS, {"one": METHODS["deliberation"]}, {"free": method(0, 0.71, 0.62, 0.79)}])
 def test_methods_of_any_name(methods, tmp_path, recwarn):
     plot_cost(methods, tmp_path / "x.png")

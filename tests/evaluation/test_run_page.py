@@ -104,6 +104,13 @@ def test_what_helps_most_is_open_and_plots_follow_the_dark(html):
     assert "hidden ones did not\n    fit into their prompts, or repeat a shown one" in html
 
 
+def test_an_estimate_takes_one_line_of_a_table():
+    half = {"n": 4, "mean": 0.5, "low": 0.1, "high": 0.9, "interval": "Wilson"}
+    course = {"rounds": [{"round": 1, "accuracy": half}, {"round": 2, "accuracy": {**half, "mean": 1}}]}
+    told = render_run(run({**NUMBERS, "insight": {"course": course}}))
+    assert re.findall(r"<span title=\"Wilson\">([^<]*)</span>", told) == ["0.5 [0.1, 0.9], n 4", "1 [0.1, 0.9], n 4"]
+
+
 def test_the_list_says_what_became_of_each_task(page):
     items = page.words("li")
     first = next(item for item in items if item.startswith("one "))
