@@ -294,7 +294,7 @@ def test_a_training_goes_on_with_the_questions_that_it_chose(nsed, small, tmp_pa
 
 
 def test_a_warm_start_alone_is_an_adapter_too(nsed, small, tmp_path):
-    out = nsed.ok("train-conductor", *small, "grpo.steps=0", "output_dir=out")
+    out = nsed.ok("train-conductor", *small, "grpo.steps=0", "conductor.persona=You write.", "output_dir=out")
     assert "step 0 of" not in out
     assert "tenth" not in out
     assert read_json(tmp_path / "out/metrics.json")["steps"] == 0
@@ -303,6 +303,7 @@ def test_a_warm_start_alone_is_an_adapter_too(nsed, small, tmp_path):
     card = (tmp_path / "out/adapter/README.md").read_text()
     assert "2 steps of 2 random valid workflows, out of 4" in card
     assert "GRPO" not in card
+    assert 'In place of rules and examples it reads "You write."' in card
     assert "tenth" not in card
     nsed.ok(
         "train-conductor",
