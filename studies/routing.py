@@ -22,7 +22,6 @@ from nsed_torch.evaluation.statistics import clopper_pearson
 from nsed_torch.records import Task
 
 SEED = 12  # lessons are of 0
-PERSONA = "You write workflows."  # as conductor=experts
 
 STRANGERS = {
     "gcd": (
@@ -157,7 +156,8 @@ def main(adapter: str, n: int = 100) -> None:
     """Ask, and print a line for each kind of case."""
     backbone = OmegaConf.load(conf_dir() / "backbone" / "smollm2_135m_instruct.yaml")
     engine = instantiate(backbone, quantization="none", adapters={"conductor": adapter})
-    writer = Agent("conductor", "one", PERSONA, adapter="conductor", decoding=Decoding(224, 0.0))
+    persona = OmegaConf.load(conf_dir() / "conductor" / "experts.yaml").conductor.persona
+    writer = Agent("conductor", "one", persona, adapter="conductor", decoding=Decoding(224, 0.0))
     team = Ensemble({"one": engine}, [Agent(name, "one") for name in ("ann", "ben")])
     conductor = Conductor(Executor(team, prompts=Prompts(style="direct")), writer)
     cases = [*strangers(n), *described(n)]

@@ -45,10 +45,10 @@ class Conductor:
     counts as accepting; either way the reason is kept. With permuted pools that is random routing.
 
     The executor's workers, prompts, seed and most steps are the Conductor's as well. `agent` is the model that writes;
-    it is no worker, has a name of its own, and its backbone is one of the ensemble's; a persona replaces the rules and
-    examples that it reads, once it has learned them. `descriptions` say what workers
-    are good at that are no agents. With `itself` above 0 it is one of its own workers, so that a workflow may contain
-    another, so many deep; it then makes at most `max_steps ** (itself + 1)` calls a level. Published without a bound.
+    it is no worker, has a name of its own, and its backbone is one of the ensemble's; a persona of its own stands
+    in place of rules and examples. `descriptions` say what workers are good at that are no agents. With `itself` above
+    0 it is one of its own workers, so that a workflow may contain another, so many deep; it then makes at most
+    `max_steps ** (itself + 1)` calls a level. Published without a bound.
 
     Raises:
         ValueError: for a name that an agent has, a backbone or an adapter that does not exist, or an `itself` outside
