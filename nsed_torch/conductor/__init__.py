@@ -4,7 +4,7 @@ from nsed_torch.conductor.conductor_broker import ConductorBroker
 from nsed_torch.conductor.executor import Executor, WorkflowJob
 from nsed_torch.conductor.head_conductor import HeadAgent, HeadConductor, conductor_of
 from nsed_torch.conductor.parsing import parse, repair
-from nsed_torch.conductor.policy import Conductor
+from nsed_torch.conductor.policy import Conductor, WritingAgent
 from nsed_torch.conductor.pools import Pools
 from nsed_torch.conductor.workflow import Workflow, WorkflowStep
 
@@ -18,6 +18,7 @@ __all__ = [
     "Workflow",
     "WorkflowJob",
     "WorkflowStep",
+    "WritingAgent",
     "conductor_of",
     "parse",
     "repair",

@@ -44,10 +44,11 @@ def lessons_by_hand(
 ) -> list[tuple[tuple[Message, ...], str]]:
     """What the Conductor is asked about tasks, and the best workflow for each, behind a line a step on whom it asks.
 
-    A pool has whom the workflow needs, and others, two to five in all, in any order, but nobody whom the Conductor's
-    own pools leave out. In a share of `ALL_ROUND` there is the generalist as well, who is asked where a specialist is
-    missing and nowhere else. Words are drawn (`described`). A share of `others` are questions of `OTHERS`, so that to
-    find the description that fits is learned from many kinds of questions and not from four. All is ours.
+    A pool has whom the workflow needs, and others, two to five in all, in any order or as the Conductor lays them out,
+    but nobody whom its own pools leave out. In a share of `ALL_ROUND` there is the generalist as well, who is asked
+    where a specialist is missing and nowhere else. Words are drawn (`described`). A share of `others` are questions of
+    `OTHERS`, so that to find the description that fits is learned from many kinds of questions and not from four. All
+    is ours.
 
     Raises:
         ValueError: for a count below 1, a share out of range, or fewer tasks than are wanted.
@@ -88,7 +89,9 @@ def _lesson(conductor: Conductor, task: Task, hops: Sequence[Hop], seed: int) ->
         (kind,) = draw.choices(more, weights)
         pool += [kind] if kind not in pool else []
     draw.shuffle(pool)
-    words = [described(kind, draw) for kind in pool]
+    drawn = [described(kind, draw) for kind in pool]
+    order = conductor.nearest(task.question, drawn)
+    pool, words = [pool[place] for place in order], [drawn[place] for place in order]
     flow, executor = best_workflow(hops, pool), conductor.executor
     thoughts = [f"{words[step.worker]}: model {step.worker}\n" for step in flow.steps]
     asked = executor.prompts.conduct(

@@ -1,12 +1,15 @@
 """A Conductor: a language model that writes workflows, has them run, and reads the answers."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from typing import Any, NamedTuple
 
-from nsed_torch.agents import Agent, Ensemble, GenerateRequest
+import torch
+from torch import Tensor
+
+from nsed_torch.agents import Agent, Encoder, Ensemble, GenerateRequest
 from nsed_torch.agents.ledger import TokenLedger
 from nsed_torch.agents.requests import Generation, call_seed
 from nsed_torch.conductor.executor import Executor, WorkflowJob
@@ -23,6 +26,22 @@ MAX_RECURSION = 3  # further workflows at most, each of which sees what the one 
 ITSELF = "has a part that takes several models done by them"
 # Where no step can be read from a first text, model 0 of the pool answers the bare question.
 FALLBACK = Workflow((WorkflowStep(0, "Answer the question."),))
+
+
+@dataclass(frozen=True)
+class WritingAgent(Agent):
+    """A model that writes workflows, and what tells how near to a question a worker's description is.
+
+    `encoder` makes the encoder, once, where a pool is first laid out: `partial(load_encoder, weights)`, in YAML
+    `_partial_: true`. With None a pool is laid out as it is drawn.
+    """
+
+    encoder: Callable[[], Encoder] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.encoder is not None:
+            object.__setattr__(self, "encoder", cache(self.encoder))
 
 
 class WorkflowPlan(NamedTuple):
@@ -50,6 +69,10 @@ class Conductor:
     0 it is one of its own workers, so that a workflow may contain another, so many deep; it then makes at most
     `max_steps ** (itself + 1)` calls a level. Published without a bound.
 
+    With a `WritingAgent`'s encoder a pool is laid out nearest first: worker 0 is the one whose description has the
+    largest cosine with the question. A small model that knows only the words it was trained on can then go by the place
+    as well. Ours.
+
     Raises:
         ValueError: for a name that an agent has, a backbone or an adapter that does not exist, or an `itself` outside
             0 to 3.
@@ -69,6 +92,8 @@ class Conductor:
         check_recursion(itself, "itself")
         self.agent = agent
         self.pools = pools
+        self.encoder = agent.encoder if isinstance(agent, WritingAgent) else None
+        self._vectors: dict[str, Tensor] = {}  # of descriptions
         team = executor.ensemble
         # The same engines and the same log, and one more who speaks.
         self.planner = Ensemble(team.engines, [*team.agents, agent], call_log=team.call_log)
@@ -80,9 +105,21 @@ class Conductor:
             self.executor = executor.joined_by(agent.name, contractor)
             self.descriptions.setdefault(agent.name, ITSELF)
 
-    def pool(self, task: Task) -> tuple[str, ...]:
-        """The names of the workers that a task's workflows may ask, by number."""
-        return self.pools(self.executor.workers, task, self.executor.seed)
+    def pool(self, task: Task, seed: int | None = None) -> tuple[str, ...]:
+        """The names of the workers that a task's workflows may ask, by number; None draws by the executor's seed."""
+        drawn = self.pools(self.executor.workers, task, self.executor.seed if seed is None else seed)
+        said = [self.descriptions.get(name, "") for name in drawn]
+        return tuple(drawn[place] for place in self.nearest(task.question, said))
+
+    def nearest(self, question: str, descriptions: Sequence[str]) -> list[int]:
+        """The places of descriptions, nearest to the question first; without an encoder as they stand."""
+        if self.encoder is None:
+            return list(range(len(descriptions)))
+        encoder = self.encoder()
+        if new := [text for text in dict.fromkeys(descriptions) if text not in self._vectors]:
+            self._vectors.update(zip(new, encoder.embed(new), strict=True))
+        near = torch.stack([self._vectors[text] for text in descriptions]) @ encoder.embed([question])[0]
+        return near.argsort(descending=True, stable=True).tolist()
 
     def request(
         self,
@@ -167,6 +204,7 @@ class Conductor:
             "max_steps": self.executor.max_steps,
             "pools": dataclasses.asdict(self.pools) | {"without": list(self.pools.without)},
             "descriptions": {name: self.descriptions.get(name, "") for name in self.executor.workers},
+            **({} if self.encoder is None else {"encoder": dict(self.encoder().identity())}),
         }
 
     def follow(

@@ -56,9 +56,8 @@ def drawn_pools(
     turn = 0
     while len(asked) < count:
         draw = random.Random(call_seed(seed, turn, "order"))  # noqa: S311 - variety, not secrecy
-        for task in draw.sample(tasks, len(tasks)):
-            pool = conductor.pools(conductor.executor.workers, task, call_seed(seed, turn, "pools"))
-            asked.append((task, pool))
+        order = draw.sample(tasks, len(tasks))
+        asked += [(task, conductor.pool(task, call_seed(seed, turn, "pools"))) for task in order]
         turn += 1
     return asked[:count]
 

@@ -46,7 +46,7 @@ def workflow_lessons(
     lessons = []
     for task in tasks:
         draw = random.Random(call_seed(seed, task.id, "lesson"))  # noqa: S311 - variety, not secrecy
-        pool = conductor.pools(conductor.executor.workers, task, call_seed(seed, "lessons"))
+        pool = conductor.pool(task, call_seed(seed, "lessons"))
         draw.random()  # belongs to the stream that shipped Conductors learned from
         flow = random_workflow(draw, range(len(pool)), conductor.executor.max_steps)
         skills = [(conductor.descriptions.get(pool[step.worker], ""), step.worker) for step in flow.steps]

@@ -30,7 +30,7 @@ _LISTED = {
     "nsed_torch.benchmarks.patterns": "darkbench",
     "nsed_torch.benchmarks.reading_tasks": "reading_tasks",
     "nsed_torch.benchmarks.stepwise": "stepwise_tasks",
-    "nsed_torch.conductor": "ConductorBroker HeadAgent Pools",
+    "nsed_torch.conductor": "ConductorBroker HeadAgent Pools WritingAgent",
     "nsed_torch.conductor.evolution": "Evolution",
     "nsed_torch.conductor.grpo": "GRPO",
     "nsed_torch.deliberation": "AgreementRating Budget BudgetBroker CritiqueRating LikelihoodRating VerdictRating",
