@@ -1,8 +1,10 @@
 """Questions of many clients at once through `nsed serve`, against the same questions in this process."""
 
+import gc
 import http.client
 import importlib.util
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -10,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -19,9 +22,11 @@ from omegaconf import OmegaConf
 from bench.experts import deliberate_afresh
 from bench.startup import TEAM
 from bench.timing import Measurement, compare, seconds
+from nsed_torch.agents import Agent, Ensemble, HashedEncoder, ScriptedEngine
 from nsed_torch.config import conf_dir, instantiate
-from nsed_torch.deliberation import MacroRNN
-from nsed_torch.experiments.build import build_rnn
+from nsed_torch.deliberation import MacroRNN, MacroRNNCell
+from nsed_torch.experiments.build import build_rnn, consensus_cell
+from nsed_torch.nn import FixedHalting
 from nsed_torch.records import CallLog, Task
 
 QUESTIONS, CLIENTS, ALONE = 500, 64, 20
@@ -29,9 +34,14 @@ QUESTIONS, CLIENTS, ALONE = 500, 64, 20
 
 MODEL = "nsed/team"
 
+DAY, EARLY = 10_000, 1_000
+"""Questions that a server without models answers, and after how many its memory is first read."""
+
 
 def serve_lines(repeats: int, team: Sequence[str] = TEAM, report: Callable[[str], None] = print) -> list[Measurement]:
     """The experts' preset behind its server: 64 clients, and one client alone, against batches of 64 here.
+
+    Then what a server without models holds in memory after ten thousand questions (`serve_memory_line`).
 
     The facts have the requests that failed, how many answers are those of the team in this process, and what the
     server adds to a lone question, as a share of what that takes here (medians).
@@ -78,7 +88,33 @@ def serve_lines(repeats: int, team: Sequence[str] = TEAM, report: Callable[[str]
         "same_answers": sum(a == b for (_, a), b in zip(there, here, strict=True)) / len(tasks),
         "overhead_alone": median(asked) / median(alone) - 1,
     }
-    return [replace(line, facts=facts)]
+    return [replace(line, facts=facts), serve_memory_line()]
+
+
+def serve_memory_line() -> Measurement:
+    """Resident MiB of a server, whose team has no models, after 10,000 different questions against after 1,000."""
+    ensemble = Ensemble(
+        {"scripted": ScriptedEngine(lambda request: f"#{request.seed}", lambda request, candidate: 0.5)},
+        [Agent(name, "scripted") for name in ("ann", "ben", "cleo")],
+    )
+    encoder = HashedEncoder(64)
+    cell = MacroRNNCell(ensemble, encoder, consensus_cell(dim=64, agents=3))
+    tasks = [Task(f"What is number {i}?", f"q{i}") for i in range(DAY)]
+    failed = 0
+    with serving(MacroRNN(cell, halting=FixedHalting(2))) as ask, ThreadPoolExecutor(CLIENTS) as clients:
+        failed += sum(status != 200 for status, _ in clients.map(ask, tasks[:EARLY]))
+        early = resident()
+        failed += sum(status != 200 for status, _ in clients.map(ask, tasks[EARLY:]))
+        late = resident()
+    names = f"after {DAY:,}", f"after {EARLY:,}"
+    return Measurement("serve, memory", *names, (late,), (early,), "MiB", {"failed": failed})
+
+
+def resident() -> float:
+    """What this process holds in memory, in MiB."""
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 @contextmanager

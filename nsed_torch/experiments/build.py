@@ -166,17 +166,23 @@ def fetch_weights(
     return {name: resolve(instantiate(node), offline=offline, report=report) for name, node in nodes.items()}
 
 
+ENCODER = "encoder"
+"""What an encoder's part is called, a Conductor's own with his name before it."""
+
+
 def _parts(cfg: DictConfig, also: Sequence[Agent], *, here: bool = True) -> dict[str, Mapping[str, Any]]:
     """The nodes of all backbones, and of the encoder if there is one, whose devices are there if they run `here`."""
     parts = {name: cfg.ensemble.engines[name] for name in _backbones(cfg.ensemble, also)}
-    parts |= {"encoder": cfg.encoder} if "encoder" in cfg else {}
+    parts |= {ENCODER: cfg.encoder} if "encoder" in cfg else {}
+    if own := OmegaConf.select(cfg, f"conductor.{ENCODER}"):
+        parts[f"conductor's {ENCODER}"] = own
     for name, node in parts.items():
         if not isinstance(node, Mapping):
             raise ValueError(f"{name}: expected the settings of a model, got {node!r}")
         if isinstance(node.get("engine"), Mapping):  # replicas, whose machines have devices of their own
             parts[name] = _settled(node)["engine"]
         elif here and isinstance(device := node.get("device"), str):
-            check_device(device, () if name == "encoder" else SPREADS)
+            check_device(device, () if name.endswith(ENCODER) else SPREADS)
     return parts
 
 
@@ -191,7 +197,7 @@ def memory_ahead(cfg: DictConfig, also: Sequence[Agent] = ()) -> str:
     for name, node in parts.items():
         given = _given(node) if "weights" in node else {}
         # Encoders are loaded in float32, whatever else is.
-        shape = {"dtype": "float32"} if name == "encoder" else {k: given[k] for k in SHAPE if k in given}
+        shape = {"dtype": "float32"} if name.endswith(ENCODER) else {k: given[k] for k in SHAPE if k in given}
         size = weights_bytes(given["weights"], **shape) if given else 0
         if size is None:
             unknown.append(name)

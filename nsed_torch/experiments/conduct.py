@@ -40,7 +40,7 @@ def build_conductor(cfg: DictConfig, log: CallLog, report: Callable[[str], None]
         rnn = build_rnn(cfg, log, report, also=[agent])
         ensemble, councils = rnn.cell.ensemble, {"council": rnn}
     else:
-        fetch_weights(OmegaConf.masked_copy(cfg, ["ensemble"]), report=report, also=[agent])
+        fetch_weights(OmegaConf.masked_copy(cfg, ["ensemble", "conductor"]), report=report, also=[agent])
         report("loading models")
         ensemble = build_ensemble(cfg.ensemble, log, [agent])
     executor = Executor(

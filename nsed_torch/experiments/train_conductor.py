@@ -216,7 +216,7 @@ def _conductor(cfg: DictConfig, log: CallLog, report: Callable[[str], None]) -> 
 def _executor(cfg: DictConfig, log: CallLog, report: Callable[[str], None], agent: Agent) -> Executor:
     """The workers of a training; the agent's backbone is among the engines."""
     prompts = instantiate(cfg.prompts)
-    fetch_weights(OmegaConf.masked_copy(cfg, ["ensemble"]), report=report, also=[agent])
+    fetch_weights(OmegaConf.masked_copy(cfg, ["ensemble", "conductor"]), report=report, also=[agent])
     report("loading models")
     ensemble = build_ensemble(cfg.ensemble, log, [agent])
     return Executor(ensemble, prompts=prompts, seed=cfg.seed, max_steps=cfg.max_steps)

@@ -409,11 +409,13 @@ def test_steps_are_written_both_ways(folder, monkeypatch):
 def test_a_served_team_says_what_it_says_here(team, monkeypatch):
     pytest.importorskip("reasoning_gym")
     pytest.importorskip("fastapi")
-    for name, value in (("QUESTIONS", 7), ("CLIENTS", 3), ("ALONE", 2)):
+    for name, value in (("QUESTIONS", 7), ("CLIENTS", 3), ("ALONE", 2), ("DAY", 60), ("EARLY", 40)):
         monkeypatch.setattr(serve, name, value)
-    (line,) = serve.serve_lines(1, startup.placed(team, "cpu", "float32"))
+    line, memory = serve.serve_lines(1, startup.placed(team, "cpu", "float32"))
     assert line.name == "serve, 3 clients x 7 questions"
     assert (line.facts["failed"], line.facts["same_answers"]) == (0, 1.0)
+    assert (memory.ours, memory.other, memory.facts["failed"]) == ("after 60", "after 40", 0)
+    assert memory.ratio > 0.9
 
 
 def test_tokens_are_counted_where_they_are_embedded(engine):

@@ -4,14 +4,15 @@ import itertools
 import random
 import re
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from omegaconf import OmegaConf
 
-from nsed_torch.agents import Agent, Decoding, Ensemble, Prompts, ScriptedEngine
+from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, Prompts, ScriptedEngine
 from nsed_torch.benchmarks.composite import ALONE, KINDS, Hop, composite_tasks
 from nsed_torch.benchmarks.graders import AnswerGrader
-from nsed_torch.conductor import Conductor, Executor, Pools, WorkflowJob, parse
+from nsed_torch.conductor import Conductor, Executor, Pools, WorkflowJob, WritingAgent, parse
 from nsed_torch.conductor.descriptions import (
     FRAMES,
     GENERALIST,
@@ -279,3 +280,15 @@ def test_who_is_left_out_of_pools_comes_in_no_lesson(graded, conducts):
 def test_lessons_that_cannot_be_had_are_refused(graded, conducts, count, others):
     with pytest.raises(ValueError, match="expected lessons from 1, others from 0 to 1 and a task for each lesson"):
         lessons_by_hand(conducts, graded, count, others=others)
+
+
+def test_lessons_lay_pools_out_as_the_conductor_does(graded, conducts):
+    near = Conductor(conducts.executor, WritingAgent("conductor", "one", encoder=partial(HashedEncoder, 512)))
+    lessons = lessons_by_hand(near, graded, 80)
+    for (messages, reply), (before, _) in zip(lessons, lessons_by_hand(conducts, graded, 80), strict=True):
+        pool = listed(messages)
+        assert sorted(pool) == sorted(listed(before))
+        question = messages[-1].content.partition("Question: ")[2].partition("\n\nModels:")[0]
+        assert near.nearest(question, pool) == list(range(len(pool)))
+        assert reply.splitlines()[0].rpartition(": ")[0] in pool
+    assert [listed(m) for m, _ in lessons] != [listed(m) for m, _ in lessons_by_hand(conducts, graded, 80)]

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scripted_conductor import ACCEPT, GARBAGE, TASKS, TWO, WRITER, asked, conductor, text
 from scripted_workers import NAMES, PROMPTS, Recorder, answers, build, drawn, with_council
 
-from nsed_torch.agents import Agent
-from nsed_torch.conductor import Conductor, Pools, parse
+from nsed_torch.agents import Agent, HashedEncoder
+from nsed_torch.conductor import Conductor, Pools, WritingAgent, parse
 from nsed_torch.conductor import WorkflowJob as Job
 from nsed_torch.conductor.policy import ITSELF
 from nsed_torch.conductor.workflow import Reason
@@ -197,6 +197,52 @@ def test_no_name_reaches_the_conductor_and_descriptions_stand_at_their_numbers()
             for i, name in enumerate(pools(NAMES, task))
         ]
         assert prompt.endswith("\n".join(["Models:", *listed, "Write model_id, subtasks and access_list."]))
+
+
+SAYS = dict(zip(NAMES, ("weighs apples", "question number a", "number of pears"), strict=True))
+
+
+def laid_out(words=SAYS, **options):
+    """A Conductor who lays its pool out by shared words, and its engine."""
+    executor, engine = build(lambda request: TWO if request.agent == "conductor" else drawn(request))
+    writer = WritingAgent("conductor", "one", encoder=lambda: HashedEncoder(256))
+    return Conductor(executor, writer, descriptions=words, **options), engine
+
+
+@pytest.mark.parametrize("kind", ["fixed", "permuted"])
+def test_with_an_encoder_a_pool_is_laid_out_nearest_to_the_question_first(kind):
+    conducts, engine = laid_out(pools=Pools(kind))
+    (execution, _, _) = conducts.answer(TASKS)
+    nearest = (NAMES[1], NAMES[2], NAMES[0])
+    assert conducts.pool(TASKS[0]) == nearest
+    assert tuple(execution.levels[0].pool) == nearest
+    assert [step.worker for step in execution.levels[0].steps] == list(nearest[:2])
+    prompt = next(r.messages[-1].content for r in asked(engine) if TASKS[0].question in r.messages[-1].content)
+    assert re.findall("(.+): model", prompt) == [SAYS[name] for name in nearest]
+    assert execution.settings["encoder"] == {"name": "hashed", "dim": 256}
+
+
+@given(st.lists(st.sampled_from(["red sun", "blue", "how much", "number", ""]), min_size=1, max_size=6), st.randoms())
+def test_the_order_is_a_permutation_that_does_not_ask_how_the_pool_was_drawn(words, draw):
+    conducts, _ = laid_out()
+    order = conducts.nearest("How much red?", words)
+    assert sorted(order) == list(range(len(words)))
+    question, *vectors = HashedEncoder(256).embed(["How much red?", *words])
+    near = {word: float(vector @ question) for word, vector in zip(words, vectors, strict=True)}
+    assert [near[words[i]] for i in order] == sorted((near[word] for word in words), reverse=True)
+    mixed = draw.sample(words, len(words))
+    assert [near[mixed[i]] for i in conducts.nearest("How much red?", mixed)] == [near[words[i]] for i in order]
+
+
+def test_an_encoder_is_made_once_and_not_before_a_pool_is_laid_out():
+    made = []
+    writer = WritingAgent("conductor", "one", encoder=lambda: made.append(1) or HashedEncoder())
+    conducts = Conductor(build()[0], writer, itself=1)
+    assert made == []
+    for task in TASKS:
+        conducts.pool(task)
+        Conductor(build()[0], writer).pool(task)
+    assert made == [1]
 
 
 def test_a_description_is_no_part_of_an_agents_own_calls():
