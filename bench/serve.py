@@ -44,7 +44,7 @@ def serve_lines(repeats: int, team: Sequence[str] = TEAM, report: Callable[[str]
     Then what a server without models holds in memory after ten thousand questions (`serve_memory_line`).
 
     The facts have the requests that failed, how many answers are those of the team in this process, and what the
-    server adds to a lone question, as a share of what that takes here (medians).
+    server adds to a lone question, as a share of what that takes here (median).
 
     Args:
         repeats: timed rounds.
@@ -81,12 +81,11 @@ def serve_lines(repeats: int, team: Sequence[str] = TEAM, report: Callable[[str]
             others=[(f"here, {CLIENTS} at a time", direct)],
             repeats=repeats,
         )
-        asked = [seconds(partial(ask, task)) for task in tasks[:ALONE]]
-    alone = [seconds(partial(deliberate_afresh, rnn, rnn.cell.ensemble.engines, [task])) for task in tasks[:ALONE]]
+        asked, alone = alone_seconds(rnn, ask, tasks[:ALONE])
     facts = {
         "failed": sum(status != 200 for status, _ in there),
         "same_answers": sum(a == b for (_, a), b in zip(there, here, strict=True)) / len(tasks),
-        "overhead_alone": median(asked) / median(alone) - 1,
+        "overhead_alone": median(a / b for a, b in zip(asked, alone, strict=True)) - 1,
     }
     return [replace(line, facts=facts), serve_memory_line()]
 
@@ -115,6 +114,18 @@ def resident() -> float:
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def alone_seconds(
+    rnn: MacroRNN, ask: Callable[[Task], tuple[int, str]], tasks: Sequence[Task]
+) -> tuple[list[float], list[float]]:
+    """Seconds that each question takes by the server and here, one after the other, when both have read it before."""
+    asked, alone = [], []
+    for task in tasks:
+        ask(task)  # the engine keeps what prompts begin with
+        asked.append(seconds(partial(ask, task)))
+        alone.append(seconds(partial(deliberate_afresh, rnn, rnn.cell.ensemble.engines, [task])))
+    return asked, alone
 
 
 @contextmanager
