@@ -9,6 +9,7 @@ import gzip
 import itertools
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -66,12 +67,16 @@ class StepFigures:
         """By name."""
         names = (
             *("errors", "step_count", "foretold", "foretold_steps", "together", "unbroken"),
-            *("whole", "lost_at", "step_tokens", "token_share"),
+            *("whole", "lost_at", "step_tokens", "token_share", "asked"),
         )
         return {name: getattr(self, name) for name in names}
 
     def errors(self, run: str, who: str = VOTE, kind: str | None = None) -> str:
-        """Share of steps behind right work that somebody gets wrong, with its interval."""
+        """Share of steps behind right work that somebody gets wrong, with its interval.
+
+        `who` is the vote, an agent, several with blanks between them, whose plurality it is, ties to the first, or
+        several with bars between them, each for itself.
+        """
         slips = self._slips(run, who, kind)
         return shown(share(sum(slips), len(slips)))
 
@@ -125,6 +130,11 @@ class StepFigures:
         """Tokens computed a task."""
         return f"{self._tokens(run):,.0f}"
 
+    def asked(self, run: str) -> str:
+        """Members asked a step."""
+        steps = [said for task in self.runs[run] for _, said in task["rounds"]]
+        return f"{sum(map(len, steps)) / len(steps):.2f}"
+
     def token_share(self, run: str, other: str) -> str:
         """A run's tokens a task over another's."""
         return f"{self._tokens(run) / self._tokens(other):.2f}"
@@ -142,7 +152,10 @@ class StepFigures:
         rounds = self._rounds(run, kind)
         if who == VOTE:
             return [not _right(*one) for one in rounds]
-        return [not right for _, said in rounds for agent, right, _ in said if agent == who]
+        if "|" in who:
+            return [not right for _, said in rounds for agent, right, _ in said if agent in who.split("|")]
+        parts = ([one for one in said if one[0] in who.split()] for _, said in rounds)
+        return [not _elected(part)[1] for part in parts if part]
 
 
 def _behind_right_work(task: Mapping[str, Any]) -> Iterator[tuple[int | None, list[Any]]]:
@@ -151,6 +164,12 @@ def _behind_right_work(task: Mapping[str, Any]) -> Iterator[tuple[int | None, li
         yield winner, said
         if not _right(winner, said):
             return
+
+
+def _elected(said: list[Any]) -> Any:
+    """What most say, the first of such as are said equally often."""
+    said_by = Counter(text for _, _, text in said)
+    return max(said, key=lambda one: said_by[one[2]])
 
 
 def _right(winner: int | None, said: list[Any]) -> bool:

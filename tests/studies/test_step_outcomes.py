@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from nsed_torch.evaluation.horizon import step_errors
-from nsed_torch.evaluation.statistics import shown
+from nsed_torch.evaluation.statistics import share, shown
 from nsed_torch.records import Outcome, Usage, Verdict
 from studies.recompute import DOCS, hold
 from studies.step_outcomes import ENDING, VOTE, StepFigures, keep_steps, load_steps
@@ -68,12 +68,16 @@ def test_it_counts_as_the_package_does(rounds, tmp_path):
     for who in (*names, VOTE):
         assert figures.errors("run", who) == shown(found["wrong"][who])
         assert figures.foretold_steps("run", who) == pytest.approx(found["foretold"][who])
+    assert figures.errors("run", "ant bee cat") == figures.errors("run")  # plurality elected
+    each = [ok for number, task in enumerate(rounds) for row in task[: [4, 6][number]] for ok in row]
+    assert figures.errors("run", "ant|bee|cat") == shown(share(each.count(False), len(each)))
+    assert figures.errors("run", "bee cat") == figures.errors("run", "bee")  # ties go to the first
     for one, other in itertools.combinations(names, 2):
         pair = f"{one}, {other}"
         assert figures.together("run", one, other) == f"{found['both_wrong'][pair].mean:.3f}"
         assert figures.together("run", one, other, alike=True) == f"{found['alike'][pair].mean:.3f}"
     for who in names:
-        share = found["alone"][who]
-        assert figures.unbroken("run", who) == f"{round(share.mean * share.n)} of {share.n}"
+        alone = found["alone"][who]
+        assert figures.unbroken("run", who) == f"{round(alone.mean * alone.n)} of {alone.n}"
     assert figures.whole("run") == "1 of 2"
     assert (figures.lost_at("run"), figures.step_tokens("run"), figures.step_count("run")) == ("4", "10", "10")
