@@ -16,7 +16,7 @@ WORKS = 8
 
 
 def steps_lines(repeats: int, team: Sequence[str] = (), report: Callable[[str], None] = print) -> list[Measurement]:
-    """The shipped steppers at steps of the tower of `+experiment=towers`, one work after the other.
+    """The shipped steppers (`ensemble=steps`) at steps of the tower of `+experiment=towers`, one work after the other.
 
     Args:
         repeats: timed rounds.
@@ -27,7 +27,7 @@ def steps_lines(repeats: int, team: Sequence[str] = (), report: Callable[[str], 
         report("steps: left out: reasoning-gym is not installed: pip install nsed_torch[gym]")
         return []
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        cfg = compose("evaluate", overrides=["+experiment=towers", *team])
+        cfg = compose("evaluate", overrides=["+experiment=towers", "ensemble=steps", *team])
     ensemble = build_ensemble(cfg.ensemble)
     engines: Any = ensemble.engines
     (engine,) = engines.values()
