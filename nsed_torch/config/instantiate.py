@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from nsed_torch.config.kinds import annotations, fault
 
 _LISTED = {
-    "nsed_torch.agents": "Agent Decoding EndpointEngine EngineReplicas HashedEncoder Prompts RatingScale "
+    "nsed_torch.agents": "Decoding EndpointEngine EngineReplicas HashedEncoder Prompts RatingScale "
     "load_backbone load_encoder",
     "nsed_torch.agents.weights": "PackagedWeights Weights Wheel",
     "nsed_torch.benchmarks": "file_tasks generated_tasks hub_tasks mixed_tasks recorded_tasks",

@@ -183,7 +183,7 @@ def table(metrics: Mapping[str, Any]) -> RenderableType:
 
 def cost_table(cfg: DictConfig, graded: GradedTasks, settings: GRPO) -> RenderableType:
     """What a run would take, without loading any weights."""
-    agent: Agent = instantiate(cfg.conductor)
+    agent: Agent = instantiate(cfg.conductor, encoder=None)  # how a pool is laid out costs next to nothing
     agents = build_agents(cfg.ensemble)
     stand_in = ScriptedEngine(lambda request: "", lambda request, text: None)
     ensemble = Ensemble(dict.fromkeys([agent.backbone, *(a.backbone for a in agents)], stand_in), agents)

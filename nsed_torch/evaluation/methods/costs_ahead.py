@@ -10,9 +10,10 @@ from torch import Tensor
 
 from nsed_torch.agents import Engine, Ensemble, GenerateRequest, HashedEncoder, Message, RateRequest
 from nsed_torch.agents.requests import Generation, Likelihood, LikelihoodRequest, Rating
-from nsed_torch.conductor import Workflow, WorkflowStep
+from nsed_torch.conductor import Workflow, WorkflowStep, WritingAgent
 from nsed_torch.deliberation import MacroRNN, MacroRNNCell
 from nsed_torch.deliberation.rating import MARKUP
+from nsed_torch.evaluation.methods.conducted import Conducted
 from nsed_torch.evaluation.methods.panel import Method, Panel
 from nsed_torch.nn import FixedHalting
 from nsed_torch.records import Task, Usage
@@ -28,9 +29,11 @@ def expected_usage(method: Method, panel: Panel, tasks: Sequence[Task]) -> Usage
     engines' own tokenizers; answers are counted as plain words, and 16 tokens a message stand for a chat template.
     Calls that other methods share, or that a call log already holds, are counted all the same; of what calls share,
     computed tokens leave out only what the candidates of one judge do. The seconds are 0. A
-    Conductor writes as many steps as it may, all for model 0, and accepts no answer. Where the panel knows no leads,
-    the first that may propose leads.
+    Conductor writes as many steps as it may, all for model 0 of a pool as it is drawn, and accepts no answer. Where the
+    panel knows no leads, the first that may propose leads.
     """
+    if isinstance(method, Conducted) and isinstance(method.conductor, WritingAgent):
+        method = replace(method, conductor=replace(method.conductor, encoder=None))
     ensemble = _stand_in(panel.ensemble, conducts=panel.prompts.fingerprint("conduct"))
     blank = replace(panel, ensemble=ensemble, encoder=HashedEncoder(8))
     return Usage.sum(answer.usage for answer in method(blank, tasks, None))
