@@ -60,3 +60,9 @@ def test_the_seed_papers_presets_sweep_over_the_mask(nsed, data):
     out = nsed.ok("evaluate", "-m", "+experiment=aime2025", *asked)
     # Without the mask each of three judges reads a third candidate: 3 + 9 calls in place of 3 + 6.
     assert [int(n) for n in re.findall(r"deliberation\W+([0-9]+)", out)] == [9, 12]
+
+
+def test_a_dry_run_of_a_training_lays_no_pool_out(nsed, data):
+    pytest.importorskip("reasoning_gym")
+    asked = ["conductor=experts", "tasks.size=8", "limit=4", "dry_run=true", "output_dir=run"]
+    assert "memory: " in nsed.ok("train-conductor", *asked)
