@@ -119,13 +119,14 @@ def resident() -> float:
 def alone_seconds(
     rnn: MacroRNN, ask: Callable[[Task], tuple[int, str]], tasks: Sequence[Task]
 ) -> tuple[list[float], list[float]]:
-    """Seconds that each question takes by the server and here, one after the other, when both have read it before."""
-    asked, alone = [], []
+    """Seconds that each question takes by the server and then here, all of them read before.
+
+    Not in turns: threads of two pools would wait for each other.
+    """
     for task in tasks:
         ask(task)  # the engine keeps what prompts begin with
-        asked.append(seconds(partial(ask, task)))
-        alone.append(seconds(partial(deliberate_afresh, rnn, rnn.cell.ensemble.engines, [task])))
-    return asked, alone
+    asked = [seconds(partial(ask, task)) for task in tasks]
+    return asked, [seconds(partial(deliberate_afresh, rnn, rnn.cell.ensemble.engines, [task])) for task in tasks]
 
 
 @contextmanager
