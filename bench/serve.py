@@ -121,7 +121,7 @@ def alone_seconds(
 ) -> tuple[list[float], list[float]]:
     """Seconds that each question takes by the server and then here, all of them read before.
 
-    Not in turns: threads of two pools would wait for each other.
+    In blocks; in turns the server's share came out larger, and which of the two tells more is not known.
     """
     for task in tasks:
         ask(task)  # the engine keeps what prompts begin with

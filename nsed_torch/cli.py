@@ -34,7 +34,7 @@ VERBS = {
 
 DEMO = {
     "experts": "five specialists of one small model answer seven mixed questions",
-    "towers": "samples of two steppers move a tower of seven disks, 127 moves, a round each: 3 minutes on two cores",
+    "towers": "samples of two steppers move a tower of seven disks, 127 moves, a round each, in some minutes",
 }
 """What there is to see by `nsed evaluate +experiment=...`; `nsed demo` runs the first and names the others."""
 
