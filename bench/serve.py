@@ -5,6 +5,8 @@ import http.client
 import importlib.util
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +22,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from bench.experts import deliberate_afresh
-from bench.startup import TEAM
+from bench.startup import TEAM, environment
 from bench.timing import Measurement, compare, seconds
 from nsed_torch.agents import Agent, Ensemble, HashedEncoder, ScriptedEngine
 from nsed_torch.config import conf_dir, instantiate
@@ -91,22 +93,29 @@ def serve_lines(repeats: int, team: Sequence[str] = TEAM, report: Callable[[str]
 
 
 def serve_memory_line() -> Measurement:
-    """Resident MiB of a server, whose team has no models, after 10,000 different questions against after 1,000."""
+    """Resident MiB of a server without models, a process of its own, after `DAY` questions against after `EARLY`."""
+    command = [sys.executable, "-P", "-m", "bench.serve", str(EARLY), str(DAY)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment())  # noqa: S603
+    found = json.loads(done.stdout.splitlines()[-1])
+    names = f"after {DAY:,}", f"after {EARLY:,}"
+    facts = {"failed": found["failed"]}
+    return Measurement("serve, memory", *names, (found["late"],), (found["early"],), "MiB", facts)
+
+
+def work(early: int, late: int) -> dict[str, float]:
+    """What this process holds once a server in it has answered so many questions, and how many requests failed."""
     ensemble = Ensemble(
         {"scripted": ScriptedEngine(lambda request: f"#{request.seed}", lambda request, candidate: 0.5)},
         [Agent(name, "scripted") for name in ("ann", "ben", "cleo")],
     )
-    encoder = HashedEncoder(64)
-    cell = MacroRNNCell(ensemble, encoder, consensus_cell(dim=64, agents=3))
-    tasks = [Task(f"What is number {i}?", f"q{i}") for i in range(DAY)]
-    failed = 0
+    cell = MacroRNNCell(ensemble, HashedEncoder(64), consensus_cell(dim=64, agents=3))
+    tasks = [Task(f"What is number {i}?", f"q{i}") for i in range(late)]
+    found: dict[str, float] = {"failed": 0}
     with serving(MacroRNN(cell, halting=FixedHalting(2))) as ask, ThreadPoolExecutor(CLIENTS) as clients:
-        failed += sum(status != 200 for status, _ in clients.map(ask, tasks[:EARLY]))
-        early = resident()
-        failed += sum(status != 200 for status, _ in clients.map(ask, tasks[EARLY:]))
-        late = resident()
-    names = f"after {DAY:,}", f"after {EARLY:,}"
-    return Measurement("serve, memory", *names, (late,), (early,), "MiB", {"failed": failed})
+        for name, part in (("early", tasks[:early]), ("late", tasks[early:])):
+            found["failed"] += sum(status != 200 for status, _ in clients.map(ask, part))
+            found[name] = resident()
+    return found
 
 
 def resident() -> float:
@@ -157,3 +166,7 @@ def answer_of(port: int, task: Task) -> tuple[int, str]:
         reply = connection.getresponse()
         told = json.load(reply)
     return reply.status, told["choices"][0]["message"]["content"] if reply.status == 200 else str(told)
+
+
+if __name__ == "__main__":
+    print(json.dumps(work(*map(int, sys.argv[1:]))))

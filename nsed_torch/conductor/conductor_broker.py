@@ -7,7 +7,7 @@ from typing import Any
 from nsed_torch.agents import Agent, Ensemble
 from nsed_torch.conductor.executor import Executor
 from nsed_torch.conductor.head_conductor import conductor_of
-from nsed_torch.conductor.policy import Conductor, WorkflowPlan
+from nsed_torch.conductor.policy import Conductor, WorkflowPlan, WritingAgent
 from nsed_torch.conductor.pools import Pools
 from nsed_torch.conductor.workflow import Workflow
 from nsed_torch.deliberation import MacroRNNCell, Team, full_team
@@ -73,7 +73,9 @@ class ConductorBroker:
 
     def settings(self) -> dict[str, Any]:
         """Who conducts, as a transcript keeps it."""
-        return {"conductor": str(self.conductor), "pools": str(self.pools)}
+        encoder = self.conductor.encoder if isinstance(self.conductor, WritingAgent) else None
+        told = {} if encoder is None else {"encoder": dict(encoder().identity())}
+        return {"conductor": str(self.conductor), "pools": str(self.pools), **told}
 
 
 def _note(plan: WorkflowPlan, team: Team, ensemble: Ensemble) -> str:

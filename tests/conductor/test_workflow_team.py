@@ -6,8 +6,8 @@ import pytest
 from scripted_conductor import GARBAGE, TASKS, WRITER, asked, text, writes
 from scripted_workers import NAMES, Recorder, build, council, drawn
 
-from nsed_torch.agents import Agent, Ensemble, ScriptedEngine
-from nsed_torch.conductor import ConductorBroker, Pools, parse
+from nsed_torch.agents import Agent, Ensemble, HashedEncoder, ScriptedEngine
+from nsed_torch.conductor import ConductorBroker, Pools, WritingAgent, parse
 from nsed_torch.conductor.conductor_broker import workflow_team
 from nsed_torch.deliberation import MacroRNN, Team
 from nsed_torch.records import Usage
@@ -112,3 +112,9 @@ def test_a_conductor_without_an_engine_is_refused_when_the_network_is_built():
     line = "agent 'c': expected a backbone out of one, got 'two'"
     with pytest.raises(ValueError, match=f"^{re.escape(line)}$"):
         council(executor, broker=ConductorBroker(Agent("c", "two")))
+
+
+def test_a_transcript_names_the_encoder_that_laid_out_the_pool():
+    assert "encoder" not in ConductorBroker(WRITER).settings()
+    writer = WritingAgent("conductor", "one", encoder=lambda: HashedEncoder(8))
+    assert ConductorBroker(writer).settings()["encoder"] == {"name": "hashed", "dim": 8}
