@@ -46,7 +46,7 @@ def serve_lines(repeats: int, team: Sequence[str] = TEAM, report: Callable[[str]
     Then what a server without models holds in memory after ten thousand questions (`serve_memory_line`).
 
     The facts have the requests that failed, how many answers are those of the team in this process, and what the
-    server adds to a lone question, as a share of what that takes here (median).
+    server adds to a lone question, as a share of its rounds (median).
 
     Args:
         repeats: timed rounds.
@@ -83,11 +83,11 @@ def serve_lines(repeats: int, team: Sequence[str] = TEAM, report: Callable[[str]
             others=[(f"here, {CLIENTS} at a time", direct)],
             repeats=repeats,
         )
-        asked, alone = alone_seconds(rnn, ask, tasks[:ALONE])
+        latencies, in_models = alone_seconds(rnn, ask, tasks[:ALONE])
     facts = {
         "failed": sum(status != 200 for status, _ in there),
         "same_answers": sum(a == b for (_, a), b in zip(there, here, strict=True)) / len(tasks),
-        "overhead_alone": median(a / b for a, b in zip(asked, alone, strict=True)) - 1,
+        "overhead_alone": median(a / b for a, b in zip(latencies, in_models, strict=True)) - 1,
     }
     return [replace(line, facts=facts), serve_memory_line()]
 
@@ -128,14 +128,27 @@ def resident() -> float:
 def alone_seconds(
     rnn: MacroRNN, ask: Callable[[Task], tuple[int, str]], tasks: Sequence[Task]
 ) -> tuple[list[float], list[float]]:
-    """Seconds that each question takes by the server and then here, all of them read before.
+    """Seconds that each question takes as its client sees it, and those of its rounds in the same request.
 
-    In blocks; in turns the server's share came out larger, and which of the two tells more is not known.
+    Deliberations here and there differ by more than what a server adds, so that the two are timed in one.
     """
     for task in tasks:
         ask(task)  # the engine keeps what prompts begin with
-    asked = [seconds(partial(ask, task)) for task in tasks]
-    return asked, [seconds(partial(deliberate_afresh, rnn, rnn.cell.ensemble.engines, [task])) for task in tasks]
+    latencies, in_models, began = list[float](), list[float](), 0.0
+
+    def begin(*_: object) -> None:
+        nonlocal began
+        began = time.perf_counter()
+
+    def end(*_: object) -> None:
+        in_models[-1] += time.perf_counter() - began
+
+    # Rounds, for a client hears of the end before the deliberation returns.
+    with rnn.cell.register_forward_pre_hook(begin), rnn.cell.register_forward_hook(end):
+        for task in tasks:
+            in_models.append(0.0)
+            latencies.append(seconds(partial(ask, task)))
+    return latencies, in_models
 
 
 @contextmanager

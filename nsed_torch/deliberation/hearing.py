@@ -1,8 +1,9 @@
 """What judges said about a round's proposals, put back into the order of the proposals."""
 
+import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nsed_torch.deliberation.rating import JudgeReply
 from nsed_torch.records import Usage
@@ -35,6 +36,16 @@ class Hearing:
                     critiques.append(Critique(i, j, text))
         notes = [note for _, reply in replies for note in reply.notes]
         return cls(ratings, critiques, Usage.sum(reply.usage for _, reply in replies), notes)
+
+    def dealt_anew(self, seeds: Sequence[int]) -> "Hearing":
+        """Each judge's ratings dealt out by chance among the proposals that it rated; a seed a judge."""
+        rows = []
+        for row, seed in zip(self.ratings, seeds, strict=True):
+            rated = [j for j, rating in enumerate(row) if rating is not None]
+            drawn = random.Random(seed).sample(rated, len(rated))  # noqa: S311 - a control, not secrecy
+            dealt = {j: row[k] for j, k in zip(rated, drawn, strict=True)}
+            rows.append([dealt.get(j) for j in range(len(row))])
+        return replace(self, ratings=rows)
 
     def received(
         self, voters: Sequence[str], authors: Sequence[str], before: Mapping[str, tuple[str, ...]]

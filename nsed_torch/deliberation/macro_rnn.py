@@ -204,7 +204,7 @@ class MacroRNN(nn.Module):
         """What shapes a run besides its agents, as a transcript keeps it."""
         rating = self.cell.rating
         backwards = [agent.name for agent in self.cell.ensemble.agents if agent.backwards]
-        rare = {"without": self.without, "backwards": backwards}
+        rare = {"without": self.without, "backwards": backwards, "control": self.cell.control}
         settings = {
             "version": importlib.metadata.version("nsed_torch"),
             "encoder": dict(self.cell.encoder.identity()),
@@ -222,7 +222,7 @@ class MacroRNN(nn.Module):
             "answers": dict(self.cell.answers.identity()) if self.cell.answers else None,
             "halting": str(self.halting),
             "budget": None,
-            **{name: names for name, names in rare.items() if names},
+            **{name: value for name, value in rare.items() if value},
             **(self.broker.settings() if self.broker else {}),
         }
         # As JSON has it, with lists for tuples, so that a transcript equals its saved copy.

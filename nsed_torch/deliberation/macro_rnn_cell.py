@@ -51,6 +51,9 @@ class Observer:
 UNITS = ("answer", "step")
 """What a round may elect."""
 
+CONTROLS = (None, "ratings", "memory")
+"""What may be made worthless, to see what it is worth."""
+
 
 class MacroRNNCell(nn.Module):
     """Asks an ensemble for proposals, embeds them, has them rated, votes, and renders the new memory into words.
@@ -78,6 +81,8 @@ class MacroRNNCell(nn.Module):
         ahead: ask one proposer after the other, until the commonest answer is ahead of the next by so many; None asks
             all at once. Who is not asked does not vote. First to be ahead by k is published by Meyerson et al. (2025,
             arXiv 2511.09030), for samples of one model.
+        control: what is made worthless, to see what it is worth. "ratings": each judge's change places by chance.
+            "memory": agents are shown what the memory of the batch's next task holds; of a task alone, nothing.
 
     Raises:
         ValueError: if the consensus cell was built for other sizes than the encoder's and the ensemble's, or was
@@ -111,11 +116,15 @@ class MacroRNNCell(nn.Module):
         sets: ConformalSets | None = None,
         unit: str = "answer",
         ahead: int | None = None,
+        control: str | None = None,
     ) -> None:
         super().__init__()
         if unit not in UNITS or (ahead is not None and ahead < 1):
             wanted = f"expected a unit out of {', '.join(UNITS)} and a lead of at least 1"
             raise ValueError(f"protocol: {wanted}, got {unit!r} and ahead={ahead}: correct them")
+        if control not in CONTROLS or (control == "memory" and unit == "step"):
+            wanted = "expected a control out of null, ratings and, where rounds are answers, memory"
+            raise ValueError(f"protocol: {wanted}, got {control!r}: correct it")
         if unit != "step" and (turned := [agent.name for agent in ensemble.agents if agent.backwards]):
             wanted = "expected agents that read work backwards only where rounds are steps"
             raise ValueError(f"{wanted}, got {', '.join(turned)}: set protocol.unit=step or backwards=false")
@@ -138,7 +147,7 @@ class MacroRNNCell(nn.Module):
         self.memory_tokens, self.seed = memory_tokens, seed
         self.diagonal_mask, self.anonymous, self.shuffled = diagonal_mask, anonymous, shuffled
         self.answers, self.sets = SameTexts() if unit == "step" else answers, sets
-        self.unit, self.ahead = unit, ahead
+        self.unit, self.ahead, self.control = unit, ahead, control
 
     def start(self, tasks: Sequence[Task]) -> DeliberationState:
         """The state before the first round: no memory."""
@@ -213,7 +222,9 @@ class MacroRNNCell(nn.Module):
 
     def _show(self, turn: OpenRound, state: DeliberationState, index: int) -> None:
         """What a task's round shows: of the state to everybody, of the inputs to whom they are for."""
-        shown = [text for text in self._shown(state.slots[turn.row]) if text]
+        row, tasks = turn.row, len(state.slots)
+        slots = state.slots[row] if self.control != "memory" else state.slots[(row + 1) % tasks] if tasks > 1 else ()
+        shown = [text for text in self._shown(slots) if text]
         # One fence for all agents and rounds, so that what stands in the memory is read once; who read the fence in an
         # earlier round and wrote it down has it changed.
         told = [text for texts in state.critiques[turn.row].values() for text in texts]
@@ -338,6 +349,9 @@ class MacroRNNCell(nn.Module):
             if all(asked.values()) and (lost := [why for name, why in asked.items() if name not in turn.silent]):
                 raise ConnectionError(f"task {turn.task.id!r}: nobody rated: {lost[0]}")
             hearing = Hearing.of(heard, len(turn.proposals))
+            if self.control == "ratings":
+                about = self.seed, turn.task.id, index
+                hearing = hearing.dealt_anew([call_seed(*about, v.name, "control") for v in turn.voters])
             ratings = turn.standing.filled(hearing.ratings, turn.voter_names, turn.author_names)
             turn.hearing = replace(hearing, ratings=ratings)
 

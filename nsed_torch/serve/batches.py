@@ -89,7 +89,7 @@ class Batches:
         teams: the models by their names.
         max_queue: questions that may wait; more are refused with the time after which to come again.
         max_batch: tasks of one batch.
-        gather_s: seconds to wait for others before a batch starts.
+        gather_s: seconds without a newcomer after which a batch starts that is not full.
         calls: file of finished calls, which outlive the server; None keeps them for their batch alone.
     """
 
@@ -99,7 +99,7 @@ class Batches:
         *,
         max_queue: int = 256,
         max_batch: int = 64,
-        gather_s: float = 0.02,
+        gather_s: float = 0.005,
         calls: Path | None = None,
     ) -> None:
         self.teams = dict(teams)
@@ -159,7 +159,10 @@ class Batches:
         with self._changed:
             while True:
                 self._changed.wait_for(lambda: self._waiting or self._closing)
-                self._changed.wait_for(lambda: len(self._waiting) >= self.max_batch or self._closing, self.gather_s)
+                seen = 0
+                while seen < len(self._waiting) < self.max_batch and not self._closing:
+                    seen = len(self._waiting)
+                    self._changed.wait(self.gather_s)
                 self._waiting = [question for question in self._waiting if not question.gone]
                 if self._waiting:
                     break

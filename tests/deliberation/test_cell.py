@@ -258,3 +258,33 @@ def test_the_switches_are_on_by_default_and_then_change_no_request(scripted):
         assert engine.rated != runs[0][1].rated
         assert engine.generated == runs[0][1].generated
         assert {key: rnn.settings()[key] for key in protocol} == {**protocol, name: False}
+
+
+def test_with_worthless_ratings_proposals_stay_and_each_judges_ratings_change_places(scripted):
+    options = {"agents": 4, "write": speak, "judge": scripted.judge}
+    (honest, _), (control, _) = scripted.build(**options), scripted.build(**options, control="ratings")
+    before, after = one_round(honest), one_round(control)
+    assert [r.proposals for r in after] == [r.proposals for r in before]
+    assert [r.ratings for r in after] != [r.ratings for r in before]
+    for old, new in zip(before, after, strict=True):
+        assert [sorted(map(str, row)) for row in new.ratings] == [sorted(map(str, row)) for row in old.ratings]
+    assert control.settings()["control"] == "ratings"
+    assert "control" not in honest.settings()
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_with_another_tasks_memory_nobody_reads_its_own(scripted, tasks):
+    rnn, engine = scripted.build(3, rounds=2, control="memory")
+    done = rnn([Task(f"Question {i}?", f"task {i}") for i in range(tasks)]).transcripts
+    held = [{slot.text for slot in transcript.rounds[0].memory if slot.shown} for transcript in done]
+    assert all(held)
+    for request in engine.generated[3 * tasks :]:
+        row = int(re.search(r"Question (\d)\?", whole(request))[1])
+        read = [{text for text in texts if text in whole(request)} for texts in held]
+        assert read == [texts if tasks > 1 and i == (row + 1) % tasks else set() for i, texts in enumerate(held)]
+
+
+@pytest.mark.parametrize(("control", "unit"), [("memories", "answer"), ("memory", "step")])
+def test_an_unknown_control_is_refused_in_one_line(scripted, control, unit):
+    with pytest.raises(ValueError, match=r"^protocol: expected a control out of null, ratings and, .*: correct it$"):
+        scripted.build(3, control=control, unit=unit)

@@ -10,6 +10,8 @@ import pytest
 from served_team import CHAT, NAMES, about, serving_team, until
 
 from nsed_torch.serve.app import Limits
+from nsed_torch.serve.batches import Batches, QueuedQuestion
+from nsed_torch.serve.wire import ChatRequest
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +144,21 @@ def test_many_clients_share_batches_and_nobody_hears_anothers_answer(number):
         assert 'nsed_requests_total{model="nsed/team",status="200"} 67\n' in text
         assert f"nsed_batch_tasks_total {number + 3}\n" in text
         assert "# TYPE nsed_queue_length gauge\nnsed_queue_length 0\n" in text
+
+
+def test_a_batch_waits_while_newcomers_come_and_no_longer(monkeypatch):
+    batches = Batches({"nsed/team": SimpleNamespace(halting=None, cell=SimpleNamespace(seed=0))})
+    asked = [QueuedQuestion(ChatRequest(**about(i)), print) for i in range(4)]
+    coming, waits = iter(asked[1:]), []
+
+    def wait(seconds):
+        waits.append(seconds)
+        batches._waiting += [question for question in [next(coming, None)] if question]
+
+    monkeypatch.setattr(batches._changed, "wait", wait)
+    batches._waiting = asked[:1]
+    assert batches._take() == asked
+    assert waits == [batches.gather_s] * 4  # one a newcomer, and one in which nobody came
 
 
 def test_equal_questions_are_one_task():
