@@ -350,8 +350,8 @@ class MacroRNNCell(nn.Module):
                 raise ConnectionError(f"task {turn.task.id!r}: nobody rated: {lost[0]}")
             hearing = Hearing.of(heard, len(turn.proposals))
             if self.control == "ratings":
-                about = self.seed, turn.task.id, index
-                hearing = hearing.dealt_anew([call_seed(*about, v.name, "control") for v in turn.voters])
+                phase = partial(call_seed, self.seed, turn.task.id, index)
+                hearing = hearing.dealt_anew([phase(name, "control") for name in turn.voter_names])
             ratings = turn.standing.filled(hearing.ratings, turn.voter_names, turn.author_names)
             turn.hearing = replace(hearing, ratings=ratings)
 
