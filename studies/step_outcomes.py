@@ -14,6 +14,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from scipy.optimize import brentq
+from scipy.stats import binom
+
 from nsed_torch.evaluation.statistics import share, shown
 from nsed_torch.records import read_outcomes
 from nsed_torch.records.files import parse_json
@@ -67,7 +71,7 @@ class StepFigures:
         """By name."""
         names = (
             *("errors", "step_count", "foretold", "foretold_steps", "together", "unbroken"),
-            *("whole", "lost_at", "step_tokens", "token_share", "asked"),
+            *("whole", "lost_at", "step_tokens", "token_share", "asked", "works_alone", "ever_unbroken"),
         )
         return {name: getattr(self, name) for name in names}
 
@@ -92,6 +96,36 @@ class StepFigures:
         """As `foretold`, not yet rounded; inf where nobody erred."""
         slips = self._slips(run, who, kind)
         return math.log(0.5) / math.log(1 - sum(slips) / len(slips)) if any(slips) else math.inf
+
+    def works_alone(self, run: str, *samplers: str, kind: str | None = None) -> float:
+        """Steps after which at least two of all samples are unbroken in half of the works, as if errors were independent.
+
+        So far the answer that most whole works come to is right, if no two wrong ones come to the same. `samplers` are
+        the samples of one adapter each, with bars between them.
+        """
+        known = [(names.count("|") + 1, self._slips(run, names, kind)) for names in samplers]
+        rates = [(count, 1 - sum(slips) / len(slips)) for count, slips in known]
+
+        def enough(steps: float) -> float:
+            unbroken = np.ones(1)
+            for count, rate in rates:
+                unbroken = np.convolve(unbroken, binom.pmf(range(count + 1), count, rate**steps))
+            return 1 - float(unbroken[:2].sum())
+
+        if sum(count for count, rate in rates if rate == 1) > 1:
+            return math.inf
+        low, high = 1e-3, 1.0
+        while enough(high) > 0.5:
+            low, high = high, 2 * high
+        return float(brentq(lambda steps: enough(steps) - 0.5, low, high))
+
+    def ever_unbroken(self, run: str, kind: str | None = None) -> str:
+        """Tasks in which some sample was right in every round behind right work."""
+        found = []
+        for task in (tasks := self._tasks(run, kind)):
+            rounds = [said for _, said in _behind_right_work(task)]
+            found.append(any(all(right for said in rounds for a, right, _ in said if a == n) for n in _names(task)))
+        return f"{sum(found)} of {len(tasks)}"
 
     def together(self, run: str, one: str, other: str, *, alike: bool = False, kind: str | None = None) -> str:
         """Share of steps that two get wrong at once; `alike`: with the same text."""

@@ -2,8 +2,10 @@
 
 import itertools
 import json
+import math
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from nsed_torch.evaluation.horizon import step_errors
@@ -81,3 +83,33 @@ def test_it_counts_as_the_package_does(rounds, tmp_path):
         assert figures.unbroken("run", who) == f"{round(alone.mean * alone.n)} of {alone.n}"
     assert figures.whole("run") == "1 of 2"
     assert (figures.lost_at("run"), figures.step_tokens("run"), figures.step_count("run")) == ("4", "10", "10")
+
+
+def drawn(slips, count, steps):
+    """A run whose vote is right, and whose samples x and y err where they are told to."""
+    names = [f"{letter}{i}" for letter in "xy" for i in range(count)]
+    rounds = [
+        [0, [["the vote's", 1, 0], *([n, int(step not in slips[n[0]]), 1] for n in names)]] for step in range(steps)
+    ]
+    return {"kind": "sums", "right": True, "finished": True, "tokens": 1, "rounds": rounds}
+
+
+def test_works_alone_last_as_long_as_two_of_them_do():
+    figures = StepFigures({"run": [drawn({"x": {3}, "y": {4}}, 5, 100)]})
+    got = figures.works_alone("run", "x0|x1|x2|x3|x4", "y0|y1|y2|y3|y4")
+    draw = np.random.default_rng(0).geometric(0.01, (100_000, 10)) - 1  # steps before the first error
+    assert got == pytest.approx(np.median(np.sort(draw)[:, -2]), rel=0.02)
+    one = StepFigures({"run": [drawn({"x": {3}, "y": {}}, 1, 100)]})
+    assert one.works_alone("run", "x0", "y0") == pytest.approx(one.foretold_steps("run", "x0"))
+    sure = StepFigures({"run": [drawn({"x": {}, "y": {4}}, 5, 100)]})
+    assert sure.works_alone("run", "x0|x1|x2|x3|x4", "y0") == math.inf
+
+
+def test_a_task_in_which_every_sample_errs_once_is_no_works_of_one_alone():
+    tasks = [drawn({"x": {1}, "y": {2}}, 2, 5), drawn({"x": {1}, "y": {}}, 2, 5)]
+    for task in tasks:
+        for _, said in task["rounds"]:
+            said[0][0] = "x0" if task is tasks[0] else "z"  # the vote's own sample errs as well
+    tasks[0]["rounds"][3][1][0][1] = 0
+    tasks[0]["rounds"][3][0] = 1
+    assert StepFigures({"run": tasks}).ever_unbroken("run") == "1 of 2"
