@@ -98,7 +98,7 @@ class StepFigures:
         return math.log(0.5) / math.log(1 - sum(slips) / len(slips)) if any(slips) else math.inf
 
     def works_alone(self, run: str, *samplers: str, kind: str | None = None) -> float:
-        """Steps after which at least two of all samples are unbroken in half of the works, as if errors were independent.
+        """Steps after which at least two of all samples are unbroken in half of the works, were errors independent.
 
         So far the answer that most whole works come to is right, if no two wrong ones come to the same. `samplers` are
         the samples of one adapter each, with bars between them.
