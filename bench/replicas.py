@@ -11,6 +11,10 @@ from bench.timing import Measurement, compare
 from nsed_torch.agents import Decoding, EngineReplicas, load_backbone
 
 
+TASKS = 32
+"""So many that half of the requests fill an engine's batches as well as all of them do."""
+
+
 def replicas_lines(
     settings: Mapping[str, Any], repeats: int, report: Callable[[str], None] = print
 ) -> list[Measurement]:
@@ -22,7 +26,7 @@ def replicas_lines(
     if importlib.util.find_spec("ray") is None:
         report("replicas: left out: ray is not installed: pip install nsed_torch[ray]")
         return []
-    bare = propose_requests(phases.TASKS, [None] * phases.AGENTS, Decoding(phases.NEW_TOKENS, temperature=0.7))
+    bare = propose_requests(TASKS, [None] * phases.AGENTS, Decoding(phases.NEW_TOKENS, temperature=0.7))
     build = partial(load_backbone, **{**settings, "device": "cpu"})
     # Half a core each by Ray's book, or three would not start on two cores; only two ever compute at a time.
     two, one = (EngineReplicas(build, replicas=count, cpus=0.5) for count in (2, 1))
@@ -34,7 +38,7 @@ def replicas_lines(
         pool.generate(bare)
 
     return compare(
-        f"propose, {phases.AGENTS} agents x {phases.TASKS} tasks x {phases.NEW_TOKENS} tokens",
+        f"propose, {phases.AGENTS} agents x {TASKS} tasks x {phases.NEW_TOKENS} tokens",
         ours=("two replicas of one thread", partial(afresh, two)),
         others=[("one replica of one thread", partial(afresh, one))],
         repeats=repeats,

@@ -69,6 +69,7 @@ def small(monkeypatch):
     for module, name, value in (
         *((phases, name, 2) for name in ("AGENTS", "TASKS", "CANDIDATES", "NEW_TOKENS")),
         (phases, "SCALE", RatingScale()),
+        (replicas, "TASKS", 2),
         *((teams, name, value) for name, value in (("TASKS", 3), ("ROUNDS", 2), ("JOBS", 3), ("NEW_TOKENS", 3))),
         (requests, "PREFIX", 20),
         (core, "TASKS", 8),
