@@ -10,7 +10,6 @@ from bench.requests import propose_requests
 from bench.timing import Measurement, compare
 from nsed_torch.agents import Decoding, EngineReplicas, load_backbone
 
-
 TASKS = 32
 """So many that half of the requests fill an engine's batches as well as all of them do."""
 
