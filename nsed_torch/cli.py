@@ -34,11 +34,9 @@ VERBS = {
 
 DEMO = {
     "experts": "five specialists of one small model answer seven mixed questions",
-    "divisors": "three steppers find a greatest common divisor in more than a hundred steps, a round each",
+    "towers": "samples of two steppers move a tower of seven disks, 127 moves, a round each, in some minutes",
 }
-"""What `nsed demo` runs one after the other, by `nsed evaluate +experiment=...`."""
-MORE = {"towers": "samples of two steppers move a tower of seven disks, 127 moves, a round each, in some minutes"}
-"""What it names."""
+"""What there is to see by `nsed evaluate +experiment=...`; `nsed demo` runs the first and names the others."""
 
 ELSEWHERE = {"serve": "nsed_torch.serve.listen"}
 """Verbs that stand above the others."""
@@ -105,21 +103,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _demo(arguments: Sequence[str]) -> int:
     """Run the demo; settings are those of `nsed evaluate`."""
     if {"-h", "--help"} & set(arguments):
-        parts = "\n".join(f"  nsed evaluate +experiment={name:8}  {gloss}" for name, gloss in {**DEMO, **MORE}.items())
+        parts = "\n".join(f"  nsed evaluate +experiment={name}    {gloss}" for name, gloss in DEMO.items())
         return _say(
             f"usage: nsed demo [output_dir=DIR] [key=value ...]\n\n{parts}\n\nnsed evaluate --help lists settings."
         )
     places = [value.removeprefix("output_dir=") for value in arguments if value.startswith("output_dir=")]
     folder = places[-1] if places else "runs/demo"
     settings = [value for value in arguments if not value.startswith("output_dir=")]
-    for number, (name, gloss) in enumerate(DEMO.items()):
-        _say(f"demo: {gloss}")
-        place = f"{folder}/{name}" if number else folder
-        if code := _run("evaluate", [f"+experiment={name}", f"output_dir={place}", *settings]):
-            return code
-        _say(f"demo: the page is {place}/report.html")
-    more = (f"demo: more to see, nsed evaluate +experiment={name}: {gloss}" for name, gloss in MORE.items())
-    return _say("\n".join(more))
+    (first, gloss), *others = DEMO.items()
+    _say(f"demo: {gloss}")
+    if code := _run("evaluate", [f"+experiment={first}", f"output_dir={folder}", *settings]):
+        return code
+    more = "".join(f"\ndemo: more to see, nsed evaluate +experiment={name}: {gloss}" for name, gloss in others)
+    return _say(f"demo: the page is {folder}/report.html{more}")
 
 
 def _run(verb: str, arguments: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""`nsed` as a file, for launchers that want one: `accelerate launch scripts/nsed.py evaluate benchmark=gsm8k ...`."""
+"""`nsed` as a file, for launchers that want one: `accelerate launch` and `torchrun`."""
 
 import sys
 

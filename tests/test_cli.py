@@ -345,20 +345,19 @@ def test_verbs_can_be_asked_about(question, monkeypatch):
     assert seen == [["nsed conduct", f"question='{question}'"]]
 
 
-def test_the_demo_is_two_experiments_and_names_another(monkeypatch, capsys):
+def test_the_demo_is_an_experiment_and_names_the_other(monkeypatch, capsys):
     ran = []
     monkeypatch.setattr("nsed_torch.cli._run", lambda verb, words: ran.append((verb, *words)) or 0)
     assert main(["demo", "output_dir=there", "dry_run=true"]) == 0
     assert ran == [
         ("evaluate", "+experiment=experts", "output_dir=there", "dry_run=true"),
-        ("evaluate", "+experiment=divisors", "output_dir=there/divisors", "dry_run=true"),
     ]
-    said = capsys.readouterr().out
-    assert "the page is there/report.html\n" in said
-    assert "the page is there/divisors/report.html\ndemo: more to see, nsed evaluate +experiment=towers" in said
+    assert (
+        "the page is there/report.html\ndemo: more to see, nsed evaluate +experiment=towers" in capsys.readouterr().out
+    )
     assert main(["demo", "--help"]) == 0
     assert "nsed evaluate +experiment=towers" in capsys.readouterr().out
-    assert len(ran) == 2
+    assert len(ran) == 1
 
 
 def test_a_demo_that_fails_says_so(monkeypatch):

@@ -4,7 +4,6 @@ A step is written from the step before alone, so that each is as short as any ot
 2511.09030, cut tasks up that far).
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,9 +15,6 @@ from nsed_torch.benchmarks.graded import GradedTasks
 from nsed_torch.benchmarks.graders import AnswerGrader, question_id
 from nsed_torch.data.equality import Equality
 from nsed_torch.records import Task, Trace, Transcript
-
-SEARCHED = 6
-"""How often four times as many tasks are drawn, while too few have as many steps as are wanted."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +71,7 @@ def stepwise_tasks(families: Mapping[str, Mapping[str, Any]], size: int = 100, s
     The families are those of `CHAINS`. `tower_of_hanoi` (three pegs) begins with a work that is given, for there are
     six questions of a height and nothing to learn from so few; its answer says where each disk lies in the end, and
     `hanoi_moves` gives what its own scorer reads. The others begin with the work that the question becomes. A setting
-    `most` bounds a family's tasks; `steps: [least, most]` leaves out tasks of fewer or of more steps. Another family is
-    a ValueError, and so is one that has too few such tasks.
+    `most` bounds a family's tasks. Another family is a ValueError.
 
     Examples:
         >>> tasks = stepwise_tasks({"chain_sum": {"min_terms": 3, "max_terms": 3, "max_digits": 2}}, size=1)
@@ -91,42 +86,22 @@ def stepwise_tasks(families: Mapping[str, Mapping[str, Any]], size: int = 100, s
     identities: dict[str, Any] = {}
     given_items: dict[str, GymItem] = {}
     for name, family, options, count in shares(families, size):
-        most, bounds = options.pop("most", None), options.pop("steps", None)
+        most = options.pop("most", None)
         if family not in CHAINS:
             raise ValueError(f"expected families out of {', '.join(CHAINS)}, got {family!r}: choose among them")
-        wanted = count if most is None else min(count, int(most))
-        graded, found = _drawn(name, family, options, wanted, seed, bounds)
-        for task, works in found.items():
+        graded = mixed_tasks(
+            {name: {**options, "family": family}}, count if most is None else min(count, int(most)), seed
+        )
+        for task in graded.tasks:
             item = graded.grader.items[task.id]  # type: ignore[attr-defined]
+            works = tuple(CHAINS[family](item.entry))
             given_items |= {task.id: item} if family in GIVEN else {}
             start, chain = (works[0], works[1:]) if family in GIVEN else ("", works)
             chains[task.id] = chain
             tasks.append(replace(task, target=chain[-1].removeprefix(FINISHED), start=start))
-            strata[task.id] = name
-        identities |= {
-            key: {**known, **({} if bounds is None else {"steps": list(bounds)})}
-            for key, known in graded.identity["families"].items()
-        }
+        strata |= graded.strata
+        identities |= graded.identity["families"]
     # No formulas: where one stops at `3 + 4`, the work is not done, whatever it comes to.
     grader = WorksGrader(Equality(math_verify=False), numeric=False, items=given_items)
     about = {"name": f"stepwise {', '.join(families)}", "seed": seed, "families": identities}
     return StepwiseTasks(tuple(tasks), grader, {**grader.identity(), **about}, strata, chains=chains)
-
-
-def _drawn(
-    name: str, family: str, options: Mapping[str, Any], wanted: int, seed: int, bounds: Sequence[int] | None
-) -> tuple[GradedTasks, dict[Task, Chain]]:
-    """The first tasks of a family with so many steps, of as many tasks as it takes, and their works."""
-    least, most = (1, math.inf) if bounds is None else bounds
-    for sought in (wanted * 4**i for i in range(1 if bounds is None else SEARCHED)):
-        graded = mixed_tasks({name: {**options, "family": family}}, sought, seed)
-        items = graded.grader.items  # type: ignore[attr-defined]
-        chains = {task: tuple(CHAINS[family](items[task.id].entry)) for task in graded.tasks}
-        steps = {task: len(works) - (family in GIVEN) for task, works in chains.items()}
-        found = {task: chains[task] for task in graded.tasks if least <= steps[task] <= most}
-        if len(found) >= wanted:
-            return graded, dict(list(found.items())[:wanted])
-    raise ValueError(
-        f"family {name!r}: expected {wanted} tasks of {least} to {most} steps, got {len(found)} of {sought}: "
-        "widen steps or the family's options"
-    )

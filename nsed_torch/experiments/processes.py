@@ -1,4 +1,4 @@
-"""This process among those that `accelerate launch` started."""
+"""This process among those that `accelerate launch` or `torchrun` started."""
 
 import os
 from datetime import timedelta
@@ -19,7 +19,8 @@ def this_shard(ensemble: DictConfig) -> Shard:
     from accelerate import PartialState  # noqa: PLC0415 - joins the other processes
 
     # Shards may differ by hours; the default patience is minutes.
-    state = PartialState(timeout=timedelta(days=30))
+    # Accelerate takes several processes without an accelerator for one each, unless it is told.
+    state = PartialState(cpu=not torch.accelerator.is_available(), timeout=timedelta(days=30))
     if torch.cuda.is_available() and state.num_processes > 1:
         for engine in ensemble.engines.values():
             if "device" in engine and engine.device is None:

@@ -76,20 +76,9 @@ def test_families_may_have_few_tasks():
     assert {task.start for task in steps.tasks if not task.id.startswith("tower")} == {""}
 
 
-def test_tasks_may_be_chosen_by_their_steps():
-    options = {"family": "gcd", "max_value": 1000}
-    every, long = stepwise_tasks({"any": options}, 300), stepwise_tasks({"any": {**options, "steps": [60, 99]}}, 5)
-    fitting = [task for task in every.tasks if 60 <= len(every.chains[task.id]) <= 99]
-    assert long.tasks == tuple(fitting[:5])
-    assert long.strata.keys() == long.chains.keys() == {task.id for task in long.tasks}
-    assert long.identity["families"]["any"]["steps"] == [60, 99]
-    assert stepwise_tasks({"tower_of_hanoi": {"min_disks": 3, "max_disks": 4, "max_pegs": 3, "steps": [16, 16]}}, 1)
-
-
 @pytest.mark.parametrize(
     ("families", "message"),
     [
-        ({"gcd": {"max_value": 9, "steps": [50, 60]}}, "widen"),
         ({"lcm": {}}, "expected families out of ab, basic_arithmetic, chain_sum"),
         ({"basic_arithmetic": {"operators": ["-"], "max_terms": 2}}, "expected sums of two numbers"),
         ({"tower_of_hanoi": {"min_pegs": 4}}, "set max_pegs=3"),

@@ -291,6 +291,7 @@ def run(folder):
     FOLDER[:] = [folder]
     folder.mkdir(exist_ok=True)
     shard = this_shard({})
+    (folder / f"process_{shard.rank}_of_{shard.size}").touch()
     with CallLog(folder / "calls.sqlite") as log:
         agents = [Agent(name, "slow") for name in ("ada", "ben", "cleo")]
         ensemble = Ensemble({"slow": Slow(write, judge, max_batch=4)}, agents, call_log=log)
@@ -358,8 +359,9 @@ def test_killed_three_times_or_shared_by_two_processes_it_ends_as_a_straight_run
     assert calls <= (broken / "made.txt").stat().st_size <= calls + 3 * batch  # only batches in flight were lost
     assert without_timings(broken) == without_timings(straight)
 
-    launch = ("-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1")
-    launch += ("--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0")
+    # What `torchrun` runs; on CPUs `accelerate launch` starts one process, whatever it is told.
+    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
     execute(*launch, script, shared, shared, "shard")
+    assert sorted(path.name for path in shared.glob("process_*")) == ["process_0_of_2", "process_1_of_2"]
     assert (shared / "made.txt").stat().st_size == calls  # no call was made twice
     assert without_timings(shared) == without_timings(straight)
