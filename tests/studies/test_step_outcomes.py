@@ -11,14 +11,16 @@ import pytest
 from nsed_torch.evaluation.horizon import step_errors
 from nsed_torch.evaluation.statistics import share, shown
 from nsed_torch.records import Outcome, Usage, Verdict
-from studies.recompute import DOCS, hold
+from studies.recompute import DOCS, Run, hold
 from studies.step_outcomes import ENDING, VOTE, StepFigures, keep_steps, load_steps
 
-PAGE = {path.name.removesuffix(ENDING): load_steps(path) for path in (DOCS / "data/steps").glob(f"*{ENDING}")}
+STORED = sorted((DOCS / "data/steps").glob("*.gz"))
+PAGE = {path.name.removesuffix(ENDING): load_steps(path) for path in STORED if path.name.endswith(ENDING)}
+WHOLE = {path.name.removesuffix(".jsonl.gz"): Run.load(path) for path in STORED if not path.name.endswith(ENDING)}
 
 
 def say(text, claims, runs):
-    return hold("steps", text, claims, {}, StepFigures(runs).functions()).wrong
+    return hold("steps", text, claims, WHOLE, StepFigures(runs).functions()).wrong
 
 
 @pytest.fixture(scope="module")
