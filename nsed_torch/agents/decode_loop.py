@@ -27,6 +27,9 @@ SPARE = 128
 LOOKED_UP = (3, 2)
 """Lengths of the ends of a text that are looked up in it; the longer one first."""
 
+TRUSTED = 3
+"""Tokens guessed until one was right or wrong."""
+
 READ_ALONG = 32
 """Tokens of a pass that guesses may bring it to: up to there a pass takes little longer with them."""
 
@@ -44,6 +47,7 @@ class Draft:
     decoding: Decoding
     seed: int
     allowance: int  # tokens it may write
+    earlier: Sequence[int] = ()  # what others wrote before, for guesses alone
     written: list[int] = field(default_factory=list)
     readings: list[int] = field(default_factory=list)  # of the prompt
     seconds: float = 0.0  # its share of the time of all passes it took part in
@@ -53,7 +57,7 @@ class Draft:
         self._numbers: list[float] = []
         self._followed: dict[tuple[int, ...], int] = {}  # ends of the text so far -> where it went on
         self._known = 0  # places of the text that are in there
-        self._trusted = 1  # tokens to guess
+        self._trusted = TRUSTED  # tokens to guess
         self._source: int | None = None  # place of the text that the next token may repeat
 
     @property
@@ -74,13 +78,14 @@ class Draft:
     def guess(self, most: int) -> list[int]:
         """Up to so many tokens that may come next: what followed where the text last said what it ends with.
 
+        The text is the prompt and the answer so far, behind what was written `earlier`.
         After a guess as many are tried as were right, twice over, and one more; and where a copy has come to a token
         that differs, it goes on behind that.
         """
         most = min(most, self._trusted, self.allowance - len(self.written) - 1)
         if most < 1 or self.decoding.repetition_penalty != 1:
             return []
-        text = self.prompt + self.written
+        text = [*self.earlier, *self.prompt, *self.written]
         for place in range(self._known, len(text)):
             for length in LOOKED_UP:
                 if place >= length:

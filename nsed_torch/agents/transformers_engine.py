@@ -33,6 +33,9 @@ from nsed_torch.agents.requests import (
 CHUNK = 64
 """Rows whose exponentials are held at once: beside a pass' logits no second copy of their size is made."""
 
+EARLIER_TOKENS = 512
+"""Tokens of an adapter's last answers that guesses are looked up in."""
+
 
 class TransformersEngine(nn.Module, Engine):
     """One backbone, its tokenizer and its LoRA adapters, answering whole batches.
@@ -90,6 +93,7 @@ class TransformersEngine(nn.Module, Engine):
         self.pass_tokens = pass_tokens
         self.lookup_tokens = lookup_tokens
         self._identity = dict(identity)
+        self._earlier: dict[str | None, list[int]] = {}  # what each adapter wrote last
         self.stop_ids = _stop_ids(self.model, tokenizer)
 
     @property
@@ -125,8 +129,9 @@ class TransformersEngine(nn.Module, Engine):
         return int(self.model.get_memory_footprint())
 
     def forget(self) -> None:
-        """Free the keys and values kept from earlier calls."""
+        """Free what is kept from earlier calls: keys and values, and texts to guess from."""
         self._packed.prefixes.clear()
+        self._earlier.clear()
 
     def readings(self, request: Request, result: Any) -> list[list[int]]:
         """The sequences of a finished call: prompt and answer, or every candidate's or text's own."""
@@ -156,14 +161,18 @@ class TransformersEngine(nn.Module, Engine):
         """As `generations`, token by token: for those who learn from what they wrote."""
         drafts = [self._draft(i, request) for i, request in enumerate(requests)]
         with self._packed.opened() as model:
-            yield from decode(
+            for done in decode(
                 model,
                 drafts,
                 max_rows=self.max_batch,
                 pass_tokens=self.pass_tokens,
                 lookup_tokens=self.lookup_tokens,
                 ended=self._has_ended,
-            )
+            ):
+                for draft in done:
+                    earlier = self._earlier.get(draft.adapter, [])
+                    self._earlier[draft.adapter] = [*earlier, *draft.written][-EARLIER_TOKENS:]
+                yield done
 
     @torch.no_grad()
     def ratings(self, requests: Sequence[RateRequest]) -> Iterator[dict[int, Rating]]:
@@ -285,7 +294,8 @@ class TransformersEngine(nn.Module, Engine):
     def _draft(self, index: int, request: GenerateRequest) -> Draft:
         prompt = self.chat.ids(request.messages)
         allowed = allowance(len(prompt), request.decoding.max_new_tokens, *self._window)
-        return Draft(index, prompt, request.adapter, request.decoding, request.seed, allowed)
+        earlier = self._earlier.get(request.adapter, ())
+        return Draft(index, prompt, request.adapter, request.decoding, request.seed, allowed, earlier)
 
     def _has_ended(self, draft: Draft) -> bool:
         """At a stop token, at the allowance, or where a plain-template model opens a turn."""

@@ -325,22 +325,46 @@ def test_what_was_said_before_is_written_in_few_passes(load_tiny, ask, passes_of
     assert counts[1][1] <= 12
 
 
+def test_what_an_adapter_wrote_before_is_written_in_few_passes(load_tiny, adapter_folders, ask, passes_of):
+    engine = load_tiny(adapters=adapter_folders, prefix_tokens=0)
+    engine.stop_ids = []
+
+    def write(adapter):
+        request = ask("abab", adapter=adapter, temperature=1.0, seed=7, max_new_tokens=40)
+        answers, read = passes_of(engine, lambda: engine.generate([request]))
+        return answers[0].written, len(read)
+
+    said, first = write(ADAPTERS[1])
+    again, second = write(ADAPTERS[1])
+    assert again == said
+    assert second < first / 2
+    other = write(ADAPTERS[2])  # of whom nothing is known
+    engine.forget()
+    assert (write(ADAPTERS[2]), write(ADAPTERS[1])) == (other, (said, first))
+
+
 def test_a_draft_guesses_what_followed_last_time():
     draft = Draft(0, [1, 2, 3, 9, 2, 3, 7, 5], None, Decoding(temperature=0), 0, allowance=20)
     draft.write([2], [], lambda _: False)
     assert draft.guess(8) == []  # nothing ended in 5, 2 before
     draft.write([3], [], lambda _: False)
-    assert draft.guess(8) == [7]  # the last time, and one token until it was right
-    draft.write([7, 5], [7], lambda _: False)
-    assert draft.guess(8) == [2, 3, 7]
-    assert draft.guess(2) == [2, 3]
-    draft.write([2, 4, 6, 6], [2, 3, 7], lambda _: False)
-    assert draft.written == [2, 3, 7, 5, 2, 4]  # what stands behind a wrong guess is not written
-    assert draft.guess(8) == [7, 5, 2]  # a copy goes on behind a token that differs
+    assert draft.guess(8) == [7, 5, 2]  # the last time, and three tokens until one was right
+    assert draft.guess(2) == [7, 5]
+    draft.write([7, 5, 2, 3], [7, 5, 2], lambda _: False)
+    assert draft.guess(8) == [7, 5, 2, 3, 7, 5, 2]
+    draft.write([7, 5, 2, 4, 6], [7, 5, 2, 3], lambda _: False)
+    assert draft.written == [2, 3, 7, 5, 2, 3, 7, 5, 2, 4]  # what stands behind a wrong guess is not written
+    assert draft.guess(3) == [7, 5, 2]  # a copy goes on behind a token that differs
     draft.write([8, 8, 8, 8], [7, 5, 2], lambda _: False)
     assert draft.guess(8) == [5]
     draft.write([8, 8], [5], lambda _: False)
     assert draft.guess(8) == []  # but not behind two of them
+    after = Draft(0, [9, 8, 1, 2], None, Decoding(temperature=0), 0, allowance=20, earlier=[1, 2, 3, 4, 5, 8, 1, 6])
+    after.write([3], [], lambda _: False)
+    assert after.guess(8) == [4, 5, 8]  # what followed in an answer before
+    after.write([1], [4, 5, 8], lambda _: False)
+    assert after.guess(8) == [5]
+    assert after.position == 5
     ending = Draft(0, [1, 2, 1, 2], None, Decoding(temperature=0), 0, allowance=4)
     ending.write([1], [], lambda _: False)
     ending.write([2, 1, 2], [2, 1], lambda draft: draft.written[-1] == 2)
