@@ -35,7 +35,8 @@ _LISTED = {
     "nsed_torch.conductor.grpo": "GRPO",
     "nsed_torch.deliberation": "AgreementRating Budget BudgetBroker CritiqueRating LikelihoodRating VerdictRating",
     "nsed_torch.evaluation.methods": "BestOf Conducted CutToWindow Debate HandWritten MixtureOfAgents "
-    "OverwrittenMemory PerfectMemory Plurality RandomRouting Retrieval Router SelfConsistency SelfCorrection SelfMoA",
+    "OverwrittenMemory PerfectMemory Plurality RandomRouting Retrieval RetrievedMemory Router SelfConsistency "
+    "SelfCorrection SelfMoA",
     "nsed_torch.experiments.build": "consensus_cell fitted_halting",
     "nsed_torch.nn": "ApprovalVote EvidenceHalting FatigueHalting FixedHalting",
     "nsed_torch.nn.votes": "ApprovalVote BordaVote EntmaxVote L2Vote LinearVote PluralityVote QuadraticVote TokenVote",

@@ -99,7 +99,7 @@ def test_texts_in_pieces_are_read_over_rounds_and_at_once(nsed):
     ]
     needles = [f"benchmark.families.needles.{option}" for option in ("pieces=3", "statements=1", "needles=1")]
     words = [*nsed.tiny, "benchmark=reading", *left_out, *needles, "benchmark.size=2", "rounds=1", "output_dir=run"]
-    readers = ["cut", "retrieval", "overwriting", "oracle_memory"]
+    readers = ["cut", "retrieval", "retrieved_memory", "overwriting", "oracle_memory"]
     methods = f"methods=[deliberation, plurality, debate, {', '.join(readers)}]"
     out = nsed.ok("evaluate", *words, methods, "dry_run=true")
     for reader in readers:
@@ -112,7 +112,7 @@ def test_texts_in_pieces_are_read_over_rounds_and_at_once(nsed):
     assert [len(t.needed) for t in traces] == [4, 4]
     notes = {o.method: o.note for o in read_outcomes(folder / "outcomes.jsonl") if o.method in readers}
     assert notes == dict(
-        zip(readers, ["pieces: 3 of 3", "pieces: 3 of 3", "rewritten: 3 times", "notes: 1"], strict=True)
+        zip(readers, ["pieces: 3 of 3", "pieces: 3 of 3", "notes: 3", "rewritten: 3 times", "notes: 1"], strict=True)
     )
     assert read_json(folder / "results.json")["provenance"]["config"]["benchmark"]["size"] == 2
     assert "accuracy" in out

@@ -3,7 +3,13 @@
 from nsed_torch.evaluation.methods.conducted import Conducted, HandWritten, RandomRouting
 from nsed_torch.evaluation.methods.independent import BestOf, Plurality, Router, SelfConsistency, Single
 from nsed_torch.evaluation.methods.interactive import Debate, MixtureOfAgents, SelfCorrection, SelfMoA
-from nsed_torch.evaluation.methods.readers import CutToWindow, OverwrittenMemory, PerfectMemory, Retrieval
+from nsed_torch.evaluation.methods.readers import (
+    CutToWindow,
+    OverwrittenMemory,
+    PerfectMemory,
+    Retrieval,
+    RetrievedMemory,
+)
 
 __all__ = [
     "BestOf",
@@ -17,6 +23,7 @@ __all__ = [
     "Plurality",
     "RandomRouting",
     "Retrieval",
+    "RetrievedMemory",
     "Router",
     "SelfConsistency",
     "SelfCorrection",

@@ -4,6 +4,7 @@ They have one size, whatever the budget. Each is asked what a deliberation's age
 are given to the lead alone. Where a task has no pieces, the answer is the lead's own.
 """
 
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -48,16 +49,39 @@ class Retrieval:
         """Answer all tasks, as `Method`; a `ValueError` where there is no encoder."""
 
         def nearest_first(task: Task, given: Sequence[str]) -> list[int]:
-            if panel.encoder is None:
-                raise ValueError("expected an encoder to find pieces by, got none: build the panel with one")
-            question, *pieces = panel.encoder.embed([task.question, *given])
-            return sorted(range(len(given)), key=lambda i: -float(pieces[i] @ question))
+            return _nearest_first(panel, task, given)
 
         def room(agent: Agent) -> int:
             known = panel.ensemble.engine(agent).context_window is not None
             return min(self.tokens, _room(panel, agent, None)) if known else self.tokens
 
         return _from_excerpts(panel, tasks, nearest_first, room)
+
+
+@dataclass(frozen=True)
+class RetrievedMemory:
+    """The lead answers from the sentences nearest to the question, as from a memory that holds nothing else.
+
+    So many `notes`, found as `Retrieval` finds pieces, in the order of the text: for members who answer from notes and
+    never learned to answer from a text.
+    """
+
+    notes: int = 4
+
+    def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
+        """Answer all tasks, as `Method`; a `ValueError` where there is no encoder."""
+        asked, memories = [], {}
+        for task in tasks:
+            agent = panel.lead(task)
+            given = [one for piece in panel.pieces(task, agent) for one in _SENTENCE_ENDS.split(piece) if one]
+            nearest = _nearest_first(panel, task, given)[: self.notes] if given else []
+            memories[task.id] = tuple(given[i] for i in sorted(nearest))
+            asked.append((replace(task, inputs=()), agent))
+        drafts = panel.propose(asked, memories=memories)
+        return [
+            Answer(draft.text, draft.usage, f"notes: {len(memories[task.id])}")
+            for draft, task in zip(drafts, tasks, strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -111,8 +135,18 @@ class PerfectMemory:
         return [Answer(draft.text, draft.usage, note) for draft, note in zip(drafts, notes, strict=True)]
 
 
-ONE_SIZE = (CutToWindow, Retrieval, OverwrittenMemory, PerfectMemory)
+ONE_SIZE = (CutToWindow, Retrieval, RetrievedMemory, OverwrittenMemory, PerfectMemory)
 """Methods that no budget makes larger."""
+
+
+_SENTENCE_ENDS = re.compile(r"(?<=[.!?])\s+|\n+")
+
+
+def _nearest_first(panel: Panel, task: Task, given: Sequence[str]) -> list[int]:
+    if panel.encoder is None:
+        raise ValueError("expected an encoder to find texts by, got none: build the panel with one")
+    question, *texts = panel.encoder.embed([task.question, *given])
+    return sorted(range(len(given)), key=lambda i: -float(texts[i] @ question))
 
 
 def _from_excerpts(

@@ -6,7 +6,14 @@ import pytest
 
 from nsed_torch.agents import HashedEncoder
 from nsed_torch.benchmarks.reading_tasks import reading_tasks
-from nsed_torch.evaluation.methods import CutToWindow, OverwrittenMemory, PerfectMemory, Retrieval, Single
+from nsed_torch.evaluation.methods import (
+    CutToWindow,
+    OverwrittenMemory,
+    PerfectMemory,
+    Retrieval,
+    RetrievedMemory,
+    Single,
+)
 from nsed_torch.evaluation.methods.costs_ahead import expected_usage
 from nsed_torch.records import Task, Usage
 
@@ -72,9 +79,21 @@ def test_retrieval_shows_the_nearest_pieces_in_the_order_of_the_text(team):
     assert Retrieval(10_000)(panel, [TASK]) == [answer]
 
 
-def test_retrieval_needs_an_encoder(team, fails):
-    with fails("expected an encoder to find pieces by, got none: build the panel with one"):
-        Retrieval()(team.build()[0], [TASK])
+def test_retrieved_sentences_stand_in_the_place_of_a_memory(team):
+    told = ("The cat sleeps. The blue boat is Ann's.", "It rains!\nWho has the red boat? Ben has the red boat.")
+    panel, engine = team.build(encoder=HashedEncoder(512))
+    (answer,) = RetrievedMemory(2)(panel, [Task("Who has the red boat?", inputs=told)])
+    assert written(engine.requests[-1]) == ["Who has the red boat?", "Ben has the red boat."]
+    assert answer.note == "notes: 2"
+    (answer,) = RetrievedMemory(9)(panel, [Task("Who has the red boat?", inputs=told)])
+    assert written(engine.requests[-1])[:2] == ["The cat sleeps.", "The blue boat is Ann's."]
+    assert answer.note == "notes: 5"
+
+
+@pytest.mark.parametrize("method", [Retrieval(), RetrievedMemory()], ids=repr)
+def test_retrieval_needs_an_encoder(team, fails, method):
+    with fails("expected an encoder to find texts by, got none: build the panel with one"):
+        method(team.build()[0], [TASK])
 
 
 def test_a_memory_is_rewritten_at_each_piece_and_answers_alone(team):
@@ -129,7 +148,9 @@ def test_prompts_of_a_rewritten_memory_do_not_grow(team):
     assert lengths[1:] == lengths[1:2] * 63
 
 
-@pytest.mark.parametrize("method", [CutToWindow(500), Retrieval(200), OverwrittenMemory(16)], ids=repr)
+@pytest.mark.parametrize(
+    "method", [CutToWindow(500), Retrieval(200), RetrievedMemory(3), OverwrittenMemory(16)], ids=repr
+)
 def test_pieces_of_others_stay_with_them_and_tasks_without_any_are_asked(team, method):
     leads = {"book": "Oberon", "plain": "Zebulon"}
     panel, engine = team.build(leads=leads, encoder=HashedEncoder(64))
@@ -142,7 +163,9 @@ def test_pieces_of_others_stay_with_them_and_tasks_without_any_are_asked(team, m
     assert bare == panel.prompts.propose("What?", memory=(), critiques=(), persona="You are voice 0.", seed=0)
 
 
-@pytest.mark.parametrize("method", [CutToWindow(80), Retrieval(60), OverwrittenMemory(16)], ids=repr)
+@pytest.mark.parametrize(
+    "method", [CutToWindow(80), Retrieval(60), RetrievedMemory(2), OverwrittenMemory(16)], ids=repr
+)
 def test_other_tasks_change_nothing_and_costs_are_foreseen(team, method):
     tasks = [TASK, Task("Where?", "short", inputs=PIECES[:2]), Task("When?", "none")]
     options = {"leads": {"short": "Oberon"}, "encoder": HashedEncoder(64), "prices": (1e6, 2e6)}
