@@ -1,6 +1,7 @@
 """`python -m studies.recompute [PAGE...]`: work out the numbers of pages anew from outcomes stored beside them.
 
-docs/data/PAGE/RUN.jsonl.gz holds what a run came to (RUN.steps.jsonl.gz where its rounds were steps);
+docs/data/PAGE/RUN.jsonl.gz holds what a run came to (RUN.steps.jsonl.gz where its rounds were steps, RUN.cells.jsonl.gz
+where members and judge were of many strengths: `studies.competence`);
 docs/data/PAGE.claims has sentences and rows of the page, one a line, with a Jinja2 expression for every number. A claim
 holds where its text, worked out, stands in the page exactly once. A line `? WORDS :: REASON` names words whose numbers
 cannot be worked out and says why. Every number with a decimal point must be in one or the other; integers that are in
@@ -27,6 +28,7 @@ from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.evaluation.statistics import Estimate, clustered_share, share, shown, student
 from nsed_torch.records import Outcome, Usage, Verdict, read_outcomes
 from nsed_torch.records.files import parse_json
+from studies import competence
 from studies.step_outcomes import ENDING, StepFigures, keep_steps, load_steps
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -298,8 +300,15 @@ def check(name: str, docs: Path = DOCS) -> Report:
     """Hold a page against its claims and what was stored beside it."""
     stored = sorted((docs / "data" / name).glob("*.gz"))
     steps = {path.name.removesuffix(ENDING): load_steps(path) for path in stored if path.name.endswith(ENDING)}
-    runs = {p.name.removesuffix(".jsonl.gz"): Run.load(p) for p in stored if not p.name.endswith(ENDING)}
+    cells = [p for p in stored if p.name.endswith(competence.ENDING)]
+    runs = {
+        path.name.removesuffix(".jsonl.gz"): Run.load(path)
+        for path in stored
+        if not path.name.endswith((ENDING, competence.ENDING))
+    }
     functions = StepFigures(steps).functions()
+    for path in cells:
+        functions |= competence.CellFigures.load(path).functions()
     page, claims = docs / f"{name}.md", docs / f"data/{name}.claims"
     return hold(name, page.read_text("utf-8"), claims.read_text("utf-8"), runs, functions)
 
