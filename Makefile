@@ -23,8 +23,8 @@ PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.gym ## five experts on mixed questions: who was right, who believed them (output_dir=runs/demo)
-	@echo "demo: a minute or two on two cores; weights are fetched once"
+demo: $(VENV)/.gym ## five experts on mixed questions, then a tower of Hanoi, a move a round (output_dir=runs/demo)
+	@echo "demo: three or four minutes on two cores; weights are fetched once"
 	@$(BIN)/nsed demo "output_dir=$$output_dir"
 
 test: $(VENV)/.dev ## run all tests, real models included (NSED_OFFLINE=1 leaves those out)

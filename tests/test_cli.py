@@ -12,7 +12,7 @@ import pytest
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-from nsed_torch.cli import VERBS, main
+from nsed_torch.cli import ODDS, VERBS, main
 from nsed_torch.config import paths
 
 ROOT = Path(__file__).parents[1]
@@ -345,19 +345,20 @@ def test_verbs_can_be_asked_about(question, monkeypatch):
     assert seen == [["nsed conduct", f"question='{question}'"]]
 
 
-def test_the_demo_is_an_experiment_and_names_the_other(monkeypatch, capsys):
+def test_the_demo_is_two_experiments_and_tells_the_odds(monkeypatch, capsys):
     ran = []
     monkeypatch.setattr("nsed_torch.cli._run", lambda verb, words: ran.append((verb, *words)) or 0)
     assert main(["demo", "output_dir=there", "dry_run=true"]) == 0
     assert ran == [
         ("evaluate", "+experiment=experts", "output_dir=there", "dry_run=true"),
+        ("evaluate", "+experiment=towers", "output_dir=there/towers", "dry_run=true"),
     ]
-    assert (
-        "the page is there/report.html\ndemo: more to see, nsed evaluate +experiment=towers" in capsys.readouterr().out
-    )
+    said = capsys.readouterr().out
+    assert "the page is there/report.html\n" in said
+    assert f"the page is there/towers/report.html\ndemo: {ODDS}" in said
     assert main(["demo", "--help"]) == 0
     assert "nsed evaluate +experiment=towers" in capsys.readouterr().out
-    assert len(ran) == 1
+    assert len(ran) == 2
 
 
 def test_a_demo_that_fails_says_so(monkeypatch):

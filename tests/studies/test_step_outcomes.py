@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from nsed_torch.cli import ODDS
 from nsed_torch.evaluation.horizon import step_errors
 from nsed_torch.evaluation.statistics import share, shown
 from nsed_torch.records import Outcome, Usage, Verdict
@@ -37,6 +38,21 @@ def test_a_step_that_is_told_another_way_shows_on_the_page(steps_page, name):
     first["rounds"][0][1][winner][1] = 0
     first["right"] = not first["right"]
     assert say(text, claims, {**PAGE, name: [first, *others]})
+
+
+def test_the_demo_tells_the_odds_that_were_measured():
+    figures = StepFigures({"demo": PAGE["demo"]})
+    members = [figures.unbroken("demo", name) for name in ("c1", "b1")]
+    assert ODDS == (
+        f"of {len(PAGE['demo'])} seeds, of which this is the first, the team moves the tower in "
+        f"{figures.whole('demo').split()[0]}, its members alone in {members[0]} and {members[1]}"
+    )
+    first = StepFigures({"demo": PAGE["demo"][:1]})
+    assert [first.whole("demo"), *(first.unbroken("demo", name) for name in ("c1", "b1"))] == [
+        "1 of 1",
+        "0 of 1",
+        "0 of 1",
+    ]
 
 
 @pytest.fixture
