@@ -43,10 +43,10 @@ def test_a_step_that_is_told_another_way_shows_on_the_page(steps_page, name):
 def test_the_demo_tells_the_odds_that_were_measured():
     figures = StepFigures({"demo": PAGE["demo"]})
     members = [figures.unbroken("demo", name) for name in ("c1", "b1")]
-    assert ODDS == (
+    assert (
         f"of {len(PAGE['demo'])} seeds, of which this is the first, the team moves the tower in "
         f"{figures.whole('demo').split()[0]}, its members alone in {members[0]} and {members[1]}"
-    )
+    ) == ODDS
     first = StepFigures({"demo": PAGE["demo"][:1]})
     assert [first.whole("demo"), *(first.unbroken("demo", name) for name in ("c1", "b1"))] == [
         "1 of 1",
