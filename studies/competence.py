@@ -143,7 +143,9 @@ class CellFigures:
 
     def functions(self) -> dict[str, Callable[..., Any]]:
         """By name."""
-        return {name: getattr(self, name) for name in ("grid", "sign_rule", "order_rule", "gaining", "rank")}
+        return {
+            name: getattr(self, name) for name in ("grid", "contested", "sign_rule", "order_rule", "gaining", "rank")
+        }
 
     def grid(self, what: str, g: int) -> str:
         """A row of a table: the generalist's strength and p_g, then each strength of the verifier."""
@@ -151,7 +153,11 @@ class CellFigures:
         told = {"judged": lambda cell: f"{cell.p_v:.3f}, {cell.auc:.3f}"}.get(
             what, lambda cell: str(getattr(cell, what))
         )
-        return f"| {g / 5:.1f} ({row[0].p_g:.3f}) | {' | '.join(map(told, row))} |"
+        return f"| {g}/5 ({row[0].p_g:.3f}) | {' | '.join(map(told, row))} |"
+
+    def contested(self, g: int) -> int:
+        """Questions with right and wrong proposals, at a strength of the generalist."""
+        return int(sum(0 < row.mean() < 1 for row in self.cells[g, 0].right))
 
     def sign_rule(self, sign: int, does: int) -> int:
         """Cells where p_v - p_g has a sign and the gain over p_g lies above (1), below (-1) or about 0."""

@@ -82,7 +82,8 @@ def test_what_is_kept_says_where_a_vote_gains(figures):
     assert sum(map(sum, counted)) == 36
     assert sum(figures.order_rule(sign, does) for sign in (-1, 0, 1) for does in (-1, 0, 1)) == 36
     assert figures.gaining("over_p_g", least=0.99) == "6 of 6"
+    assert figures.contested(3) == sum(0 < sum(row) < 5 for row in figures.cells[3, 0].right)
     assert float(figures.rank("auc")) > float(figures.rank("law")) > 0
     cells = figures.grid("judged", 5).split(" | ")
-    assert cells[0].startswith("| 1.0 (0.7")
+    assert cells[0].startswith("| 5/5 (0.7")
     assert cells[-1] == "1.000, 1.000 |"
