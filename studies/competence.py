@@ -1,7 +1,8 @@
 """`python -m studies.competence keep FOLDER FILE`: what a vote gains where members and judges are of many strengths.
 
 FOLDER has a run of `nsed collect` a cell, `g5v0` for the generalist at 5/5 and the verifier at 0/5 of its strength.
-FILE gets a line a cell and question: which proposals are right, which say the same, their ratings and who won.
+FILE gets a line a cell and question: which proposals are right, which say the same, the order and the signs of their
+ratings, and who won.
 """
 
 import gzip
@@ -9,7 +10,7 @@ import json
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,12 +44,18 @@ def keep_cells(folder: Path, file: Path) -> None:
                     "task": trace["task"]["id"],
                     "right": [int(grade) for grade in trace["grades"][0]],
                     "classes": first["classes"],
-                    "ratings": [round(rating, 6) for rating in ratings],
+                    "ratings": ordered(ratings),
                     "winner": first["winner"],
                 }
                 lines.append(json.dumps(told) + "\n")
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(gzip.compress("".join(lines).encode(), 9, mtime=0))
+
+
+def ordered(ratings: Sequence[float]) -> list[int]:
+    """Small integers of the same signs and order, equal where ratings are."""
+    levels = sorted({*ratings, 0.0})
+    return [levels.index(rating) - levels.index(0.0) for rating in ratings]
 
 
 class Gain(NamedTuple):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nsed_torch.evaluation.insight import insight
-from studies.competence import ENDING, STRENGTHS, Cell, CellFigures, commonest, gain, keep_cells, side
+from studies.competence import ENDING, STRENGTHS, Cell, CellFigures, commonest, gain, keep_cells, ordered, side
 
 
 def line(right, ratings, winner=0, classes=None):
@@ -37,6 +37,11 @@ def test_a_cell_counts_as_insight_does():
     assert cell.p_v == pytest.approx(found["p_v"]["pooled"]["sign"].mean)
     assert cell.auc == pytest.approx(found["p_v"]["pooled"]["auc"].mean)
     assert cell.over_p_g.mean == pytest.approx(cell.team.mean() - cell.p_g)
+
+
+def test_ratings_are_stored_by_sign_and_order():
+    assert ordered([0.5, -0.25, 0.0, 0.5, -1.0]) == [1, -1, 0, 1, -2]
+    assert ordered([-0.5, -0.5]) == [-1, -1]
 
 
 def test_the_commonest_answer_shares_its_ties():
