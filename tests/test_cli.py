@@ -355,10 +355,13 @@ def test_the_demo_is_two_experiments_and_tells_the_odds(monkeypatch, capsys):
     ]
     said = capsys.readouterr().out
     assert "the page is there/report.html\n" in said
-    assert f"the page is there/towers/report.html\ndemo: {ODDS}" in said
+    assert "the page is there/towers/report.html\n" in said
+    assert ODDS not in said  # of other settings nobody knows them
+    assert main(["demo", "output_dir=there"]) == 0
+    assert f"the page is there/towers/report.html\ndemo: {ODDS}" in capsys.readouterr().out
     assert main(["demo", "--help"]) == 0
     assert "nsed evaluate +experiment=towers" in capsys.readouterr().out
-    assert len(ran) == 2
+    assert len(ran) == 4
 
 
 def test_a_demo_that_fails_says_so(monkeypatch):
