@@ -39,7 +39,8 @@ DEMO = {
 """What `nsed demo` runs one after the other, by `nsed evaluate +experiment=...`."""
 
 ODDS = (
-    "of 20 seeds, of which this is the first, the team moves the tower in 14, its members alone in 0 of 20 and 1 of 18"
+    "of 20 seeds, of which this is the first, the team moves the tower in 14, "
+    "the two members who are asked at every step alone in 0 of 20 and 1 of 18"
 )
 """Of the second part as it is set; docs/steps.md has the run."""
 

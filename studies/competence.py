@@ -13,12 +13,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
+from nsed_torch.evaluation.statistics import Estimate, shown
 from nsed_torch.records.files import parse_json
 
 ENDING = ".cells.jsonl.gz"
@@ -58,17 +59,6 @@ def ordered(ratings: Sequence[float]) -> list[int]:
     return [levels.index(rating) - levels.index(0.0) for rating in ratings]
 
 
-class Gain(NamedTuple):
-    """A mean difference with its interval."""
-
-    mean: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.mean:+.3f} [{self.low:.3f}, {self.high:.3f}]"
-
-
 class Cell:
     """One strength of members and one of the judge, question by question."""
 
@@ -99,12 +89,12 @@ class Cell:
         return float(won / pairs)
 
     @cached_property
-    def over_p_g(self) -> Gain:
+    def over_p_g(self) -> Estimate:
         """The team's accuracy less its members'."""
         return gain(self.team - self.right.mean(axis=1))
 
     @cached_property
-    def over_commonest(self) -> Gain:
+    def over_commonest(self) -> Estimate:
         """The team's accuracy less that of the commonest answer, ties by lot."""
         return gain(self.team - self.commonest)
 
@@ -125,12 +115,12 @@ def commonest(classes: Iterable[int], right: Iterable[int]) -> float:
     return sum(tied) / len(tied) if tied else 0.0
 
 
-def gain(differences: Real) -> Gain:
+def gain(differences: Real) -> Estimate:
     """The mean of differences a question, and its bootstrap interval over questions."""
     n = len(differences)
     draws = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=DRAWS) @ differences / n
     low, high = np.quantile(draws, [0.025, 0.975])
-    return Gain(float(differences.mean()), float(low), float(high))
+    return Estimate(n, float(differences.mean()), float(low), float(high), "bootstrap")
 
 
 class CellFigures:
@@ -150,17 +140,17 @@ class CellFigures:
 
     def functions(self) -> dict[str, Callable[..., Any]]:
         """By name."""
-        return {
-            name: getattr(self, name) for name in ("grid", "contested", "sign_rule", "order_rule", "gaining", "rank")
-        }
+        return {name: getattr(self, name) for name in ("grid", "contested", "sign_rule", "gaining", "rank")}
 
     def grid(self, what: str, g: int) -> str:
         """A row of a table: the generalist's strength and p_g, then each strength of the verifier."""
         row = [self.cells[g, v] for v in STRENGTHS]
-        told = {"judged": lambda cell: f"{cell.p_v:.3f}, {cell.auc:.3f}"}.get(
-            what, lambda cell: str(getattr(cell, what))
-        )
-        return f"| {g}/5 ({row[0].p_g:.3f}) | {' | '.join(map(told, row))} |"
+        if what == "judged":
+            told = [f"{cell.p_v:.3f}, {cell.auc:.3f}" for cell in row]
+        else:
+            gains = [getattr(cell, what) for cell in row]
+            told = [shown(one).replace(f"{one.mean:.3f}", f"{one.mean:+.3f}", 1) for one in gains]
+        return f"| {g}/5 ({row[0].p_g:.3f}) | {' | '.join(told)} |"
 
     def contested(self, g: int) -> int:
         """Questions with right and wrong proposals, at a strength of the generalist."""
@@ -170,13 +160,9 @@ class CellFigures:
         """Cells where p_v - p_g has a sign and the gain over p_g lies above (1), below (-1) or about 0."""
         return sum(np.sign(c.law) == sign and side(c.over_p_g) == does for c in self.cells.values())
 
-    def order_rule(self, sign: int, does: int) -> int:
-        """As `sign_rule`, of auc - 1/2."""
-        return sum(np.sign(c.auc - 0.5) == sign and side(c.over_p_g) == does for c in self.cells.values())
-
-    def gaining(self, what: str, does: int = 1, least: float = 0.0, most: float = 1.0) -> str:
-        """Of the cells whose auc lies between two numbers, those whose gain lies above 0, below or about it."""
-        those = [c for c in self.cells.values() if least <= c.auc <= most]
+    def gaining(self, what: str, does: int = 1, least: float = 0.0) -> str:
+        """Of the cells whose auc is at least so much, those whose gain lies above 0, below or about it."""
+        those = [c for c in self.cells.values() if c.auc >= least]
         return f"{sum(side(getattr(c, what)) == does for c in those)} of {len(those)}"
 
     def rank(self, what: str) -> str:
@@ -186,7 +172,7 @@ class CellFigures:
         return f"{spearmanr([by(c) for c in cells], [c.over_p_g.mean for c in cells]).statistic:.2f}"
 
 
-def side(found: Gain) -> int:
+def side(found: Estimate) -> int:
     """1 where the interval lies above 0, -1 below, else 0."""
     return int(found.low > 0) - int(found.high < 0)
 

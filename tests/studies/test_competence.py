@@ -85,7 +85,6 @@ def test_what_is_kept_says_where_a_vote_gains(figures):
     assert all(side(figures.cells[g, 5].over_p_g) == 1 for g in range(5))
     counted = [[figures.sign_rule(sign, does) for does in (-1, 0, 1)] for sign in (-1, 1)]
     assert sum(map(sum, counted)) == 36
-    assert sum(figures.order_rule(sign, does) for sign in (-1, 0, 1) for does in (-1, 0, 1)) == 36
     assert figures.gaining("over_p_g", least=0.99) == "6 of 6"
     assert figures.contested(3) == sum(0 < sum(row) < 5 for row in figures.cells[3, 0].right)
     assert float(figures.rank("auc")) > float(figures.rank("law")) > 0

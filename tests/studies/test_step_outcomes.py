@@ -45,7 +45,8 @@ def test_the_demo_tells_the_odds_that_were_measured():
     members = [figures.unbroken("demo", name) for name in ("c1", "b1")]
     assert (
         f"of {len(PAGE['demo'])} seeds, of which this is the first, the team moves the tower in "
-        f"{figures.whole('demo').split()[0]}, its members alone in {members[0]} and {members[1]}"
+        f"{figures.whole('demo').split()[0]}, the two members who are asked at every step alone in "
+        f"{members[0]} and {members[1]}"
     ) == ODDS
     first = StepFigures({"demo": PAGE["demo"][:1]})
     assert [first.whole("demo"), *(first.unbroken("demo", name) for name in ("c1", "b1"))] == [
