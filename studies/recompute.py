@@ -4,8 +4,10 @@ docs/data/PAGE/RUN.jsonl.gz holds what a run came to (RUN.steps.jsonl.gz where i
 where members and judge were of many strengths: `studies.competence`);
 docs/data/PAGE.claims has sentences and rows of the page, one a line, with a Jinja2 expression for every number. A claim
 holds where its text, worked out, stands in the page exactly once. A line `? WORDS :: REASON` names words whose numbers
-cannot be worked out and says why. Every number with a decimal point must be in one or the other; integers that are in
-neither are listed. No model runs. `python -m studies.recompute keep RUN FILE` stores the outcomes of a run folder.
+cannot be worked out and says why; `= RUN METHOD, RUN METHOD` names a comparison over seeds of training, among all of
+which p is adjusted (`studies.training_seeds`). Every number with a decimal point must be in one or the other; integers
+that are in neither are listed. No model runs. `python -m studies.recompute keep RUN FILE` stores the outcomes of a run
+folder.
 
 Of pages without stored outcomes, tables are held against themselves: intervals and differences must follow from some
 number of right answers out of n, and a row that names its source in a column `where` may quote no other number.
@@ -30,6 +32,7 @@ from nsed_torch.records import Outcome, Usage, Verdict, read_outcomes
 from nsed_torch.records.files import parse_json
 from studies import competence
 from studies.step_outcomes import ENDING, StepFigures, keep_steps, load_steps
+from studies.training_seeds import SeedFigures, family
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -309,8 +312,12 @@ def check(name: str, docs: Path = DOCS) -> Report:
     functions = StepFigures(steps).functions()
     for path in cells:
         functions |= competence.CellFigures.load(path).functions()
-    page, claims = docs / f"{name}.md", docs / f"data/{name}.claims"
-    return hold(name, page.read_text("utf-8"), claims.read_text("utf-8"), runs, functions)
+    page, claims = docs / f"{name}.md", (docs / f"data/{name}.claims").read_text("utf-8")
+    if (known := docs / f"data/{name}/forms.json").is_file():
+        shares = parse_json(known.read_bytes(), str(known), "run python -m studies.forms again")
+        functions["known_forms"] = lambda kind: f"{shares[kind]:.3f}"
+    functions |= SeedFigures({run: one.outcomes for run, one in runs.items()}, family(claims)).functions()
+    return hold(name, page.read_text("utf-8"), claims, runs, functions)
 
 
 def hold(
@@ -337,7 +344,7 @@ def worked_out(
         if line.startswith("?"):
             words, _, reason = line[1:].partition(" :: ")
             texts.append((where, words.strip(), reason.strip()))
-        elif line.strip() and not line.startswith("#"):
+        elif line.strip() and not line.startswith(("#", "=")):
             texts.append((where, environment.from_string(line).render(), ""))
     return texts
 
