@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from torch import nn
 
+from nsed_torch.agents.forms import form_named
 from nsed_torch.agents.requests import (
     Decoding,
     Engine,
@@ -46,7 +47,7 @@ class Agent:
     roles: tuple[str, ...] = ROLES  # those it may take
     judge_adapter: str | None = None  # name of the adapter it rates with; None is `adapter`
     description: str = ""  # what it is good at, for a Conductor, which knows it by a number; no part of its own calls
-    backwards: bool = False  # where rounds are steps, whether it reads the words of the work from the last to the first
+    form: str = "plain"  # where rounds are steps, in which of `FORMS` it reads and writes works
 
     def __post_init__(self) -> None:
         given: Any = self.roles  # from YAML it may be anything; a text is a sequence too, of letters
@@ -55,6 +56,7 @@ class Agent:
             known = ", ".join(ROLES)
             raise ValueError(f"agent {self.name!r}: expected roles out of [{known}], got {given!r}: correct them")
         object.__setattr__(self, "roles", tuple(role for role in ROLES if role in named))
+        form_named(self.form)
 
     @property
     def rating_adapter(self) -> str | None:

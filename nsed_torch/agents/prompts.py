@@ -8,6 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nsed_torch.agents.forms import form_named
 from nsed_torch.agents.lookalikes import replaced
 from nsed_torch.agents.requests import Message
 
@@ -132,14 +133,13 @@ class Prompts:
             messages += [Message("assistant", reply) for _, reply in history[i : i + 1]]
         return tuple(messages)
 
-    def work(self, question: str, work: Sequence[str], *, seed: int, backwards: bool = False) -> str:
+    def work(self, question: str, work: Sequence[str], *, seed: int, form: str = "plain") -> str:
         """What a round that is a step asks, in a question's place: what comes behind the `work`, its last text newest.
 
         Without any, what the work begins with. The answer to it is the next text of the work, or one behind "Answer:"
-        where nothing is left to do. `backwards` shows each text's words from the last to the first, so that who reads
-        it errs elsewhere; the answer is written forwards all the same.
+        where nothing is left to do. Both are in the `form` of who is asked.
         """
-        shown = [" ".join(reversed(text.split())) for text in work] if backwards else work
+        shown = [form_named(form).shown(text) for text in work]
         return self._render("work", seed, "whole", question=question, work=shown)
 
     def read(self, question: str, *, memory: Sequence[str], piece: str, seed: int) -> str:

@@ -203,8 +203,8 @@ class MacroRNN(nn.Module):
     def settings(self) -> dict[str, Any]:
         """What shapes a run besides its agents, as a transcript keeps it."""
         rating = self.cell.rating
-        backwards = [agent.name for agent in self.cell.ensemble.agents if agent.backwards]
-        rare = {"without": self.without, "backwards": backwards, "control": self.cell.control}
+        forms = {agent.name: agent.form for agent in self.cell.ensemble.agents if agent.form != "plain"}
+        rare = {"without": self.without, "forms": forms, "control": self.cell.control}
         settings = {
             "version": importlib.metadata.version("nsed_torch"),
             "encoder": dict(self.cell.encoder.identity()),

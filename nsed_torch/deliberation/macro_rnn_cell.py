@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from nsed_torch.agents import Agent, Encoder, Ensemble, GenerateRequest, Prompts
 from nsed_torch.agents.ensemble import Progress
 from nsed_torch.agents.features import groups_of, letters_of, proposal_features
+from nsed_torch.agents.forms import FORMS
 from nsed_torch.agents.ledger import TokenLedger
 from nsed_torch.agents.prompts import NOTHING, noted, unfence, unseen
 from nsed_torch.agents.requests import call_seed
@@ -125,9 +126,9 @@ class MacroRNNCell(nn.Module):
         if control not in CONTROLS or (control == "memory" and unit == "step"):
             wanted = "expected a control out of null, ratings and, where rounds are answers, memory"
             raise ValueError(f"protocol: {wanted}, got {control!r}: correct it")
-        if unit != "step" and (turned := [agent.name for agent in ensemble.agents if agent.backwards]):
-            wanted = "expected agents that read work backwards only where rounds are steps"
-            raise ValueError(f"{wanted}, got {', '.join(turned)}: set protocol.unit=step or backwards=false")
+        if unit != "step" and (formed := [agent.name for agent in ensemble.agents if agent.form != "plain"]):
+            wanted = "expected agents with a form of their own only where rounds are steps"
+            raise ValueError(f"{wanted}, got {', '.join(formed)}: set protocol.unit=step or form=plain")
         sizes = ("dim", consensus.dim, encoder.dim), ("agents", consensus.agents, len(ensemble))
         for what, got, expected in sizes:
             if got != expected:
@@ -228,11 +229,11 @@ class MacroRNNCell(nn.Module):
         # One fence for all agents and rounds, so that what stands in the memory is read once; who read the fence in an
         # earlier round and wrote it down has it changed.
         told = [text for texts in state.critiques[turn.row].values() for text in texts]
+        forms = sorted({agent.form for agent in self.ensemble.agents})
+        formed = [FORMS[form].shown(text) for form in forms for text in (*shown, turn.task.start)]
         names = [agent.name for agent in self.ensemble.agents]
         read = pieces(turn.task, index, names)
-        turn.mark = unseen(
-            call_seed(self.seed, turn.task.id, "propose"), [*shown, *told, *read.values(), turn.task.start]
-        )
+        turn.mark = unseen(call_seed(self.seed, turn.task.id, "propose"), [*formed, *told, *read.values()])
         if turn.task.reads(index):
             turn.reads, turn.shared = True, isinstance(turn.task.inputs[index - 1], str)
             piece_asked = {
@@ -245,7 +246,7 @@ class MacroRNNCell(nn.Module):
             work = shown[::-1] or [turn.task.start] * bool(turn.task.start)
             asked = partial(self.prompts.work, turn.task.question, work, seed=turn.mark)
             turn.question = asked()
-            turn.otherwise = {a.name: asked(backwards=True) for a in self.ensemble.agents if a.backwards}
+            turn.otherwise = {a.name: asked(form=a.form) for a in self.ensemble.agents if a.form != "plain"}
         else:
             turn.question, turn.memory = turn.task.question, shown
 
@@ -303,9 +304,9 @@ class MacroRNNCell(nn.Module):
                 text, reason = unfence(new.text), new.finish_reason
                 if turn.reads and text and not noted(text):
                     text, reason = "", NOTHING
-                if self.unit == "step" and self._overlong(new.finish_reason, text):
-                    text = ""
-                    turn.notes.append(f"{agent.name}: a step that does not fit its allowance or memory_tokens is none")
+                if self.unit == "step":
+                    text, notes = self._step(agent, new.finish_reason, text)
+                    turn.notes += notes
                 turn.proposals.append(Proposal(agent.name, text, reason, agent.charged(new)))
                 empty = [] if text or new.failure or reason == NOTHING else ["gave no answer"]
                 turn.notes += [f"{agent.name}: {note}" for note in (*new.notes, *empty)]
@@ -314,9 +315,14 @@ class MacroRNNCell(nn.Module):
                 raise ConnectionError(f"task {turn.task.id!r}: nobody answered: {failures[0]}")
             turn.silent = {p.agent for p in turn.proposals if p.finish_reason == "failed"}
 
-    def _overlong(self, reason: str, text: str) -> bool:
-        """Whether a step is cut off, or would be in the memory: the work could not go on from it."""
-        return reason == "length" or self.ensemble.count_tokens(text) > self.memory_tokens
+    def _step(self, agent: Agent, reason: str, text: str) -> tuple[str, list[str]]:
+        """What an agent wrote, in the plain form; "" and why where the work could not go on from it."""
+        step = FORMS[agent.form].plain(text)
+        if step is None:
+            return "", [f"{agent.name}: a step that is not {agent.form} is none"]
+        if reason == "length" or self.ensemble.count_tokens(step) > self.memory_tokens:
+            return "", [f"{agent.name}: a step that does not fit its allowance or memory_tokens is none"]
+        return step, []
 
     def _hear(self, turns: Sequence[OpenRound], index: int, progress: Progress) -> None:
         """Have every voter rate every answer but its own, in an order of its own, as far as the switches say so.
@@ -333,9 +339,10 @@ class MacroRNNCell(nn.Module):
                 order = judging_order(seed, voter.name, names, new, shuffled=self.shuffled, own=not self.diagonal_mask)
                 orders.append(order)
                 shown = None if self.anonymous else tuple(names[j] for j in order)
-                texts = tuple(turn.texts[j] for j in order)
+                written = FORMS[voter.form].written
+                texts = tuple(written(turn.texts[j]) for j in order)
                 # Nobody can say the same as who read something else.
-                said = next((p.text for p in turn.proposals if p.agent == voter.name and turn.shared), "")
+                said = next((written(p.text) for p in turn.proposals if p.agent == voter.name and turn.shared), "")
                 about = voter, turn.asked(voter.name), texts, seed, shown, turn.ledger, said, turn.reads
                 # A judge of a growing team, or of notes, may have nothing new to rate.
                 questions.append(JudgeQuestion(*about) if order or not (turn.team.standing or turn.reads) else None)

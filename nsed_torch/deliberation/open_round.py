@@ -32,7 +32,7 @@ class OpenRound:
     question: str = ""  # what everybody is asked: the task's, or for the next step of its work
     reads: bool = False  # whether there is a piece to read, so that proposals are notes
     shared: bool = True  # whether all read the same piece
-    otherwise: dict[str, str] = field(default_factory=dict)  # agent -> what it is asked instead, to note or backwards
+    otherwise: dict[str, str] = field(default_factory=dict)  # agent -> what it is asked instead, to note or in its form
     excused: dict[str, Proposal] = field(default_factory=dict)  # who has nothing to read and is not asked
     memory: list[str] = field(default_factory=list)  # what proposers are shown beside it
     mark: int = 0  # seed of the fences around what they are shown

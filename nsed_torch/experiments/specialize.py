@@ -88,9 +88,9 @@ def lesson(cfg: DictConfig, settings: FineTuning) -> Lesson:
     if (cfg.pressure != "none" or cfg.step_share) and (cfg.candidates or cfg.unit in GENERATED):
         got = f"pressure={cfg.pressure} and step_share={cfg.step_share}"
         raise ValueError(f"expected answers to learn with {got}, got a judge or unit={cfg.unit}: unit=answer")
-    if (cfg.backwards or cfg.part.of != 1) and (cfg.candidates or cfg.unit != "step"):
+    if (cfg.form != "plain" or cfg.part.of != 1) and (cfg.candidates or cfg.unit != "step"):
         got = f"a judge or unit={cfg.unit}"
-        raise ValueError(f"expected steps to learn with backwards=true or part.of above 1, got {got}: unit=step")
+        raise ValueError(f"expected steps to learn with form={cfg.form} or part.of above 1, got {got}: unit=step")
     if cfg.candidates:
         rating = instantiate(cfg.rating)
         if not isinstance(rating, VerdictRating):
@@ -143,7 +143,7 @@ def generated_lesson(cfg: DictConfig, settings: FineTuning, prompts: Prompts) ->
     kind, make = GENERATED[cfg.unit]
     options = {"persona": cfg.persona, "max_new_tokens": cfg.max_new_tokens, "seed": cfg.seeds.train}
     if cfg.unit == "step":
-        options |= {"backwards": cfg.backwards, "of": cfg.part.of, "take": cfg.part.take}
+        options |= {"form": cfg.form, "of": cfg.part.of, "take": cfg.part.take}
     learned: Lesson = kind(*generated_tasks(cfg, settings, make), prompts, _count(cfg, settings), **options)
     return learned
 

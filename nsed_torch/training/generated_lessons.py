@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from nsed_torch.agents import Message, Prompts, TransformersEngine
+from nsed_torch.agents.forms import form_named
 from nsed_torch.agents.prompts import NOTHING, noted
 from nsed_torch.agents.requests import call_seed
 from nsed_torch.benchmarks import GradedTasks
@@ -79,19 +80,20 @@ class StepLesson(_Drawn[StepwiseTasks]):
     """To write the next step of some work, as in a round of a deliberation whose unit is the step.
 
     Members that err alike correct nobody. Two ways to make them err elsewhere: to learn from disjoint parts of the
-    works, and to read them another way round (`Agent.backwards`). Both are ours.
+    works, and to read and write them in another form (`Agent.form`). Both are ours.
     """
 
     learns = "to write the next step"
 
     of: int = 1  # parts that works are dealt to by their hash, wherever they come up
     take: int = 0  # the part that is learned from; first steps are in all of them
-    backwards: bool = False
+    form: str = "plain"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.take < self.of:
             raise ValueError(f"expected a part from 0 to below their number, got part {self.take} of {self.of}")
+        form_named(self.form)
 
     def _example(self, task: Task, draw: random.Random, seed: int) -> Example:
         """A step; one in eight is the first, and all of a task of which the part has no work."""
@@ -99,12 +101,12 @@ class StepLesson(_Drawn[StepwiseTasks]):
         # The steps that read a work of the part.
         own = [i for i, work in enumerate(chain[:-1], start=1) if int(place(work) * self.of) == self.take]
         index = 0 if draw.random() < 1 / 8 or not own else draw.choice(own)
-        return Example(self._messages(task, chain, index, seed), chain[index])
+        return Example(self._messages(task, chain, index, seed), form_named(self.form).written(chain[index]))
 
     def identity(self) -> dict[str, Any]:
         """Which tasks these are, and what of them; JSON values only."""
         part = {"part": [self.take, self.of]} if self.of > 1 else {}
-        return {**super().identity(), **part, **({"backwards": True} if self.backwards else {})}
+        return {**super().identity(), **part, **({"form": self.form} if self.form != "plain" else {})}
 
     def scores(self, engine: TransformersEngine, adapter: str | None) -> Scores:
         """Right steps by family, one drawn from every held-out task."""
@@ -114,13 +116,13 @@ class StepLesson(_Drawn[StepwiseTasks]):
             chain = self.held_out.chains[task.id]
             index = draw.randrange(len(chain))
             chats.append(self._messages(task, chain, index, call_seed(self.seed, task.id, "test")))
-            wanted.append(chain[index])
+            wanted.append(form_named(self.form).written(chain[index]))
         right = [said == step for said, step in zip(self._said(engine, adapter, chats), wanted, strict=True)]
         return by_stratum([self.held_out.strata[task.id] for task in self.held_out.tasks], right)
 
     def _messages(self, task: Task, chain: Sequence[str], index: int, seed: int) -> tuple[Message, ...]:
         work = [text for text in (task.start, *chain)[: index + 1][-1:] if text]
-        asked = self.prompts.work(task.question, work, seed=seed, backwards=self.backwards)
+        asked = self.prompts.work(task.question, work, seed=seed, form=self.form)
         return self.prompts.propose(asked, memory=(), critiques=(), persona=self.persona, seed=seed)
 
 

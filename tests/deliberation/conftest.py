@@ -85,7 +85,7 @@ def build(
     rounds=3,
     halting=None,
     broker=None,
-    backwards=(),
+    forms=None,
     **cell,
 ):
     """A recurrent network of scripted agents, and the engine that speaks for them."""
@@ -98,7 +98,7 @@ def build(
             decoding=Decoding(max_new_tokens=max_new_tokens, temperature=temperature),
             prompt_price=prices[0],
             completion_price=prices[1],
-            backwards=name in backwards,
+            form=(forms or {}).get(name, "plain"),
         )
         for i, name in enumerate(NAMES[:agents])
     ]

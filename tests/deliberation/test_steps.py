@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nsed_torch.agents.forms import FORMS
 from nsed_torch.agents.prompts import finished
 from nsed_torch.deliberation import AgreementRating
 from nsed_torch.deliberation.answer_classes import SameTexts
@@ -169,12 +170,12 @@ def test_who_reads_backwards_is_shown_the_work_from_its_end_and_votes_with_the_o
         return following(" ".join(reversed(shown[-1].split())) if request.agent == "Oberon" else shown[-1])
 
     rnn, engine = scripted.build(
-        3, write=write, backwards=["Oberon"], unit="step", slots=2, rating=AgreementRating(), rounds=20
+        3, write=write, forms={"Oberon": "backwards"}, unit="step", slots=2, rating=AgreementRating(), rounds=20
     )
     (transcript,) = rnn([TASK]).transcripts
     assert transcript.answer == "94"
     assert all(len(record.elected) == 3 for record in transcript.rounds)
-    assert transcript.settings["backwards"] == ["Oberon"]
+    assert transcript.settings["forms"] == {"Oberon": "backwards"}
     plain, turned = (
         [scripted.fenced(r.messages[-1].content) for r in engine.generated if r.agent == name]
         for name in ("Zebulon", "Oberon")
@@ -182,8 +183,39 @@ def test_who_reads_backwards_is_shown_the_work_from_its_end_and_votes_with_the_o
     assert [[" ".join(reversed(text.split())) for text in texts] for texts in turned] == plain
     assert max(map(len, plain)) == 2
     assert expected_deliberation(rnn, [TASK]).calls == 60
-    with pytest.raises(ValueError, match="work backwards only where rounds are steps, got Oberon: set protocol"):
-        scripted.build(3, backwards=["Oberon"])
+    with pytest.raises(ValueError, match="form of their own only where rounds are steps, got Oberon: set protocol"):
+        scripted.build(3, forms={"Oberon": "backwards"})
+
+
+@pytest.mark.parametrize("name", ["counted", "placed"])
+def test_who_has_a_form_reads_writes_and_rates_in_it_among_others(scripted, name):
+    own, numbers = FORMS[name], "77 + 22 + 1 + 100"
+
+    def write(request):
+        shown = scripted.fenced(request.messages[-1].content)
+        if request.agent != "Oberon":
+            return following(shown[-1]) if shown else numbers
+        return own.written(following(own.plain(shown[-1])) if shown else numbers)
+
+    rnn, engine = scripted.build(3, write=write, forms={"Oberon": name}, unit="step", slots=1, rounds=20)
+    (transcript,) = rnn([Task(f"{numbers} =", id="sum")]).transcripts
+    assert transcript.answer == "200"
+    assert all(len(record.elected) == 3 for record in transcript.rounds)
+    assert [record.proposals[1].text for record in transcript.rounds][:2] == [numbers, "99 + 1 + 100"]
+    read, plain = (
+        [scripted.fenced(r.messages[-1].content) for r in engine.generated if r.agent == agent]
+        for agent in ("Oberon", "Zebulon")
+    )
+    assert read == [[own.shown(text) for text in texts] for texts in plain]
+    judged = [scripted.fenced(r.messages[-1].content)[-2:] for r in engine.rated if r.agent == "Oberon"]
+    assert judged == [[own.written(record.proposals[0].text)] * 2 for record in transcript.rounds]
+
+
+def test_a_step_that_is_not_of_its_form_is_none(scripted):
+    rnn, _ = build(scripted, forms={"Oberon": "placed"}, rounds=2)
+    (transcript,) = rnn([TASK]).transcripts
+    assert [p.text for p in transcript.rounds[0].proposals] == [NUMBERS, "", NUMBERS]
+    assert "Oberon: a step that is not placed is none" in transcript.rounds[0].notes
 
 
 def test_equal_texts_are_one_answer_whatever_their_blanks():

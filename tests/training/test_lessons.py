@@ -8,6 +8,7 @@ import re
 import pytest
 
 from nsed_torch.agents import Message, Prompts, RatingScale
+from nsed_torch.agents.forms import FORMS
 from nsed_torch.agents.requests import Generation
 from nsed_torch.benchmarks import AnswerGrader, GradedTasks
 from nsed_torch.benchmarks.candidates import Candidate, read_candidates
@@ -288,9 +289,25 @@ def test_parts_of_a_lesson_share_no_work_and_all_first_steps(sums):
 
 
 def test_works_may_be_read_backwards_and_are_written_forwards(sums):
-    plain, turned = (StepLesson(*sums, Prompts(style="direct"), 200, backwards=b).examples() for b in (False, True))
+    plain, turned = (
+        StepLesson(*sums, Prompts(style="direct"), 200, form=form).examples() for form in ("plain", "backwards")
+    )
     assert [e.reply for e in plain] == [e.reply for e in turned]
     for one, other in zip(plain, turned, strict=True):
         works, shown = (FENCED.findall(e.messages[-1].content) for e in (one, other))
         assert [work.split() for work in works] == [text.split()[::-1] for text in shown]
     assert any(one.messages != other.messages for one, other in zip(plain, turned, strict=True))
+
+
+def test_works_may_be_read_and_written_in_a_form(sums):
+    own, prompts = FORMS["placed"], Prompts(style="direct")
+    plain, placed = (StepLesson(*sums, prompts, 50, form=form).examples() for form in ("plain", "placed"))
+    assert [own.written(e.reply) for e in plain] == [e.reply for e in placed]
+    assert any(one.reply != other.reply for one, other in zip(plain, placed, strict=True))
+    for one, other in zip(plain, placed, strict=True):
+        works, shown = (FENCED.findall(e.messages[-1].content) for e in (one, other))
+        assert [own.shown(work) for work in works] == shown
+    identity = StepLesson(*sums, prompts, 50).identity()
+    assert StepLesson(*sums, prompts, 50, form="placed").identity() == {**identity, "form": "placed"}
+    with pytest.raises(ValueError, match="expected a form out of plain, backwards, counted, placed, got 'morse'"):
+        StepLesson(*sums, prompts, 50, form="morse")

@@ -124,6 +124,6 @@ class _Longest(Engine):
 
 
 def _stand_in(ensemble: Ensemble, conducts: str = "") -> Ensemble:
-    # Whoever reads backwards reads as much, and would be refused where steps are not told apart.
-    agents = [replace(agent, backwards=False) for agent in ensemble.agents]
+    # Whoever has a form of its own reads about as much, and would be refused where steps are not told apart.
+    agents = [replace(agent, form="plain") for agent in ensemble.agents]
     return Ensemble({name: _Longest(engine, conducts) for name, engine in ensemble.engines.items()}, agents)

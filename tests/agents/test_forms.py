@@ -1,0 +1,47 @@
+"""A form says the same: whatever is written in it comes back in plain words."""
+
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from nsed_torch.agents.forms import FORMS, form_named
+
+texts = st.text() | st.text("0123abz +:")
+
+
+@pytest.mark.parametrize("name", sorted(set(FORMS) - {"backwards"}))
+@given(text=texts)
+@example(text="5b a1 1a2 b12 " + "7" * 60)
+@example(text="\u0661\u0662 \u0665b")  # digits of no form
+def test_what_is_written_comes_back(name, text):
+    own = FORMS[name]
+    assert own.plain(own.written(text)) == text
+    assert own.shown(text) == own.written(text)
+
+
+@given(text=st.text("0123456789 +"))
+def test_who_counts_writes_no_digit_twice_running(text):
+    assert not re.search(r"([0-9])\1", FORMS["counted"].written(text))
+
+
+@given(text=texts)
+def test_no_text_of_a_model_is_too_odd(text):
+    for own in FORMS.values():
+        assert isinstance(own.plain(text), str | None)
+
+
+@pytest.mark.parametrize("text", ["17", "a1c7", "b1", "a1b7 + 5", "a1b77"])
+def test_places_that_are_missing_or_out_of_order_are_not_of_the_form(text):
+    assert FORMS["placed"].plain(text) is None
+
+
+def test_backwards_is_read_and_not_written():
+    own = FORMS["backwards"]
+    assert (own.shown("1 + 2: 3"), own.written("1 + 2: 3"), own.plain("3")) == ("3 2: + 1", "1 + 2: 3", "3")
+
+
+def test_an_unknown_form_is_named():
+    with pytest.raises(ValueError, match="expected a form out of plain, backwards, counted, placed, got 'morse'"):
+        form_named("morse")
