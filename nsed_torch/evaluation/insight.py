@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from nsed_torch.agents.prompts import finished
 from nsed_torch.benchmarks import GradedTasks
 from nsed_torch.evaluation.competence_law import ROUNDS_NEEDED, fit_fatigue_law
 from nsed_torch.evaluation.statistics import Estimate, clustered_share, share
@@ -39,10 +40,10 @@ def summarize(traces: Iterable[Trace]) -> Summary:
     agents: dict[str, list[bool]] = {}
     oracle, usage = [], Usage()
     for trace in traces:
-        curves.append(standing(trace))
+        curves.append(standing(trace, answers_right(trace)))
         for name, right in zip(trace.transcript.rounds[0].proposers, trace.grades[0], strict=True):
             agents.setdefault(name, []).append(right)
-        oracle.append(any(map(any, trace.grades)))
+        oracle.append(any(map(any, answers_right(trace))))
         usage += trace.transcript.usage
     rows = {f"answer after round {r}": right for r, right in enumerate(_by_round(curves), start=1)}
     rows |= {f"{name}, round 1": right for name, right in agents.items()}
@@ -62,10 +63,21 @@ def standing(trace: Trace, grades: Sequence[Sequence[bool]] | None = None) -> li
     return curve
 
 
+def answers_right(trace: Trace) -> list[list[bool]]:
+    """The grades, of answers alone: where rounds are steps, what does not say that nothing is left to do is none."""
+    if trace.transcript.unit != "step":
+        return trace.grades
+    return [
+        [right and finished(p.text) is not None for p, right in zip(record.proposals, row, strict=True)]
+        for record, row in zip(trace.transcript.rounds, trace.grades, strict=True)
+    ]
+
+
 def insight(traces: Iterable[Trace], *, question: Callable[[Task], str] = lambda task: task.id) -> Tree:
     """Read traces once and measure everything; `statistics.plain` makes JSON data of it.
 
-    Shares have `statistics.clustered_share`'s interval over questions, the law has its own (`competence_law`).
+    Shares have `statistics.clustered_share`'s interval over questions, the law has its own (`competence_law`). Where
+    rounds are steps, the course is that of answers: there is none before the team says that nothing is left to do.
 
     p_g is the paper's: the share of right proposals before anybody has heard anybody; an empty one is wrong. The paper
     leaves open how p_v is measured; both readings are ours. `auc` is the chance that a right proposal is rated above a
@@ -83,8 +95,8 @@ def insight(traces: Iterable[Trace], *, question: Callable[[Task], str] = lambda
     for trace in traces:
         transcript, number = trace.transcript, numbers[question(trace.transcript.task)]
         asked.append(number)
-        curves.append(standing(trace))
-        oracle.append(any(map(any, trace.grades)))
+        curves.append(standing(trace, answers_right(trace)))
+        oracle.append(any(map(any, answers_right(trace))))
         first.append((number, sum(trace.grades[0]), len(trace.grades[0])))
         for r, (record, grades) in enumerate(zip(transcript.rounds, trace.grades, strict=True)):
             tokens[r] += record.usage.tokens

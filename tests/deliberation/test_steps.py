@@ -212,7 +212,7 @@ def test_who_has_a_form_reads_writes_and_rates_in_it_among_others(scripted, name
 
 
 def test_a_step_that_is_not_of_its_form_is_none(scripted):
-    rnn, _ = build(scripted, forms={"Oberon": "placed"}, rounds=2)
+    rnn, _ = build(scripted, forms={"Oberon": "placed"}, rounds=1)
     (transcript,) = rnn([TASK]).transcripts
     assert [p.text for p in transcript.rounds[0].proposals] == [NUMBERS, "", NUMBERS]
     assert "Oberon: a step that is not placed is none" in transcript.rounds[0].notes

@@ -57,6 +57,27 @@ def test_the_standing_answer_and_what_it_cost(course):
     assert [r["tokens"] for r in course["rounds"]] == [6, 14, 24]
 
 
+def test_where_rounds_are_steps_an_answer_is_right_once_it_is_given():
+    """Right steps on the way answer nothing, so that the curve rises and a law fitted to it says to go on."""
+    on_the_way = turn([YES, YES], 0, texts=["1 + 2", "1 + 2"])
+    done, lost = (turn([answer] * 2, 0, texts=["Answer: 3", "Answer: 3"]) for answer in (YES, NO))
+    split = turn([NO, YES], 0, texts=["Answer: 4", "Answer: 3"])
+    steps = {"settings": {"unit": "step"}}
+    traces = [
+        trace("long", on_the_way, on_the_way, on_the_way, done, **steps),
+        trace("short", on_the_way, done, **steps),
+        trace("wrong", on_the_way, lost, **steps),
+        trace("outvoted", split, **steps),
+    ]
+    found = insight(traces)["course"]
+    assert [r["accuracy"].mean for r in found["rounds"]] == [0.0, 0.25, 0.25, 0.5]
+    assert found["law"]["fit"].k > 0
+    assert found["oracle_gap"].mean == 0.25
+    assert summarize(traces).accuracies["answer after round 1"] == share(0, 4)
+    whole = insight([replace(t, transcript=replace(t.transcript, settings={})) for t in traces])["course"]
+    assert whole["rounds"][0]["accuracy"].mean == 0.75
+
+
 def test_right_proposals_that_nobody_took(course):
     assert (course["oracle_gap"].mean, course["oracle_gap"].n) == (1 / 3, 3)
 
