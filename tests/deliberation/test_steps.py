@@ -201,7 +201,8 @@ def test_who_has_a_form_reads_writes_and_rates_in_it_among_others(scripted, name
     (transcript,) = rnn([Task(f"{numbers} =", id="sum")]).transcripts
     assert transcript.answer == "200"
     assert all(len(record.elected) == 3 for record in transcript.rounds)
-    assert [record.proposals[1].text for record in transcript.rounds][:2] == [numbers, "99 + 1 + 100"]
+    said = [p.text for record in transcript.rounds for p in record.proposals if p.agent == "Oberon"]
+    assert said[:2] == [numbers, "99 + 1 + 100"]
     read, plain = (
         [scripted.fenced(r.messages[-1].content) for r in engine.generated if r.agent == agent]
         for agent in ("Oberon", "Zebulon")
@@ -214,7 +215,8 @@ def test_who_has_a_form_reads_writes_and_rates_in_it_among_others(scripted, name
 def test_a_step_that_is_not_of_its_form_is_none(scripted):
     rnn, _ = build(scripted, forms={"Oberon": "placed"}, rounds=1)
     (transcript,) = rnn([TASK]).transcripts
-    assert [p.text for p in transcript.rounds[0].proposals] == [NUMBERS, "", NUMBERS]
+    assert {p.text for p in transcript.rounds[0].proposals if p.agent == "Oberon"} == {""}
+    assert {p.text for p in transcript.rounds[0].proposals if p.agent != "Oberon"} == {NUMBERS}
     assert "Oberon: a step that is not placed is none" in transcript.rounds[0].notes
 
 
