@@ -1,7 +1,8 @@
 """A table over several seeds of training: what every seed came to, their mean, and whether it holds beyond them.
 
 Outcomes lie in docs/data/PAGE/RUN.jsonl.gz for the first seed and in RUN_1.jsonl.gz, RUN_2.jsonl.gz for the others, all
-on the same questions. A number is first averaged over seeds, so that a question is what is drawn and tested.
+on the same questions. A number is first averaged over seeds, so that a question is what is drawn and tested. Ties count
+by lot; `METHOD:decided` is a method whose run decided them by a rule of its own.
 """
 
 import functools
@@ -31,18 +32,19 @@ class SeedFigures:
 
     def functions(self) -> dict[str, Callable[..., Any]]:
         """By name."""
-        return {name: getattr(self, name) for name in ("over_seeds", "each_seed", "minus_over_seeds", "p_over_seeds")}
+        names = ("over_seeds", "each_seed", "minus_over_seeds", "p_over_seeds", "tokens_over_seeds")
+        return {name: getattr(self, name) for name in names}
 
     def scores(self, run: str, method: str, kind: str | None = None) -> Scores:
-        """Seed by question, ties by lot; a failure is wrong."""
-        names = [name for name in (run, *(f"{run}_{i}" for i in range(1, 99))) if name in self.runs]
+        """Seed by question; a failure is wrong."""
+        plain = method.removesuffix(":decided")
         rows = [
             {
-                o.task: _right(o)
+                o.task: _right(o, lot=plain == method)
                 for o in self.runs[name]
-                if o.method == method and (not kind or o.stratum in kind.split())
+                if o.method == plain and (not kind or o.stratum in kind.split())
             }
-            for name in names
+            for name in self._names(run)
         ]
         if not rows or any(row.keys() != rows[0].keys() or not row for row in rows):
             raise ValueError(
@@ -58,6 +60,14 @@ class SeedFigures:
         """Accuracy by seed."""
         return ", ".join(f"{mean:.3f}" for mean in self.scores(run, method, **part).mean(1))
 
+    def tokens_over_seeds(self, run: str, method: str = "deliberation") -> str:
+        """Tokens a question, computed and in brackets billed, mean over seeds."""
+        usages = [o.usage for name in self._names(run) for o in self.runs[name] if o.method == method]
+        computed, billed = (
+            sum(used) / len(usages) for used in ([u.tokens for u in usages], [u.billed for u in usages])
+        )
+        return f"{computed:,.0f} ({billed:,.0f})"
+
     def minus_over_seeds(
         self, run: str, method: str, other: str, than: str, *, level: int = 95, each: bool = False, **part: Any
     ) -> str:
@@ -72,6 +82,9 @@ class SeedFigures:
         """Of sign flips of the questions' means, adjusted by Holm over the comparisons that the protocol names."""
         adjusted = self._adjusted()[run, method, other, than]
         return "p < 0.001" if adjusted < 0.001 else f"{adjusted:.3f}"
+
+    def _names(self, run: str) -> list[str]:
+        return [name for name in (run, *(f"{run}_{i}" for i in range(1, 99))) if name in self.runs]
 
     @functools.cache  # noqa: B019 - one object a page
     def _adjusted(self) -> dict[Compared, float]:
@@ -109,6 +122,6 @@ def _questions_drawn(n: int) -> Scores:
     return np.random.default_rng(1).multinomial(n, np.full(n, 1 / n), DRAWS) / n
 
 
-def _right(outcome: Outcome) -> float:
-    score = outcome.score if outcome.by_lot is None else outcome.by_lot
+def _right(outcome: Outcome, *, lot: bool) -> float:
+    score = outcome.by_lot if lot and outcome.by_lot is not None else outcome.score
     return score or 0.0

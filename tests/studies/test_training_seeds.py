@@ -1,5 +1,7 @@
 """Over seeds of training a mean, its interval and its test treat a seed as a draw, and a question as a draw."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -80,6 +82,15 @@ def test_p_is_of_questions_averaged_over_seeds_and_adjusted_over_the_family():
 def test_ties_count_by_lot():
     figures = SeedFigures({"team": outcomes("deliberation", [1, 0, 1], by_lot=0.25)}, [])
     assert figures.each_seed("team") == "0.250"
+    assert figures.each_seed("team", "deliberation:decided") == "0.667"
+
+
+def test_tokens_are_of_all_seeds():
+    cheap, dear = (
+        [replace(o, usage=Usage(1, n, 0, computed_tokens=n // 2)) for o in outcomes("deliberation", [1, 0])]
+        for n in (10, 20)
+    )
+    assert SeedFigures({"team": cheap, "team_1": dear}, []).tokens_over_seeds("team") == "8 (15)"
 
 
 def test_seeds_on_other_questions_are_refused():
