@@ -8,6 +8,7 @@ import hashlib
 import itertools
 import json
 import random
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -147,6 +148,11 @@ def reading_tasks(families: Mapping[str, Mapping[str, Any]], size: int = 100, se
 def content(task: Task) -> str:
     """A digest of what a task asks and shows: equal for tasks that are one under different ids."""
     return hashlib.sha256(json.dumps([task.question, task.inputs]).encode()).hexdigest()
+
+
+def people_in(text: str) -> set[str]:
+    """Whom a text names."""
+    return set(PEOPLE) & set(re.findall(r"\w+", text))
 
 
 def _hidden_profile(draw: random.Random, *, uninformed: int = 0, statements: int = 1) -> _Item:

@@ -144,6 +144,8 @@ def generated_lesson(cfg: DictConfig, settings: FineTuning, prompts: Prompts) ->
     options = {"persona": cfg.persona, "max_new_tokens": cfg.max_new_tokens, "seed": cfg.seeds.train}
     if cfg.unit == "step":
         options |= {"form": cfg.form, "of": cfg.part.of, "take": cfg.part.take}
+    if cfg.unit == "read":
+        options |= {"near_share": cfg.near_share}
     learned: Lesson = kind(*generated_tasks(cfg, settings, make), prompts, _count(cfg, settings), **options)
     return learned
 

@@ -11,7 +11,7 @@ from nsed_torch.agents.forms import form_named
 from nsed_torch.agents.prompts import NOTHING, noted
 from nsed_torch.agents.requests import call_seed
 from nsed_torch.benchmarks import GradedTasks
-from nsed_torch.benchmarks.reading_tasks import ReadingTasks
+from nsed_torch.benchmarks.reading_tasks import ReadingTasks, people_in
 from nsed_torch.benchmarks.stepwise import StepwiseTasks
 from nsed_torch.data.splits import place
 from nsed_torch.records import Task, Verdict
@@ -168,19 +168,39 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True)
 class ReadLesson(_Drawn[ReadingTasks]):
-    """To note what matters of a piece, and in the end to answer from notes alone, as over inputs in a deliberation."""
+    """To note what matters of a piece, and in the end to answer from notes alone, as over inputs in a deliberation.
+
+    What is noted for nothing is mostly about somebody who is asked about or noted: the same person's hat
+    (docs/reading.md). Of pieces that tell nothing a share can be drawn from those that name such a person, beside notes
+    of no use about people in them.
+    """
 
     learns = "to note what matters and to answer from notes"
 
+    near_share: float = 0.0  # of examples of nothing
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.near_share <= 1:
+            raise ValueError(f"expected near_share in [0, 1], got {self.near_share}")
+
+    def identity(self) -> dict[str, Any]:
+        """Which tasks these are, and what of them; JSON values only."""
+        return {**super().identity(), **({"near_share": self.near_share} if self.near_share else {})}
+
     def _example(self, task: Task, draw: random.Random, seed: int) -> Example:
         """A moment, as many of each of its kinds."""
-        moment = draw.choice(moments(self.train, task, draw))
+        moment = draw.choice(moments(self.train, task, draw, self.near_share))
         return Example(self._messages(task, moment, seed), moment.reply)
 
     def scores(self, engine: TransformersEngine, adapter: str | None) -> Scores:
         """What was right by kind, then family: of every held-out task one moment of each kind that it has."""
         draw = random.Random(self.seed)  # noqa: S311 - variety, not secrecy
-        asked = [(task, moment) for task in self.held_out.tasks for moment in moments(self.held_out, task, draw)]
+        asked = [
+            (task, moment)
+            for task in self.held_out.tasks
+            for moment in moments(self.held_out, task, draw, self.near_share)
+        ]
         chats = [self._messages(task, moment, call_seed(self.seed, task.id, "test")) for task, moment in asked]
         said = self._said(engine, adapter, chats)
         right = [self._right(task, moment, text) for (task, moment), text in zip(asked, said, strict=True)]
@@ -200,11 +220,11 @@ class ReadLesson(_Drawn[ReadingTasks]):
         return noted(said).split() == noted(moment.reply).split()
 
 
-def moments(tasks: ReadingTasks, task: Task, draw: random.Random) -> list[Moment]:
+def moments(tasks: ReadingTasks, task: Task, draw: random.Random, near_share: float = 0.0) -> list[Moment]:
     """One moment of each kind that a task has: a piece that tells something, one that tells nothing, and the end.
 
     What is remembered is what should be, and in disorder: each fact that no longer matters one time in four, and as
-    often something that never did. So a learner cannot go by where a note stands.
+    often something that never did. So a learner cannot go by where a note stands. `near_share` is that of `ReadLesson`.
     """
     kinds: dict[str, list[tuple[int, str | None]]] = {"notes": [], "nothing": []}
     for index, piece in enumerate(tasks.inputs_of(task), start=1):
@@ -212,13 +232,34 @@ def moments(tasks: ReadingTasks, task: Task, draw: random.Random) -> list[Moment
             kinds["notes" if tasks.told(task, index, reader) else "nothing"].append((index, reader))
     found = []
     for kind, places in kinds.items():
-        if places:
+        if kind == "nothing" and places and near_share and draw.random() < near_share:
+            near = [place for place in places if _near(tasks, task, *place)] or places
+            index, reader = draw.choice(near)
+            shown = tasks.inputs_of(task)[index - 1][reader]
+            notes = [*_remembered(tasks, task, index - 1, draw), *_misleading(tasks, task, index, shown, draw)]
+            found.append(Moment(kind, tuple(draw.sample(notes, len(notes))), shown, NOTHING))
+        elif places:
             index, reader = draw.choice(places)
             reply = " ".join(tasks.told(task, index, reader)) or NOTHING
             shown = tasks.inputs_of(task)[index - 1][reader]
             found.append(Moment(kind, _remembered(tasks, task, index - 1, draw), shown, reply))
     end = _remembered(tasks, task, len(task.inputs), draw)
     return [*found, Moment("answers", end, "", task.target or "")]
+
+
+def _near(tasks: ReadingTasks, task: Task, index: int, reader: str | None) -> bool:
+    """Whether what somebody reads in a round, from 1, names a person of the question or of what was told before."""
+    told = " ".join([task.question, *(fact.text for fact in tasks.facts[task.id] if fact.piece < index)])
+    return bool(people_in(told) & people_in(tasks.inputs_of(task)[index - 1][reader]))
+
+
+def _misleading(tasks: ReadingTasks, task: Task, index: int, shown: str, draw: random.Random) -> list[str]:
+    """Up to two statements of no use, read before round `index`, about somebody in the piece that is shown then."""
+    facts = {fact.text for fact in tasks.facts[task.id]}
+    read = [text for piece in tasks.inputs_of(task)[: index - 1] for text in piece.values()]
+    said = [f"{part.strip().removesuffix('.')}." for text in read for part in text.split(". ")]
+    about = [text for text in said if text not in facts and people_in(text) & people_in(shown)]
+    return draw.sample(about, min(len(about), draw.randint(0, 2)))
 
 
 def _remembered(tasks: ReadingTasks, task: Task, index: int, draw: random.Random) -> tuple[str, ...]:

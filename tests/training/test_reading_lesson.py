@@ -9,7 +9,7 @@ import pytest
 from nsed_torch.agents import Prompts
 from nsed_torch.agents.prompts import NOTHING
 from nsed_torch.agents.requests import Generation
-from nsed_torch.benchmarks.reading_tasks import reading_tasks
+from nsed_torch.benchmarks.reading_tasks import people_in, reading_tasks
 from nsed_torch.training.generated_lessons import ReadLesson, moments
 
 FAMILIES = {
@@ -23,8 +23,8 @@ TRAIN, HELD_OUT = (reading_tasks(FAMILIES, size=50, seed=seed) for seed in (1, 2
 FENCED = re.compile(r"<text-([0-9a-f]+)>\n(.*?)\n</text-\1>", re.DOTALL)
 
 
-def lesson(train=TRAIN, held_out=HELD_OUT, count=600):
-    return ReadLesson(train, held_out, Prompts(style="direct"), count, persona="Be calm.")
+def lesson(train=TRAIN, held_out=HELD_OUT, count=600, **options):
+    return ReadLesson(train, held_out, Prompts(style="direct"), count, persona="Be calm.", **options)
 
 
 def task_of(graded, text):
@@ -49,6 +49,33 @@ def test_replies_are_what_should_be_said():
         assert (example.reply == NOTHING) == (not told)
         assert set(re.findall(r"[^.]+\.", example.reply)) == {fact.replace(".", "") + "." for fact in told}
     assert min(seen.values()) > 120
+
+
+def test_pieces_of_nothing_can_be_drawn_near_to_what_is_asked_for():
+    """Somebody's knife where his hat is asked for, or what a noted person does elsewhere."""
+
+    def near(share, family):
+        draw, found, misled = random.Random(0), [], []
+        for task in [task for task in TRAIN.tasks if TRAIN.strata[task.id] == family for _ in range(10)]:
+            for moment in moments(TRAIN, task, draw, share):
+                if moment.kind == "nothing":
+                    pieces = [text for piece in TRAIN.inputs_of(task) for text in piece.values()]
+                    index = pieces.index(moment.piece) + 1
+                    told = [fact.text for fact in TRAIN.facts[task.id] if fact.piece < index]
+                    found.append(bool(people_in(moment.piece) & people_in(" ".join([task.question, *told]))))
+                    misled.append(any(people_in(n) & people_in(moment.piece) for n in moment.memory if n not in told))
+        return sum(found) / len(found), sum(misled) / len(misled)
+
+    for family in ("needles", "chains"):
+        never, half, always = (near(share, family) for share in (0.0, 0.5, 1.0))
+        assert never[0] < 0.6 * always[0]
+        assert never[0] < half[0] < always[0]
+        assert never[1] < half[1] < always[1]
+    plain, nearer = lesson(), lesson(near_share=0.5)
+    assert plain.examples() == lesson(near_share=0.0).examples() != nearer.examples()
+    assert nearer.identity() == {**plain.identity(), "near_share": 0.5}
+    with pytest.raises(ValueError, match=r"expected near_share in \[0, 1\], got 2"):
+        lesson(near_share=2)
 
 
 def test_the_end_shows_every_fact_that_matters_and_no_piece():
