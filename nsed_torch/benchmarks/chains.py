@@ -95,32 +95,38 @@ def _letters(entry: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _rewriting(entry: Mapping[str, Any]) -> Iterator[str]:
-    """The first two neighbours that face each other are rewritten, until none do; nothing is written as "nothing"."""
+    """The first two neighbours that face each other, in brackets, are rewritten, until none do; "nothing" is an end."""
     tokens = re.findall("[AB]#|#[AB]", entry["question"].partition("following program:")[2])
+    said = "start"
     while True:
-        work = " ".join(tokens) or "nothing"
-        yield work
         facing = (i for i in range(len(tokens) - 1) if tokens[i][1] == "#" == tokens[i + 1][0])
         if (i := next(facing, None)) is None:
-            yield FINISHED + work
+            yield f"{said}: {' '.join(tokens) or 'nothing'}"
+            yield FINISHED + (" ".join(tokens) or "nothing")
             return
         left, right = tokens[i : i + 2]
-        tokens[i : i + 2] = [] if left[0] == right[1] else [right, left]
+        yield " ".join([f"{said}:", *tokens[:i], f"[{left} {right}]", *tokens[i + 2 :]])
+        new = [] if left[0] == right[1] else [right, left]
+        tokens[i : i + 2] = new
+        said = f"{left} {right} becomes {' '.join(new) or 'nothing'}"
 
 
 def _gcd(entry: Mapping[str, Any]) -> Iterator[str]:
     """The smaller of the first two numbers is taken from the larger, until they are equal and become one (Euclid)."""
     first, *others = entry["metadata"]["numbers"]
+    said = "start"
     while others:
         second, *rest = others
-        yield " ".join(map(str, (first, second, *rest)))
-        if first == second:
+        yield f"{said}: {' '.join(map(str, (first, second, *rest)))}"
+        low, high = sorted((first, second))
+        said = f"{high} - {low} = {high - low}" if low < high else f"{low} = {high}"
+        if low == high:
             others = rest
-        elif first > second:
-            first -= second
+        elif first == high:
+            first -= low
         else:
-            others = [second - first, *rest]
-    yield str(first)
+            others = [second - low, *rest]
+    yield f"{said}: {first}"
     yield f"{FINISHED}{first}"
 
 

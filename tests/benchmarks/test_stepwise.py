@@ -60,6 +60,29 @@ def test_a_step_follows_from_the_work_before_it_alone():
     assert len(following) > 500
 
 
+def test_works_begin_with_what_led_to_them():
+    """What is decided is written before what follows from it."""
+    steps = stepwise_tasks({"gcd": {"min_value": 9, "max_value": 50}, "ab": {"length": 5}}, 40, seed=1)
+    pairs = [pair for chain in steps.chains.values() for pair in itertools.pairwise(chain[:-1])]
+    said = {}
+    for before, after in pairs:
+        for sign in ("-", "becomes"):
+            if sign in (what := after.partition(":")[0]):
+                said[sign] = said.get(sign, 0) + 1
+                numbers = before.partition(": ")[2]
+                if sign == "-":
+                    high, low = map(int, what.partition(" =")[0].split(" - "))
+                    assert sorted(map(int, numbers.split()[:2])) == [low, high]
+                    assert int(what.rpartition(" ")[2]) == high - low
+                else:
+                    pair, _, new = what.partition(" becomes ")
+                    left, bracket, right = numbers.partition(f"[{pair}]")
+                    assert bracket
+                    kept = f"{left}{'' if new == 'nothing' else new}{right}".split() or ["nothing"]
+                    assert after.partition(": ")[2].replace("[", "").replace("]", "").split() == kept
+    assert min(said.values()) > 20
+
+
 def test_families_may_have_few_tasks():
     steps = stepwise_tasks(
         {
