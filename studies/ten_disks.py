@@ -1,0 +1,78 @@
+"""`python -m studies.ten_disks SEED...`: the shipped steppers at every step of a tower of ten disks, behind right work.
+
+A deliberation in steps is lost at its first wrong one. So whether it would move a tower of 1,023 moves is known once
+every step was voted on behind right work, each by itself: these are taken together, where a run takes them in turn.
+Members are asked as `+experiment=towers` asks them, one after the other until the commonest step is two ahead.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+
+from nsed_torch.agents import Agent, GenerateRequest, Prompts
+from nsed_torch.agents.requests import call_seed
+from nsed_torch.config import conf_dir, instantiate
+from nsed_torch.evaluation.statistics import share, shown
+from nsed_torch.experiments.build import build_ensemble
+from nsed_torch.records import Task
+
+FAMILY = "{family: tower_of_hanoi, min_disks: 10, max_disks: 10, max_pegs: 3, most: 1}"
+AHEAD = 2
+
+
+def undecided(said: Sequence[str], members: int) -> bool:
+    """Whether another member is asked: some are left, and no step is far enough ahead."""
+    first, second = ([count for _, count in Counter(said).most_common(2)] + [0, 0])[:2]
+    return len(said) < members and first - second < AHEAD
+
+
+def elected(said: Sequence[str]) -> str:
+    """What most say, the first of such as are said equally often."""
+    return max(said, key=Counter(said).__getitem__)
+
+
+def votes(ensemble: Any, prompts: Prompts, task: Task, works: Sequence[str], seed: int) -> list[list[str]]:
+    """What is said behind each of the works, of those who are asked, in the ensemble's order."""
+    said: list[list[str]] = [[] for _ in works]
+    members: Sequence[Agent] = ensemble.agents
+    while open_steps := [i for i, texts in enumerate(said) if undecided(texts, len(members))]:
+        requests = []
+        for i in open_steps:
+            agent, mark = members[len(said[i])], call_seed(seed, task.id, "propose")
+            chat = prompts.propose(
+                prompts.work(task.question, [works[i]], seed=mark), memory=(), critiques=(), persona="", seed=mark
+            )
+            drawn = call_seed(seed, task.id, i + 1, agent.name, "propose")
+            requests.append(GenerateRequest(agent.name, chat, agent.decoding, drawn, agent.adapter))
+        for i, answer in zip(open_steps, ensemble.generate(requests), strict=True):
+            said[i].append(" ".join(answer.text.split()))
+        print(f"{len(requests)} steps asked about", file=sys.stderr, flush=True)
+    return said
+
+
+def main(seeds: Sequence[int]) -> None:
+    """Per seed: the steps that the vote and the first of each adapter get wrong, and how many are asked."""
+    overrides = ["+experiment=towers", "~benchmark.families", f"+benchmark.families={{towers_of_10: {FAMILY}}}"]
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        cfg = compose("evaluate", overrides=overrides)
+    ensemble, prompts, graded = build_ensemble(cfg.ensemble), instantiate(cfg.prompts), instantiate(cfg.benchmark)
+    (task,) = graded.tasks
+    chain = graded.chains[task.id]
+    works = [task.start, *chain[:-1]]
+    for seed in seeds:
+        said = votes(ensemble, prompts, task, works, seed)
+        wrong = {"the vote": [i for i, texts in enumerate(said) if elected(texts) != chain[i]]}
+        for place in range(AHEAD):
+            name = ensemble.agents[place].name
+            wrong[name] = [i for i, texts in enumerate(said) if texts[place] != chain[i]]
+        print(f"seed {seed}: {sum(map(len, said)) / len(said):.2f} members asked a step")
+        for name, steps in wrong.items():
+            listed = ", ".join(str(i + 1) for i in steps[:40])
+            print(f"  {name}: {shown(share(len(steps), len(chain)))} of {len(chain)} steps wrong: {listed}")
+
+
+if __name__ == "__main__":
+    main([int(seed) for seed in sys.argv[1:]])
