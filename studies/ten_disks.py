@@ -1,7 +1,8 @@
-"""`python -m studies.ten_disks SEED...`: the shipped steppers at every step of a tower of ten disks, behind right work.
+"""`python -m studies.ten_disks SEED... [STEP,STEP...]`: the shipped steppers at steps of a tower of ten disks.
 
 A deliberation in steps is lost at its first wrong one. So whether it would move a tower of 1,023 moves is known once
 every step was voted on behind right work, each by itself: these are taken together, where a run takes them in turn.
+All steps are tried, unless some are named: where one of those is wrong, the run is lost whatever the others are.
 Members are asked as `+experiment=towers` asks them, one after the other until the commonest step is two ahead.
 """
 
@@ -34,11 +35,13 @@ def elected(said: Sequence[str]) -> str:
     return max(said, key=Counter(said).__getitem__)
 
 
-def votes(ensemble: Any, prompts: Prompts, task: Task, works: Sequence[str], seed: int) -> list[list[str]]:
-    """What is said behind each of the works, of those who are asked, in the ensemble's order."""
-    said: list[list[str]] = [[] for _ in works]
+def votes(
+    ensemble: Any, prompts: Prompts, task: Task, works: Sequence[str], seed: int, at: Sequence[int]
+) -> list[list[str]]:
+    """What is said at these steps, from 0, each behind its work, by those who are asked, in the ensemble's order."""
+    said: dict[int, list[str]] = {i: [] for i in at}
     members: Sequence[Agent] = ensemble.agents
-    while open_steps := [i for i, texts in enumerate(said) if undecided(texts, len(members))]:
+    while open_steps := [i for i, texts in said.items() if undecided(texts, len(members))]:
         requests = []
         for i in open_steps:
             agent, mark = members[len(said[i])], call_seed(seed, task.id, "propose")
@@ -50,10 +53,10 @@ def votes(ensemble: Any, prompts: Prompts, task: Task, works: Sequence[str], see
         for i, answer in zip(open_steps, ensemble.generate(requests), strict=True):
             said[i].append(" ".join(answer.text.split()))
         print(f"{len(requests)} steps asked about", file=sys.stderr, flush=True)
-    return said
+    return [said[i] for i in at]
 
 
-def main(seeds: Sequence[int]) -> None:
+def main(seeds: Sequence[int], steps: Sequence[int] = ()) -> None:
     """Per seed: the steps that the vote and the first of each adapter get wrong, and how many are asked."""
     overrides = ["+experiment=towers", "~benchmark.families", f"+benchmark.families={{towers_of_10: {FAMILY}}}"]
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
@@ -62,17 +65,22 @@ def main(seeds: Sequence[int]) -> None:
     (task,) = graded.tasks
     chain = graded.chains[task.id]
     works = [task.start, *chain[:-1]]
+    at = [step - 1 for step in steps] or list(range(len(chain)))
     for seed in seeds:
-        said = votes(ensemble, prompts, task, works, seed)
-        wrong = {"the vote": [i for i, texts in enumerate(said) if elected(texts) != chain[i]]}
+        said = votes(ensemble, prompts, task, works, seed, at)
+        wrong = {"the vote": [i for i, texts in zip(at, said, strict=True) if elected(texts) != chain[i]]}
         for place in range(AHEAD):
             name = ensemble.agents[place].name
-            wrong[name] = [i for i, texts in enumerate(said) if texts[place] != chain[i]]
+            wrong[name] = [i for i, texts in zip(at, said, strict=True) if texts[place] != chain[i]]
         print(f"seed {seed}: {sum(map(len, said)) / len(said):.2f} members asked a step")
-        for name, steps in wrong.items():
-            listed = ", ".join(str(i + 1) for i in steps[:40])
-            print(f"  {name}: {shown(share(len(steps), len(chain)))} of {len(chain)} steps wrong: {listed}")
+        for name, wrong_at in wrong.items():
+            listed = ", ".join(str(i + 1) for i in wrong_at)
+            print(f"  {name}: {shown(share(len(wrong_at), len(at)))} of {len(at)} steps wrong: {listed}")
 
 
 if __name__ == "__main__":
-    main([int(seed) for seed in sys.argv[1:]])
+    named = [word for word in sys.argv[1:] if "," in word]
+    main(
+        [int(word) for word in sys.argv[1:] if word not in named],
+        [int(step) for word in named for step in word.split(",") if step],
+    )

@@ -22,6 +22,7 @@ def test_each_work_has_votes_of_its_own():
 
     agents = [Agent(name, "tiny") for name in ("ant", "bee", "cat", "dog")]
     ensemble = Ensemble({"tiny": ScriptedEngine(write, lambda request, candidate: 0.0)}, agents)
-    said = votes(ensemble, Prompts(style="direct"), Task("Go on.", "t"), ["one", "two"], seed=0)
+    said = votes(ensemble, Prompts(style="direct"), Task("Go on.", "t"), ["one", "two"], 0, [0, 1])
     assert said == [["one done"] * 2, ["two wrong", *["two done"] * 3]]
     assert [elected(texts) for texts in said] == ["one done", "two done"]
+    assert votes(ensemble, Prompts(style="direct"), Task("Go on.", "t"), ["one", "two"], 0, [1]) == said[1:]
