@@ -77,7 +77,8 @@ class Contest:
     def run(self, names: Sequence[str]) -> Contested:
         """Put methods to all tasks, named out of `deliberation`, `single`, `best_single` and the names of the methods.
 
-        Outcomes come method by method in the order of the names, each in the order of the tasks.
+        Outcomes come method by method in the order of the names, each in the order of the tasks. Members that
+        differ are asked alone even where no name says so, for who is best alone leads methods of one member.
 
         Raises:
             ValueError: if more tasks failed than may; in one line with the first failure.
@@ -87,14 +88,18 @@ class Contest:
         if DELIBERATION in names:
             outcomes[DELIBERATION] = self._stage(DELIBERATION, self._deliberate)
         budgets = {o.task: o.usage.tokens for o in outcomes.get(DELIBERATION, [])} if self.equal_tokens else None
-        singles = []
-        if set(names) - {DELIBERATION}:
-            for agent in cell.ensemble.proposers:
+        singles, proposers = [], cell.ensemble.proposers
+        # Greedy members that differ in their names alone say the same, so that none is to be chosen.
+        alike = (
+            len({replace(a, name="", description="") for a in proposers}) == 1 and not proposers[0].decoding.temperature
+        )
+        if set(names) & {SINGLE, BEST_SINGLE} or (set(names) - {DELIBERATION} and not alike):
+            for agent in proposers:
                 by_itself = alone(self.rnn, agent.name)
                 run = _on(Single(agent.name), panel, None) if by_itself is None else _stepping(by_itself)
                 singles += self._stage(f"{SINGLE}:{agent.name}", run)
         outcomes[SINGLE] = singles
-        members = [agent.name for agent in cell.ensemble.proposers]
+        members = [agent.name for agent in proposers]
         if BEST_SINGLE in names:
             outcomes[BEST_SINGLE] = best_single(singles, cross_fitted_leads(singles, members))
         # Who writes a step where others answer leads no method of answers.

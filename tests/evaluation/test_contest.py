@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from nsed_torch.agents import Agent, Ensemble, HashedEncoder, ScriptedEngine
+from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, ScriptedEngine
 from nsed_torch.agents.requests import ContextWindowError
 from nsed_torch.benchmarks import AnswerGrader, GradedTasks
 from nsed_torch.data import Equality
@@ -21,7 +21,7 @@ TASKS = tuple(Task(f"How much is {i} times 7?", f"q{i}", str(7 * i)) for i in ra
 AGENTS = ("ada", "ben", "cleo")
 
 
-def contest(methods=None, *, poison="", gone="", lost="", log=None, calls=None, roles=None, **settings):
+def contest(methods=None, *, poison="", gone="", lost="", log=None, calls=None, roles=None, greedy=False, **settings):
     """ada is right on even questions, ben on odd ones, cleo always; whoever reads the poison breaks.
 
     The server of the agent `gone` fails; of `lost` only its ratings do.
@@ -45,7 +45,8 @@ def contest(methods=None, *, poison="", gone="", lost="", log=None, calls=None, 
         return random.Random(f"{request.seed}{candidate}").uniform(-1, 1)
 
     log = CallLog(None) if log is None else log
-    agents = [Agent(name, "s", roles=(roles or {}).get(name, ROLES)) for name in AGENTS]
+    decoding = Decoding(temperature=0.0 if greedy else 0.7)
+    agents = [Agent(name, "s", decoding=decoding, roles=(roles or {}).get(name, ROLES)) for name in AGENTS]
     ensemble = Ensemble({"s": ScriptedEngine(write, judge)}, agents, call_log=log)
     cell = MacroRNNCell(ensemble, HashedEncoder(8), ConsensusCell(8, agents=3).double(), seed=5)
     graded = GradedTasks(TASKS, AnswerGrader(RULE), {}, strata={"q1": "odd"}, call_log=log).repeated(1)
@@ -122,6 +123,22 @@ def test_the_leads_of_methods_come_from_other_tasks():
     outcomes = contest({"mine": method}, equal_tokens=False).run(["mine"]).outcomes
     assert leads == dict.fromkeys((t.id for t in TASKS), "cleo")
     assert {o.verdict for o in outcomes} == {Verdict.NO_ANSWER}
+
+
+def test_members_that_say_the_same_are_not_asked_alone_to_choose_one():
+    lead = {"lead": _lead}
+    for greedy, asked in ((False, 3), (True, 0)):
+        calls = []
+        found = by_method(contest(lead, greedy=greedy, calls=calls).run(["lead"]).outcomes)
+        assert len(calls) == asked * len(TASKS)
+        assert {o.text for o in found["lead"]} == {"cleo" if asked else "ada"}
+    calls = []
+    contest(lead, greedy=True, calls=calls).run(["lead", "single"])
+    assert len(calls) == 3 * len(TASKS)
+
+
+def _lead(panel, tasks, budgets=None):
+    return [Answer(panel.lead(task).name, Usage()) for task in tasks]
 
 
 def test_a_task_that_breaks_spoils_no_other_and_failures_are_bounded():
