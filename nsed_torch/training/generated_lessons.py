@@ -171,8 +171,8 @@ class ReadLesson(_Drawn[ReadingTasks]):
     """To note what matters of a piece, and in the end to answer from notes alone, as over inputs in a deliberation.
 
     What is noted for nothing is mostly about somebody who is asked about or noted: the same person's hat
-    (docs/reading.md). Of pieces that tell nothing a share can be drawn from those that name such a person, beside notes
-    of no use about people in them.
+    (docs/reading.md). Of pieces that tell nothing a share can be drawn from those that name such a person. In the same
+    share of all examples notes of no use about people in the piece are remembered, and in the end all that was true.
     """
 
     learns = "to note what matters and to answer from notes"
@@ -232,18 +232,19 @@ def moments(tasks: ReadingTasks, task: Task, draw: random.Random, near_share: fl
             kinds["notes" if tasks.told(task, index, reader) else "nothing"].append((index, reader))
     found = []
     for kind, places in kinds.items():
-        if kind == "nothing" and places and near_share and draw.random() < near_share:
-            near = [place for place in places if _near(tasks, task, *place)] or places
-            index, reader = draw.choice(near)
-            shown = tasks.inputs_of(task)[index - 1][reader]
-            notes = [*_remembered(tasks, task, index - 1, draw), *_misleading(tasks, task, index, shown, draw)]
-            found.append(Moment(kind, tuple(draw.sample(notes, len(notes))), shown, NOTHING))
-        elif places:
-            index, reader = draw.choice(places)
+        if places:
+            hard = bool(near_share) and draw.random() < near_share
+            near = [place for place in places if _near(tasks, task, *place)] if hard and kind == "nothing" else []
+            index, reader = draw.choice(near or places)
             reply = " ".join(tasks.told(task, index, reader)) or NOTHING
             shown = tasks.inputs_of(task)[index - 1][reader]
-            found.append(Moment(kind, _remembered(tasks, task, index - 1, draw), shown, reply))
-    end = _remembered(tasks, task, len(task.inputs), draw)
+            notes = _remembered(tasks, task, index - 1, draw)
+            if hard:  # whatever is to be said, lest a note that misleads give it away
+                mixed = [*notes, *_misleading(tasks, task, index, shown, draw)]
+                notes = tuple(draw.sample(mixed, len(mixed)))
+            found.append(Moment(kind, notes, shown, reply))
+    hard = bool(near_share) and draw.random() < near_share
+    end = _remembered(tasks, task, len(task.inputs), draw, stale=1.0 if hard else 0.25)
     return [*found, Moment("answers", end, "", task.target or "")]
 
 
@@ -262,10 +263,12 @@ def _misleading(tasks: ReadingTasks, task: Task, index: int, shown: str, draw: r
     return draw.sample(about, min(len(about), draw.randint(0, 2)))
 
 
-def _remembered(tasks: ReadingTasks, task: Task, index: int, draw: random.Random) -> tuple[str, ...]:
+def _remembered(
+    tasks: ReadingTasks, task: Task, index: int, draw: random.Random, stale: float = 0.25
+) -> tuple[str, ...]:
     """Notes as they may stand after round `index`, from 1; after round 0 none."""
     facts = [fact for fact in tasks.facts[task.id] if fact.piece <= index]
-    notes = [fact.text for fact in facts if fact.matters(index) or draw.random() < 0.25]
+    notes = [fact.text for fact in facts if fact.matters(index) or draw.random() < stale]
     read = [text for piece in tasks.inputs_of(task)[:index] for text in piece.values()]
     if read and draw.random() < 0.25:
         said = [f"{part.strip().removesuffix('.')}." for part in draw.choice(read).split(". ")]
