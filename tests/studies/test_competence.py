@@ -30,7 +30,11 @@ def test_a_cell_counts_as_insight_does():
         )
         task = SimpleNamespace(id=str(len(lines)))
         traces.append(
-            SimpleNamespace(transcript=SimpleNamespace(task=task, rounds=[record]), grades=grades, answers=[["x"] * 5])
+            SimpleNamespace(
+                transcript=SimpleNamespace(task=task, rounds=[record], unit="answer"),
+                grades=grades,
+                answers=[["x"] * 5],
+            )
         )
     cell, found = Cell(lines), insight(traces)
     assert cell.p_g == pytest.approx(found["p_g"]["pooled"].mean)
