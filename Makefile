@@ -18,7 +18,7 @@ PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test attack mutants lint docs wheel bench results recorded check-results clean
+.PHONY: help demo test attack mutants lint docs wheel bench results labels recorded check-results clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,10 @@ bench: $(VENV)/.gym ## measure the engine on this machine
 results: $(VENV)/.results ## run all experiments of docs/results.md, hours; goes on where it stopped (jobs=2)
 	@echo "results: hours on two cores; stop it at any time, the same command goes on"
 	@$(MAKE) -f studies/Makefile "-j$$jobs" PYTHON=$(BIN)/python experts
+
+labels: $(VENV)/.gym ## repeat the main table of docs/labels.md with the adapters that ship, half an hour; goes on where it stopped (jobs=2)
+	@echo "labels: half an hour on two cores; stop it at any time, the same command goes on"
+	@$(MAKE) -f studies/Makefile "-j$$jobs" PYTHON=$(BIN)/python labels
 
 recorded: $(VENV)/.results ## write docs/recorded.md from recorded answers below data=DIR, an hour; goes on where it stopped (jobs=2)
 	@echo "recorded: about an hour on two cores; stop it at any time, the same command goes on"

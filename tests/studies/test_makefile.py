@@ -16,7 +16,7 @@ from nsed_torch.config.settings import check_settings
 from studies import step
 
 MAKEFILE = Path(step.__file__).with_name("Makefile")
-STUDIES = ("demo", "experts", "recorded")
+STUDIES = ("demo", "experts", "recorded", "labels", "S=1")
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 
