@@ -24,7 +24,7 @@ from pathlib import Path
 
 import torch
 from endpoint_server import Server
-from golden import runs
+from golden import materials
 from local_server import serving
 from safetensors import safe_open
 
@@ -108,7 +108,7 @@ def serve(folder):
         with server.lock, (folder / "requests").open("a") as file:
             file.write(hashlib.sha256(line.encode()).hexdigest() + "\n")
         time.sleep(0.003)
-        return runs.speak(body)
+        return materials.speak(body)
 
     with serving(Server) as server:
         server.script, server.bodies, server.heads, server.lock = speak, [], [], threading.Lock()
@@ -120,30 +120,30 @@ def serve(folder):
 
 
 def team(folder):
-    """The words that put the scripted team in the place of the demo's, as in `runs.team`."""
+    """The words that put the scripted team in the place of the demo's, as in `materials.team`."""
     while not (folder / "address").exists():
         time.sleep(0.01)
     engine = "ensemble.engines.smollm2"
     return [
         *("ensemble=demo", "backbone@ensemble.engines.smollm2=endpoint", f"{engine}.model=m", f"{engine}.max_batch=4"),
         f"{engine}.url=http://127.0.0.1:{(folder / 'address').read_text()}/v1",
-        *(f"+ensemble.agents.{name}.adapter={name}" for name in runs.TEAM),
+        *(f"+ensemble.agents.{name}.adapter={name}" for name in materials.TEAM),
     ]
 
 
 def prepare(data, verbs):
     """What the verbs read: questions, recorded answers and rounds, a tiny model."""
-    runs.questions(data / "asked.jsonl", 24)
-    runs.questions(data / "few/questions.jsonl", 3)
+    materials.questions(data / "asked.jsonl", 24)
+    materials.questions(data / "few/questions.jsonl", 3)
     if {"tune", "fit-broker"} & set(verbs):
-        runs.recorded(data / "recorded", 60)
+        materials.recorded(data / "recorded", 60)
     if {"train-judges", "specialize", "train-conductor"} & set(verbs):
-        runs.tiny(data / "tiny")
-        runs.questions(data / "judged/questions.jsonl", 24)
+        materials.tiny(data / "tiny")
+        materials.questions(data / "judged/questions.jsonl", 24)
         for name, off in (("right", 0), ("wrong", 1)):
             said = [str(7 * i + off) for i in range(24)]
             rows = [{"id": f"q{i}", "output": text, "answer": text, "correct": not off} for i, text in enumerate(said)]
-            runs.write_lines(data / f"judged/answers/{name}.jsonl", rows)
+            materials.write_lines(data / f"judged/answers/{name}.jsonl", rows)
 
 
 class Runs:

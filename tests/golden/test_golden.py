@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("openai", reason="the extra `endpoint` is not installed")
 
-from golden import runs
+from golden import materials, runs, tuning
 
 HERE = Path(__file__).parent
 NEEDS = {
@@ -28,7 +28,7 @@ REAL = ("gsm8k", "math_l5")
 def same(found, kept, where="", rough=0.0):
     """Paths at which two trees differ: floats by more than 1e-4 of their size, or roughly; anything else at all."""
     if isinstance(kept, dict) and isinstance(found, dict):
-        loose = dict.fromkeys([runs.ROUGH], 0.0 if SWITCH == "exact" else 0.05)
+        loose = dict.fromkeys([tuning.ROUGH], 0.0 if SWITCH == "exact" else 0.05)
         keys = {**kept, **found}
         return [d for k in keys for d in same(found.get(k), kept.get(k), f"{where}/{k}", loose.get(k, rough))]
     if isinstance(kept, list) and isinstance(found, list) and len(kept) == len(found):
@@ -54,7 +54,7 @@ def pretty(value, indent=""):
 
 def check(name, found):
     """Compare with the stored file, or store."""
-    path, found = HERE / f"{name}.json", json.loads(json.dumps(runs.rounded(found)))
+    path, found = HERE / f"{name}.json", json.loads(json.dumps(materials.rounded(found)))
     if SWITCH == "write":
         path.write_text(pretty(found) + "\n")
     assert same(found, json.loads(path.read_text())) == []
@@ -103,7 +103,7 @@ def test_differences_are_found():
 
 def test_fits_in_float32_are_compared_roughly(monkeypatch):
     monkeypatch.setitem(same.__globals__, "SWITCH", "")
-    assert same({runs.ROUGH: {"a": [1.03]}}, {runs.ROUGH: {"a": [1.0]}}) == []
-    assert same({runs.ROUGH: {"a": [1.1]}}, {runs.ROUGH: {"a": [1.0]}}) != []
+    assert same({tuning.ROUGH: {"a": [1.03]}}, {tuning.ROUGH: {"a": [1.0]}}) == []
+    assert same({tuning.ROUGH: {"a": [1.1]}}, {tuning.ROUGH: {"a": [1.0]}}) != []
     monkeypatch.setitem(same.__globals__, "SWITCH", "exact")
-    assert same({runs.ROUGH: {"a": [1.03]}}, {runs.ROUGH: {"a": [1.0]}}) != []
+    assert same({tuning.ROUGH: {"a": [1.03]}}, {tuning.ROUGH: {"a": [1.0]}}) != []
