@@ -204,7 +204,12 @@ class MacroRNN(nn.Module):
         """What shapes a run besides its agents, as a transcript keeps it."""
         rating = self.cell.rating
         forms = {agent.name: agent.form for agent in self.cell.ensemble.agents if agent.form != "plain"}
-        rare = {"without": self.without, "forms": forms, "control": self.cell.control}
+        rare = {
+            "without": self.without,
+            "forms": forms,
+            "shown_from": self.cell.shown_from,
+            "control": self.cell.control,
+        }
         settings = {
             "version": importlib.metadata.version("nsed_torch"),
             "encoder": dict(self.cell.encoder.identity()),

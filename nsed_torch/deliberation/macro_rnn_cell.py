@@ -82,6 +82,8 @@ class MacroRNNCell(nn.Module):
         ahead: ask one proposer after the other, until the commonest answer is ahead of the next by so many; None asks
             all at once. Who is not asked does not vote. First to be ahead by k is published by Meyerson et al. (2025,
             arXiv 2511.09030), for samples of one model.
+        shown_from: retention, from 0 to below 1, from which agents are shown what a slot holds. With 0, as published,
+            they read all slots, also what the gate has all but let go of. Ours.
         control: what is made worthless, to see what it is worth. "ratings": each judge's change places by chance.
             "memory": agents are shown what the memory of the batch's next task holds; of a task alone, nothing.
 
@@ -117,12 +119,16 @@ class MacroRNNCell(nn.Module):
         sets: ConformalSets | None = None,
         unit: str = "answer",
         ahead: int | None = None,
+        shown_from: float = 0.0,
         control: str | None = None,
     ) -> None:
         super().__init__()
         if unit not in UNITS or (ahead is not None and ahead < 1):
             wanted = f"expected a unit out of {', '.join(UNITS)} and a lead of at least 1"
             raise ValueError(f"protocol: {wanted}, got {unit!r} and ahead={ahead}: correct them")
+        if not 0 <= shown_from < 1:
+            wanted = "expected a retention from 0 to below 1 from which slots are shown"
+            raise ValueError(f"protocol: {wanted}, got shown_from={shown_from}: correct it")
         if control not in CONTROLS or (control == "memory" and unit == "step"):
             wanted = "expected a control out of null, ratings and, where rounds are answers, memory"
             raise ValueError(f"protocol: {wanted}, got {control!r}: correct it")
@@ -148,7 +154,7 @@ class MacroRNNCell(nn.Module):
         self.memory_tokens, self.seed = memory_tokens, seed
         self.diagonal_mask, self.anonymous, self.shuffled = diagonal_mask, anonymous, shuffled
         self.answers, self.sets = SameTexts() if unit == "step" else answers, sets
-        self.unit, self.ahead, self.control = unit, ahead, control
+        self.unit, self.ahead, self.shown_from, self.control = unit, ahead, shown_from, control
 
     def start(self, tasks: Sequence[Task]) -> DeliberationState:
         """The state before the first round: no memory."""
@@ -206,7 +212,7 @@ class MacroRNNCell(nn.Module):
             # What was said of a note is no criticism of the answer to come.
             heard = {} if turn.reads else turn.hearing.received(turn.voter_names, turn.author_names, before)
             received.append(heard)
-            shown = self._shown(slots[-1])
+            shown = self._shown(slots[-1], memory.retention[turn.row])
             kept_set = None if turn.reads else answer_set
             records.append(round_record(turn, index, output, memory, slots[-1], shown, kept_set))
         ledgers = tuple(turn.ledger for turn in turns)
@@ -223,9 +229,10 @@ class MacroRNNCell(nn.Module):
 
     def _show(self, turn: OpenRound, state: DeliberationState, index: int) -> None:
         """What a task's round shows: of the state to everybody, of the inputs to whom they are for."""
-        row, tasks = turn.row, len(state.slots)
-        slots = state.slots[row] if self.control != "memory" else state.slots[(row + 1) % tasks] if tasks > 1 else ()
-        shown = [text for text in self._shown(slots) if text]
+        tasks = len(state.slots)
+        row = turn.row if self.control != "memory" else (turn.row + 1) % tasks
+        slots = state.slots[row] if self.control != "memory" or tasks > 1 else ()
+        shown = [text for text in self._shown(slots, state.memory.retention[row]) if text]
         # One fence for all agents and rounds, so that what stands in the memory is read once; who read the fence in an
         # earlier round and wrote it down has it changed.
         told = [text for texts in state.critiques[turn.row].values() for text in texts]
@@ -419,9 +426,11 @@ class MacroRNNCell(nn.Module):
             for answers, none in zip(sets.answers, sets.none, strict=True)
         ]
 
-    def _shown(self, slots: Sequence[SlotText]) -> list[str | None]:
-        """What agents are shown of each slot."""
-        return shown_texts([slot.text for slot in slots], self.memory_tokens, self.ensemble.count_tokens)
+    def _shown(self, slots: Sequence[SlotText], retention: Tensor) -> list[str | None]:
+        """What agents are shown of each slot, strongest first: nothing of what the gate has all but let go of."""
+        strong = [slot.text for slot, kept in zip(slots, retention.tolist(), strict=False) if kept >= self.shown_from]
+        shown = shown_texts(strong, self.memory_tokens, self.ensemble.count_tokens)
+        return shown + [None] * (len(slots) - len(strong))
 
 
 def _notes_kept(

@@ -141,7 +141,7 @@ class MemorySlot:
     round: int  # in which it was proposed, from 1
     retention: float  # its weight after this round, in [0, 1]
     gate: float  # the factor of this round's forget gate, in [0, 1]; 1 for a slot just written
-    shown: bool  # whether it fits the token budget and is shown next round
+    shown: bool  # whether it fits the token budget, is as strong as shown_from and is read next round
 
 
 @dataclass(frozen=True)

@@ -386,3 +386,30 @@ def test_what_matters_stays_until_the_end_where_agents_note_nothing_else(scripte
     assert list(answers(slots)) == [task.target for task in graded.tasks]
     if slots > 1:
         assert set(answers(slots - 1)) == {"unknown"}
+
+
+@pytest.mark.parametrize("shown", [3, 2, 1])
+def test_what_the_gate_has_all_but_let_go_of_is_not_shown(scripted, shown):
+    def write(request):
+        return piece_of(scripted, request) if reads(request) else "done"
+
+    def team(shown_from):
+        rnn, engine = scripted.build(
+            2, write=write, judge=lambda request, candidate: 0.5, slots=4, rounds=1, shown_from=shown_from
+        )
+        return rnn([BOOK]).transcripts[0], engine
+
+    whole, _ = team(0.0)
+    kept = [slot.retention for slot in whole.rounds[2].memory]
+    assert kept[0] > kept[1] > kept[2] > 0  # a note is stronger than those before it
+    transcript, engine = team(kept[shown - 1] - 1e-6)
+    last = transcript.rounds[2].memory
+    assert [slot.text for slot in last] == list(BOOK.inputs[::-1])
+    assert [slot.shown for slot in last] == [i < shown for i in range(3)]
+    assert memory_of(scripted, engine.generated[-1]) == list(BOOK.inputs[::-1][:shown])
+
+
+@pytest.mark.parametrize("shown_from", [-0.1, 1.0, float("nan")])
+def test_a_share_from_which_nothing_could_be_shown_is_refused(scripted, shown_from):
+    with pytest.raises(ValueError, match=f"expected a retention from 0 to below 1 .* got shown_from={shown_from}"):
+        scripted.build(2, shown_from=shown_from)
