@@ -48,26 +48,6 @@ PARAMETERS = {
     "thresholds by category": "thresholds",
 }
 """Of a saved cell and what stands beside it, where it has them."""
-PARAMETERS = {
-    "beta": "log_beta",
-    "kappa": "kappa",
-    "backing": "backing",
-    "gate": "gate.weight",
-    "gate start": "gate.bias",
-    "weight of agents": "trust.bias",
-    "weight by question and state": "trust.weight",
-    "scale of judges": "calibration.scale",
-    "shift of judges": "calibration.shift",
-    "common reading of weight": "reading.common",
-    "reading of weight": "reading.trust",
-    "reading of support": "reading.score",
-    "weight by category": "reading.category",
-    "bias of sets": "bias",
-    "weights of sets": "weight",
-    "threshold of sets": "threshold",
-    "thresholds by category": "thresholds",
-}
-"""Of a saved cell and what stands beside it, where it has them."""
 
 ROUGH = "fits and cell, roughly"
 """What stands under this key is compared roughly."""
