@@ -1,9 +1,10 @@
-"""`python -m studies.ten_disks SEED... [STEP,STEP...]`: the shipped steppers at steps of a tower of ten disks.
+"""`python -m studies.ten_disks SEED... [STEP,STEP...] [SETTING=VALUE...]`: steppers at steps of a tower of ten disks.
 
 A deliberation in steps is lost at its first wrong one. So whether it would move a tower of 1,023 moves is known once
 every step was voted on behind right work, each by itself: these are taken together, where a run takes them in turn.
 All steps are tried, unless some are named: where one of those is wrong, the run is lost whatever the others are.
 Members are asked as `+experiment=towers` asks them, one after the other until the commonest step is two ahead.
+Settings are those of `nsed evaluate`, `ensemble=...` for others than the steppers that ship.
 """
 
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 
 from nsed_torch.agents import Agent, GenerateRequest, Prompts
+from nsed_torch.agents.forms import FORMS
 from nsed_torch.agents.requests import call_seed
 from nsed_torch.config import conf_dir, instantiate
 from nsed_torch.evaluation.statistics import share, shown
@@ -46,19 +48,29 @@ def votes(
         for i in open_steps:
             agent, mark = members[len(said[i])], call_seed(seed, task.id, "propose")
             chat = prompts.propose(
-                prompts.work(task.question, [works[i]], seed=mark), memory=(), critiques=(), persona="", seed=mark
+                prompts.work(task.question, [works[i]], seed=mark, form=agent.form),
+                memory=(),
+                critiques=(),
+                persona="",
+                seed=mark,
             )
             drawn = call_seed(seed, task.id, i + 1, agent.name, "propose")
             requests.append(GenerateRequest(agent.name, chat, agent.decoding, drawn, agent.adapter))
         for i, answer in zip(open_steps, ensemble.generate(requests), strict=True):
-            said[i].append(" ".join(answer.text.split()))
+            form = FORMS[members[len(said[i])].form]
+            said[i].append(form.plain(" ".join(answer.text.split())) or "")
         print(f"{len(requests)} steps asked about", file=sys.stderr, flush=True)
     return [said[i] for i in at]
 
 
-def main(seeds: Sequence[int], steps: Sequence[int] = ()) -> None:
+def main(seeds: Sequence[int], steps: Sequence[int] = (), settings: Sequence[str] = ()) -> None:
     """Per seed: the steps that the vote and the first of each adapter get wrong, and how many are asked."""
-    overrides = ["+experiment=towers", "~benchmark.families", f"+benchmark.families={{towers_of_10: {FAMILY}}}"]
+    overrides = [
+        "+experiment=towers",
+        "~benchmark.families",
+        f"+benchmark.families={{towers_of_10: {FAMILY}}}",
+        *settings,
+    ]
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         cfg = compose("evaluate", overrides=overrides)
     ensemble, prompts, graded = build_ensemble(cfg.ensemble), instantiate(cfg.prompts), instantiate(cfg.benchmark)
@@ -79,8 +91,10 @@ def main(seeds: Sequence[int], steps: Sequence[int] = ()) -> None:
 
 
 if __name__ == "__main__":
-    named = [word for word in sys.argv[1:] if "," in word]
+    settings = [word for word in sys.argv[1:] if "=" in word]
+    named = [word for word in sys.argv[1:] if "," in word and word not in settings]
     main(
-        [int(word) for word in sys.argv[1:] if word not in named],
+        [int(word) for word in sys.argv[1:] if word not in (*named, *settings)],
         [int(step) for word in named for step in word.split(",") if step],
+        settings,
     )

@@ -55,6 +55,17 @@ def _unplaced(text: str) -> str | None:
     return re.sub("(?:[a-z][0-9])+", lambda number: number[0][1::2], text)
 
 
+def _scanned(text: str) -> str:
+    move = re.match("([a-z])[1-9] to |Answer: ", text)
+    tower = re.findall("([a-z])([1-9])", text.partition(": ")[2].partition(" way ")[0])
+    same = " ".join(disk + peg for disk, peg in tower if move and (not move[1] or disk < move[1]))
+    return f"{same}; {text}" if same or "; " in text else text
+
+
+def _unscanned(text: str) -> str:
+    return text.partition("; ")[2] if "; " in text else text
+
+
 def _places(count: int) -> str:
     return (ascii_lowercase * (count // len(ascii_lowercase) + 1))[:count]
 
@@ -64,10 +75,12 @@ FORMS: Mapping[str, Form] = {
     "backwards": Form(_turned, _same, _same),
     "counted": Form(_counted, _counted, _told),
     "placed": Form(_placed, _placed, _unplaced),
+    "scanned": Form(_same, _scanned, _unscanned),
 }
 """By name. "backwards": words are read from the last to the first, and written forwards. "counted": a digit that
 repeats stands once, with a letter for how often, 90007 as `90c7`. "placed": each digit stands behind a letter for its
-place, 90007 as `a9b0c0d0e7`."""
+place, 90007 as `a9b0c0d0e7`. "scanned": before a move of a tower, or the answer, stands where the smaller disks lie, one
+by one, `a3 b3; c1 to c2: ...`, so that the disk to be moved is the first that lies elsewhere; written, and not read."""
 
 
 def form_named(name: str) -> Form:
