@@ -47,13 +47,8 @@ def votes(
         requests = []
         for i in open_steps:
             agent, mark = members[len(said[i])], call_seed(seed, task.id, "propose")
-            chat = prompts.propose(
-                prompts.work(task.question, [works[i]], seed=mark, form=agent.form),
-                memory=(),
-                critiques=(),
-                persona="",
-                seed=mark,
-            )
+            work = prompts.work(task.question, [works[i]], seed=mark, form=agent.form)
+            chat = prompts.propose(work, memory=(), critiques=(), persona="", seed=mark)
             drawn = call_seed(seed, task.id, i + 1, agent.name, "propose")
             requests.append(GenerateRequest(agent.name, chat, agent.decoding, drawn, agent.adapter))
         for i, answer in zip(open_steps, ensemble.generate(requests), strict=True):
@@ -65,12 +60,8 @@ def votes(
 
 def main(seeds: Sequence[int], steps: Sequence[int] = (), settings: Sequence[str] = ()) -> None:
     """Per seed: the steps that the vote and the first of each adapter get wrong, and how many are asked."""
-    overrides = [
-        "+experiment=towers",
-        "~benchmark.families",
-        f"+benchmark.families={{towers_of_10: {FAMILY}}}",
-        *settings,
-    ]
+    families = f"+benchmark.families={{towers_of_10: {FAMILY}}}"
+    overrides = ["+experiment=towers", "~benchmark.families", families, *settings]
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         cfg = compose("evaluate", overrides=overrides)
     ensemble, prompts, graded = build_ensemble(cfg.ensemble), instantiate(cfg.prompts), instantiate(cfg.benchmark)

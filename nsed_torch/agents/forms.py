@@ -79,8 +79,8 @@ FORMS: Mapping[str, Form] = {
 }
 """By name. "backwards": words are read from the last to the first, and written forwards. "counted": a digit that
 repeats stands once, with a letter for how often, 90007 as `90c7`. "placed": each digit stands behind a letter for its
-place, 90007 as `a9b0c0d0e7`. "scanned": before a move of a tower, or the answer, stands where the smaller disks lie, one
-by one, `a3 b3; c1 to c2: ...`, so that the disk to be moved is the first that lies elsewhere; written, and not read."""
+place, 90007 as `a9b0c0d0e7`. "scanned": before a move of a tower, or the answer, stands where the smaller disks lie,
+one by one, `a3 b3; c1 to c2: ...`, so that the disk to be moved is the first elsewhere; written, and not read."""
 
 
 def form_named(name: str) -> Form:
