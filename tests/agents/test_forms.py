@@ -60,5 +60,5 @@ def test_who_scans_names_the_disks_that_stay(plain, written):
 
 
 def test_an_unknown_form_is_named():
-    with pytest.raises(ValueError, match="expected a form out of plain, .*, scanned, got 'morse'"):
+    with pytest.raises(ValueError, match=r"expected a form out of plain, .*, scanned, got 'morse'"):
         form_named("morse")
