@@ -176,8 +176,10 @@ def _hidden_profile(draw: random.Random, *, uninformed: int = 0, statements: int
     return _Item(question, hidden, (piece,), facts, 1 / len(boxes))
 
 
-def _needles(draw: random.Random, *, pieces: int = 16, statements: int = 4, needles: int = 2) -> _Item:
-    """A few belongings among many."""
+def _needles(
+    draw: random.Random, *, pieces: int = 16, statements: int = 4, needles: int = 2, near: float = 0.0
+) -> _Item:
+    """A few belongings among many, a share of which are of the people, or such things, that are asked about."""
     _check(pieces=(pieces, 1, LONGEST), needles=(needles, 1, pieces))
     _check(statements=(statements, 1, MOST // pieces))
     owners, things = draw.sample(PEOPLE, needles), draw.choices(THINGS, k=needles)
@@ -186,7 +188,8 @@ def _needles(draw: random.Random, *, pieces: int = 16, statements: int = 4, need
     where = sorted(draw.sample(range(pieces), needles))
     order = draw.sample(range(needles), needles)  # asked in another order than told
     told = {piece: wanted[i] for piece, i in zip(where, order, strict=True)}
-    others = _belongings(draw, pieces * statements, set(zip(owners, things, strict=True)))
+    spared = set(zip(owners, things, strict=True))
+    others = _belongings(draw, pieces * statements, spared, _near(near, pieces * statements))
     named = [f"{p}'s {t}" for p, t in zip(owners, things, strict=True)]
     if needles == 1:
         question = f"What colour is {named[0]}? Answer with the colour alone."
@@ -230,8 +233,11 @@ def _hands(draw: random.Random, *, pieces: int = 16, statements: int = 4, which:
     return _Item(question, holders[place], inputs, facts, 1 / len(people))
 
 
-def _chains(draw: random.Random, *, pieces: int = 16, statements: int = 4) -> _Item:
-    """Where somebody's relation lives: the relation is named in the first quarter, the town in the last."""
+def _chains(draw: random.Random, *, pieces: int = 16, statements: int = 4, near: float = 0.0) -> _Item:
+    """Where somebody's relation lives: the relation is named in the first quarter, the town in the last.
+
+    A share of the other statements are of these two people, or of such a relation or such a place of others.
+    """
     _check(pieces=(pieces, 2, LONGEST))
     _check(statements=(statements, 1, MOST // pieces))
     start, middle = draw.sample(PEOPLE, 2)
@@ -248,7 +254,9 @@ def _chains(draw: random.Random, *, pieces: int = 16, statements: int = 4) -> _I
         f"{who}'s {what} is {draw.choice([p for p in PEOPLE if p != who])}."
         if what in KIN
         else f"{who} {what} {draw.choice(TOWNS)}."
-        for who, what in draw.sample(pairs, pieces * statements)
+        for who, what in _drawn(
+            draw, pairs, pieces * statements, {start, middle, kin, placed}, _near(near, pieces * statements)
+        )
     )
     inputs, facts = _written(draw, told, others, pieces, statements)
     question = (
@@ -293,10 +301,29 @@ FAMILIES: dict[str, Callable[..., _Item]] = {
 """How a family's tasks are made."""
 
 
-def _belongings(draw: random.Random, count: int, spared: set[tuple[str, str]]) -> Iterator[str]:
-    """So many statements that differ in what they are about, none about what is spared."""
+def _belongings(draw: random.Random, count: int, spared: set[tuple[str, str]], near: int = 0) -> Iterator[str]:
+    """So many statements that differ in what they are about, none about what is spared, some of them `near` it."""
     pairs = [(who, what) for who in PEOPLE for what in THINGS if (who, what) not in spared]
-    return iter([f"{who}'s {what} is {draw.choice(COLOURS)}." for who, what in draw.sample(pairs, count)])
+    about = {name for pair in spared for name in pair}
+    return iter([f"{who}'s {what} is {draw.choice(COLOURS)}." for who, what in _drawn(draw, pairs, count, about, near)])
+
+
+def _drawn(
+    draw: random.Random, pairs: Sequence[tuple[str, str]], count: int, about: set[str], near: int
+) -> list[tuple[str, str]]:
+    """So many pairs, `near` of them with a name of those as far as there are such, more where others are too few."""
+    if not near:
+        return draw.sample(pairs, count)
+    close = [pair for pair in pairs if about & set(pair)]
+    far = [pair for pair in pairs if not about & set(pair)]
+    wanted = min(max(near, count - len(far)), len(close))
+    return draw.sample([*draw.sample(close, wanted), *draw.sample(far, count - wanted)], count)
+
+
+def _near(share: object, count: int) -> int:
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+        raise ValueError(f"near: expected a share in [0, 1], got {share!r}: correct it")
+    return round(share * count)
 
 
 def _written(

@@ -172,7 +172,8 @@ class ReadLesson(_Drawn[ReadingTasks]):
 
     What is noted for nothing is mostly about somebody who is asked about or noted: the same person's hat
     (docs/reading.md). Of pieces that tell nothing a share can be drawn from those that name such a person. In the same
-    share of all examples notes of no use about people in the piece are remembered, and in the end all that was true.
+    share of all examples notes of no use about people in the piece are remembered, and in the end all that was true
+    and notes of no use about people who are asked about.
     """
 
     learns = "to note what matters and to answer from notes"
@@ -245,6 +246,9 @@ def moments(tasks: ReadingTasks, task: Task, draw: random.Random, near_share: fl
             found.append(Moment(kind, notes, shown, reply))
     hard = bool(near_share) and draw.random() < near_share
     end = _remembered(tasks, task, len(task.inputs), draw, stale=1.0 if hard else 0.25)
+    if hard:
+        crossed = _misleading(tasks, task, len(task.inputs) + 1, task.question, draw)
+        end = tuple(draw.sample([*end, *crossed], len(end) + len(crossed)))
     return [*found, Moment("answers", end, "", task.target or "")]
 
 

@@ -48,6 +48,31 @@ def test_a_fact_stands_in_its_piece_and_nowhere_else(label):
             assert found == [(fact.piece, fact.reader)]
 
 
+def who_and_what(text):
+    """Whom and what a statement is about."""
+    who, whose, what = re.fullmatch(r"(\w+)(?:'s (\w+) is| (.+)) \w+\.", text).groups()
+    return {who, whose or what}
+
+
+@pytest.mark.parametrize("family", ["needles", "chains"])
+@pytest.mark.parametrize(("share", "pieces", "least"), [(0.5, 8, 14), (0.02, 256, 18), (1.0, 256, 100)])
+def test_a_share_of_a_text_is_near_what_is_asked(family, share, pieces, least):
+    settings = {"family": family, "pieces": pieces, "statements": 4}
+    for task in (graded := reading_tasks({family: {**settings, "near": share}}, size=2, seed=5)).tasks:
+        facts = [fact.text for fact in graded.facts[task.id]]
+        about = set().union(*map(who_and_what, facts))
+        said = [text.strip() for piece in task.inputs for text in re.findall(r"[^.]+\.", piece)]
+        near = [text for text in said if about & who_and_what(text) and text not in facts]
+        assert len(said) == len({*said}) == 4 * pieces
+        assert least <= len(near) <= max(share * 4 * pieces, 4 * pieces - 900)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.5, True, "half"])
+def test_a_share_is_a_share(share):
+    with pytest.raises(ValueError, match=r"near: expected a share in \[0, 1\], got"):
+        reading_tasks({"needles": {"near": share}}, size=1)
+
+
 def solve(task):
     """The answer, from the question and what matters alone."""
     facts, question = kept(task), task.question

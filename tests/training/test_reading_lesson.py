@@ -81,6 +81,12 @@ def test_pieces_of_nothing_can_be_drawn_near_to_what_is_asked_for():
     assert all(
         {fact.text for fact in TRAIN.facts[task.id]} <= set(end.memory) for task, end in zip(last, ends, strict=True)
     )
+    needles = [task for task in TRAIN.tasks if TRAIN.strata[task.id] == "needles"]
+    told = {fact.text for task in needles for fact in TRAIN.facts[task.id]}
+    crossed = [{*moments(TRAIN, task, random.Random(0), 1.0)[-1].memory} - told for task in needles]
+    assert any(
+        people_in(" ".join(notes)) & people_in(task.question) for notes, task in zip(crossed, needles, strict=True)
+    )
     plain, nearer = lesson(), lesson(near_share=0.5)
     assert plain.examples() == lesson(near_share=0.0).examples() != nearer.examples()
     assert nearer.identity() == {**plain.identity(), "near_share": 0.5}
