@@ -200,11 +200,14 @@ def _leave(running: list[Draft], slots: Slots, ended: Callable[[Draft], bool]) -
     """Take finished rows out; the last row moves up into each gap."""
     done = [i for i, draft in enumerate(running) if ended(draft)]
     left = [running[i] for i in done]
+    origins = list(range(len(running)))
     for i in reversed(done):
-        last = running.pop()
+        last, origin = running.pop(), origins.pop()
         if i < len(running):
-            slots.move(len(running), i, last.position)
-            running[i] = last
+            running[i], origins[i] = last, origin
+    targets = [i for i, origin in enumerate(origins) if origin != i]
+    if targets:
+        slots.move([origins[i] for i in targets], targets, max(running[i].position for i in targets))
     return left
 
 

@@ -88,9 +88,10 @@ def lesson(cfg: DictConfig, settings: FineTuning) -> Lesson:
     if (cfg.pressure != "none" or cfg.step_share) and (cfg.candidates or cfg.unit in GENERATED):
         got = f"pressure={cfg.pressure} and step_share={cfg.step_share}"
         raise ValueError(f"expected answers to learn with {got}, got a judge or unit={cfg.unit}: unit=answer")
-    if (cfg.form != "plain" or cfg.part.of != 1) and (cfg.candidates or cfg.unit != "step"):
+    if (cfg.form != "plain" or cfg.part.of != 1 or cfg.by_length) and (cfg.candidates or cfg.unit != "step"):
         got = f"a judge or unit={cfg.unit}"
-        raise ValueError(f"expected steps to learn with form={cfg.form} or part.of above 1, got {got}: unit=step")
+        asked = f"form={cfg.form}, part.of={cfg.part.of} and by_length={cfg.by_length}"
+        raise ValueError(f"expected steps to learn with {asked}, got {got}: unit=step")
     if cfg.candidates:
         rating = instantiate(cfg.rating)
         if not isinstance(rating, VerdictRating):
@@ -143,7 +144,7 @@ def generated_lesson(cfg: DictConfig, settings: FineTuning, prompts: Prompts) ->
     kind, make = GENERATED[cfg.unit]
     options = {"persona": cfg.persona, "max_new_tokens": cfg.max_new_tokens, "seed": cfg.seeds.train}
     if cfg.unit == "step":
-        options |= {"form": cfg.form, "of": cfg.part.of, "take": cfg.part.take}
+        options |= {"form": cfg.form, "of": cfg.part.of, "take": cfg.part.take, "by_length": cfg.by_length}
     if cfg.unit == "read":
         options |= {"near_share": cfg.near_share}
     learned: Lesson = kind(*generated_tasks(cfg, settings, make), prompts, _count(cfg, settings), **options)

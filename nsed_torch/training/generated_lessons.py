@@ -88,11 +88,14 @@ class StepLesson(_Drawn[StepwiseTasks]):
     of: int = 1  # parts that works are dealt to by their hash, wherever they come up
     take: int = 0  # the part that is learned from; first steps are in all of them
     form: str = "plain"
+    by_length: float = 0.0  # of examples: first how long the step is, each length alike, then one of that length
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.take < self.of:
             raise ValueError(f"expected a part from 0 to below their number, got part {self.take} of {self.of}")
+        if not 0 <= self.by_length <= 1:
+            raise ValueError(f"expected by_length in [0, 1], got {self.by_length}: the share of examples")
         form_named(self.form)
 
     def _example(self, task: Task, draw: random.Random, seed: int) -> Example:
@@ -101,12 +104,20 @@ class StepLesson(_Drawn[StepwiseTasks]):
         # The steps that read a work of the part.
         own = [i for i, work in enumerate(chain[:-1], start=1) if int(place(work) * self.of) == self.take]
         index = 0 if draw.random() < 1 / 8 or not own else draw.choice(own)
-        return Example(self._messages(task, chain, index, seed), form_named(self.form).written(chain[index]))
+        if own and self.by_length and draw.random() < self.by_length:
+            lengths = {i: len(self._written(chain[i]).split()) for i in own}
+            length = draw.choice(sorted(set(lengths.values())))
+            index = draw.choice([i for i in own if lengths[i] == length])
+        return Example(self._messages(task, chain, index, seed), self._written(chain[index]))
+
+    def _written(self, step: str) -> str:
+        return form_named(self.form).written(step)
 
     def identity(self) -> dict[str, Any]:
         """Which tasks these are, and what of them; JSON values only."""
         part = {"part": [self.take, self.of]} if self.of > 1 else {}
-        return {**super().identity(), **part, **({"form": self.form} if self.form != "plain" else {})}
+        drawn = {"by_length": self.by_length} if self.by_length else {}
+        return {**super().identity(), **part, **({"form": self.form} if self.form != "plain" else {}), **drawn}
 
     def scores(self, engine: TransformersEngine, adapter: str | None) -> Scores:
         """Right steps by family, one drawn from every held-out task."""
@@ -116,7 +127,7 @@ class StepLesson(_Drawn[StepwiseTasks]):
             chain = self.held_out.chains[task.id]
             index = draw.randrange(len(chain))
             chats.append(self._messages(task, chain, index, call_seed(self.seed, task.id, "test")))
-            wanted.append(form_named(self.form).written(chain[index]))
+            wanted.append(self._written(chain[index]))
         right = [said == step for said, step in zip(self._said(engine, adapter, chats), wanted, strict=True)]
         return by_stratum([self.held_out.strata[task.id] for task in self.held_out.tasks], right)
 

@@ -145,12 +145,13 @@ def test_steps_of_generated_tasks_are_learned(nsed, backbone, tmp_path):
     assert metrics["data"]["learns"] == "to write the next step"
     assert {name: row["n"] for name, row in metrics["held_out"].items()} == {"chain_sum": 3, "ab": 3}
     other = [*arguments[:-1], "output_dir=other"]
-    nsed.ok("specialize", *other, "part={of:2,take:1}", "form=placed")
+    nsed.ok("specialize", *other, "part={of:2,take:1}", "form=placed", "by_length=0.5")
     data = read_json(tmp_path / "other" / "metrics.json")["data"]
-    assert data == {**metrics["data"], "part": [1, 2], "form": "placed"}
-    for number, word in enumerate(("part.of=2", "form=placed")):
+    assert data == {**metrics["data"], "part": [1, 2], "form": "placed", "by_length": 0.5}
+    for number, word in enumerate(("part.of=2", "form=placed", "by_length=0.5")):
         fault = nsed.fault("specialize", *other[:-1], word, "unit=whole", f"output_dir=refused{number}")
-        assert "or part.of above 1, got a judge or unit=whole: unit=step" in fault
+        assert "expected steps to learn with" in fault
+        assert "got a judge or unit=whole: unit=step" in fault
     assert "got part 2 of 2" in nsed.fault("specialize", *other[:-1], "part={of:2,take:2}", "output_dir=none")
     assert "expected families=... for unit=step, got none" in nsed.fault(
         "specialize", "specialist=steps", "families=null"

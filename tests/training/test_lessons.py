@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 import re
+from collections import Counter
 
 import pytest
 
@@ -286,6 +287,26 @@ def test_parts_of_a_lesson_share_no_work_and_all_first_steps(sums):
     assert StepLesson(*sums, Prompts(), 9, of=3, take=2).identity() == {**whole.identity(), "part": [2, 3]}
     with pytest.raises(ValueError, match="expected a part from 0 to below their number, got part 3 of 3"):
         StepLesson(*sums, Prompts(), 9, of=3, take=3)
+
+
+def test_steps_of_every_length_may_be_drawn_alike():
+    pytest.importorskip("reasoning_gym")
+    families = {"towers": {"family": "tower_of_hanoi", "min_disks": 5, "max_disks": 5, "max_pegs": 3}}
+    towers, prompts = (stepwise_tasks(families, 5, 0), stepwise_tasks(families, 1, 9)), Prompts(style="direct")
+
+    def counts(by_length):
+        lesson = StepLesson(*towers, prompts, 4000, form="scanned", by_length=by_length)
+        drawn = Counter(len(e.reply.split()) for e in lesson.examples())
+        return [drawn[length] for length in sorted(drawn)], lesson
+
+    plain, _ = counts(0.0)
+    (even, lesson), half = counts(1.0), counts(0.5)[0]
+    assert min(plain) < 0.05 * 4000
+    assert max(even) < 1.3 * min(even)
+    assert min(plain) < min(half) < min(even)
+    assert lesson.identity()["by_length"] == 1.0
+    with pytest.raises(ValueError, match=r"expected by_length in \[0, 1\], got 1.5"):
+        StepLesson(*towers, prompts, 9, by_length=1.5)
 
 
 def test_works_may_be_read_backwards_and_are_written_forwards(sums):

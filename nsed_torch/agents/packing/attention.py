@@ -84,12 +84,13 @@ class ForestPlan:
         self.forest = forest
         self.prefixes = prefixes
         self.device = device
-        self.kept = kept
+        self.kept = None if kept is None else (kept[0].to(device), kept[1].to(device))
         self.slots = slots
         self.rows = rows
         self.dense = device.type != "cpu" if dense is None else dense
         # The columns of a pass are the kept tokens that its sequences begin with, then its own tokens.
         self._kept = sorted({place for node in forest.nodes for place in node.kept})
+        self._old = torch.tensor(self._kept, dtype=torch.long, device=device)
         order = {place: i for i, place in enumerate(self._kept)}
         self._roots = [[order[place] for place in node.kept] for node in forest.nodes]
         self._sizes = [len(self._kept), *map(len, forest.nodes)]
@@ -98,16 +99,30 @@ class ForestPlan:
         self._groups = [] if self.dense else grouped_nodes(forest.nodes)
         self._masks: dict[tuple[int, int, int | None, int], Tensor] = {}
         self._trees: dict[tuple[int, int | None], Tensor] = {}
+        if self.dense and slots is not None:
+            # An accelerator fills all rows in one go: a call a row and layer takes longer than the model.
+            filled = [
+                (rows[sequence], position, column)
+                for node, root in zip(forest.nodes, self._roots, strict=True)
+                for sequence in node.ending
+                for position, column in enumerate([*root, *(len(self._kept) + place for place in node.places)])
+            ]
+            self._filled = torch.tensor(filled, device=device).unbind(1)
+            self._longest = 1 + max(position for _, position, _ in filled)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, shape: Shape) -> Tensor:
         """Attention of one layer; keys and values go where they are wanted later."""
         keys, values = key, value
         if self._kept:
-            old = self.prefixes.read(layer, torch.tensor(self._kept, device=self.device))
+            old = self.prefixes.read(layer, self._old)
             keys, values = (torch.cat([a[None], b], dim=2) for a, b in zip(old, (key, value), strict=True))
-        split = [] if self.dense and self.slots is None else [part.split(self._sizes, dim=2) for part in (keys, values)]
-        seen = {} if self.dense else {group: self._seen(split, group) for group in self._groups}
-        if self.slots is not None:
+        split = [] if self.dense else [part.split(self._sizes, dim=2) for part in (keys, values)]
+        seen = {group: self._seen(split, group) for group in self._groups}
+        if self.slots is not None and self.dense:
+            rows, positions, columns = self._filled
+            whole = [part[0].transpose(0, 1)[columns] for part in (keys, values)]
+            self.slots.append(layer, rows, positions, self._longest, 0, *whole)
+        elif self.slots is not None:
             for i, node in enumerate(self.forest.nodes):
                 for sequence in node.ending:
                     alone = range(i, i + 1)

@@ -1,5 +1,8 @@
 """Keys and values of the rows that are being written, in place: a token's column is its position."""
 
+from collections.abc import Sequence
+
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -49,10 +52,14 @@ class Slots:
             filled.append(buffer[:count, :, :width])
         return filled
 
-    def move(self, source: int, target: int, width: int) -> None:
-        """Put a row's first columns in the place of another row."""
+    def move(self, sources: Sequence[int], targets: Sequence[int], width: int) -> None:
+        """Put some rows' first columns in the places of other rows, none of which is among them."""
+        places: dict[torch.device, Sequence[Tensor]] = {}
         for buffer in self._buffers.values():
-            buffer[target, :, :width] = buffer[source, :, :width]
+            if buffer.device not in places:
+                places[buffer.device] = torch.tensor([sources, targets], device=buffer.device).unbind()
+            old, new = places[buffer.device]
+            buffer[new, :, :width] = buffer[old, :, :width]
 
     def _buffer(self, layer: int, which: int, heads: int, dim: int, width: int, like: Tensor) -> Tensor:
         """The layer's keys or values with at least so many columns; what they held stays."""

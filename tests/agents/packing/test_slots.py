@@ -34,9 +34,11 @@ def test_rows_hold_what_was_put_into_them(lengths, steps, data):
             found = slots.append(layer, torch.arange(len(rows)), positions, width, len(rows), *(sign * p for p in new))
             assert [part.shape[:3] for part in found] == [(len(rows), HEADS, width)] * 2
         if len(rows) > 1 and data.draw(st.booleans()):
-            gap = data.draw(st.integers(0, len(rows) - 2))
-            rows[gap] = rows.pop()
-            slots.move(len(rows), gap, rows[gap][0].shape[1])
+            count = data.draw(st.integers(1, len(rows) // 2))
+            gaps = data.draw(st.permutations(range(len(rows) - count)))[:count]
+            for gap in gaps:
+                rows[gap] = rows.pop()
+            slots.move([len(rows) + i for i in reversed(range(count))], gaps, max(rows[g][0].shape[1] for g in gaps))
     positions = torch.tensor([row[0].shape[1] for row in rows])
     last = draw(len(rows), HEADS, DIM), draw(len(rows), HEADS, DIM + 1)
     for layer, sign in ((0, 1), (1, -1)):
