@@ -23,7 +23,8 @@ def test_real_models_deliberate(tmp_path):
     rnn = build_rnn(config, log)
     with torch.no_grad():
         (transcript,) = rnn([TASK]).transcripts
-        assert len(log) == 8
+        texts = {TASK.question, *(proposal.text for record in transcript.rounds for proposal in record.proposals)}
+        assert len(log) == 8 + len(texts)  # an embedding each
         # Again without what the log remembers: the models themselves repeat.
         rnn.cell.ensemble.call_log = CallLog(None)
         rnn.halting.rounds = 1

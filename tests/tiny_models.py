@@ -1,4 +1,4 @@
-"""Random language models of a few kilobytes and their tokenizers, to be saved and loaded like real ones."""
+"""Random language models and encoders of a few kilobytes, to be saved and loaded like real ones."""
 
 import torch
 
@@ -46,3 +46,33 @@ def save_tiny(folder, tokenizer, **options):
     tiny_model(len(tokenizer), eos_token_id=tokenizer.eos_token_id, **options).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def save_tiny_encoder(parent):
+    """Save a sentence-transformers folder below one: two layers of BERT, mean pooling."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz0123456789"]
+    words += [f"##{letter}" for letter in "abcdefghijklmnopqrstuvwxyz0123456789"]
+    (parent / "vocab.txt").write_text("\n".join(words))
+    tokenizer = BertTokenizerFast(vocab=str(parent / "vocab.txt"), model_max_length=64)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = BertModel(
+            BertConfig(
+                vocab_size=len(words),
+                hidden_size=16,
+                num_hidden_layers=2,
+                num_attention_heads=2,
+                intermediate_size=32,
+                max_position_embeddings=64,
+                initializer_range=0.5,
+            )
+        )
+    model.save_pretrained(parent / "bert")
+    tokenizer.save_pretrained(parent / "bert")
+    transformer = Transformer(str(parent / "bert"), max_seq_length=64)
+    SentenceTransformer(modules=[transformer, Pooling(16)], device="cpu").save(str(parent / "model"))
+    return parent / "model"

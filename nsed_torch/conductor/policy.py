@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from nsed_torch.agents import Agent, Encoder, Ensemble, GenerateRequest
+from nsed_torch.agents.encoder import logged
 from nsed_torch.agents.ledger import TokenLedger
 from nsed_torch.agents.requests import Generation, call_seed
 from nsed_torch.conductor.executor import Executor, WorkflowJob
@@ -92,9 +93,11 @@ class Conductor:
         check_recursion(itself, "itself")
         self.agent = agent
         self.pools = pools
-        self.encoder = agent.encoder if isinstance(agent, WritingAgent) else None
         self._vectors: dict[str, Tensor] = {}  # of descriptions
         team = executor.ensemble
+        self.encoder: Callable[[], Encoder] | None = None
+        if isinstance(agent, WritingAgent) and (made := agent.encoder) is not None:
+            self.encoder = cache(lambda: logged(made(), lambda: team.call_log))
         # The same engines and the same log, and one more who speaks.
         self.planner = Ensemble(team.engines, [*team.agents, agent], call_log=team.call_log)
         self.descriptions = {a.name: a.description for a in team.agents} | dict(descriptions or {})

@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from nsed_torch.agents import Agent, Decoding, Encoder, Engine, EngineReplicas, Ensemble, HashedEncoder, resolve
+from nsed_torch.agents.encoder import logged
 from nsed_torch.agents.ensemble import check_agents
 from nsed_torch.agents.loading import SPREADS, check_device, load_counter, weights_bytes
 from nsed_torch.agents.weights import ResolvedWeights
@@ -63,7 +64,8 @@ def build_rnn(
     else:
         fetch_weights(cfg, report=report, also=also)
         report("loading models")
-        ensemble, encoder = build_ensemble(cfg.ensemble, call_log, also), instantiate(cfg.encoder)
+        ensemble = build_ensemble(cfg.ensemble, call_log, also)
+        encoder = logged(instantiate(cfg.encoder), lambda: ensemble.call_log)
     if saved is not None and saved.dim != encoder.dim:
         name = encoder.identity()["name"]
         expected = f"cell {cfg.cell}: expected an encoder of width {saved.dim}, got {name!r} of width {encoder.dim}"

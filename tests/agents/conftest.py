@@ -12,7 +12,7 @@ import torch
 from endpoint_server import endpoint
 from packaged_weights import model_folder, write_wheel
 from recording_team import AGENTS, Recording
-from tiny_models import CHAT, tiny_model, tiny_tokenizer
+from tiny_models import CHAT, save_tiny_encoder, tiny_model, tiny_tokenizer
 
 from nsed_torch.agents import (
     Decoding,
@@ -138,34 +138,7 @@ def tiny(load_tiny, adapter_folders):
 
 @pytest.fixture(scope="session")
 def encoder_folder(tmp_path_factory):
-    """A sentence-transformers folder: two layers of BERT, mean pooling."""
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-    from transformers import BertConfig, BertModel, BertTokenizerFast
-
-    parent = tmp_path_factory.mktemp("encoder")
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz0123456789"]
-    words += [f"##{letter}" for letter in "abcdefghijklmnopqrstuvwxyz0123456789"]
-    (parent / "vocab.txt").write_text("\n".join(words))
-    tokenizer = BertTokenizerFast(vocab=str(parent / "vocab.txt"), model_max_length=64)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = BertModel(
-            BertConfig(
-                vocab_size=len(words),
-                hidden_size=16,
-                num_hidden_layers=2,
-                num_attention_heads=2,
-                intermediate_size=32,
-                max_position_embeddings=64,
-                initializer_range=0.5,
-            )
-        )
-    model.save_pretrained(parent / "bert")
-    tokenizer.save_pretrained(parent / "bert")
-    transformer = Transformer(str(parent / "bert"), max_seq_length=64)
-    SentenceTransformer(modules=[transformer, Pooling(16)], device="cpu").save(str(parent / "model"))
-    return parent / "model"
+    return save_tiny_encoder(tmp_path_factory.mktemp("encoder"))
 
 
 @pytest.fixture(scope="session")

@@ -4,12 +4,14 @@ import re
 from dataclasses import replace
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_conductor import ACCEPT, GARBAGE, TASKS, TWO, WRITER, asked, conductor, text
 from scripted_workers import NAMES, PROMPTS, Recorder, answers, build, drawn, with_council
 
 from nsed_torch.agents import Agent, HashedEncoder
+from nsed_torch.agents.encoder import SentenceEncoder
 from nsed_torch.conductor import Conductor, Pools, WritingAgent, parse
 from nsed_torch.conductor import WorkflowJob as Job
 from nsed_torch.conductor.policy import ITSELF
@@ -243,6 +245,25 @@ def test_an_encoder_is_made_once_and_not_before_a_pool_is_laid_out():
         conducts.pool(task)
         Conductor(build()[0], writer).pool(task)
     assert made == [1]
+
+
+def test_what_a_pool_is_laid_out_by_is_embedded_once_for_all_runs_with_one_log():
+    read = []
+
+    class Model(torch.nn.Module):
+        device = torch.device("cpu")
+
+        def get_embedding_dimension(self):
+            return 8
+
+        def encode(self, text, **options):
+            read.append(text)
+            return HashedEncoder(8).embed([text])[0]
+
+    log, writer = CallLog(None), WritingAgent("conductor", "one", encoder=lambda: SentenceEncoder(Model(), identity={}))
+    pools = [Conductor(build(call_log=log)[0], writer, descriptions=SAYS).pool(TASKS[0]) for _ in range(2)]
+    assert pools[0] == pools[1]
+    assert sorted(read) == sorted([TASKS[0].question, *SAYS.values()])
 
 
 def test_a_description_is_no_part_of_an_agents_own_calls():

@@ -10,8 +10,10 @@ import pytest
 from omegaconf import OmegaConf
 from team_traces import trace as graded_trace
 from team_traces import turn
+from tiny_models import save_tiny_encoder
 
 from nsed_torch.agents import HashedEncoder, TransformersEngine
+from nsed_torch.agents.encoder import SentenceEncoder
 from nsed_torch.experiments import evaluate as verb
 from nsed_torch.experiments.evaluate import labelled_accuracy
 from nsed_torch.records import Task, TraceWriter, read_json, read_outcomes, read_traces
@@ -91,6 +93,25 @@ def test_under_pressure_it_tells_who_adopts_and_calls_keep_apart(nsed, questions
     assert len(pressed) > len(calm)
     nsed.ok("evaluate", *words, f"calls={file}")
     assert rows(file) == pressed  # without pressure every call is the first run's
+
+
+def test_what_votes_anew_over_recorded_calls_embeds_nothing(nsed, questions, monkeypatch):
+    monkeypatch.setattr(verb, "draw_plots", lambda *_: None)  # seconds a run
+    encoder = ["encoder=minilm", f"encoder.weights.path={save_tiny_encoder(nsed.folder)}", "encoder.device=cpu"]
+    words = [*nsed.tiny, *encoder, *questions, "rounds=2", "limit=2", "methods=[deliberation]"]
+    files = "traces.jsonl", "embeddings.safetensors"
+
+    def made(name, *more):
+        nsed.ok("evaluate", *words, f"output_dir={name}", *more)
+        return [re.sub(rb'"seconds": [0-9.e-]+', b"", (nsed.folder / name / file).read_bytes()) for file in files]
+
+    with monkeypatch.context() as before:
+        before.setattr("nsed_torch.experiments.build.logged", lambda encoder, log: encoder)
+        expected = made("before")
+    recorded = f"calls={nsed.folder / 'before/calls.sqlite'}"
+    assert made("alone") == made("first", recorded) == expected
+    monkeypatch.setattr(SentenceEncoder, "embed", lambda *_: pytest.fail("a text was embedded again"))
+    assert made("again", recorded) == expected
 
 
 def test_texts_in_pieces_are_read_over_rounds_and_at_once(nsed):
