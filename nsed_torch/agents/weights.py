@@ -27,7 +27,7 @@ from nsed_torch.records.files import read_json, write_text
 DATA_FILES = ("*.safetensors", "*.json", "*.txt", "*.jinja", "tokenizer.model")
 """All that is ever taken for a model folder: no pickles, no code."""
 
-_LAYOUT = "1"  # part of every cache folder's name: raise it when what lies in one changes
+_LAYOUT = "2"  # part of every cache folder's name: raise it when what lies in one changes
 _HUB_TIMEOUT = 5.0  # seconds
 
 Report = Callable[[str], None]
@@ -412,6 +412,9 @@ def convert_gguf(file: Path, folder: Path) -> None:
             del model.config.quantization_config
         # GGUFs carry no tokenizer limit; without one nothing warns of a text longer than the model's positions.
         tokenizer.model_max_length = model.config.max_position_embeddings
+        # Some releases of transformers give the tokenizer another end of text than the file, and the model, have.
+        if isinstance(end := model.config.eos_token_id, int):
+            tokenizer.eos_token = tokenizer.convert_ids_to_tokens(end)
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
 

@@ -45,6 +45,24 @@ def test_conversion_keeps_what_the_blocks_stand_for(tiny, tmp_path, capfd):
         torch.testing.assert_close(logits.float(), tiny_llama()(ids).logits, rtol=0.05, atol=0.01)
 
 
+def test_the_end_of_a_text_is_the_files_own_whatever_a_tokenizer_is_given(tiny, tmp_path, monkeypatch):
+    from transformers import AutoTokenizer
+
+    read = AutoTokenizer.from_pretrained
+
+    def mistaken(*args, **options):  # as transformers 5.17 does for a file that names <|im_end|>
+        tokenizer = read(*args, **options)
+        tokenizer.eos_token = tokenizer.bos_token
+        return tokenizer
+
+    convert_gguf(tiny[0], tmp_path / "right")
+    monkeypatch.setattr(AutoTokenizer, "from_pretrained", mistaken)
+    convert_gguf(tiny[0], tmp_path / "mistaken")
+    monkeypatch.undo()
+    right, mended = (read(tmp_path / name) for name in ("right", "mistaken"))
+    assert right.eos_token_id == mended.eos_token_id != mended.bos_token_id
+
+
 @pytest.mark.parametrize("damage", [lambda data: b"PK\x03\x04 not a gguf", lambda data: data[:-3000]])
 def test_other_and_damaged_files_are_refused_in_one_line(tiny, tmp_path, damage):
     (tmp_path / "y.gguf").write_bytes(damage(tiny[0].read_bytes()))
