@@ -88,7 +88,7 @@ class StepLesson(_Drawn[StepwiseTasks]):
     of: int = 1  # parts that works are dealt to by their hash, wherever they come up
     take: int = 0  # the part that is learned from; first steps are in all of them
     form: str = "plain"
-    by_length: float = 0.0  # of examples: first how long the step is, each length alike, then one of that length
+    by_length: float = 0.0  # of examples: first a length, each alike, then a step of that length, or the one behind it
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -108,6 +108,8 @@ class StepLesson(_Drawn[StepwiseTasks]):
             lengths = {i: len(self._written(chain[i]).split()) for i in own}
             length = draw.choice(sorted(set(lengths.values())))
             index = draw.choice([i for i in own if lengths[i] == length])
+            # What a long step is followed by comes as seldom.
+            index += index + 1 in lengths and draw.random() < 1 / 2
         return Example(self._messages(task, chain, index, seed), self._written(chain[index]))
 
     def _written(self, step: str) -> str:
