@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import json
 import re
-from collections import Counter
 
 import pytest
 
@@ -289,21 +288,26 @@ def test_parts_of_a_lesson_share_no_work_and_all_first_steps(sums):
         StepLesson(*sums, Prompts(), 9, of=3, take=3)
 
 
-def test_steps_of_every_length_may_be_drawn_alike():
+def test_long_steps_and_those_behind_them_may_be_drawn_more_often():
     pytest.importorskip("reasoning_gym")
     families = {"towers": {"family": "tower_of_hanoi", "min_disks": 5, "max_disks": 5, "max_pegs": 3}}
     towers, prompts = (stepwise_tasks(families, 5, 0), stepwise_tasks(families, 1, 9)), Prompts(style="direct")
+    long = 15  # words of the longest steps: a move of the largest disk behind the scan of the others
+    steps = [step for chain in towers[0].chains.values() for step in chain]
+    longest = {step for step in steps if len(FORMS["scanned"].written(step).split()) == long}
 
-    def counts(by_length):
-        lesson = StepLesson(*towers, prompts, 4000, form="scanned", by_length=by_length)
-        drawn = Counter(len(e.reply.split()) for e in lesson.examples())
-        return [drawn[length] for length in sorted(drawn)], lesson
+    def drawn(by_length):
+        examples = StepLesson(*towers, prompts, 4000, form="scanned", by_length=by_length).examples()
+        shown = [FENCED.findall(e.messages[-1].content) for e in examples]
+        return sum(len(e.reply.split()) == long for e in examples), sum(
+            works[-1:] != [] and works[-1] in longest for works in shown
+        )
 
-    plain, _ = counts(0.0)
-    (even, lesson), half = counts(1.0), counts(0.5)[0]
-    assert min(plain) < 0.05 * 4000
-    assert max(even) < 1.3 * min(even)
-    assert min(plain) < min(half) < min(even)
+    plain, half, even = drawn(0.0), drawn(0.5), drawn(1.0)
+    assert 0 < 3 * plain[0] < even[0]
+    assert 0 < 3 * plain[1] < even[1]
+    assert all(a < b < c for a, b, c in zip(plain, half, even, strict=True))
+    lesson = StepLesson(*towers, prompts, 9, by_length=1.0)
     assert lesson.identity()["by_length"] == 1.0
     with pytest.raises(ValueError, match=r"expected by_length in \[0, 1\], got 1.5"):
         StepLesson(*towers, prompts, 9, by_length=1.5)
