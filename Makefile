@@ -66,8 +66,8 @@ results: $(VENV)/.results ## run all experiments of docs/results.md, hours; goes
 	@echo "results: hours on two cores; stop it at any time, the same command goes on"
 	@$(MAKE) -f studies/Makefile "-j$$jobs" PYTHON=$(BIN)/python experts
 
-labels: $(VENV)/.gym ## repeat the main table of docs/labels.md with the adapters that ship, about 40 minutes on two cores; goes on where it stopped (jobs=2)
-	@echo "labels: about 40 minutes on two cores; stop it at any time, the same command goes on"
+labels: $(VENV)/.gym ## repeat the main table of docs/labels.md with the adapters that ship, about half an hour on two cores; goes on where it stopped (jobs=2)
+	@echo "labels: about half an hour on two cores; stop it at any time, the same command goes on"
 	@$(MAKE) -f studies/Makefile "-j$$jobs" PYTHON=$(BIN)/python labels
 
 recorded: $(VENV)/.results ## write docs/recorded.md from recorded answers below data=DIR, an hour; goes on where it stopped (jobs=2)
