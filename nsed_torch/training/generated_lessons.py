@@ -109,7 +109,8 @@ class StepLesson(_Drawn[StepwiseTasks]):
             length = draw.choice(sorted(set(lengths.values())))
             index = draw.choice([i for i in own if lengths[i] == length])
             # What a long step is followed by comes as seldom.
-            index += index + 1 in lengths and draw.random() < 1 / 2
+            if index + 1 in lengths and draw.random() < 1 / 2:
+                index += 1
         return Example(self._messages(task, chain, index, seed), self._written(chain[index]))
 
     def _written(self, step: str) -> str:
