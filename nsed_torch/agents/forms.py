@@ -19,6 +19,10 @@ class Form(NamedTuple):
     plain: Callable[[str], str | None]  # the plain text of what was written; None where it is not of the form
 
 
+_REWRITTEN = "[AB]#|#[AB]"
+"""A token of a rewriting."""
+
+
 def _same(text: str) -> str:
     return text
 
@@ -28,15 +32,20 @@ def _turned(text: str) -> str:
 
 
 def _counted(text: str) -> str:
-    return re.sub(
-        r"([0-9])\1{0,25}(?=([a-z]?))",
-        lambda run: run[1] + (ascii_lowercase[len(run[0]) - 1] if len(run[0]) > 1 or run[2] else ""),
-        text,
-    )
+    def counted(run: re.Match[str]) -> str:
+        one = run[1] or run[2]
+        count = run[0].count(one)
+        return one + (ascii_lowercase[count - 1] if count > 1 or run[3] else "")
+
+    return re.sub(rf"(?:([0-9])\1{{0,25}}|({_REWRITTEN})(?: \2){{0,25}})(?=([a-z]?))", counted, text)
 
 
 def _told(text: str) -> str:
-    return re.sub("([0-9])([a-z])", lambda run: run[1] * (ascii_lowercase.index(run[2]) + 1), text)
+    def told(run: re.Match[str]) -> str:
+        count = ascii_lowercase.index(run[3]) + 1
+        return run[1] * count if run[1] else " ".join([run[2]] * count)
+
+    return re.sub(f"(?:([0-9])|({_REWRITTEN}))([a-z])", told, text)
 
 
 def _placed(text: str) -> str:
@@ -78,9 +87,10 @@ FORMS: Mapping[str, Form] = {
     "scanned": Form(_same, _scanned, _unscanned),
 }
 """By name. "backwards": words are read from the last to the first, and written forwards. "counted": a digit that
-repeats stands once, with a letter for how often, 90007 as `90c7`. "placed": each digit stands behind a letter for its
-place, 90007 as `a9b0c0d0e7`. "scanned": before a move of a tower, or the answer, stands where the smaller disks lie,
-one by one, `a3 b3; c1 to c2: ...`, so that the disk to be moved is the first elsewhere; written, and not read."""
+repeats, or a token of a rewriting, stands once, with a letter for how often, 90007 as `90c7`, A# A# A# as `A#c`.
+"placed": each digit stands behind a letter for its place, 90007 as `a9b0c0d0e7`. "scanned": before a move of a tower,
+or the answer, stands where the smaller disks lie, one by one, `a3 b3; c1 to c2: ...`, so that the disk to be moved is
+the first elsewhere; written, and not read."""
 
 
 def form_named(name: str) -> Form:

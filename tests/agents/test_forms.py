@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 from nsed_torch.agents.forms import FORMS, form_named
 
-texts = st.text() | st.text("0123abz +:")
+texts = st.text() | st.text("0123abz +:AB#")
 
 
 @pytest.mark.parametrize("name", sorted(set(FORMS) - {"backwards"}))
 @given(text=texts)
 @example(text="5b a1 1a2 b12 " + "7" * 60)
+@example(text="A# A#b #A#A A#A# B#a [A# #A]" + " #B" * 60)
 @example(text="b1 to b2: a3 b2 way 123 small")
 @example(text="Answer: a1; b1")
 @example(text="; ")
@@ -27,6 +28,10 @@ def test_what_is_written_comes_back(name, text):
 @given(text=st.text("0123456789 +"))
 def test_who_counts_writes_no_digit_twice_running(text):
     assert not re.search(r"([0-9])\1", FORMS["counted"].written(text))
+
+
+def test_who_counts_writes_no_token_twice_running():
+    assert FORMS["counted"].written("start: A# A# A# [A# #B] #B #B") == "start: A#c [A# #B] #Bb"
 
 
 @given(text=texts)
