@@ -1,4 +1,4 @@
-"""`python -m studies.ten_disks SEED... [STEP,STEP...] [SETTING=VALUE...]`: steppers at steps of a tower of ten disks.
+"""`python -m studies.ten_disks SEED... [at=STEP,STEP...] [SETTING=VALUE...]`: steps of a tower of ten disks.
 
 A deliberation in steps is lost at its first wrong one. So whether it would move a tower of 1,023 moves is known once
 every step was voted on behind right work, each by itself: these are taken together, where a run takes them in turn.
@@ -82,10 +82,9 @@ def main(seeds: Sequence[int], steps: Sequence[int] = (), settings: Sequence[str
 
 
 if __name__ == "__main__":
-    settings = [word for word in sys.argv[1:] if "=" in word]
-    named = [word for word in sys.argv[1:] if "," in word and word not in settings]
+    named = [word.removeprefix("at=") for word in sys.argv[1:] if word.startswith("at=")]
     main(
-        [int(word) for word in sys.argv[1:] if word not in (*named, *settings)],
-        [int(step) for word in named for step in word.split(",") if step],
-        settings,
+        [int(word) for word in sys.argv[1:] if "=" not in word],
+        [int(step) for steps in named for step in steps.split(",")],
+        [word for word in sys.argv[1:] if "=" in word and not word.startswith("at=")],
     )

@@ -54,7 +54,7 @@ def ended_in_time(transcripts: Sequence[Transcript], chains: Sequence[Sequence[s
 
 @dataclass(frozen=True)
 class Horizon:
-    """Steps at which half of all tasks are right; inf or 0 where all or none of them are."""
+    """Steps at which half of all tasks are right; inf or 0 where all or none are, or no length tells them apart."""
 
     steps: float
     interval: ProfileInterval  # of 95%; an infinite or zero end is one that the data do not bound
@@ -101,7 +101,7 @@ def horizon(steps: Sequence[int], right: Sequence[bool]) -> Horizon:
             continue
         between = sorted((grid[edge], grid[edge + beyond]))
         ends.append(math.exp(brentq(lambda c: profile(c) - most + CRITICAL, *between)))
-    whole = {len(right): math.inf, 0: 0.0}.get(sum(right))
+    whole = {len(right): math.inf, 0: 0.0}.get(sum(right), {0: 0.0, len(grid) - 1: math.inf}.get(top))
     return Horizon(math.exp(center) if whole is None else whole, ProfileInterval(*ends))
 
 

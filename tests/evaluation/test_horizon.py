@@ -39,6 +39,13 @@ def test_all_right_or_none_bound_one_side():
     assert 4 < nothing.interval.high < 16
 
 
+def test_lengths_that_tell_nothing_bound_no_horizon():
+    steps = [8, 16, 32] * 20
+    for wrong, found in ((0, math.inf), (59, 0)):
+        right = [(i == 4) == (wrong > 0) for i in range(60)]  # one task unlike the rest, of middle length
+        assert horizon(steps, right).steps == found
+
+
 @pytest.mark.parametrize(("steps", "right"), [([], []), ([0], [True]), ([3, 4], [True])])
 def test_tasks_have_steps_and_a_verdict_each(steps, right):
     with pytest.raises(ValueError, match="expected tasks of at least one step"):
