@@ -12,11 +12,14 @@ from nsed_torch.config import conf_dir, instantiate
 from nsed_torch.experiments.build import build_ensemble
 
 WORKS = 8
-"""Steps of a tower, all shipped steppers writing each."""
+"""Steps of a tower, two shipped steppers writing each."""
+
+ONE_EACH = [f"~ensemble.agents.{adapter}{sample}" for adapter in "bc" for sample in range(2, 6)]
+"""Leaves one sample of each adapter in the team."""
 
 
 def steps_lines(repeats: int, team: Sequence[str] = (), report: Callable[[str], None] = print) -> list[Measurement]:
-    """The shipped steppers (`ensemble=steps`) at steps of the tower of `+experiment=towers`, one work after the other.
+    """A sample of each shipped adapter at steps of the tower of `+experiment=towers`, one work after the other.
 
     Args:
         repeats: timed rounds.
@@ -27,7 +30,7 @@ def steps_lines(repeats: int, team: Sequence[str] = (), report: Callable[[str], 
         report("steps: left out: reasoning-gym is not installed: pip install nsed_torch[gym]")
         return []
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        cfg = compose("evaluate", overrides=["+experiment=towers", "ensemble=steps", *team])
+        cfg = compose("evaluate", overrides=["+experiment=towers", *ONE_EACH, *team])
     ensemble = build_ensemble(cfg.ensemble)
     engines: Any = ensemble.engines
     (engine,) = engines.values()

@@ -3,8 +3,8 @@
 A deliberation in steps is lost at its first wrong one. So whether it would move a tower of 1,023 moves is known once
 every step was voted on behind right work, each by itself: these are taken together, where a run takes them in turn.
 All steps are tried, unless some are named: where one of those is wrong, the run is lost whatever the others are.
-Members are asked as `+experiment=towers` asks them, one after the other until the commonest step is two ahead.
-Settings are those of `nsed evaluate`, `ensemble=...` for others than the steppers that ship.
+Members are asked as `+experiment=ten_disks` asks them, one after the other until the commonest step is two ahead.
+Settings are those of `nsed evaluate`, `ensemble=...` for others than those that ship.
 
 With `odds` nothing is drawn: how likely each member writes the right step is read off, and what the vote makes of it
 and a run of all steps are worked out, at the least (`least_elected`).
@@ -26,7 +26,6 @@ from nsed_torch.evaluation.statistics import share, shown
 from nsed_torch.experiments.build import build_ensemble
 from nsed_torch.records import Task
 
-FAMILY = "{family: tower_of_hanoi, min_disks: 10, max_disks: 10, max_pegs: 3, most: 1}"
 AHEAD = 2
 
 
@@ -101,10 +100,8 @@ def least_elected(right: Sequence[float]) -> float:
 
 def main(seeds: Sequence[int], steps: Sequence[int] = (), settings: Sequence[str] = (), *, odds: bool = False) -> None:
     """Per seed: steps that the vote and the first of each adapter get wrong, and how many are asked; or the odds."""
-    families = f"+benchmark.families={{towers_of_10: {FAMILY}}}"
-    overrides = ["+experiment=towers", "~benchmark.families", families, *settings]
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        cfg = compose("evaluate", overrides=overrides)
+        cfg = compose("evaluate", overrides=["+experiment=ten_disks", *settings])
     ensemble, prompts, graded = build_ensemble(cfg.ensemble), instantiate(cfg.prompts), instantiate(cfg.benchmark)
     (task,) = graded.tasks
     chain = graded.chains[task.id]
