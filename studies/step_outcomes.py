@@ -10,7 +10,7 @@ import itertools
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -104,20 +104,7 @@ class StepFigures:
         the samples of one adapter each, with bars between them.
         """
         known = [(names.count("|") + 1, self._slips(run, names, kind)) for names in samplers]
-        rates = [(count, 1 - sum(slips) / len(slips)) for count, slips in known]
-
-        def enough(steps: float) -> float:
-            unbroken = np.ones(1)
-            for count, rate in rates:
-                unbroken = np.convolve(unbroken, binom.pmf(range(count + 1), count, rate**steps))
-            return 1 - float(unbroken[:2].sum())
-
-        if sum(count for count, rate in rates if rate == 1) > 1:
-            return math.inf
-        low, high = 1e-3, 1.0
-        while enough(high) > 0.5:
-            low, high = high, 2 * high
-        return float(brentq(lambda steps: enough(steps) - 0.5, low, high))
+        return whole_works([(count, 1 - sum(slips) / len(slips)) for count, slips in known])
 
     def ever_unbroken(self, run: str, kind: str | None = None) -> str:
         """Tasks in which some sample was right in every round behind right work."""
@@ -190,6 +177,27 @@ class StepFigures:
             return [not right for _, said in rounds for agent, right, _ in said if agent in who.split("|")]
         parts = ([one for one in said if one[0] in who.split()] for _, said in rounds)
         return [not _elected(part)[1] for part in parts if part]
+
+
+def whole_works(rates: Sequence[tuple[int, float]]) -> float:
+    """Steps after which at least two of all samples are unbroken in half of the works, were errors independent.
+
+    Args:
+        rates: how many samples there are of each kind, and how often a step of theirs is right.
+    """
+
+    def enough(steps: float) -> float:
+        unbroken = np.ones(1)
+        for count, rate in rates:
+            unbroken = np.convolve(unbroken, binom.pmf(range(count + 1), count, rate**steps))
+        return 1 - float(unbroken[:2].sum())
+
+    if sum(count for count, rate in rates if rate == 1) > 1:
+        return math.inf
+    low, high = 1e-3, 1.0
+    while enough(high) > 0.5:
+        low, high = high, 2 * high
+    return float(brentq(lambda steps: enough(steps) - 0.5, low, high))
 
 
 def _behind_right_work(task: Mapping[str, Any]) -> Iterator[tuple[int | None, list[Any]]]:
