@@ -187,13 +187,9 @@ def main(file: Path, settings: Sequence[str]) -> None:
     told = OddsFigures({name: load_odds(file)})
     print(f"{told.odds_steps(name)} steps; how often wrong, and the horizon that this foretells")
     for who in (VOTE, *told.runs[name][0]["agents"]):
-        print(
-            f"{who}: {told.odds(name, who)}, {told.odds_horizon(name, who)}; a run of all: {told.odds_run(name, who)}"
-        )
+        print(f"{who}: {told.odds(name, who)}, {told.odds_horizon(name, who)} steps; all: {told.odds_run(name, who)}")
         if who != VOTE:
-            print(
-                f"  greedily at most {told.odds_doubtful(name, who)} wrong; the vote: {told.odds_times(name, who)} times"
-            )
+            print(f"  greedily at most {told.odds_doubtful(name, who)}; the vote: {told.odds_times(name, who)} times")
     print(f"whole works of all samples: {told.odds_works(name)}")
 
 
