@@ -1,16 +1,12 @@
-"""`python -m studies.ten_disks [odds] SEED... [at=STEP,STEP...] [SETTING=VALUE...]`: steps of a tower of ten disks.
+"""`python -m studies.ten_disks SEED... [at=STEP,STEP...] [SETTING=VALUE...]`: steps of a tower of ten disks.
 
 A deliberation in steps is lost at its first wrong one. So whether it would move a tower of 1,023 moves is known once
 every step was voted on behind right work, each by itself: these are taken together, where a run takes them in turn.
 All steps are tried, unless some are named: where one of those is wrong, the run is lost whatever the others are.
 Members are asked as `+experiment=ten_disks` asks them, one after the other until the commonest step is two ahead.
 Settings are those of `nsed evaluate`, `ensemble=...` for others than those that ship.
-
-With `odds` nothing is drawn: how likely each member writes the right step is read off, and what the vote makes of it
-and a run of all steps are worked out, at the least (`least_elected`).
 """
 
-import math
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -20,7 +16,7 @@ from hydra import compose, initialize_config_dir
 
 from nsed_torch.agents import Agent, GenerateRequest, Prompts
 from nsed_torch.agents.forms import FORMS
-from nsed_torch.agents.requests import LikelihoodRequest, call_seed
+from nsed_torch.agents.requests import call_seed
 from nsed_torch.config import conf_dir, instantiate
 from nsed_torch.evaluation.statistics import share, shown
 from nsed_torch.experiments.build import build_ensemble
@@ -61,45 +57,8 @@ def votes(
     return [said[i] for i in at]
 
 
-def right_steps(
-    ensemble: Any, prompts: Prompts, task: Task, works: Sequence[str], chain: Sequence[str], seed: int
-) -> list[list[float]]:
-    """How likely each member writes the right step behind each work, drawing at temperature 1."""
-    mark = call_seed(seed, task.id, "propose")
-    kinds = {(agent.backbone, agent.adapter, agent.form): agent for agent in ensemble.agents}
-    found = {}
-    for kind, agent in kinds.items():
-        asked = []
-        for work, step in zip(works, chain, strict=True):
-            shown = prompts.work(task.question, [work], seed=mark, form=agent.form)
-            chat = prompts.propose(shown, memory=(), critiques=(), persona="", seed=mark)
-            asked.append(LikelihoodRequest(agent.name, chat, (FORMS[agent.form].written(step),), agent.adapter))
-        read = ensemble.measure(asked)
-        found[kind] = [float(one.values[0] or 0) ** one.lengths[0] for one in read]
-        print(f"{len(asked)} steps read as {agent.name}", file=sys.stderr, flush=True)
-    return [list(row) for row in zip(*(found[a.backbone, a.adapter, a.form] for a in ensemble.agents), strict=True)]
-
-
-def least_elected(right: Sequence[float]) -> float:
-    """How likely the right step is elected, at the least, by members who write it with these probabilities each.
-
-    As if all wrong steps were the same and won where both are said equally often. A right step likelier than 0.5 has
-    only likeliest tokens, so that drawing at a temperature below 1 makes it likelier still.
-    """
-    open_at, won = {0: 1.0}, 0.0  # by the right one's lead
-    for asked, p in enumerate(right, 1):
-        after: dict[int, float] = {}
-        for lead, likely in open_at.items():
-            for step, part in ((1, p), (-1, 1 - p)):
-                after[lead + step] = after.get(lead + step, 0.0) + likely * part
-        ended = {lead for lead in after if abs(lead) >= AHEAD or asked == len(right)}
-        won += sum(after[lead] for lead in ended if lead > 0)
-        open_at = {lead: likely for lead, likely in after.items() if lead not in ended}
-    return won
-
-
-def main(seeds: Sequence[int], steps: Sequence[int] = (), settings: Sequence[str] = (), *, odds: bool = False) -> None:
-    """Per seed: steps that the vote and the first of each adapter get wrong, and how many are asked; or the odds."""
+def main(seeds: Sequence[int], steps: Sequence[int] = (), settings: Sequence[str] = ()) -> None:
+    """Per seed: steps that the vote and the first of each adapter get wrong, and how many are asked."""
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         cfg = compose("evaluate", overrides=["+experiment=ten_disks", *settings])
     ensemble, prompts, graded = build_ensemble(cfg.ensemble), instantiate(cfg.prompts), instantiate(cfg.benchmark)
@@ -108,9 +67,6 @@ def main(seeds: Sequence[int], steps: Sequence[int] = (), settings: Sequence[str
     works = [task.start, *chain[:-1]]
     at = [step - 1 for step in steps] or list(range(len(chain)))
     for seed in seeds:
-        if odds:
-            told(right_steps(ensemble, prompts, task, works, chain, seed), seed, [a.name for a in ensemble.agents])
-            continue
         said = votes(ensemble, prompts, task, works, seed, at)
         wrong = {"the vote": [i for i, texts in zip(at, said, strict=True) if elected(texts) != chain[i]]}
         for place in range(AHEAD):
@@ -122,22 +78,10 @@ def main(seeds: Sequence[int], steps: Sequence[int] = (), settings: Sequence[str
             print(f"  {name}: {shown(share(len(wrong_at), len(at)))} of {len(at)} steps wrong: {listed}")
 
 
-def told(right: Sequence[Sequence[float]], seed: int, names: Sequence[str]) -> None:
-    """Print how likely a run has no error, by the vote and by the first of each adapter, and its weakest steps."""
-    elected_by = {"the vote": [least_elected(row) for row in right]}
-    elected_by |= {names[place]: [row[place] for row in right] for place in range(AHEAD)}
-    print(f"seed {seed}: how likely all {len(right)} steps are right, at the least")
-    for name, steps in elected_by.items():
-        weakest = sorted(range(len(steps)), key=steps.__getitem__)[:4]
-        listed = ", ".join(f"{i + 1} ({steps[i]:.4f})" for i in weakest)
-        print(f"  {name}: {math.prod(steps):.4f}; weakest: {listed}")
-
-
 if __name__ == "__main__":
     named = [word.removeprefix("at=") for word in sys.argv[1:] if word.startswith("at=")]
     main(
-        [int(word) for word in sys.argv[1:] if "=" not in word and word != "odds"],
+        [int(word) for word in sys.argv[1:] if "=" not in word],
         [int(step) for steps in named for step in steps.split(",")],
         [word for word in sys.argv[1:] if "=" in word and not word.startswith("at=")],
-        odds="odds" in sys.argv[1:],
     )

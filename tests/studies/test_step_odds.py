@@ -1,0 +1,121 @@
+"""Odds of steps: read once an adapter, worked out for the vote as all that may be said would come out."""
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsed_torch.agents import Agent, Ensemble, Prompts, ScriptedEngine
+from nsed_torch.agents.forms import form_named
+from nsed_torch.records import Task
+from studies import step_odds
+from studies.step_odds import ENDING, OddsFigures, keep_odds, least_elected, load_odds, main, read_steps
+from studies.ten_disks import undecided
+
+odds = st.floats(0, 1)
+
+
+def right_wins(said):
+    """Whether the right step is elected by members who would say this in turn; a tie is lost."""
+    heard = []
+    for text in said:
+        if not undecided(heard, len(said)):
+            break
+        heard.append(text)
+    return heard.count("right") > len(heard) / 2
+
+
+@given(right=st.lists(odds, min_size=1, max_size=6))
+def test_the_odds_of_a_vote_are_those_of_all_that_may_be_said(right):
+    every = itertools.product(*([("right", p), ("wrong", 1 - p)] for p in right))
+    expected = sum(math.prod(p for _, p in one) for one in every if right_wins([text for text, _ in one]))
+    assert least_elected(right) == pytest.approx(expected)
+
+
+@given(said=st.lists(st.sampled_from(["right", "a", "b", "c"]), min_size=1, max_size=9))
+def test_unlike_wrong_steps_never_help_the_wrong(said):
+    alike = ["right" if text == "right" else "wrong" for text in said]
+    heard = []
+    for text in said:
+        if undecided(heard, len(said)):
+            heard.append(text)
+    others = max((heard.count(text) for text in set(heard) - {"right"}), default=0)
+    assert not right_wins(alike) or heard.count("right") > others
+
+
+@given(right=st.lists(odds, min_size=1, max_size=6), more=odds, place=st.integers(0, 5))
+def test_who_is_right_more_often_harms_nobody(right, more, place):
+    place %= len(right)
+    better = [max(p, more) if i == place else p for i, p in enumerate(right)]
+    assert least_elected(better) >= least_elected(right) - 1e-9
+
+
+def test_each_step_is_read_behind_its_work_in_the_members_own_form():
+    seen = []
+
+    def rate(request, text):
+        seen.append((request.agent, request.messages[-1].content, text))
+        return 0.5
+
+    agents = [Agent("ant", "tiny"), Agent("bee", "tiny", form="placed")]
+    ensemble = Ensemble({"tiny": ScriptedEngine(lambda request: "", rate)}, agents)
+    task = Task("Add 12 and 7.", "t")
+    rows = read_steps(ensemble, Prompts(style="direct"), task, ["12 + 7", "Answer: 19"], agents)
+    placed = form_named("placed").written
+    assert [(name, text) for name, _, text in seen] == [
+        ("ant", "12 + 7"),
+        ("bee", placed("12 + 7")),
+        ("ant", "Answer: 19"),
+        ("bee", placed("Answer: 19")),
+    ]
+    assert "12 + 7" in seen[2][1]
+    assert placed("12 + 7") in seen[3][1]
+    assert all(0 < error < 1 for row in rows for error in row)
+
+
+@pytest.fixture
+def figures():
+    tasks = [
+        {"task": "a", "agents": ["x", "y"], "wrong": [[0.0, 0.2], [0.5, 0.0]]},
+        {"task": "b", "agents": ["x", "y"], "wrong": [[0.1, 0.1]]},
+    ]
+    return OddsFigures({"run": tasks})
+
+
+def test_figures_follow_from_what_was_read(figures):
+    told = figures.functions()
+    votes = [1 - least_elected([1 - e for e in row] * 3) for row in ([0.0, 0.2], [0.5, 0.0], [0.1, 0.1])]
+    assert told["odds_steps"]("run") == "3"
+    assert told["odds"]("run", "x").startswith("0.20000 [0.10000, 0.25000]")
+    assert told["odds"]("run").startswith(f"{np.mean(votes):.5f} [")
+    assert told["odds_horizon"]("run", "x") == f"{math.log(0.5) / math.log(0.8):,.0f}"
+    assert told["odds_doubtful"]("run", "x") == "1"
+    assert told["odds_doubtful"]("run", "y") == "0"
+    assert told["odds_run"]("run", "x") == f"{1 * 0.5 * 0.9:.4f}"
+    times = math.log(0.8) / math.log(1 - np.mean(votes))
+    assert told["odds_times"]("run", "x").startswith(f"{times:.1f} [")
+
+
+def test_what_was_read_is_stored_told_and_read_again(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("reasoning_gym")
+    agents = [Agent("ant", "tiny"), Agent("bee", "tiny"), Agent("cow", "tiny", form="counted")]
+    ensemble = Ensemble({"tiny": ScriptedEngine(lambda request: "", lambda request, text: 0.9)}, agents)
+    monkeypatch.setattr(step_odds, "build_ensemble", lambda cfg: ensemble)
+    file = tmp_path / "kept" / f"run{ENDING}"
+    main(file, ["benchmark=steps", "prompts.style=direct"])
+    (task,) = load_odds(file)
+    assert task["agents"] == ["ant", "cow"]  # a sample of the ant's kind is the ant
+    assert len(task["wrong"]) == 128
+    assert json.loads(json.dumps(task)) == task
+    assert "128 steps" in capsys.readouterr().out
+    main(file, [])
+    assert "whole works" in capsys.readouterr().out
+
+
+def test_other_tasks_have_no_steps(tmp_path):
+    with pytest.raises(TypeError, match="expected tasks in steps, got GradedTasks: set benchmark=steps"):
+        keep_odds(tmp_path / f"run{ENDING}", ["benchmark=experts", "benchmark.size=8"])
