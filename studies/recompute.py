@@ -1,7 +1,7 @@
 """`python -m studies.recompute [PAGE...]`: work out the numbers of pages anew from outcomes stored beside them.
 
-docs/data/PAGE/RUN.jsonl.gz holds what a run came to (RUN.steps.jsonl.gz where its rounds were steps, RUN.cells.jsonl.gz
-where members and judge were of many strengths: `studies.competence`);
+docs/data/PAGE/RUN.jsonl.gz holds what a run came to (RUN.steps.jsonl.gz where its rounds were steps, RUN.odds.jsonl.gz
+where steps were read and not drawn, RUN.cells.jsonl.gz where members and judge were of many strengths);
 docs/data/PAGE.claims has sentences and rows of the page, one a line, with a Jinja2 expression for every number. A claim
 holds where its text, worked out, stands in the page exactly once. A line `? WORDS :: REASON` names words whose numbers
 cannot be worked out and says why; `= RUN METHOD, RUN METHOD` names a comparison over seeds of training, among all of
@@ -30,7 +30,7 @@ from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.evaluation.statistics import Estimate, clustered_share, share, shown, student
 from nsed_torch.records import Outcome, Usage, Verdict, read_outcomes
 from nsed_torch.records.files import parse_json
-from studies import competence
+from studies import competence, step_odds
 from studies.step_outcomes import ENDING, StepFigures, keep_steps, load_steps
 from studies.training_seeds import SeedFigures, family
 
@@ -307,9 +307,11 @@ def check(name: str, docs: Path = DOCS) -> Report:
     runs = {
         path.name.removesuffix(".jsonl.gz"): Run.load(path)
         for path in stored
-        if not path.name.endswith((ENDING, competence.ENDING))
+        if not path.name.endswith((ENDING, competence.ENDING, step_odds.ENDING))
     }
-    functions = StepFigures(steps).functions()
+    read = [p for p in stored if p.name.endswith(step_odds.ENDING)]
+    odds = {path.name.removesuffix(step_odds.ENDING): step_odds.load_odds(path) for path in read}
+    functions = StepFigures(steps).functions() | step_odds.OddsFigures(odds).functions()
     for path in cells:
         functions |= competence.CellFigures.load(path).functions()
     page, claims = docs / f"{name}.md", (docs / f"data/{name}.claims").read_text("utf-8")

@@ -12,16 +12,23 @@ from nsed_torch.cli import ODDS
 from nsed_torch.evaluation.horizon import step_errors
 from nsed_torch.evaluation.statistics import share, shown
 from nsed_torch.records import Outcome, Usage, Verdict
+from studies import step_odds
 from studies.recompute import DOCS, Run, hold
+from studies.step_odds import OddsFigures, load_odds
 from studies.step_outcomes import ENDING, VOTE, StepFigures, keep_steps, load_steps
 
 STORED = sorted((DOCS / "data/steps").glob("*.gz"))
 PAGE = {path.name.removesuffix(ENDING): load_steps(path) for path in STORED if path.name.endswith(ENDING)}
-WHOLE = {path.name.removesuffix(".jsonl.gz"): Run.load(path) for path in STORED if not path.name.endswith(ENDING)}
+READ = {path.name.removesuffix(step_odds.ENDING): load_odds(path) for path in STORED if path.match("*.odds.*")}
+WHOLE = {
+    path.name.removesuffix(".jsonl.gz"): Run.load(path)
+    for path in STORED
+    if not path.name.endswith((ENDING, step_odds.ENDING))
+}
 
 
 def say(text, claims, runs):
-    return hold("steps", text, claims, WHOLE, StepFigures(runs).functions()).wrong
+    return hold("steps", text, claims, WHOLE, StepFigures(runs).functions() | OddsFigures(READ).functions()).wrong
 
 
 @pytest.fixture(scope="module")
