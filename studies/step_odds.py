@@ -34,7 +34,7 @@ ENDING = ".odds.jsonl.gz"
 AHEAD = 2
 """By how much a step has to lead for nobody else to be asked."""
 
-VOTE = "the vote"
+VOTE, VOTE_OF = "the vote", "vote of "
 
 DRAWS = 2000
 """Of the tasks, with replacement, for an interval."""
@@ -95,7 +95,11 @@ def keep_odds(file: Path, settings: Sequence[str]) -> None:
 
 
 class OddsFigures:
-    """The functions of claims about such runs, by name; a vote is of so many samples of each kind, in turn."""
+    """The functions of claims about such runs, by name.
+
+    `who` is the vote, a kind of member, or several with blanks between them and "vote of " before them; a vote is of so
+    many samples of each, in turn.
+    """
 
     def __init__(self, runs: Mapping[str, list[dict[str, Any]]]) -> None:
         self.runs = runs
@@ -113,9 +117,9 @@ class OddsFigures:
         """Steps after which half of all works are right, were all steps alike."""
         return f"{foretold_horizon(_mean(self._errors(run, who, samples))):,.0f}"
 
-    def odds_times(self, run: str, who: str, samples: int = 3) -> str:
-        """How many times as far the vote reaches as somebody, with an interval over tasks."""
-        theirs, ours = self._errors(run, who, samples), self._errors(run, VOTE, samples)
+    def odds_times(self, run: str, who: str, samples: int = 3, vote: str = VOTE) -> str:
+        """How many times as far a vote reaches as somebody, with an interval over tasks."""
+        theirs, ours = self._errors(run, who, samples), self._errors(run, vote, samples)
         pairs = list(zip(ours, theirs, strict=True))
 
         def times(some: Sequence[tuple[np.ndarray, np.ndarray]]) -> float:
@@ -145,11 +149,13 @@ class OddsFigures:
     def _errors(self, run: str, who: str, samples: int) -> list[np.ndarray]:
         """Of each task, how likely each step is wrong."""
         tasks = self.runs[run]
-        if who == VOTE:
-            rows = [[1 - least_elected([1 - e for e in row] * samples) for row in task["wrong"]] for task in tasks]
-            return [np.maximum(row, 0.0) for row in rows]
-        place = tasks[0]["agents"].index(who)
-        return [np.asarray([row[place] for row in task["wrong"]]) for task in tasks]
+        known = tasks[0]["agents"]
+        names = known if who == VOTE else who.removeprefix(VOTE_OF).split()
+        rows = [np.asarray(task["wrong"])[:, [known.index(name) for name in names]] for task in tasks]
+        if who != VOTE and not who.startswith(VOTE_OF):
+            return [row[:, 0] for row in rows]
+        votes = ([1 - least_elected([*(1 - errors)] * samples) for errors in row] for row in rows)
+        return [np.maximum(list(errors), 0.0) for errors in votes]
 
 
 def load_odds(path: Path) -> list[dict[str, Any]]:

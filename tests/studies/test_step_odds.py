@@ -96,6 +96,11 @@ def test_figures_follow_from_what_was_read(figures):
     assert told["odds_doubtful"]("run", "x") == "1"
     assert told["odds_doubtful"]("run", "y") == "0"
     assert told["odds_run"]("run", "x") == f"{1 * 0.5 * 0.9:.4f}"
+    alone = [1 - least_elected([1 - e] * 5) for e in (0.0, 0.5, 0.1)]
+    assert told["odds"]("run", "vote of x", 5).startswith(f"{np.mean(alone):.5f} [")
+    assert told["odds"]("run", "vote of x y") == told["odds"]("run")
+    ahead = math.log(0.8) / math.log(1 - np.mean(alone))
+    assert told["odds_times"]("run", "x", 5, vote="vote of x").startswith(f"{ahead:.1f} [")
     times = math.log(0.8) / math.log(1 - np.mean(votes))
     assert told["odds_times"]("run", "x").startswith(f"{times:.1f} [")
 
