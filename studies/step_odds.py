@@ -36,24 +36,33 @@ AHEAD = 2
 
 VOTE, VOTE_OF = "the vote", "vote of "
 
+DIGITS, SLACK = 9, 1e-6
+"""Of leads, which sums in another order do not meet exactly."""
+
 DRAWS = 2000
 """Of the tasks, with replacement, for an interval."""
 
 
-def least_elected(right: Sequence[float], ahead: int = AHEAD) -> float:
+def least_elected(right: Sequence[float], ahead: float = AHEAD, weights: Sequence[float] | None = None) -> float:
     """How likely the right step is elected, at the least, by members who write it with these probabilities, in turn.
 
-    As if all wrong steps were one and won where both are said equally often. A right step likelier than 0.5 has only
+    As if all wrong steps were one and won where both have as many votes. A right step likelier than 0.5 has only
     likeliest tokens, so that drawing at a temperature below 1 makes it likelier still.
+
+    Args:
+        right: how likely each writes the right step.
+        ahead: by how many votes a step has to lead for nobody else to be asked.
+        weights: votes of each; one each without.
     """
-    undecided, won = {0: 1.0}, 0.0  # by the right step's lead
-    for asked, p in enumerate(right, 1):
-        after: dict[int, float] = {}
+    undecided, won = {0.0: 1.0}, 0.0  # by the right step's lead
+    for asked, (p, weight) in enumerate(zip(right, weights or [1.0] * len(right), strict=True), 1):
+        after: dict[float, float] = {}
         for lead, likely in undecided.items():
-            for said, part in ((1, p), (-1, 1 - p)):
-                after[lead + said] = after.get(lead + said, 0.0) + likely * part
-        decided = {lead for lead in after if abs(lead) >= ahead or asked == len(right)}
-        won += sum(after[lead] for lead in decided if lead > 0)
+            for said, part in ((weight, p), (-weight, 1 - p)):
+                there = round(lead + said, DIGITS)
+                after[there] = after.get(there, 0.0) + likely * part
+        decided = {lead for lead in after if abs(lead) >= ahead - SLACK or asked == len(right)}
+        won += sum(after[lead] for lead in decided if lead > SLACK)
         undecided = {lead: likely for lead, likely in after.items() if lead not in decided}
     return won
 
@@ -98,7 +107,8 @@ class OddsFigures:
     """The functions of claims about such runs, by name.
 
     `who` is the vote, a kind of member, or several with blanks between them and "vote of " before them; a vote is of so
-    many samples of each, in turn.
+    many samples of each, in turn; who is named twice has two. `weighed_by` is a run whose errors weigh the votes, by
+    their log-odds (Nitzan and Paroush 1982), until one step leads by three votes of the best.
     """
 
     def __init__(self, runs: Mapping[str, list[dict[str, Any]]]) -> None:
@@ -109,17 +119,17 @@ class OddsFigures:
         names = ("odds", "odds_horizon", "odds_times", "odds_steps", "odds_doubtful", "odds_run", "odds_works")
         return {name: getattr(self, name) for name in names}
 
-    def odds(self, run: str, who: str = VOTE, samples: int = 3) -> str:
+    def odds(self, run: str, who: str = VOTE, samples: int = 3, weighed_by: str | None = None) -> str:
         """How often a step is wrong, with an interval over tasks."""
-        return shown(self._errors(run, who, samples), 5)
+        return shown(self._errors(run, who, samples, weighed_by), 5)
 
-    def odds_horizon(self, run: str, who: str = VOTE, samples: int = 3) -> str:
+    def odds_horizon(self, run: str, who: str = VOTE, samples: int = 3, weighed_by: str | None = None) -> str:
         """Steps after which half of all works are right, were all steps alike."""
-        return f"{foretold_horizon(_mean(self._errors(run, who, samples))):,.0f}"
+        return f"{foretold_horizon(_mean(self._errors(run, who, samples, weighed_by))):,.0f}"
 
-    def odds_times(self, run: str, who: str, samples: int = 3, vote: str = VOTE) -> str:
+    def odds_times(self, run: str, who: str, samples: int = 3, vote: str = VOTE, weighed_by: str | None = None) -> str:
         """How many times as far a vote reaches as somebody, with an interval over tasks."""
-        theirs, ours = self._errors(run, who, samples), self._errors(run, vote, samples)
+        theirs, ours = self._errors(run, who, samples), self._errors(run, vote, samples, weighed_by)
         pairs = list(zip(ours, theirs, strict=True))
 
         def times(some: Sequence[tuple[np.ndarray, np.ndarray]]) -> float:
@@ -137,16 +147,16 @@ class OddsFigures:
         """Steps whose right text has a probability of no more than 0.5: greedily, at most so many are wrong."""
         return f"{sum(int((errors >= 0.5).sum()) for errors in self._errors(run, who, 1))}"
 
-    def odds_run(self, run: str, who: str = VOTE, samples: int = 3) -> str:
+    def odds_run(self, run: str, who: str = VOTE, samples: int = 3, weighed_by: str | None = None) -> str:
         """How likely all steps of all tasks are right, one after the other."""
-        return f"{math.prod(float((1 - errors).prod()) for errors in self._errors(run, who, samples)):.4f}"
+        return f"{math.prod(float((1 - errors).prod()) for errors in self._errors(run, who, samples, weighed_by)):.4f}"
 
     def odds_works(self, run: str, samples: int = 3) -> str:
         """Steps after which at least two of all samples are unbroken in half of the works."""
-        rates = [(samples, 1 - _mean(self._errors(run, name, samples))) for name in self.runs[run][0]["agents"]]
+        rates = [(samples, 1 - _mean(self._errors(run, name, 1))) for name in self.runs[run][0]["agents"]]
         return f"{whole_works(rates):,.0f}"
 
-    def _errors(self, run: str, who: str, samples: int) -> list[np.ndarray]:
+    def _errors(self, run: str, who: str, samples: int, weighed_by: str | None = None) -> list[np.ndarray]:
         """Of each task, how likely each step is wrong."""
         tasks = self.runs[run]
         known = tasks[0]["agents"]
@@ -154,7 +164,13 @@ class OddsFigures:
         rows = [np.asarray(task["wrong"])[:, [known.index(name) for name in names]] for task in tasks]
         if who != VOTE and not who.startswith(VOTE_OF):
             return [row[:, 0] for row in rows]
-        votes = ([1 - least_elected([*(1 - errors)] * samples) for errors in row] for row in rows)
+        ahead, weights = float(AHEAD), [1.0] * len(names)
+        if weighed_by:
+            slips = [_mean(self._errors(weighed_by, name, 1)) for name in names]
+            weights = [math.log((1 - slip) / slip) for slip in slips]
+            ahead = 3 * max(weights)
+        weights *= samples
+        votes = ([1 - least_elected([*(1 - errors)] * samples, ahead, weights) for errors in row] for row in rows)
         return [np.maximum(list(errors), 0.0) for errors in votes]
 
 

@@ -54,6 +54,20 @@ def test_who_is_right_more_often_harms_nobody(right, more, place):
     assert least_elected(better) >= least_elected(right) - 1e-9
 
 
+@given(right=st.lists(odds, min_size=1, max_size=5), data=st.data())
+def test_votes_may_weigh_unlike(right, data):
+    weights = data.draw(st.lists(st.integers(1, 3).map(float), min_size=len(right), max_size=len(right)))
+    ahead = data.draw(st.integers(1, 6))
+    expected = 0.0
+    for said in itertools.product((1, -1), repeat=len(right)):
+        lead = 0.0
+        for sign, weight in zip(said, weights, strict=True):
+            lead += sign * weight * (abs(lead) < ahead)
+        likely = math.prod(p if sign > 0 else 1 - p for sign, p in zip(said, right, strict=True))
+        expected += likely * (lead > 0)
+    assert least_elected(right, ahead, weights) == pytest.approx(expected)
+
+
 def test_each_step_is_read_behind_its_work_in_the_members_own_form():
     seen = []
 
@@ -101,6 +115,13 @@ def test_figures_follow_from_what_was_read(figures):
     assert told["odds"]("run", "vote of x y") == told["odds"]("run")
     ahead = math.log(0.8) / math.log(1 - np.mean(alone))
     assert told["odds_times"]("run", "x", 5, vote="vote of x").startswith(f"{ahead:.1f} [")
+    slips = [0.2, 0.1]  # of x and y on average
+    weights = [math.log((1 - slip) / slip) for slip in slips] * 3
+    weighed = [
+        1 - least_elected([1 - e for e in row] * 3, 3 * max(weights), weights)
+        for row in ([0.0, 0.2], [0.5, 0.0], [0.1, 0.1])
+    ]
+    assert told["odds"]("run", weighed_by="run").startswith(f"{np.mean(weighed):.5f} [")
     times = math.log(0.8) / math.log(1 - np.mean(votes))
     assert told["odds_times"]("run", "x").startswith(f"{times:.1f} [")
 
