@@ -25,11 +25,12 @@ NAMES = {
         "hub",
         "profiles",
         "steps",
+        "ten_disks",
         "transfer",
     ),
 }
 
-OWN_SEEDS = {"composite", "experts", "steps", "transfer"}
+OWN_SEEDS = {"composite", "experts", "steps", "ten_disks", "transfer"}
 """Their tasks are held out by their seed."""
 
 

@@ -130,7 +130,7 @@ SOLVER = "ensemble.agents.solver"
             (
                 "could not find 'ensemble/nobody'; available: "
                 "demo, experts, experts_int8, experts_judged, experts_nf4, "
-                "laptop, readers, samplers, served, steps, three_open, two_families, two_readers, workers"
+                "laptop, readers, samplers, scanners, served, three_open, two_families, two_readers, workers"
             ),
         ),
         (

@@ -73,7 +73,7 @@ def test_missing_weights_are_one_line_with_a_remedy(nsed, offline):
             (
                 "could not find 'ensemble/nobody'; available: "
                 "demo, experts, experts_int8, experts_judged, experts_nf4, "
-                "laptop, readers, samplers, served, steps, three_open, two_families, two_readers, workers"
+                "laptop, readers, samplers, scanners, served, three_open, two_families, two_readers, workers"
             ),
         ),
         (
