@@ -151,9 +151,10 @@ class OddsFigures:
         """How likely all steps of all tasks are right, one after the other."""
         return f"{math.prod(float((1 - errors).prod()) for errors in self._errors(run, who, samples, weighed_by)):.4f}"
 
-    def odds_works(self, run: str, samples: int = 3) -> str:
-        """Steps after which at least two of all samples are unbroken in half of the works."""
-        rates = [(samples, 1 - _mean(self._errors(run, name, 1))) for name in self.runs[run][0]["agents"]]
+    def odds_works(self, run: str, samples: int = 3, who: str = VOTE) -> str:
+        """Steps after which at least two of all samples of a vote are unbroken in half of the works."""
+        names = self.runs[run][0]["agents"] if who == VOTE else who.removeprefix(VOTE_OF).split()
+        rates = [(samples, 1 - _mean(self._errors(run, name, 1))) for name in names]
         return f"{whole_works(rates):,.0f}"
 
     def _errors(self, run: str, who: str, samples: int, weighed_by: str | None = None) -> list[np.ndarray]:

@@ -115,6 +115,7 @@ def test_figures_follow_from_what_was_read(figures):
     assert told["odds"]("run", "vote of x y") == told["odds"]("run")
     ahead = math.log(0.8) / math.log(1 - np.mean(alone))
     assert told["odds_times"]("run", "x", 5, vote="vote of x").startswith(f"{ahead:.1f} [")
+    assert told["odds_works"]("run", 3, who="vote of x y") == told["odds_works"]("run")
     slips = [0.2, 0.1]  # of x and y on average
     weights = [math.log((1 - slip) / slip) for slip in slips] * 3
     weighed = [
