@@ -3,6 +3,7 @@
 import hashlib
 import json
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -103,9 +104,22 @@ class CallLog(AbstractContextManager["CallLog"]):
         marks = self._marks()
         if marks != (_APPLICATION_ID, SCHEMA_VERSION, 1):
             raise sqlite3.DatabaseError(f"expected a call log of version {SCHEMA_VERSION}, got marks {marks}")
-        self._db.execute("PRAGMA journal_mode = WAL")
+        self._write_ahead()
         # Commits survive the death of the process; a power cut may take the last ones but breaks nothing.
         self._db.execute("PRAGMA synchronous = NORMAL")
+
+    def _write_ahead(self) -> None:
+        """Where two processes turn to it at once, SQLite refuses one of them without waiting, however patient it is."""
+        until = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                self._db.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.01)
+            else:
+                return
 
     def _marks(self) -> tuple[int, int, int]:
         """Application id, schema version and number of tables."""

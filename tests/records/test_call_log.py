@@ -12,6 +12,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from nsed_torch.records import call_log
 from nsed_torch.records.call_log import CallLog, CallLogError, call_key
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
@@ -146,6 +147,29 @@ def test_writers_share_a_fresh_file(tmp_path):
         assert process.returncode == 0
     with CallLog(tmp_path / "calls.sqlite") as log:
         assert len(log) == 301
+
+
+@pytest.mark.parametrize(("refusals", "patience"), [(3, 60.0), (1000, 0.05)])
+def test_who_turns_to_write_ahead_with_another_tries_again(tmp_path, monkeypatch, refusals, patience):
+    class Crowded(sqlite3.Connection):
+        left = refusals
+
+        def execute(self, sql, *parameters):
+            if "journal_mode" in sql and Crowded.left:
+                Crowded.left -= 1
+                raise sqlite3.OperationalError("database is locked")
+            return super().execute(sql, *parameters)
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *where, **how: connect(*where, factory=Crowded, **how))
+    monkeypatch.setattr(call_log, "_PATIENCE", patience)
+    if refusals == 3:
+        with CallLog(tmp_path / "calls.sqlite") as log:
+            log.put({"a": 1})
+            assert len(log) == 1
+    else:
+        with pytest.raises(CallLogError, match="database is locked"):
+            CallLog(tmp_path / "calls.sqlite")
 
 
 def filled(path, rows=300):
