@@ -114,8 +114,8 @@ class CallLog(AbstractContextManager["CallLog"]):
         while True:
             try:
                 self._db.execute("PRAGMA journal_mode = WAL")
-            except sqlite3.OperationalError:
-                if time.monotonic() > until:
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
                     raise
                 time.sleep(0.01)
             else:

@@ -149,26 +149,35 @@ def test_writers_share_a_fresh_file(tmp_path):
         assert len(log) == 301
 
 
-@pytest.mark.parametrize(("refusals", "patience"), [(3, 60.0), (1000, 0.05)])
-def test_who_turns_to_write_ahead_with_another_tries_again(tmp_path, monkeypatch, refusals, patience):
+@pytest.mark.parametrize(
+    ("code", "refusals", "patience", "opens"),
+    [
+        (sqlite3.SQLITE_BUSY, 3, 60.0, True),
+        (sqlite3.SQLITE_BUSY, 1000, 0.05, False),
+        (sqlite3.SQLITE_READONLY, 1, 60.0, False),  # waiting mends nothing
+    ],
+)
+def test_who_turns_to_write_ahead_with_another_tries_again(tmp_path, monkeypatch, code, refusals, patience, opens):
     class Crowded(sqlite3.Connection):
         left = refusals
 
         def execute(self, sql, *parameters):
             if "journal_mode" in sql and Crowded.left:
                 Crowded.left -= 1
-                raise sqlite3.OperationalError("database is locked")
+                error = sqlite3.OperationalError("no")
+                error.sqlite_errorcode = code
+                raise error
             return super().execute(sql, *parameters)
 
     connect = sqlite3.connect
     monkeypatch.setattr(sqlite3, "connect", lambda *where, **how: connect(*where, factory=Crowded, **how))
     monkeypatch.setattr(call_log, "_PATIENCE", patience)
-    if refusals == 3:
+    if opens:
         with CallLog(tmp_path / "calls.sqlite") as log:
             log.put({"a": 1})
             assert len(log) == 1
     else:
-        with pytest.raises(CallLogError, match="database is locked"):
+        with pytest.raises(CallLogError, match=r"cannot use the call log \(no\)"):
             CallLog(tmp_path / "calls.sqlite")
 
 
