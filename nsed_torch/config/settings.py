@@ -14,11 +14,11 @@ PLACES = ("hydra", "output_dir", "dry_run", "expect", "calls", "show", "objectiv
 # What settings may hold whose default does not tell.
 NAMED: dict[str, Any] = {
     **dict.fromkeys(("agents", "ids", "without"), list[str] | None),
-    **dict.fromkeys(("coverage", "max_parameters_b", "similarity"), float | None),
+    **dict.fromkeys(("ahead", "coverage", "max_parameters_b", "similarity"), float | None),
     **dict.fromkeys(("baseline", "calls", "objective"), str | None),
     "resume": bool | None,
     "data_dir": str | list[str] | None,
-    **dict.fromkeys(("ahead", "examples", "limit"), int | None),
+    **dict.fromkeys(("examples", "limit"), int | None),
     "voting": str | dict,
 }
 OPEN = {"method", "avoid", "models"}  # keys that may be added, also to each of the last

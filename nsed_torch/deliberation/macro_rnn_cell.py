@@ -1,10 +1,12 @@
 """One round with real models: the macro-RNN's cell."""
 
 import math
-from collections import Counter
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
@@ -49,6 +51,9 @@ class Observer:
         """A task's deliberation is over; those of the batch that go on may take longer."""
 
 
+SLACK = 1e-9
+"""Of leads, which sums in another order do not meet exactly."""
+
 UNITS = ("answer", "step")
 """What a round may elect."""
 
@@ -79,9 +84,11 @@ class MacroRNNCell(nn.Module):
         unit: what a round elects. "answer", as published: everybody answers the question anew, beside what the memory
             holds. "step": the next step of some work, asked for with the work alone; equal texts are one answer, and
             the elected one alone enters the memory.
-        ahead: ask one proposer after the other, until the commonest answer is ahead of the next by so many; None asks
-            all at once. Who is not asked does not vote. First to be ahead by k is published by Meyerson et al. (2025,
-            arXiv 2511.09030), for samples of one model.
+        ahead: ask one proposer after the other, until an answer is ahead of the next by so much trust in who gives it,
+            1 each at the start; None asks all at once. Who is not asked does not vote. First to be ahead by k is
+            published by Meyerson et al. (2025, arXiv 2511.09030), for samples of one model; trust is the consensus
+            cell's, before it reads what proposals say. Where it is the log-odds of being right, this is a sequential
+            test (Wald 1945).
         shown_from: retention, from 0 to below 1, from which agents are shown what a slot holds. With 0, as published,
             they read all slots, also what the gate has all but let go of. Ours.
         control: what is made worthless, to see what it is worth. "ratings": each judge's change places by chance.
@@ -118,13 +125,13 @@ class MacroRNNCell(nn.Module):
         answers: AnswerClasses | None = None,
         sets: ConformalSets | None = None,
         unit: str = "answer",
-        ahead: int | None = None,
+        ahead: float | None = None,
         shown_from: float = 0.0,
         control: str | None = None,
     ) -> None:
         super().__init__()
-        if unit not in UNITS or (ahead is not None and ahead < 1):
-            wanted = f"expected a unit out of {', '.join(UNITS)} and a lead of at least 1"
+        if unit not in UNITS or (ahead is not None and not 0 < ahead < math.inf):
+            wanted = f"expected a unit out of {', '.join(UNITS)} and a lead above 0"
             raise ValueError(f"protocol: {wanted}, got {unit!r} and ahead={ahead}: correct them")
         if not 0 <= shown_from < 1:
             wanted = "expected a retention from 0 to below 1 from which slots are shown"
@@ -198,6 +205,8 @@ class MacroRNNCell(nn.Module):
         state = state.without([turn.standing.proposals for turn in turns])
         for turn in turns:
             self._show(turn, state, index)
+        if self.ahead is not None:
+            self._weigh(turns, state)
         self._propose(turns, state, index, partial(watch.on_phase, "propose", index))
         self._hear(turns, index, partial(watch.on_phase, "rate", index))
         output, memory = _notes_kept(turns, *self._vote(turns, state.memory), state.memory)
@@ -257,6 +266,14 @@ class MacroRNNCell(nn.Module):
         else:
             turn.question, turn.memory = turn.task.question, shown
 
+    def _weigh(self, turns: Sequence[OpenRound], state: DeliberationState) -> None:
+        """How far every proposer of every task is trusted, before anything is said."""
+        hidden, task = state.memory.hidden(), self.encoder.embed([turn.task.question for turn in turns])
+        authors = _padded([turn.team.proposers for turn in turns]).to(hidden.device)
+        trust = self.consensus.trust(authors, task.to(hidden), hidden, authors >= 0)
+        for turn, row in zip(turns, trust.tolist(), strict=True):
+            turn.trust = row[: len(turn.authors)]
+
     def _propose(self, turns: Sequence[OpenRound], state: DeliberationState, index: int, progress: Progress) -> None:
         """One proposal of every proposer of every task, new unless it stands, and which of them say the same."""
         for turn in turns:
@@ -278,9 +295,13 @@ class MacroRNNCell(nn.Module):
         waiting = turn.authors[len(turn.proposals) :]
         if self.ahead is None or turn.reads:  # who read another piece repeats nobody
             return waiting
-        tallied = Counter(c if c >= 0 else ("own", i) for i, c in enumerate(turn.classes) if turn.texts[i])
-        first, second = ([n for _, n in tallied.most_common(2)] + [0, 0])[:2]
-        return waiting[: max(self.ahead - (first - second), 0)]
+        support: defaultdict[int | tuple[str, int], float] = defaultdict(float)
+        for i, (same, text) in enumerate(zip(turn.classes, turn.texts, strict=True)):
+            support[same if same >= 0 else ("own", i)] += turn.trust[i] if text else 0
+        first, second = sorted([*support.values(), 0, 0], reverse=True)[:2]
+        missing = self.ahead - (first - second) - SLACK
+        reach = list(accumulate(abs(trust) for trust in turn.trust[len(turn.proposals) :]))
+        return waiting[: bisect_left(reach, missing) + 1] if missing > 0 else []
 
     def _ask(
         self, asked: Sequence[tuple[OpenRound, list[Agent]]], state: DeliberationState, index: int, progress: Progress

@@ -25,6 +25,7 @@ class OpenRound:
     authors: list[Agent]
     voters: list[Agent]
     standing: Standing
+    trust: list[float] = field(default_factory=list)  # in each author, where who is asked depends on it
     proposals: list[Proposal] = field(default_factory=list)
     classes: list[int] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

@@ -1,6 +1,7 @@
 """From a composed config to built parts."""
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -283,15 +284,17 @@ def consensus_cell(
     calibration: bool = False,
     pooling: str = "mean",
     reading: Reading | None = None,
+    trust: Sequence[float] | None = None,
 ) -> ConsensusCell:
     """A fresh consensus cell with the published protocol's values, in float64.
 
     Beside a language model that costs nothing, and it keeps results from depending on the batch. Retention is
     multiplied by `leak`, in (0, 1), each round before training changes it. A vote or gate is a name out of `nn.VOTES`
     or `nn.gate.GATES`, or one of other settings; with `calibration` every judge learns to read the rating scale.
+    `trust` is in each agent, in the ensemble's order, 1 each if None.
 
     Raises:
-        ValueError: for a vote or gate that does not exist, and as the parts.
+        ValueError: for a vote or gate that does not exist, trust in others than the agents, and as the parts.
     """
     if isinstance(vote, str):
         if vote not in VOTES:
@@ -304,5 +307,9 @@ def consensus_cell(
     read = Calibration(agents) if calibration else None
     cell = ConsensusCell(
         dim, agents, slots=slots, vote=vote, gate=gate, calibration=read, reading=reading, pooling=pooling
-    )
-    return cell.double()
+    ).double()
+    if trust is not None:
+        if len(trust) != agents or not all(map(math.isfinite, trust)):
+            raise ValueError(f"consensus trust: expected a number for each of {agents} agents, got {list(trust)}")
+        cell.trust.bias.data = torch.tensor(trust, dtype=torch.float64) - 1
+    return cell

@@ -111,6 +111,45 @@ def test_members_are_asked_until_an_answer_is_ahead(scripted, seed, ahead, error
             assert texts[record.winner] == max(set(texts), key=texts.count)
 
 
+@settings(max_examples=25)
+@given(
+    st.integers(0, 999), st.floats(0.1, 8), st.floats(0, 0.6), st.lists(st.floats(-1, 4), min_size=5, max_size=5)
+)
+def test_members_are_asked_until_those_who_agree_are_trusted_enough(scripted, seed, ahead, error, trust):
+    """Nobody whose say could not bring the lead is asked before it is known what the others said."""
+
+    def wrong(agent, work):
+        return random.Random(f"{seed} {agent} {work}").random() < error
+
+    rnn, _ = build(scripted, wrong, agents=5, ahead=ahead, diagonal_mask=False, rounds=12)
+    rnn.cell.consensus.double().trust.bias.data = torch.tensor(trust, dtype=torch.float64) - 1
+    for record in rnn([TASK]).transcripts[0].rounds:
+        texts = [proposal.text for proposal in record.proposals]
+
+        def support(count, texts=texts):
+            sums = {text: 0.0 for text in texts[:count]}
+            for text, weight in zip(texts[:count], trust, strict=False):
+                sums[text] += weight
+            return sums
+
+        def lead(count, support=support):
+            first, second = sorted([*support(count).values(), 0, 0], reverse=True)[:2]
+            return first - second
+
+        asked = len(texts)
+        assert asked == 5 or lead(asked) >= ahead - 1e-6
+        before, count = 0, 0  # who is asked together can only just bring the lead
+        while count < asked:
+            before, missing = count, ahead - lead(count) if count else ahead
+            while count < 5 and sum(map(abs, trust[before:count])) < missing - 1e-6:
+                count += 1
+            assert count > before
+        assert count == asked
+        best = support(asked)
+        if lead(asked) > 1e-6:
+            assert texts[record.winner] == max(best, key=best.get)
+
+
 @pytest.mark.parametrize("options", [{"max_new_tokens": 13}, {"memory_tokens": 13}])
 def test_steps_that_were_cut_off_are_none(scripted, options):
     """Where one member's steps are too long, the others go on; where all are, nobody wrote one."""
@@ -156,9 +195,9 @@ def test_a_judge_agrees_with_what_it_wrote_itself(scripted):
     assert not engine.measured
 
 
-@pytest.mark.parametrize("options", [{"unit": "word"}, {"ahead": 0}])
+@pytest.mark.parametrize("options", [{"unit": "word"}, {"ahead": 0}, {"ahead": float("inf")}])
 def test_faulty_protocols_are_refused(scripted, options):
-    with pytest.raises(ValueError, match="expected a unit out of answer, step and a lead of at least 1"):
+    with pytest.raises(ValueError, match="expected a unit out of answer, step and a lead above 0"):
         scripted.build(3, **options)
 
 

@@ -122,6 +122,11 @@ def test_a_consensus_cell_starts_at_the_published_values_in_float64():
     leaky = consensus_cell(dim=3, agents=2, slots=2, leak=0.9, gate="leaky")
     assert leaky.gate.leak.item() == 0.9
     assert leaky.slots == 2
+    trusted = consensus_cell(dim=3, agents=2, trust=[2.5, -1])
+    assert (trusted.trust.bias + 1).tolist() == [2.5, -1]
+    for faulty in ([1.0], [1.0, float("nan")]):
+        with pytest.raises(ValueError, match="consensus trust: expected a number for each of 2 agents"):
+            consensus_cell(dim=3, agents=2, trust=faulty)
 
 
 def test_an_agent_is_what_its_node_says():
