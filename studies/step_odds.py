@@ -1,10 +1,10 @@
 """`python -m studies.step_odds FILE SETTING=VALUE...`: how likely samples, and a vote of them, take the right step.
 
-Where members hardly err, thousands of steps have to be drawn before a vote of them errs once. Nothing is drawn here:
-behind every right work each kind of member reads the right step, and how likely it would have written it, at
-temperature 1, is stored in FILE, docs/data/PAGE/RUN.odds.jsonl.gz. What a vote of samples makes of that is worked out,
-at the least (`least_elected`). Settings are those of `nsed evaluate`, with a benchmark of steps. Without settings, a
-FILE that is there is told about.
+Where members hardly err, thousands of steps have to be drawn before a vote of them errs once. So behind every right
+work each kind of member reads the right step, and how likely it would have written it, at temperature 1, is stored in
+FILE, docs/data/PAGE/RUN.odds.jsonl.gz. Where that leaves a doubt, what else it writes is drawn and stored too, and what
+it writes greedily. What a vote of samples makes of that is worked out (`studies.vote_odds`). Settings are those of
+`nsed evaluate`, with a benchmark of steps. Without settings, a FILE that is there is told about.
 """
 
 import gzip
@@ -12,15 +12,16 @@ import json
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from hydra import compose, initialize_config_dir
 
-from nsed_torch.agents import Agent, Ensemble, Prompts
+from nsed_torch.agents import Agent, Ensemble, Message, Prompts
 from nsed_torch.agents.forms import form_named
-from nsed_torch.agents.requests import LikelihoodRequest, call_seed
+from nsed_torch.agents.requests import GenerateRequest, LikelihoodRequest, call_seed
 from nsed_torch.benchmarks.stepwise import StepwiseTasks
 from nsed_torch.config import conf_dir, instantiate
 from nsed_torch.evaluation.horizon import foretold_horizon
@@ -28,63 +29,79 @@ from nsed_torch.experiments.build import build_ensemble
 from nsed_torch.records import Task
 from nsed_torch.records.files import parse_json
 from studies.step_outcomes import whole_works
+from studies.vote_odds import NONE, RIGHT, Odds, drawn_elected, least_elected, said_by
 
 ENDING = ".odds.jsonl.gz"
 
 AHEAD = 2
 """By how much a step has to lead for nobody else to be asked."""
 
-VOTE, VOTE_OF = "the vote", "vote of "
+VOTE, VOTE_OF, GREEDY = "the vote", "vote of ", "="
 
-DIGITS, SLACK = 9, 1e-6
-"""Of leads, which sums in another order do not meet exactly."""
+DOUBT, SAMPLES = 0.01, 32
+"""Who is wrong more often than the first at a step is drawn so many times there."""
 
 DRAWS = 2000
 """Of the tasks, with replacement, for an interval."""
-
-
-def least_elected(right: Sequence[float], ahead: float = AHEAD, weights: Sequence[float] | None = None) -> float:
-    """How likely the right step is elected, at the least, by members who write it with these probabilities, in turn.
-
-    As if all wrong steps were one and won where both have as many votes. A right step likelier than 0.5 has only
-    likeliest tokens, so that drawing at a temperature below 1 makes it likelier still.
-
-    Args:
-        right: how likely each writes the right step.
-        ahead: by how many votes a step has to lead for nobody else to be asked.
-        weights: votes of each; one each without.
-    """
-    undecided, won = {0.0: 1.0}, 0.0  # by the right step's lead
-    for asked, (p, weight) in enumerate(zip(right, weights or [1.0] * len(right), strict=True), 1):
-        after: dict[float, float] = {}
-        for lead, likely in undecided.items():
-            for said, part in ((weight, p), (-weight, 1 - p)):
-                there = round(lead + said, DIGITS)
-                after[there] = after.get(there, 0.0) + likely * part
-        decided = {lead for lead in after if abs(lead) >= ahead - SLACK or asked == len(right)}
-        won += sum(after[lead] for lead in decided if lead > SLACK)
-        undecided = {lead: likely for lead, likely in after.items() if lead not in decided}
-    return won
 
 
 def read_steps(
     ensemble: Ensemble, prompts: Prompts, task: Task, chain: Sequence[str], kinds: Sequence[Agent], seed: int = 0
 ) -> list[list[float]]:
     """How likely each of some agents does not write the right step, behind each right work of a task, one row each."""
-    mark = call_seed(seed, task.id, "propose")
     requests = []
     for work, step in zip([task.start, *chain[:-1]], chain, strict=True):
         for agent in kinds:
-            shown = prompts.work(task.question, [work] if work else [], seed=mark, form=agent.form)
-            chat = prompts.propose(shown, memory=(), critiques=(), persona="", seed=mark)
             text = form_named(agent.form).written(step)
+            chat = _asked(prompts, task, work, agent, seed)
             requests.append(LikelihoodRequest(agent.name, chat, (text,), agent.adapter))
     wrong = [1 - (one.values[0] or 0.0) ** one.lengths[0] for one in ensemble.measure(requests)]
     return [wrong[i : i + len(kinds)] for i in range(0, len(wrong), len(kinds))]
 
 
+def _asked(prompts: Prompts, task: Task, work: str, agent: Agent, seed: int) -> tuple[Message, ...]:
+    mark = call_seed(seed, task.id, "propose")
+    shown = prompts.work(task.question, [work] if work else [], seed=mark, form=agent.form)
+    return prompts.propose(shown, memory=(), critiques=(), persona="", seed=mark)
+
+
+def draw_steps(
+    ensemble: Ensemble,
+    prompts: Prompts,
+    task: Task,
+    chain: Sequence[str],
+    kinds: Sequence[Agent],
+    wrong: Sequence[Sequence[float]],
+    seed: int = 0,
+) -> dict[str, dict[str, Any]]:
+    """What is written where there is doubt, by place of the step.
+
+    `drawn` is how often each kind wrote each text, places as in `studies.vote_odds`, nothing for who has no doubt;
+    `greedy` is the place of what each writes greedily. Who is right with more than 0.5 is right greedily.
+    """
+    works, requests = [task.start, *chain[:-1]], []
+    doubted = [(i, k) for i, row in enumerate(wrong) for k, error in enumerate(row) if error >= DOUBT]
+    for i, k in doubted:
+        agent, chat = kinds[k], _asked(prompts, task, works[i], kinds[k], seed)
+        drawn = replace(agent.decoding, temperature=1, top_p=1)
+        for n in range(SAMPLES):
+            mark = call_seed(seed, task.id, i, agent.name, n)
+            requests.append(GenerateRequest(agent.name, chat, drawn, mark, agent.adapter))
+        requests.append(GenerateRequest(agent.name, chat, replace(drawn, temperature=0), 0, agent.adapter))
+    written = iter(ensemble.generate(requests))
+    places = {i: {" ".join(chain[i].split()): RIGHT, "": NONE} for i, _ in doubted}
+    said = {i: {"drawn": [[] for _ in kinds], "greedy": [RIGHT] * len(kinds)} for i in places}
+    for i, k in doubted:
+        texts = [form_named(kinds[k].form).plain(next(written).text) or "" for _ in range(SAMPLES + 1)]
+        seen = [places[i].setdefault(" ".join(text.split()), len(places[i])) for text in texts]
+        said[i]["drawn"][k] = np.bincount(seen[:-1]).tolist()
+        if wrong[i][k] >= 0.5:
+            said[i]["greedy"][k] = seen[-1]
+    return {str(i): what for i, what in said.items()}
+
+
 def keep_odds(file: Path, settings: Sequence[str]) -> None:
-    """Read all steps of the tasks of these settings, and store a task a line."""
+    """Read all steps of the tasks of these settings, draw the doubtful ones, and store a task a line."""
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         cfg = compose("evaluate", overrides=list(settings))
     graded = instantiate(cfg.benchmark)
@@ -96,8 +113,10 @@ def keep_odds(file: Path, settings: Sequence[str]) -> None:
     lines = []
     for number, task in enumerate(graded.tasks, 1):
         rows = read_steps(ensemble, prompts, task, graded.chains[task.id], first)
+        said = draw_steps(ensemble, prompts, task, graded.chains[task.id], first, rows)
         wrong = [[float(f"{error:.3g}") for error in row] for row in rows]
-        lines.append(json.dumps({"task": task.id, "agents": [a.name for a in first], "wrong": wrong}) + "\n")
+        line = {"task": task.id, "agents": [a.name for a in first], "wrong": wrong, "said": said}
+        lines.append(json.dumps(line) + "\n")
         print(f"{number} of {len(graded.tasks)} tasks read", file=sys.stderr, flush=True)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(gzip.compress("".join(lines).encode(), 9, mtime=0))
@@ -113,11 +132,11 @@ class OddsFigures:
 
     def __init__(self, runs: Mapping[str, list[dict[str, Any]]]) -> None:
         self.runs = runs
+        self._known: dict[tuple[str, str, int, str | None], list[list[Odds]]] = {}
 
     def functions(self) -> dict[str, Callable[..., Any]]:
         """By name."""
-        names = ("odds", "odds_horizon", "odds_times", "odds_steps", "odds_doubtful", "odds_run", "odds_works")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in dir(self) if name.startswith("odds")}
 
     def odds(self, run: str, who: str = VOTE, samples: int = 3, weighed_by: str | None = None) -> str:
         """How often a step is wrong, with an interval over tasks."""
@@ -147,6 +166,15 @@ class OddsFigures:
         """Steps whose right text has a probability of no more than 0.5: greedily, at most so many are wrong."""
         return f"{sum(int((errors >= 0.5).sum()) for errors in self._errors(run, who, 1))}"
 
+    def odds_drawn(self, run: str) -> str:
+        """Steps at which somebody was in doubt, so that what is written there was drawn."""
+        return f"{sum(len(task['said']) for task in self.runs[run]):,}"
+
+    def odds_asked(self, run: str, who: str = VOTE, samples: int = 3, weighed_by: str | None = None) -> str:
+        """How many members are asked at a step, on average."""
+        asked = [vote.asked for votes in self._votes(run, who, samples, weighed_by) for vote in votes]
+        return f"{sum(asked) / len(asked):.2f}"
+
     def odds_run(self, run: str, who: str = VOTE, samples: int = 3, weighed_by: str | None = None) -> str:
         """How likely all steps of all tasks are right, one after the other."""
         return f"{math.prod(float((1 - errors).prod()) for errors in self._errors(run, who, samples, weighed_by)):.4f}"
@@ -160,19 +188,60 @@ class OddsFigures:
     def _errors(self, run: str, who: str, samples: int, weighed_by: str | None = None) -> list[np.ndarray]:
         """Of each task, how likely each step is wrong."""
         tasks = self.runs[run]
-        known = tasks[0]["agents"]
-        names = known if who == VOTE else who.removeprefix(VOTE_OF).split()
-        rows = [np.asarray(task["wrong"])[:, [known.index(name) for name in names]] for task in tasks]
         if who != VOTE and not who.startswith(VOTE_OF):
-            return [row[:, 0] for row in rows]
+            return [np.array([row[0] for row in _wrong(task, [who])]) for task in tasks]
+        votes = self._votes(run, who, samples, weighed_by)
+        return [np.array([max(1 - vote.right, 0.0) for vote in task]) for task in votes]
+
+    def _votes(self, run: str, who: str, samples: int, weighed_by: str | None = None) -> list[list[Odds]]:
+        """Of each task, what the vote comes to at each step."""
+        key = run, who, samples, weighed_by
+        if key in self._known:
+            return self._known[key]
+        tasks = self.runs[run]
+        names = list(tasks[0]["agents"] if who == VOTE else who.removeprefix(VOTE_OF).split())
         ahead, weights = float(AHEAD), [1.0] * len(names)
         if weighed_by:
-            slips = [_mean(self._errors(weighed_by, name, 1)) for name in names]
+            errors = [self._errors(weighed_by, name, 1) for name in names]
+            slips = [_mean(one) or 1 / (2 + sum(map(len, one))) for one in errors]  # nobody is sure to be right
             weights = [math.log((1 - slip) / slip) for slip in slips]
             ahead = 3 * max(weights)
-        weights *= samples
-        votes = ([1 - least_elected([*(1 - errors)] * samples, ahead, weights) for errors in row] for row in rows)
-        return [np.maximum(list(errors), 0.0) for errors in votes]
+        votes = []
+        for task in tasks:
+            votes.append([])
+            for i, errors in enumerate(_wrong(task, names)):
+                said = task.get("said", {}).get(str(i))
+                if said is None:
+                    vote = least_elected([1 - e for e in errors] * samples, ahead, weights * samples)
+                else:
+                    vote = drawn_elected(_said(task, i, names) * samples, ahead, weights * samples)
+                votes[-1].append(vote)
+        self._known[key] = votes
+        return votes
+
+
+def _wrong(task: Mapping[str, Any], names: Sequence[str]) -> list[list[float]]:
+    """How likely each of some does not write the right step, of each step; `=` before a name is it greedily.
+
+    Where nothing was drawn, a greedy step that may be wrong counts as wrong.
+    """
+    places = [task["agents"].index(name.removeprefix(GREEDY)) for name in names]
+    rows = []
+    for i, wrong in enumerate(task["wrong"]):
+        said = task.get("said", {}).get(str(i), {}).get("greedy", [RIGHT if e < 0.5 else NONE for e in wrong])
+        greedy = [name.startswith(GREEDY) for name in names]
+        rows.append([float(said[k] != RIGHT) if g else wrong[k] for k, g in zip(places, greedy, strict=True)])
+    return rows
+
+
+def _said(task: Mapping[str, Any], step: int, names: Sequence[str]) -> list[np.ndarray]:
+    """How likely each of some writes each text, at a step where there was doubt."""
+    said = task["said"][str(step)]
+    odds = said_by(task["wrong"][step], said["drawn"], 1 + max(said["greedy"]))
+    greedily = np.eye(len(odds[0]))
+    places = [task["agents"].index(name.removeprefix(GREEDY)) for name in names]
+    greedy = [name.startswith(GREEDY) for name in names]
+    return [greedily[said["greedy"][k]] if g else odds[k] for k, g in zip(places, greedy, strict=True)]
 
 
 def load_odds(path: Path) -> list[dict[str, Any]]:

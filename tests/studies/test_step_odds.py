@@ -13,8 +13,9 @@ from nsed_torch.agents import Agent, Ensemble, Prompts, ScriptedEngine
 from nsed_torch.agents.forms import form_named
 from nsed_torch.records import Task
 from studies import step_odds
-from studies.step_odds import ENDING, OddsFigures, keep_odds, least_elected, load_odds, main, read_steps
+from studies.step_odds import DOUBT, ENDING, SAMPLES, OddsFigures, draw_steps, keep_odds, load_odds, main, read_steps
 from studies.ten_disks import undecided
+from studies.vote_odds import drawn_elected, least_elected, said_by
 
 odds = st.floats(0, 1)
 
@@ -33,7 +34,7 @@ def right_wins(said):
 def test_the_odds_of_a_vote_are_those_of_all_that_may_be_said(right):
     every = itertools.product(*([("right", p), ("wrong", 1 - p)] for p in right))
     expected = sum(math.prod(p for _, p in one) for one in every if right_wins([text for text, _ in one]))
-    assert least_elected(right) == pytest.approx(expected)
+    assert least_elected(right).right == pytest.approx(expected)
 
 
 @given(said=st.lists(st.sampled_from(["right", "a", "b", "c"]), min_size=1, max_size=9))
@@ -51,21 +52,51 @@ def test_unlike_wrong_steps_never_help_the_wrong(said):
 def test_who_is_right_more_often_harms_nobody(right, more, place):
     place %= len(right)
     better = [max(p, more) if i == place else p for i, p in enumerate(right)]
-    assert least_elected(better) >= least_elected(right) - 1e-9
+    assert least_elected(better).right >= least_elected(right).right - 1e-9
 
 
 @given(right=st.lists(odds, min_size=1, max_size=5), data=st.data())
 def test_votes_may_weigh_unlike(right, data):
     weights = data.draw(st.lists(st.integers(1, 3).map(float), min_size=len(right), max_size=len(right)))
     ahead = data.draw(st.integers(1, 6))
-    expected = 0.0
+    expected = asked = 0.0
     for said in itertools.product((1, -1), repeat=len(right)):
-        lead = 0.0
+        lead = turns = 0.0
         for sign, weight in zip(said, weights, strict=True):
+            turns += abs(lead) < ahead
             lead += sign * weight * (abs(lead) < ahead)
         likely = math.prod(p if sign > 0 else 1 - p for sign, p in zip(said, right, strict=True))
-        expected += likely * (lead > 0)
-    assert least_elected(right, ahead, weights) == pytest.approx(expected)
+        expected, asked = expected + likely * (lead > 0), asked + likely * turns
+    assert least_elected(right, ahead, weights) == pytest.approx((expected, asked))
+
+
+@given(right=st.lists(odds, min_size=1, max_size=5), data=st.data())
+def test_drawn_votes_come_to_what_is_worked_out_where_all_wrong_steps_are_one(right, data):
+    weights = data.draw(st.lists(st.integers(1, 3).map(float), min_size=len(right), max_size=len(right)))
+    said = [
+        np.array([0.0, 0.0, p, 1 - p]) for p in right
+    ]  # no votes are tied between the right and the wrong: all are odd
+    said = [row[[2, 0, 3]] for row in said]
+    weights = [2 * weight + (1 if i == 0 else 0) for i, weight in enumerate(weights)]
+    vote, least = drawn_elected(said, 3, weights), least_elected(right, 3, weights)
+    assert vote == pytest.approx(least, abs=0.05 * max(1, len(right)))
+
+
+def test_wrong_steps_that_differ_do_not_add_up_and_ties_go_to_the_first():
+    right, a, b, none = (np.eye(4)[place] for place in (0, 2, 3, 1))
+    assert drawn_elected([a, b, right, right]).right == 1
+    assert drawn_elected([a, a, right, right]).right == 0  # two ahead: nobody else is asked
+    assert drawn_elected([a, a, right, right]).asked == 2
+    assert drawn_elected([a, right]).right == 0
+    assert drawn_elected([right, a]).right == 1
+    assert drawn_elected([none, none, right]).right == 1
+    assert drawn_elected([none, none]).right == 0
+    assert drawn_elected([a, right], weights=[1.0, 1.5]).right == 1
+
+
+def test_who_was_not_drawn_says_the_likeliest_wrong_step_of_the_others():
+    odds = said_by([0.5, 0.1, 0.002], [[16, 4, 0, 12], [30, 0, 2], []])
+    assert np.array(odds) == pytest.approx(np.array([[0.5, 0.125, 0, 0.375], [0.9, 0, 0.1, 0], [0.998, 0, 0, 0.002]]))
 
 
 def test_each_step_is_read_behind_its_work_in_the_members_own_form():
@@ -91,6 +122,38 @@ def test_each_step_is_read_behind_its_work_in_the_members_own_form():
     assert all(0 < error < 1 for row in rows for error in row)
 
 
+def test_what_else_is_written_is_drawn_where_there_is_doubt():
+    asked = []
+
+    def write(request):
+        asked.append((request.agent, request.decoding.temperature))
+        if request.decoding.temperature == 0:
+            return "12 + 8"
+        return form_named("placed").written("12 + 7") if request.agent == "bee" else "12  +  7"
+
+    agents = [Agent("ant", "tiny"), Agent("bee", "tiny", form="placed"), Agent("cow", "tiny")]
+    ensemble = Ensemble({"tiny": ScriptedEngine(write, lambda request, text: 0.5)}, agents)
+    chain, sure = ["12 + 7", "Answer: 19"], DOUBT / 2
+    wrong = [[sure, DOUBT, 0.5], [sure, sure, sure]]
+    said = draw_steps(ensemble, Prompts(style="direct"), Task("Add 12 and 7.", "t"), chain, agents, wrong)
+    assert said == {"0": {"drawn": [[], [SAMPLES], [SAMPLES]], "greedy": [0, 0, 2]}}
+    assert asked.count(("bee", 1)) == asked.count(("cow", 1)) == SAMPLES
+    assert ("ant", 1) not in asked
+
+
+def test_who_is_asked_greedily_and_what_was_drawn_enter_the_figures():
+    said = {"1": {"drawn": [[16, 0, 16], [16, 0, 0, 16]], "greedy": [2, 0]}}
+    told = OddsFigures({"run": [{"task": "a", "agents": ["x", "y"], "wrong": [[0.0, 0.0], [0.5, 0.5]], "said": said}]})
+    assert told.odds("run", "=x").startswith("0.50000")
+    assert told.odds("run", "=y").startswith("0.00000")
+    assert told.odds_drawn("run") == "1"
+    assert told.odds("run", "vote of =y =x y", 1).startswith("0.00000")  # where all differ, the first is right
+    assert float(told.odds("run", "vote of =x =y y", 1)[:7]) == pytest.approx(0.25, abs=0.02)
+    assert told.odds("run", "vote of =x =x =y", 1).startswith("0.50000")
+    assert told.odds_asked("run", "vote of =x =x =y", 1) == "2.00"
+    assert told.odds("run", "vote of =y =x", 1, weighed_by="run").startswith("0.00000")
+
+
 @pytest.fixture
 def figures():
     tasks = [
@@ -102,7 +165,7 @@ def figures():
 
 def test_figures_follow_from_what_was_read(figures):
     told = figures.functions()
-    votes = [1 - least_elected([1 - e for e in row] * 3) for row in ([0.0, 0.2], [0.5, 0.0], [0.1, 0.1])]
+    votes = [1 - least_elected([1 - e for e in row] * 3).right for row in ([0.0, 0.2], [0.5, 0.0], [0.1, 0.1])]
     assert told["odds_steps"]("run") == "3"
     assert told["odds"]("run", "x").startswith("0.20000 [0.10000, 0.25000]")
     assert told["odds"]("run").startswith(f"{np.mean(votes):.5f} [")
@@ -110,7 +173,7 @@ def test_figures_follow_from_what_was_read(figures):
     assert told["odds_doubtful"]("run", "x") == "1"
     assert told["odds_doubtful"]("run", "y") == "0"
     assert told["odds_run"]("run", "x") == f"{1 * 0.5 * 0.9:.4f}"
-    alone = [1 - least_elected([1 - e] * 5) for e in (0.0, 0.5, 0.1)]
+    alone = [1 - least_elected([1 - e] * 5).right for e in (0.0, 0.5, 0.1)]
     assert told["odds"]("run", "vote of x", 5).startswith(f"{np.mean(alone):.5f} [")
     assert told["odds"]("run", "vote of x y") == told["odds"]("run")
     ahead = math.log(0.8) / math.log(1 - np.mean(alone))
@@ -119,7 +182,7 @@ def test_figures_follow_from_what_was_read(figures):
     slips = [0.2, 0.1]  # of x and y on average
     weights = [math.log((1 - slip) / slip) for slip in slips] * 3
     weighed = [
-        1 - least_elected([1 - e for e in row] * 3, 3 * max(weights), weights)
+        1 - least_elected([1 - e for e in row] * 3, 3 * max(weights), weights).right
         for row in ([0.0, 0.2], [0.5, 0.0], [0.1, 0.1])
     ]
     assert told["odds"]("run", weighed_by="run").startswith(f"{np.mean(weighed):.5f} [")
