@@ -139,8 +139,9 @@ class Figures:
         return {name: getattr(self, name) for name in names}
 
     def part(self, run: str, only: str | None = None, first: int | None = None, kind: str | None = None) -> Run:
-        """Of a run by its name."""
-        return self.runs[run].part(only=self.runs[only] if only else None, first=first, kind=kind)
+        """Of a run by its name, or of several with + between them."""
+        joined = Run(outcome for name in run.split("+") for outcome in self.runs[name].outcomes)
+        return joined.part(only=self.runs[only] if only else None, first=first, kind=kind)
 
     def compared(self, run: str, reference: str | None = None, **part: Any) -> Comparison:
         """As `nsed evaluate` compares."""

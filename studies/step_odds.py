@@ -38,7 +38,7 @@ AHEAD = 2
 
 VOTE, VOTE_OF, GREEDY = "the vote", "vote of ", "="
 
-DOUBT, SAMPLES = 0.01, 32
+DOUBT, SAMPLES = 0.05, 32
 """Who is wrong more often than the first at a step is drawn so many times there."""
 
 DRAWS = 2000
@@ -204,15 +204,16 @@ class OddsFigures:
         if weighed_by:
             errors = [self._errors(weighed_by, name, 1) for name in names]
             slips = [_mean(one) or 1 / (2 + sum(map(len, one))) for one in errors]  # nobody is sure to be right
-            weights = [math.log((1 - slip) / slip) for slip in slips]
+            weights = [max(math.log((1 - slip) / slip), 0.0) for slip in slips]
             ahead = 3 * max(weights)
         votes = []
         for task in tasks:
             votes.append([])
             for i, errors in enumerate(_wrong(task, names)):
-                said = task.get("said", {}).get(str(i))
-                if said is None:
-                    vote = least_elected([1 - e for e in errors] * samples, ahead, weights * samples)
+                if str(i) not in task.get("said", {}):
+                    lost = "said" not in task  # as was written down for what was read before anything was drawn
+                    right = [1 - error for error in errors] * samples
+                    vote = least_elected(right, ahead, weights * samples, ties_lost=lost)
                 else:
                     vote = drawn_elected(_said(task, i, names) * samples, ahead, weights * samples)
                 votes[-1].append(vote)

@@ -22,28 +22,31 @@ class Odds(NamedTuple):
     asked: float  # how many are asked, on average
 
 
-def least_elected(right: Sequence[float], ahead: float = 2, weights: Sequence[float] | None = None) -> Odds:
+def least_elected(
+    right: Sequence[float], ahead: float = 2, weights: Sequence[float] | None = None, *, ties_lost: bool = False
+) -> Odds:
     """How likely the right step is elected, at the least, by members who write it with these probabilities, in turn.
 
-    As if all wrong steps were one and won where both have as many votes. A right step likelier than 0.5 has only
-    likeliest tokens, so that drawing at a temperature below 1 makes it likelier still.
+    As if all wrong steps were one. A right step likelier than 0.5 has only likeliest tokens, so that drawing at a
+    temperature below 1 makes it likelier still.
 
     Args:
         right: how likely each writes the right step.
         ahead: by how many votes a step has to lead for nobody else to be asked.
         weights: votes of each; one each without.
+        ties_lost: whether the wrong step wins where both have as many votes, rather than the one said first.
     """
-    undecided, won, turns = {0.0: 1.0}, 0.0, 0.0  # by the right step's lead
+    undecided, won, turns = {(0.0, False): 1.0}, 0.0, 0.0  # by the right step's lead, and whether it was said first
     for asked, (p, weight) in enumerate(zip(right, weights or [1.0] * len(right), strict=True), 1):
         turns += sum(undecided.values())
-        after: dict[float, float] = {}
-        for lead, likely in undecided.items():
+        after: dict[tuple[float, bool], float] = {}
+        for (lead, first), likely in undecided.items():
             for said, part in ((weight, p), (-weight, 1 - p)):
-                there = round(lead + said, DIGITS)
+                there = round(lead + said, DIGITS), first if asked > 1 else said > 0
                 after[there] = after.get(there, 0.0) + likely * part
-        decided = {lead for lead in after if abs(lead) >= ahead - SLACK or asked == len(right)}
-        won += sum(after[lead] for lead in decided if lead > SLACK)
-        undecided = {lead: likely for lead, likely in after.items() if lead not in decided}
+        decided = {there for there in after if abs(there[0]) >= ahead - SLACK or asked == len(right)}
+        won += sum(after[there] for there in decided if there[0] > (-SLACK if there[1] and not ties_lost else SLACK))
+        undecided = {there: likely for there, likely in after.items() if there not in decided}
     return Odds(won, turns)
 
 
