@@ -27,7 +27,7 @@ from nsed_torch.config import conf_dir, instantiate
 from nsed_torch.evaluation.horizon import foretold_horizon
 from nsed_torch.experiments.build import build_ensemble
 from nsed_torch.records import Task
-from nsed_torch.records.files import parse_json
+from nsed_torch.records.files import parse_json, write_files
 from studies.step_outcomes import whole_works
 from studies.vote_odds import NONE, RIGHT, Odds, drawn_elected, least_elected, said_by
 
@@ -101,7 +101,10 @@ def draw_steps(
 
 
 def keep_odds(file: Path, settings: Sequence[str]) -> None:
-    """Read all steps of the tasks of these settings, draw the doubtful ones, and store a task a line."""
+    """Read all steps of the tasks of these settings, draw the doubtful ones, and store a task a line.
+
+    Tasks that the file has of the same agents stay as they are.
+    """
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         cfg = compose("evaluate", overrides=list(settings))
     graded = instantiate(cfg.benchmark)
@@ -110,16 +113,21 @@ def keep_odds(file: Path, settings: Sequence[str]) -> None:
     ensemble, prompts = build_ensemble(cfg.ensemble), instantiate(cfg.prompts)
     kinds = {(a.backbone, a.adapter, a.form): a for a in reversed(ensemble.agents)}
     first = [agent for agent in ensemble.agents if agent in kinds.values()]
-    lines = []
-    for number, task in enumerate(graded.tasks, 1):
-        rows = read_steps(ensemble, prompts, task, graded.chains[task.id], first)
-        said = draw_steps(ensemble, prompts, task, graded.chains[task.id], first, rows)
-        wrong = [[float(f"{error:.3g}") for error in row] for row in rows]
-        line = {"task": task.id, "agents": [a.name for a in first], "wrong": wrong, "said": said}
-        lines.append(json.dumps(line) + "\n")
-        print(f"{number} of {len(graded.tasks)} tasks read", file=sys.stderr, flush=True)
+    names = [agent.name for agent in first]
+    known = {line["task"]: line for line in load_odds(file) if line["agents"] == names} if file.is_file() else {}
+    lines: list[dict[str, Any]] = []
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(gzip.compress("".join(lines).encode(), 9, mtime=0))
+    for number, task in enumerate(graded.tasks, 1):
+        if task.id not in known:
+            chain = graded.chains[task.id]
+            rows = read_steps(ensemble, prompts, task, chain, first)
+            said = draw_steps(ensemble, prompts, task, chain, first, rows)
+            wrong = [[float(f"{error:.3g}") for error in row] for row in rows]
+            known[task.id] = {"task": task.id, "agents": names, "wrong": wrong, "said": said}
+        lines.append(known[task.id])
+        # Stored task by task, so that what ends it takes nothing along.
+        write_files({file: gzip.compress("".join(f"{json.dumps(line)}\n" for line in lines).encode(), 9, mtime=0)})
+        print(f"{number} of {len(graded.tasks)} tasks read", file=sys.stderr, flush=True)
 
 
 class OddsFigures:
