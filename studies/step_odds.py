@@ -133,38 +133,44 @@ def keep_odds(file: Path, settings: Sequence[str]) -> None:
 class OddsFigures:
     """The functions of claims about such runs, by name.
 
-    `who` is the vote, a kind of member, or several with blanks between them and "vote of " before them; a vote is of so
-    many samples of each, in turn; who is named twice has two. `weighed_by` is a run whose errors weigh the votes, by
-    their log-odds (Nitzan and Paroush 1982), until one step leads by three votes of the best.
+    `who` is the vote, a kind of member, greedily with = before it, or several with blanks between them and "vote of "
+    before them; a vote is of so many samples of each, in turn; who is named twice has two. How it is held is said as
+    of `_votes`.
     """
 
     def __init__(self, runs: Mapping[str, list[dict[str, Any]]]) -> None:
         self.runs = runs
-        self._known: dict[tuple[str, str, int, str | None], list[list[Odds]]] = {}
+        self._known: dict[tuple[Any, ...], list[list[Odds]]] = {}
 
     def functions(self) -> dict[str, Callable[..., Any]]:
         """By name."""
         return {name: getattr(self, name) for name in dir(self) if name.startswith("odds")}
 
-    def odds(self, run: str, who: str = VOTE, samples: int = 3, weighed_by: str | None = None) -> str:
+    def odds(self, run: str, who: str = VOTE, samples: int = 3, **held: Any) -> str:
         """How often a step is wrong, with an interval over tasks."""
-        return shown(self._errors(run, who, samples, weighed_by), 5)
+        return shown(self._errors(run, who, samples, **held), 5)
 
-    def odds_horizon(self, run: str, who: str = VOTE, samples: int = 3, weighed_by: str | None = None) -> str:
+    def odds_horizon(self, run: str, who: str = VOTE, samples: int = 3, **held: Any) -> str:
         """Steps after which half of all works are right, were all steps alike."""
-        return f"{foretold_horizon(_mean(self._errors(run, who, samples, weighed_by))):,.0f}"
+        return f"{foretold_horizon(_mean(self._errors(run, who, samples, **held))):,.0f}"
 
-    def odds_times(self, run: str, who: str, samples: int = 3, vote: str = VOTE, weighed_by: str | None = None) -> str:
+    def odds_times(self, run: str, who: str, samples: int = 3, vote: str = VOTE, **held: Any) -> str:
         """How many times as far a vote reaches as somebody, with an interval over tasks."""
-        theirs, ours = self._errors(run, who, samples), self._errors(run, vote, samples, weighed_by)
-        pairs = list(zip(ours, theirs, strict=True))
+        both = [self._errors(run, vote, samples, **held), self._errors(run, who, samples)]
 
-        def times(some: Sequence[tuple[np.ndarray, np.ndarray]]) -> float:
-            vote, one = (foretold_horizon(_mean(errors)) for errors in zip(*some, strict=True))
-            return vote / one
+        def times(vote: float, one: float) -> float:
+            return foretold_horizon(vote) / foretold_horizon(one)
 
-        low, high = interval([times([pairs[i] for i in some]) for some in drawn(len(pairs))])
-        return f"{times(pairs):.1f} [{low:.1f}, {high:.1f}]"
+        return _ratio(times, both)
+
+    def odds_times_works(self, run: str, works: int, samples: int = 3, vote: str = VOTE, **held: Any) -> str:
+        """How many times as far a vote reaches as the plurality of so many whole works of each who may vote."""
+        each = [self._errors(run, name, 1) for name in self._names(run, vote)]
+
+        def times(vote: float, *errors: float) -> float:
+            return foretold_horizon(vote) / whole_works([(works, 1 - error) for error in errors])
+
+        return _ratio(times, [self._errors(run, vote, samples, **held), *each])
 
     def odds_steps(self, run: str) -> str:
         """Steps read."""
@@ -178,55 +184,66 @@ class OddsFigures:
         """Steps at which somebody was in doubt, so that what is written there was drawn."""
         return f"{sum(len(task['said']) for task in self.runs[run]):,}"
 
-    def odds_asked(self, run: str, who: str = VOTE, samples: int = 3, weighed_by: str | None = None) -> str:
+    def odds_asked(self, run: str, who: str = VOTE, samples: int = 3, **held: Any) -> str:
         """How many members are asked at a step, on average."""
-        asked = [vote.asked for votes in self._votes(run, who, samples, weighed_by) for vote in votes]
+        asked = [vote.asked for votes in self._votes(run, who, samples, **held) for vote in votes]
         return f"{sum(asked) / len(asked):.2f}"
 
-    def odds_run(self, run: str, who: str = VOTE, samples: int = 3, weighed_by: str | None = None) -> str:
+    def odds_run(self, run: str, who: str = VOTE, samples: int = 3, **held: Any) -> str:
         """How likely all steps of all tasks are right, one after the other."""
-        return f"{math.prod(float((1 - errors).prod()) for errors in self._errors(run, who, samples, weighed_by)):.4f}"
+        return f"{math.prod(float((1 - errors).prod()) for errors in self._errors(run, who, samples, **held)):.4f}"
 
     def odds_works(self, run: str, samples: int = 3, who: str = VOTE) -> str:
         """Steps after which at least two of all samples of a vote are unbroken in half of the works."""
-        names = self.runs[run][0]["agents"] if who == VOTE else who.removeprefix(VOTE_OF).split()
-        rates = [(samples, 1 - _mean(self._errors(run, name, 1))) for name in names]
+        rates = [(samples, 1 - _mean(self._errors(run, name, 1))) for name in self._names(run, who)]
         return f"{whole_works(rates):,.0f}"
 
-    def _errors(self, run: str, who: str, samples: int, weighed_by: str | None = None) -> list[np.ndarray]:
+    def _names(self, run: str, who: str) -> list[str]:
+        """Who may vote."""
+        return list(self.runs[run][0]["agents"]) if who == VOTE else who.removeprefix(VOTE_OF).split()
+
+    def _errors(self, run: str, who: str, samples: int, **held: Any) -> list[np.ndarray]:
         """Of each task, how likely each step is wrong."""
-        tasks = self.runs[run]
         if who != VOTE and not who.startswith(VOTE_OF):
-            return [np.array([row[0] for row in _wrong(task, [who])]) for task in tasks]
-        votes = self._votes(run, who, samples, weighed_by)
+            return [np.array([row[0] for row in _wrong(task, [who])]) for task in self.runs[run]]
+        votes = self._votes(run, who, samples, **held)
         return [np.array([max(1 - vote.right, 0.0) for vote in task]) for task in votes]
 
-    def _votes(self, run: str, who: str, samples: int, weighed_by: str | None = None) -> list[list[Odds]]:
-        """Of each task, what the vote comes to at each step."""
-        key = run, who, samples, weighed_by
+    def _votes(
+        self, run: str, who: str, samples: int, ahead: float = AHEAD, weighed_by: str | None = None
+    ) -> list[list[Odds]]:
+        """Of each task, what the vote comes to at each step.
+
+        Nobody else is asked once a step is so many votes `ahead`. `weighed_by` is a run whose errors weigh the votes,
+        by their log-odds (Nitzan and Paroush 1982); the lead is then three votes of the best.
+        """
+        key = run, who, samples, ahead, weighed_by
         if key in self._known:
             return self._known[key]
-        tasks = self.runs[run]
-        names = list(tasks[0]["agents"] if who == VOTE else who.removeprefix(VOTE_OF).split())
-        ahead, weights = float(AHEAD), [1.0] * len(names)
+        names = self._names(run, who)
+        weights = [1.0] * len(names)
         if weighed_by:
             errors = [self._errors(weighed_by, name, 1) for name in names]
             slips = [_mean(one) or 1 / (2 + sum(map(len, one))) for one in errors]  # nobody is sure to be right
             weights = [max(math.log((1 - slip) / slip), 0.0) for slip in slips]
             ahead = 3 * max(weights)
-        votes = []
-        for task in tasks:
-            votes.append([])
-            for i, errors in enumerate(_wrong(task, names)):
-                if str(i) not in task.get("said", {}):
-                    lost = "said" not in task  # as was written down for what was read before anything was drawn
-                    right = [1 - error for error in errors] * samples
-                    vote = least_elected(right, ahead, weights * samples, ties_lost=lost)
-                else:
-                    vote = drawn_elected(_said(task, i, names) * samples, ahead, weights * samples)
-                votes[-1].append(vote)
-        self._known[key] = votes
-        return votes
+        self._known[key] = [_task_votes(task, names, samples, ahead, weights) for task in self.runs[run]]
+        return self._known[key]
+
+
+def _task_votes(
+    task: Mapping[str, Any], names: Sequence[str], samples: int, ahead: float, weights: list[float]
+) -> list[Odds]:
+    votes = []
+    for i, errors in enumerate(_wrong(task, names)):
+        if str(i) in task.get("said", {}):
+            vote = drawn_elected(_said(task, i, names) * samples, ahead, weights * samples)
+        else:
+            lost = "said" not in task  # as was written down for what was read before anything was drawn
+            right = [1 - error for error in errors]
+            vote = least_elected(right * samples, ahead, weights * samples, ties_lost=lost)
+        votes.append(vote)
+    return votes
 
 
 def _wrong(task: Mapping[str, Any], names: Sequence[str]) -> list[list[float]]:
@@ -263,6 +280,17 @@ def shown(errors: Sequence[np.ndarray], digits: int) -> str:
     """The mean over all steps, with a 95% interval by drawing tasks with replacement."""
     low, high = interval([_mean([errors[i] for i in some]) for some in drawn(len(errors))])
     return f"{_mean(errors):.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def _ratio(of: Callable[..., float], errors: Sequence[Sequence[np.ndarray]]) -> str:
+    """What comes of several mean errors, with a 95% interval by drawing tasks with replacement."""
+    tasks = len(errors[0])
+
+    def ratio(some: Sequence[int] | np.ndarray) -> float:
+        return of(*(_mean([one[i] for i in some]) for one in errors))
+
+    low, high = interval([ratio(some) for some in drawn(tasks)])
+    return f"{ratio(range(tasks)):.1f} [{low:.1f}, {high:.1f}]"
 
 
 def drawn(tasks: int) -> np.ndarray:

@@ -14,6 +14,7 @@ from nsed_torch.agents.forms import form_named
 from nsed_torch.records import Task
 from studies import step_odds
 from studies.step_odds import DOUBT, ENDING, SAMPLES, OddsFigures, draw_steps, keep_odds, load_odds, main, read_steps
+from studies.step_outcomes import whole_works
 from studies.ten_disks import undecided
 from studies.vote_odds import drawn_elected, least_elected, said_by
 
@@ -164,11 +165,8 @@ def figures():
 
 
 def test_figures_follow_from_what_was_read(figures):
-    told = figures.functions()
-    votes = [
-        1 - least_elected([1 - e for e in row] * 3, ties_lost=True).right
-        for row in ([0.0, 0.2], [0.5, 0.0], [0.1, 0.1])
-    ]
+    told, steps = figures.functions(), ([0.0, 0.2], [0.5, 0.0], [0.1, 0.1])
+    votes = [1 - least_elected([1 - e for e in row] * 3, ties_lost=True).right for row in steps]
     assert told["odds_steps"]("run") == "3"
     assert told["odds"]("run", "x").startswith("0.20000 [0.10000, 0.25000]")
     assert told["odds"]("run").startswith(f"{np.mean(votes):.5f} [")
@@ -184,13 +182,14 @@ def test_figures_follow_from_what_was_read(figures):
     assert told["odds_works"]("run", 3, who="vote of x y") == told["odds_works"]("run")
     slips = [0.2, 0.1]  # of x and y on average
     weights = [math.log((1 - slip) / slip) for slip in slips] * 3
-    weighed = [
-        1 - least_elected([1 - e for e in row] * 3, 3 * max(weights), weights).right
-        for row in ([0.0, 0.2], [0.5, 0.0], [0.1, 0.1])
-    ]
+    weighed = [1 - least_elected([1 - e for e in row] * 3, 3 * max(weights), weights).right for row in steps]
     assert told["odds"]("run", weighed_by="run").startswith(f"{np.mean(weighed):.5f} [")
     times = math.log(0.8) / math.log(1 - np.mean(votes))
     assert told["odds_times"]("run", "x").startswith(f"{times:.1f} [")
+    four = [1 - least_elected([1 - e for e in row] * 3, 4, ties_lost=True).right for row in steps]
+    assert told["odds"]("run", ahead=4).startswith(f"{np.mean(four):.5f} [")
+    works = math.log(0.5) / math.log(1 - np.mean(four)) / whole_works([(2, 0.8), (2, 0.9)])
+    assert told["odds_times_works"]("run", 2, ahead=4).startswith(f"{works:.1f} [")
 
 
 def test_what_was_read_is_stored_told_and_read_again(tmp_path, monkeypatch, capsys):
