@@ -42,7 +42,7 @@ ODDS = (
     "of 20 seeds, of which this is the first, the team moves the tower in 14, "
     "the two members who are asked at every step alone in 0 of 20 and 1 of 18"
 )
-"""Of the second part as it is set; docs/steps.md has the run."""
+"""Of the second part as it is set; docs/towers.md has the run."""
 
 ELSEWHERE = {"serve": "nsed_torch.serve.listen"}
 """Verbs that stand above the others."""

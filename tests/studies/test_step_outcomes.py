@@ -1,5 +1,6 @@
 """Numbers of steps are worked out anew from what is stored, and are those that a run says of itself."""
 
+import functools
 import itertools
 import json
 import math
@@ -17,45 +18,55 @@ from studies.recompute import DOCS, Run, hold
 from studies.step_odds import OddsFigures, load_odds
 from studies.step_outcomes import ENDING, VOTE, StepFigures, keep_steps, load_steps
 
-STORED = sorted((DOCS / "data/steps").glob("*.gz"))
-PAGE = {path.name.removesuffix(ENDING): load_steps(path) for path in STORED if path.name.endswith(ENDING)}
-READ = {path.name.removesuffix(step_odds.ENDING): load_odds(path) for path in STORED if path.match("*.odds.*")}
+PAGES = ("steps", "towers")
+STORED = {page: sorted((DOCS / "data" / page).glob("*.gz")) for page in PAGES}
+RUNS = {
+    page: {path.name.removesuffix(ENDING): load_steps(path) for path in stored if path.name.endswith(ENDING)}
+    for page, stored in STORED.items()
+}
+ODDS_READ = {  # worked out once, for no test tells them another way
+    page: {name: functools.cache(figure) for name, figure in OddsFigures(read).functions().items()}
+    for page, stored in STORED.items()
+    for read in [{p.name.removesuffix(step_odds.ENDING): load_odds(p) for p in stored if p.match("*.odds.*")}]
+}
 WHOLE = {
     path.name.removesuffix(".jsonl.gz"): Run.load(path)
-    for path in STORED
+    for path in STORED["steps"]
     if not path.name.endswith((ENDING, step_odds.ENDING))
 }
 
 
-def say(text, claims, runs):
-    return hold("steps", text, claims, WHOLE, StepFigures(runs).functions() | OddsFigures(READ).functions()).wrong
+DEMO = RUNS["towers"]["demo"]
 
 
-@pytest.fixture(scope="module")
-def steps_page():
-    return (DOCS / "steps.md").read_text(), (DOCS / "data/steps.claims").read_text()
+def say(page, runs):
+    text, claims = (DOCS / f"{page}.md").read_text(), (DOCS / f"data/{page}.claims").read_text()
+    return hold(page, text, claims, WHOLE, StepFigures(runs).functions() | ODDS_READ[page]).wrong
 
 
-@pytest.mark.parametrize("name", sorted(PAGE))
-def test_a_step_that_is_told_another_way_shows_on_the_page(steps_page, name):
-    text, claims = steps_page
-    assert say(text, claims, PAGE) == []
-    first, *others = json.loads(json.dumps(PAGE[name]))
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_tells_its_steps_as_they_are_stored(page):
+    assert say(page, RUNS[page]) == []
+
+
+@pytest.mark.parametrize(("page", "name"), [(page, name) for page in PAGES for name in sorted(RUNS[page])])
+def test_a_step_that_is_told_another_way_shows_on_the_page(page, name):
+    first, *others = json.loads(json.dumps(RUNS[page][name]))
     winner = first["rounds"][0][0]
     first["rounds"][0][1][winner][1] = 0
     first["right"] = not first["right"]
-    assert say(text, claims, {**PAGE, name: [first, *others]})
+    assert say(page, {**RUNS[page], name: [first, *others]})
 
 
 def test_the_demo_tells_the_odds_that_were_measured():
-    figures = StepFigures({"demo": PAGE["demo"]})
+    figures = StepFigures({"demo": DEMO})
     members = [figures.unbroken("demo", name) for name in ("c1", "b1")]
     assert (
-        f"of {len(PAGE['demo'])} seeds, of which this is the first, the team moves the tower in "
+        f"of {len(DEMO)} seeds, of which this is the first, the team moves the tower in "
         f"{figures.whole('demo').split()[0]}, the two members who are asked at every step alone in "
         f"{members[0]} and {members[1]}"
     ) == ODDS
-    first = StepFigures({"demo": PAGE["demo"][:1]})
+    first = StepFigures({"demo": DEMO[:1]})
     assert [first.whole("demo"), *(first.unbroken("demo", name) for name in ("c1", "b1"))] == [
         "1 of 1",
         "0 of 1",
