@@ -7,7 +7,7 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 
 from bench.timing import Measurement, compare
-from nsed_torch.agents import GenerateRequest, Message, Prompts
+from nsed_torch.agents import GenerateRequest
 from nsed_torch.config import conf_dir, instantiate
 from nsed_torch.experiments.build import build_ensemble
 
@@ -39,7 +39,9 @@ def steps_lines(repeats: int, team: Sequence[str] = (), report: Callable[[str], 
     (task,) = graded.tasks
     rounds = [
         [
-            GenerateRequest(agent.name, asked(prompts, task.question, work, seed), agent.decoding, seed, agent.adapter)
+            GenerateRequest(
+                agent.name, prompts.next_step(task.question, [work], seed=seed), agent.decoding, seed, agent.adapter
+            )
             for agent in ensemble.agents
         ]
         for seed, work in enumerate(graded.chains[task.id][:WORKS])
@@ -61,9 +63,3 @@ def steps_lines(repeats: int, team: Sequence[str] = (), report: Callable[[str], 
         repeats=repeats,
         facts=facts,
     )
-
-
-def asked(prompts: Prompts, question: str, work: str, seed: int) -> tuple[Message, ...]:
-    """A step's chat."""
-    step = prompts.work(question, [work], seed=seed)
-    return prompts.propose(step, memory=(), critiques=(), persona="", seed=seed)

@@ -61,8 +61,7 @@ def read_steps(
 
 def _asked(prompts: Prompts, task: Task, work: str, agent: Agent, seed: int) -> tuple[Message, ...]:
     mark = call_seed(seed, task.id, "propose")
-    shown = prompts.work(task.question, [work] if work else [], seed=mark, form=agent.form)
-    return prompts.propose(shown, memory=(), critiques=(), persona="", seed=mark)
+    return prompts.next_step(task.question, [work] if work else [], seed=mark, form=agent.form)
 
 
 def draw_steps(

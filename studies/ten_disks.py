@@ -46,8 +46,7 @@ def votes(
         requests = []
         for i in open_steps:
             agent, mark = members[len(said[i])], call_seed(seed, task.id, "propose")
-            work = prompts.work(task.question, [works[i]], seed=mark, form=agent.form)
-            chat = prompts.propose(work, memory=(), critiques=(), persona="", seed=mark)
+            chat = prompts.next_step(task.question, [works[i]], seed=mark, form=agent.form)
             drawn = call_seed(seed, task.id, i + 1, agent.name, "propose")
             requests.append(GenerateRequest(agent.name, chat, agent.decoding, drawn, agent.adapter))
         for i, answer in zip(open_steps, ensemble.generate(requests), strict=True):

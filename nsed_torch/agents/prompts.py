@@ -142,6 +142,13 @@ class Prompts:
         shown = [form_named(form).shown(text) for text in work]
         return self._render("work", seed, "whole", question=question, work=shown)
 
+    def next_step(
+        self, question: str, work: Sequence[str], *, seed: int, form: str = "plain", persona: str = ""
+    ) -> tuple[Message, ...]:
+        """The chat that asks for the next step of some `work`, of who knows nothing else."""
+        asked = self.work(question, work, seed=seed, form=form)
+        return self.propose(asked, memory=(), critiques=(), persona=persona, seed=seed)
+
     def read(self, question: str, *, memory: Sequence[str], piece: str, seed: int) -> str:
         """What a round that reads asks, in a question's place: a note of a piece, beside the `memory`, strongest first.
 

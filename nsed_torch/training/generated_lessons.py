@@ -136,8 +136,7 @@ class StepLesson(_Drawn[StepwiseTasks]):
 
     def _messages(self, task: Task, chain: Sequence[str], index: int, seed: int) -> tuple[Message, ...]:
         work = [text for text in (task.start, *chain)[: index + 1][-1:] if text]
-        asked = self.prompts.work(task.question, work, seed=seed, form=self.form)
-        return self.prompts.propose(asked, memory=(), critiques=(), persona=self.persona, seed=seed)
+        return self.prompts.next_step(task.question, work, seed=seed, form=self.form, persona=self.persona)
 
 
 @dataclass(frozen=True)
