@@ -200,7 +200,7 @@ class Figures:
     ) -> str:  # fmt: skip
         """One method of a run less one of another, question by question: Tango's interval, or a bootstrap's."""
         one = {o.task: replace(o, method="one") for o in self.part(run, **part).outcomes if o.method == method}
-        two = [replace(o, method="two") for o in self.runs[other].outcomes if o.method == than and o.task in one]
+        two = [replace(o, method="two") for o in self.part(other).outcomes if o.method == than and o.task in one]
         pair = Comparison.of([*one.values(), *two], reference="one").paired["two"]
         found = pair.difference
         if by == "bootstrap":

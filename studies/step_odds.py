@@ -25,6 +25,7 @@ from nsed_torch.agents.requests import GenerateRequest, LikelihoodRequest, call_
 from nsed_torch.benchmarks.stepwise import StepwiseTasks
 from nsed_torch.config import conf_dir, instantiate
 from nsed_torch.evaluation.horizon import foretold_horizon
+from nsed_torch.evaluation.statistics import Estimate, shown
 from nsed_torch.experiments.build import build_ensemble
 from nsed_torch.records import Task
 from nsed_torch.records.files import parse_json, write_files
@@ -147,7 +148,7 @@ class OddsFigures:
 
     def odds(self, run: str, who: str = VOTE, samples: int = 3, **held: Any) -> str:
         """How often a step is wrong, with an interval over tasks."""
-        return shown(self._errors(run, who, samples, **held), 5)
+        return shown(_redrawn(float, [self._errors(run, who, samples, **held)]), digits=5)
 
     def odds_horizon(self, run: str, who: str = VOTE, samples: int = 3, **held: Any) -> str:
         """Steps after which half of all works are right, were all steps alike."""
@@ -160,7 +161,7 @@ class OddsFigures:
         def times(vote: float, one: float) -> float:
             return foretold_horizon(vote) / foretold_horizon(one)
 
-        return _ratio(times, both)
+        return shown(_redrawn(times, both), digits=1)
 
     def odds_times_works(self, run: str, works: int, samples: int = 3, vote: str = VOTE, **held: Any) -> str:
         """How many times as far a vote reaches as the plurality of so many whole works of each who may vote."""
@@ -169,7 +170,7 @@ class OddsFigures:
         def times(vote: float, *errors: float) -> float:
             return foretold_horizon(vote) / whole_works([(works, 1 - error) for error in errors])
 
-        return _ratio(times, [self._errors(run, vote, samples, **held), *each])
+        return shown(_redrawn(times, [self._errors(run, vote, samples, **held), *each]), digits=1)
 
     def odds_steps(self, run: str) -> str:
         """Steps read."""
@@ -275,32 +276,17 @@ def load_odds(path: Path) -> list[dict[str, Any]]:
         return [parse_json(line, str(path), "read the steps again") for line in file]
 
 
-def shown(errors: Sequence[np.ndarray], digits: int) -> str:
-    """The mean over all steps, with a 95% interval by drawing tasks with replacement."""
-    low, high = interval([_mean([errors[i] for i in some]) for some in drawn(len(errors))])
-    return f"{_mean(errors):.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
-
-
-def _ratio(of: Callable[..., float], errors: Sequence[Sequence[np.ndarray]]) -> str:
-    """What comes of several mean errors, with a 95% interval by drawing tasks with replacement."""
+def _redrawn(of: Callable[..., float], errors: Sequence[Sequence[np.ndarray]]) -> Estimate:
+    """What comes of several mean errors, with the middle 95% of what comes of tasks drawn with replacement."""
     tasks = len(errors[0])
 
-    def ratio(some: Sequence[int] | np.ndarray) -> float:
+    def found(some: Sequence[int] | np.ndarray) -> float:
         return of(*(_mean([one[i] for i in some]) for one in errors))
 
-    low, high = interval([ratio(some) for some in drawn(tasks)])
-    return f"{ratio(range(tasks)):.1f} [{low:.1f}, {high:.1f}]"
-
-
-def drawn(tasks: int) -> np.ndarray:
-    """Places of tasks, drawn with replacement, a row for each time; the same ones every time."""
-    return np.random.default_rng(0).integers(tasks, size=(DRAWS, tasks))
-
-
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """The middle 95%."""
-    low, high = np.quantile(values, (0.025, 0.975))
-    return float(low), float(high)
+    # The same tasks every time.
+    again = [found(some) for some in np.random.default_rng(0).integers(tasks, size=(DRAWS, tasks))]
+    low, high = np.quantile(again, (0.025, 0.975))
+    return Estimate(tasks, found(range(tasks)), float(low), float(high), "bootstrap")
 
 
 def _mean(errors: Sequence[np.ndarray]) -> float:

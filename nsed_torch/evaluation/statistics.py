@@ -38,12 +38,13 @@ class Estimate:
     interval: str | None = None  # whose: Clopper-Pearson, Student, Tango or Wilson
 
 
-def shown(estimate: Estimate, sign: str = "") -> str:
+def shown(estimate: Estimate, sign: str = "", digits: int = 3) -> str:
     """An estimate as `0.873 [0.842, 0.901]`; `sign="+"` for differences."""
     if estimate.mean is None:
         return "no score"
-    text = f"{estimate.mean:{sign}.3f}"
-    return text if estimate.low is None else f"{text} [{estimate.low:{sign}.3f}, {estimate.high:{sign}.3f}]"
+    form = f"{sign}.{digits}f"
+    text = f"{estimate.mean:{form}}"
+    return text if estimate.low is None else f"{text} [{estimate.low:{form}}, {estimate.high:{form}}]"
 
 
 def plain(value: Any) -> Any:
