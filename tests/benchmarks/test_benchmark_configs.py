@@ -19,18 +19,20 @@ NAMES = {
         "reading",
         "reasoning_gym",
         "recorded",
+        "additions",
         "composite",
         "experts",
         "file",
         "hub",
         "profiles",
+        "sorting",
         "steps",
         "ten_disks",
         "transfer",
     ),
 }
 
-OWN_SEEDS = {"composite", "experts", "steps", "ten_disks", "transfer"}
+OWN_SEEDS = {"additions", "composite", "experts", "sorting", "steps", "ten_disks", "transfer"}
 """Their tasks are held out by their seed."""
 
 
