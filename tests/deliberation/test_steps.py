@@ -112,9 +112,7 @@ def test_members_are_asked_until_an_answer_is_ahead(scripted, seed, ahead, error
 
 
 @settings(max_examples=25)
-@given(
-    st.integers(0, 999), st.floats(0.1, 8), st.floats(0, 0.6), st.lists(st.floats(-1, 4), min_size=5, max_size=5)
-)
+@given(st.integers(0, 999), st.floats(0.1, 8), st.floats(0, 0.6), st.lists(st.floats(-1, 4), min_size=5, max_size=5))
 def test_members_are_asked_until_those_who_agree_are_trusted_enough(scripted, seed, ahead, error, trust):
     """Nobody whose say could not bring the lead is asked before it is known what the others said."""
 
@@ -127,7 +125,7 @@ def test_members_are_asked_until_those_who_agree_are_trusted_enough(scripted, se
         texts = [proposal.text for proposal in record.proposals]
 
         def support(count, texts=texts):
-            sums = {text: 0.0 for text in texts[:count]}
+            sums = dict.fromkeys(texts[:count], 0.0)
             for text, weight in zip(texts[:count], trust, strict=False):
                 sums[text] += weight
             return sums
