@@ -25,7 +25,6 @@ class OpenRound:
     authors: list[Agent]
     voters: list[Agent]
     standing: Standing
-    trust: list[float] = field(default_factory=list)  # in each author, where who is asked depends on it
     proposals: list[Proposal] = field(default_factory=list)
     classes: list[int] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -39,6 +38,7 @@ class OpenRound:
     mark: int = 0  # seed of the fences around what they are shown
     hearing: Hearing = field(default_factory=lambda: Hearing.of([], 0))
     ledger: TokenLedger = field(default_factory=TokenLedger)  # what the task's calls have had computed
+    trust: list[float] = field(default_factory=list)  # in each author, where who is asked depends on it
 
     def asked(self, name: str) -> str:
         """What an agent is asked, as a proposer and, apart from the candidates, as a judge."""
