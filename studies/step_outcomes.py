@@ -14,9 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from scipy.optimize import brentq
-from scipy.stats import binom
 
 from nsed_torch.evaluation.statistics import share, shown
 from nsed_torch.records import read_outcomes
@@ -187,10 +185,13 @@ def whole_works(rates: Sequence[tuple[int, float]]) -> float:
     """
 
     def enough(steps: float) -> float:
-        unbroken = np.ones(1)
-        for count, rate in rates:
-            unbroken = np.convolve(unbroken, binom.pmf(range(count + 1), count, rate**steps))
-        return 1 - float(unbroken[:2].sum())
+        chances = [(count, rate**steps) for count, rate in rates]
+        broken = [(1 - p) ** count for count, p in chances]
+        one = [
+            count * p * (1 - p) ** (count - 1) * math.prod(broken[:i] + broken[i + 1 :])
+            for i, (count, p) in enumerate(chances)
+        ]
+        return 1 - math.prod(broken) - sum(one)
 
     if sum(count for count, rate in rates if rate == 1) > 1:
         return math.inf
