@@ -184,6 +184,18 @@ class OddsFigures:
         """Steps at which somebody was in doubt, so that what is written there was drawn."""
         return f"{sum(len(task['said']) for task in self.runs[run]):,}"
 
+    def odds_checked(self, run: str) -> str:
+        """Where samples were drawn, how often they were to be wrong, as read, and how often they were."""
+        pairs = [
+            (task["wrong"][int(step)][place], 1 - row[RIGHT] / sum(row))
+            for task in self.runs[run]
+            for step, said in task["said"].items()
+            for place, row in enumerate(said["drawn"])
+            if row
+        ]
+        read, found = np.mean(pairs, axis=0)
+        return f"{read:.3f} and {found:.3f}"
+
     def odds_asked(self, run: str, who: str = VOTE, samples: int = 3, **held: Any) -> str:
         """How many members are asked at a step, on average."""
         asked = [vote.asked for votes in self._votes(run, who, samples, **held) for vote in votes]

@@ -143,11 +143,12 @@ def test_what_else_is_written_is_drawn_where_there_is_doubt():
 
 
 def test_who_is_asked_greedily_and_what_was_drawn_enter_the_figures():
-    said = {"1": {"drawn": [[16, 0, 16], [16, 0, 0, 16]], "greedy": [2, 0]}}
+    said = {"1": {"drawn": [[8, 0, 24], [16, 0, 0, 16]], "greedy": [2, 0]}}
     told = OddsFigures({"run": [{"task": "a", "agents": ["x", "y"], "wrong": [[0.0, 0.0], [0.5, 0.5]], "said": said}]})
     assert told.odds("run", "=x").startswith("0.50000")
     assert told.odds("run", "=y").startswith("0.00000")
     assert told.odds_drawn("run") == "1"
+    assert told.odds_checked("run") == "0.500 and 0.625"
     assert told.odds("run", "vote of =y =x y", 1).startswith("0.00000")  # where all differ, the first is right
     assert float(told.odds("run", "vote of =x =y y", 1)[:7]) == pytest.approx(0.25, abs=0.02)
     assert told.odds("run", "vote of =x =x =y", 1).startswith("0.50000")
