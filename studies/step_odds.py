@@ -1,10 +1,13 @@
-"""`python -m studies.step_odds FILE SETTING=VALUE...`: how likely samples, and a vote of them, take the right step.
+"""`python -m studies.step_odds [--greedily] FILE SETTING=VALUE...`: how likely samples, and votes, take the right step.
 
 Where members hardly err, thousands of steps have to be drawn before a vote of them errs once. So behind every right
 work each kind of member reads the right step, and how likely it would have written it, at temperature 1, is stored in
 FILE, docs/data/PAGE/RUN.odds.jsonl.gz. Where that leaves a doubt, what else it writes is drawn and stored too, and what
 it writes greedily. What a vote of samples makes of that is worked out (`studies.vote_odds`). Settings are those of
 `nsed evaluate`, with a benchmark of steps. Without settings, a FILE that is there is told about.
+
+`--greedily` is for votes of those who decode greedily: nothing is drawn, the first two read all steps, and others, who
+are asked where these differ, only where one of the two may be wrong. A run of the two can so be gone on with by more.
 """
 
 import gzip
@@ -14,7 +17,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from hydra import compose, initialize_config_dir
@@ -42,6 +45,9 @@ VOTE, VOTE_OF, GREEDY = "the vote", "vote of ", "="
 DOUBT, SAMPLES = 0.05, 32
 """Who is wrong more often than the first at a step is drawn so many times there."""
 
+ALWAYS, TASKS = 2, 16
+"""Members who are asked at every step, where two have to agree; tasks that are read together."""
+
 DRAWS = 2000
 """Of the tasks, with replacement, for an interval."""
 
@@ -50,11 +56,31 @@ def read_steps(
     ensemble: Ensemble, prompts: Prompts, task: Task, chain: Sequence[str], kinds: Sequence[Agent], seed: int = 0
 ) -> list[list[float]]:
     """How likely each of some agents does not write the right step, behind each right work of a task, one row each."""
+    return _read(ensemble, prompts, _places(task, chain), kinds, seed)
+
+
+class Place(NamedTuple):
+    """A step of a task's work."""
+
+    task: Task
+    number: int
+    work: str  # behind which it comes
+    step: str  # the right one
+
+
+def _places(task: Task, chain: Sequence[str]) -> list[Place]:
+    works = [task.start, *chain[:-1]]
+    return [Place(task, i, work, step) for i, (work, step) in enumerate(zip(works, chain, strict=True))]
+
+
+def _read(
+    ensemble: Ensemble, prompts: Prompts, places: Sequence[Place], kinds: Sequence[Agent], seed: int
+) -> list[list[float]]:
     requests = []
-    for work, step in zip([task.start, *chain[:-1]], chain, strict=True):
+    for place in places:
         for agent in kinds:
-            text = form_named(agent.form).written(step)
-            chat = _asked(prompts, task, work, agent, seed)
+            text = form_named(agent.form).written(place.step)
+            chat = _asked(prompts, place.task, place.work, agent, seed)
             requests.append(LikelihoodRequest(agent.name, chat, (text,), agent.adapter))
     wrong = [1 - (one.values[0] or 0.0) ** one.lengths[0] for one in ensemble.measure(requests)]
     return [wrong[i : i + len(kinds)] for i in range(0, len(wrong), len(kinds))]
@@ -100,11 +126,88 @@ def draw_steps(
     return {str(i): what for i, what in said.items()}
 
 
-def keep_odds(file: Path, settings: Sequence[str]) -> None:
-    """Read all steps of the tasks of these settings, draw the doubtful ones, and store a task a line.
+def write_greedily(
+    ensemble: Ensemble,
+    prompts: Prompts,
+    places: Sequence[Place],
+    kinds: Sequence[Agent],
+    rows: Sequence[Sequence[float]],
+    seed: int = 0,
+) -> list[dict[str, Any]]:
+    """What each writes greedily at some steps, as `draw_steps` tells it, with nothing drawn."""
+    doubted = [(i, k) for i, row in enumerate(rows) for k, error in enumerate(row) if error >= 0.5]
+    requests = []
+    for i, k in doubted:
+        agent, chat = kinds[k], _asked(prompts, places[i].task, places[i].work, kinds[k], seed)
+        greedy = replace(agent.decoding, temperature=0)
+        requests.append(GenerateRequest(agent.name, chat, greedy, 0, agent.adapter))
+    texts = [{" ".join(place.step.split()): RIGHT, "": NONE} for place in places]
+    said: list[dict[str, Any]] = [{"drawn": [[] for _ in kinds], "greedy": [RIGHT] * len(kinds)} for _ in places]
+    for (i, k), written in zip(doubted, ensemble.generate(requests), strict=True):
+        text = " ".join((form_named(kinds[k].form).plain(written.text) or "").split())
+        said[i]["greedy"][k] = texts[i].setdefault(text, len(texts[i]))
+    return said
 
-    Tasks that the file has of the same agents stay as they are.
+
+def keep_greedy(file: Path, settings: Sequence[str]) -> None:
+    """Read all steps by the first two agents, all others where one of these may be wrong, and store a task a line.
+
+    Tasks that the file has of the first of these agents are gone on with where these may be wrong.
     """
+    graded, ensemble, prompts, first = _asked_of(settings)
+    names = [agent.name for agent in first]
+    lines = load_odds(file) if file.is_file() else []
+    known = {line["task"]: line for line in lines if line["agents"] == names[: len(line["agents"])]}
+    stored: list[dict[str, Any]] = []
+    for start in range(0, len(graded.tasks), TASKS):
+        batch = graded.tasks[start : start + TASKS]
+        fresh = [place for task in batch if task.id not in known for place in _places(task, graded.chains[task.id])]
+        rows = _read(ensemble, prompts, fresh, first[:ALWAYS], 0)
+        wrong: dict[str, list[list[float | None]]] = {task.id: [] for task in batch}
+        for place, row in zip(fresh, rows, strict=True):
+            wrong[place.task.id].append(_row(row))
+        wrong |= {task.id: known[task.id]["wrong"] for task in batch if task.id in known}
+        more = [task for task in batch if known.get(task.id, {}).get("agents") != names]
+        told = _greedily(ensemble, prompts, [(task, graded.chains[task.id], wrong[task.id]) for task in more], first)
+        known |= {task.id: {"task": task.id, "agents": names, **one} for task, one in zip(more, told, strict=True)}
+        stored += [known[task.id] for task in batch]
+        _store(file, stored)
+        print(f"{len(stored)} of {len(graded.tasks)} tasks read", file=sys.stderr, flush=True)
+
+
+def _greedily(
+    ensemble: Ensemble,
+    prompts: Prompts,
+    tasks: Sequence[tuple[Task, Sequence[str], list[list[float | None]]]],
+    agents: Sequence[Agent],
+) -> list[dict[str, Any]]:
+    """The errors and what is said of some tasks whose steps their first agents have read."""
+    told: list[dict[str, Any]] = []
+    doubted: list[tuple[dict[str, Any], Place]] = []
+    for task, chain, wrong in tasks:
+        rows = [[*row, *[None] * (len(agents) - len(row))] for row in wrong]
+        told.append({"wrong": rows, "said": {}})
+        places = zip(_places(task, chain), wrong, strict=True)
+        doubted += [(told[-1], place) for place, row in places if any((error or 0) >= 0.5 for error in row)]
+    unread = [(one, place, k) for one, place in doubted for k, e in enumerate(one["wrong"][place.number]) if e is None]
+    for k in dict.fromkeys(k for _, _, k in unread):
+        some = [(one, place) for one, place, j in unread if j == k]
+        found = _read(ensemble, prompts, [place for _, place in some], [agents[k]], 0)
+        for (one, place), row in zip(some, found, strict=True):
+            one["wrong"][place.number][k] = _row(row)[0]
+    rows = [one["wrong"][place.number] for one, place in doubted]
+    said = write_greedily(ensemble, prompts, [place for _, place in doubted], agents, rows)
+    for (one, place), what in zip(doubted, said, strict=True):
+        one["said"][str(place.number)] = what
+    return told
+
+
+def _row(errors: Sequence[float]) -> list[float | None]:
+    return [float(f"{error:.3g}") for error in errors]
+
+
+def _asked_of(settings: Sequence[str]) -> tuple[StepwiseTasks, Ensemble, Prompts, list[Agent]]:
+    """Tasks, and the first agent of each kind among those who would be asked."""
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         cfg = compose("evaluate", overrides=list(settings))
     graded = instantiate(cfg.benchmark)
@@ -112,21 +215,31 @@ def keep_odds(file: Path, settings: Sequence[str]) -> None:
         raise TypeError(f"expected tasks in steps, got {type(graded).__name__}: set benchmark=steps")
     ensemble, prompts = build_ensemble(cfg.ensemble), instantiate(cfg.prompts)
     kinds = {(a.backbone, a.adapter, a.form): a for a in reversed(ensemble.agents)}
-    first = [agent for agent in ensemble.agents if agent in kinds.values()]
+    return graded, ensemble, prompts, [agent for agent in ensemble.agents if agent in kinds.values()]
+
+
+def _store(file: Path, lines: Sequence[Mapping[str, Any]]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_files({file: gzip.compress("".join(f"{json.dumps(line)}\n" for line in lines).encode(), 9, mtime=0)})
+
+
+def keep_odds(file: Path, settings: Sequence[str]) -> None:
+    """Read all steps of the tasks of these settings, draw the doubtful ones, and store a task a line.
+
+    Tasks that the file has of the same agents stay as they are.
+    """
+    graded, ensemble, prompts, first = _asked_of(settings)
     names = [agent.name for agent in first]
     known = {line["task"]: line for line in load_odds(file) if line["agents"] == names} if file.is_file() else {}
     lines: list[dict[str, Any]] = []
-    file.parent.mkdir(parents=True, exist_ok=True)
     for number, task in enumerate(graded.tasks, 1):
         if task.id not in known:
             chain = graded.chains[task.id]
             rows = read_steps(ensemble, prompts, task, chain, first)
             said = draw_steps(ensemble, prompts, task, chain, first, rows)
-            wrong = [[float(f"{error:.3g}") for error in row] for row in rows]
-            known[task.id] = {"task": task.id, "agents": names, "wrong": wrong, "said": said}
+            known[task.id] = {"task": task.id, "agents": names, "wrong": [_row(row) for row in rows], "said": said}
         lines.append(known[task.id])
-        # Stored task by task, so that what ends it takes nothing along.
-        write_files({file: gzip.compress("".join(f"{json.dumps(line)}\n" for line in lines).encode(), 9, mtime=0)})
+        _store(file, lines)  # task by task, so that what ends it takes nothing along
         print(f"{number} of {len(graded.tasks)} tasks read", file=sys.stderr, flush=True)
 
 
@@ -217,6 +330,9 @@ class OddsFigures:
     def _errors(self, run: str, who: str, samples: int, **held: Any) -> list[np.ndarray]:
         """Of each task, how likely each step is wrong."""
         if who != VOTE and not who.startswith(VOTE_OF):
+            place = self._names(run, VOTE).index(who.removeprefix(GREEDY))
+            if any(row[place] is None for task in self.runs[run] for row in task["wrong"]):
+                raise ValueError(f"{who} was asked at some steps of {run} only, and can only be one of a vote")
             return [np.array([row[0] for row in _wrong(task, [who])]) for task in self.runs[run]]
         votes = self._votes(run, who, samples, **held)
         return [np.array([max(1 - vote.right, 0.0) for vote in task]) for task in votes]
@@ -266,6 +382,8 @@ def _wrong(task: Mapping[str, Any], names: Sequence[str]) -> list[list[float]]:
     places = [task["agents"].index(name.removeprefix(GREEDY)) for name in names]
     rows = []
     for i, wrong in enumerate(task["wrong"]):
+        # Who was not read, and is not asked before two agree, counts as wrong.
+        wrong = [1.0 if error is None else error for error in wrong]  # noqa: PLW2901
         said = task.get("said", {}).get(str(i), {}).get("greedy", [RIGHT if e < 0.5 else NONE for e in wrong])
         greedy = [name.startswith(GREEDY) for name in names]
         rows.append([float(said[k] != RIGHT) if g else wrong[k] for k, g in zip(places, greedy, strict=True)])
@@ -305,10 +423,12 @@ def _mean(errors: Sequence[np.ndarray]) -> float:
     return float(np.concatenate(errors).mean())
 
 
-def main(file: Path, settings: Sequence[str]) -> None:
+def main(file: Path, settings: Sequence[str], *, greedily: bool = False) -> None:
     """Read and store, if there are settings; then tell what a vote of three samples of each makes of it."""
     if settings:
-        keep_odds(file, settings)
+        (keep_greedy if greedily else keep_odds)(file, settings)
+    if greedily:
+        return
     name = file.name.removesuffix(ENDING)
     told = OddsFigures({name: load_odds(file)})
     print(f"{told.odds_steps(name)} steps; how often wrong, and the horizon that this foretells")
@@ -320,6 +440,7 @@ def main(file: Path, settings: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2 or not sys.argv[1].endswith(ENDING):
-        sys.exit(f"usage: python -m studies.step_odds FILE{ENDING} SETTING=VALUE...")
-    main(Path(sys.argv[1]), sys.argv[2:])
+    given = [argument for argument in sys.argv[1:] if argument != "--greedily"]
+    if not given or not given[0].endswith(ENDING):
+        sys.exit(f"usage: python -m studies.step_odds [--greedily] FILE{ENDING} SETTING=VALUE...")
+    main(Path(given[0]), given[1:], greedily="--greedily" in sys.argv)

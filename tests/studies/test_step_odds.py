@@ -212,3 +212,42 @@ def test_what_was_read_is_stored_told_and_read_again(tmp_path, monkeypatch, caps
 def test_other_tasks_have_no_steps(tmp_path):
     with pytest.raises(TypeError, match="expected tasks in steps, got GradedTasks: set benchmark=steps"):
         keep_odds(tmp_path / f"run{ENDING}", ["benchmark=experts", "benchmark.size=8"])
+
+
+def test_a_greedy_run_of_two_is_gone_on_with_by_a_third_where_one_of_them_may_be_wrong(tmp_path, monkeypatch):
+    pytest.importorskip("reasoning_gym")
+    asked = []
+
+    def rate(request, text):
+        asked.append((request.agent, text))
+        slips = {"ant": "7:", "bee": "Answer"}  # at whose steps each is unsure
+        return 0.4 if slips.get(request.agent, "none") in text else 0.999
+
+    agents = [Agent("ant", "tiny"), Agent("bee", "tiny", form="backwards"), Agent("cow", "tiny", form="counted")]
+    ensemble = Ensemble({"tiny": ScriptedEngine(lambda request: "a  wrong step", rate)}, agents[:2])
+    monkeypatch.setattr(step_odds, "build_ensemble", lambda cfg: ensemble)
+    file, settings = tmp_path / f"run{ENDING}", ["benchmark=additions", "benchmark.size=3", "prompts.style=direct"]
+    main(file, settings, greedily=True)
+    two = load_odds(file)
+    steps = sum(len(task["wrong"]) for task in two)
+    doubted = sum(len(task["said"]) for task in two)
+    assert 3 <= doubted < steps
+    assert len(asked) == 2 * steps
+    ensemble = Ensemble(ensemble.engines, agents)
+    asked.clear()
+    main(file, settings, greedily=True)
+    three = load_odds(file)
+    assert len(asked) == doubted
+    assert {name for name, _ in asked} == {"cow"}
+    assert [task["agents"] for task in three] == [["ant", "bee", "cow"]] * 3
+    for before, after in zip(two, three, strict=True):
+        assert [row[:2] for row in after["wrong"]] == before["wrong"]
+        read = {str(i) for i, row in enumerate(after["wrong"]) if row[2] is not None}
+        assert read == after["said"].keys() == before["said"].keys()
+        assert all(not any(one["drawn"]) and one["greedy"][2] == 0 for one in after["said"].values())
+    told = OddsFigures({"run": three})
+    assert told.odds("run", "vote of =ant =bee =cow", 1).startswith("0.00000")  # nobody errs where another does
+    asked_of = 2 + sum(after["said"][i]["greedy"][:2] != [0, 0] for after in three for i in after["said"]) / steps
+    assert told.odds_asked("run", "vote of =ant =bee =cow", 1) == f"{asked_of:.2f}"
+    with pytest.raises(ValueError, match="=cow was asked at some steps of run only"):
+        told.odds("run", "=cow")
