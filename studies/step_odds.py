@@ -28,11 +28,11 @@ from nsed_torch.agents.requests import GenerateRequest, LikelihoodRequest, call_
 from nsed_torch.benchmarks.stepwise import StepwiseTasks
 from nsed_torch.config import conf_dir, instantiate
 from nsed_torch.evaluation.horizon import foretold_horizon
-from nsed_torch.evaluation.statistics import Estimate, shown
+from nsed_torch.evaluation.statistics import Estimate, share, shown
 from nsed_torch.experiments.build import build_ensemble
 from nsed_torch.records import Task
 from nsed_torch.records.files import parse_json, write_files
-from studies.step_outcomes import whole_works
+from studies.step_outcomes import three_works, whole_works
 from studies.vote_odds import NONE, RIGHT, Odds, drawn_elected, least_elected, said_by
 
 ENDING = ".odds.jsonl.gz"
@@ -284,6 +284,41 @@ class OddsFigures:
             return foretold_horizon(vote) / whole_works([(works, 1 - error) for error in errors])
 
         return shown(_redrawn(times, [self._errors(run, vote, samples, **held), *each]), digits=1)
+
+    def odds_times_three(self, run: str, works: str, samples: int = 1, vote: str = VOTE, **held: Any) -> str:
+        """How many times as far a vote reaches as the plurality of three whole works, of those named with blanks.
+
+        As if their errors were independent and wrong works unlike, so that the first one's counts where all differ.
+        """
+        each = [self._errors(run, name, 1) for name in works.split()]
+
+        def times(vote: float, *errors: float) -> float:
+            return foretold_horizon(vote) / three_works([1 - error for error in errors])
+
+        return shown(_redrawn(times, [self._errors(run, vote, samples, **held), *each]), digits=1)
+
+    def odds_wrong(self, run: str, who: str, **held: Any) -> str:
+        """Steps that somebody who decodes greedily gets wrong, or a vote of such."""
+        return f"{sum(float(errors.sum()) for errors in self._errors(run, who, 1, **held)):.0f}"
+
+    def odds_share(self, run: str, who: str, **held: Any) -> str:
+        """Their share, with an interval as if steps were independent."""
+        errors = np.concatenate(self._errors(run, who, 1, **held))
+        return shown(share(round(float(errors.sum())), len(errors)), digits=5)
+
+    def odds_split(self, run: str, who: str, *patterns: str) -> str:
+        """Steps at which those who decode greedily write texts of one of these patterns, as Rab or aRa.
+
+        R is right, a, b and so on the wrong texts in the order in which they come up.
+        """
+        names, found = self._names(run, who), 0
+        for task in self.runs[run]:
+            for said in task["said"].values():
+                texts = [said["greedy"][task["agents"].index(name.removeprefix(GREEDY))] for name in names]
+                wrong = list(dict.fromkeys(text for text in texts if text != RIGHT))
+                letters = ["R" if text == RIGHT else chr(ord("a") + wrong.index(text)) for text in texts]
+                found += "".join(letters) in patterns
+        return f"{found:,}"
 
     def odds_steps(self, run: str) -> str:
         """Steps read."""

@@ -201,6 +201,21 @@ def whole_works(rates: Sequence[tuple[int, float]]) -> float:
     return float(brentq(lambda steps: enough(steps) - 0.5, low, high))
 
 
+def three_works(right: Sequence[float]) -> float:
+    """Steps after which the plurality of three whole works is right in half of them, of unlike wrong ones the first."""
+
+    def enough(steps: float) -> float:
+        first, second, third = (rate**steps for rate in right)
+        return first + (1 - first) * second * third
+
+    if right[0] == 1:
+        return math.inf
+    high = 1.0
+    while enough(high) > 0.5:
+        high *= 2
+    return float(brentq(lambda steps: enough(steps) - 0.5, 0, high))
+
+
 def _behind_right_work(task: Mapping[str, Any]) -> Iterator[tuple[int | None, list[Any]]]:
     """Rounds up to the first that elected a wrong step."""
     for winner, said in task["rounds"]:

@@ -130,7 +130,8 @@ SOLVER = "ensemble.agents.solver"
             (
                 "could not find 'ensemble/nobody'; available: "
                 "adders, demo, experts, experts_int8, experts_judged, experts_nf4, "
-                "laptop, readers, samplers, scanners, served, sorters, three_open, two_families, two_readers, workers"
+                "laptop, readers, samplers, scanners, served, sorters, three_adders, three_open, three_sorters, "
+                "two_families, two_readers, workers"
             ),
         ),
         (

@@ -14,7 +14,7 @@ from nsed_torch.agents.forms import form_named
 from nsed_torch.records import Task
 from studies import step_odds
 from studies.step_odds import DOUBT, ENDING, SAMPLES, OddsFigures, draw_steps, keep_odds, load_odds, main, read_steps
-from studies.step_outcomes import whole_works
+from studies.step_outcomes import three_works, whole_works
 from studies.ten_disks import undecided
 from studies.vote_odds import drawn_elected, least_elected, said_by
 
@@ -251,3 +251,26 @@ def test_a_greedy_run_of_two_is_gone_on_with_by_a_third_where_one_of_them_may_be
     assert told.odds_asked("run", "vote of =ant =bee =cow", 1) == f"{asked_of:.2f}"
     with pytest.raises(ValueError, match="=cow was asked at some steps of run only"):
         told.odds("run", "=cow")
+
+
+@given(right=st.lists(st.floats(0.9, 0.9999), min_size=3, max_size=3))
+def test_three_whole_works_reach_at_least_as_far_as_the_first_and_as_two_that_agree(right):
+    steps = three_works(right)
+    first, second, third = (rate**steps for rate in right)
+    assert first + (1 - first) * second * third == pytest.approx(0.5)
+    assert steps >= math.log(0.5) / math.log(right[0]) - 1e-6
+    assert steps >= whole_works([(1, rate) for rate in right]) - 1e-6
+
+
+def test_greedy_errors_are_counted_and_held_against_three_whole_works():
+    said = {"0": {"drawn": [[], [], []], "greedy": [2, 0, 0]}, "1": {"drawn": [[], [], []], "greedy": [2, 0, 2]}}
+    wrong = [[0.9, 0.1, 0.2], [0.8, 0.1, 0.7], *[[0.1, 0.1, None]] * 18]
+    told = OddsFigures({"run": [{"task": "a", "agents": ["x", "y", "z"], "wrong": wrong, "said": said}]})
+    vote = "vote of =x =y =z"
+    assert told.odds_wrong("run", "=x") == "2"
+    assert told.odds_wrong("run", vote) == "1"
+    assert told.odds_share("run", vote).startswith("0.05000 [0.00127, 0.24873]")
+    assert told.odds_split("run", vote, "aRR") == told.odds_split("run", vote, "aRa", "Raa") == "1"
+    assert told.odds_split("run", "vote of =z =x", "ab", "aa") == "1"
+    times = math.log(0.5) / math.log(0.95) / three_works([0.9, 1 - 1e-9, 0.9])
+    assert float(told.odds_times_three("run", "=x =y =x", vote=vote).split()[0]) == pytest.approx(times, abs=0.1)
