@@ -18,7 +18,7 @@ from studies.recompute import DOCS, Run, hold
 from studies.step_odds import OddsFigures, load_odds
 from studies.step_outcomes import ENDING, VOTE, StepFigures, keep_steps, load_steps
 
-PAGES = ("steps", "towers")
+PAGES = ("forms", "steps", "towers")
 STORED = {page: sorted((DOCS / "data" / page).glob("*.gz")) for page in PAGES}
 RUNS = {
     page: {path.name.removesuffix(ENDING): load_steps(path) for path in stored if path.name.endswith(ENDING)}
@@ -30,9 +30,12 @@ ODDS_READ = {  # worked out once, for no test tells them another way
     for read in [{p.name.removesuffix(step_odds.ENDING): load_odds(p) for p in stored if p.match("*.odds.*")}]
 }
 WHOLE = {
-    path.name.removesuffix(".jsonl.gz"): Run.load(path)
-    for path in STORED["steps"]
-    if not path.name.endswith((ENDING, step_odds.ENDING))
+    page: {
+        path.name.removesuffix(".jsonl.gz"): Run.load(path)
+        for path in stored
+        if not path.name.endswith((ENDING, step_odds.ENDING))
+    }
+    for page, stored in STORED.items()
 }
 
 
@@ -41,7 +44,7 @@ DEMO = RUNS["towers"]["demo"]
 
 def say(page, runs):
     text, claims = (DOCS / f"{page}.md").read_text(), (DOCS / f"data/{page}.claims").read_text()
-    return hold(page, text, claims, WHOLE, StepFigures(runs).functions() | ODDS_READ[page]).wrong
+    return hold(page, text, claims, WHOLE[page], StepFigures(runs).functions() | ODDS_READ[page]).wrong
 
 
 @pytest.mark.parametrize("page", PAGES)
