@@ -14,6 +14,7 @@ import gzip
 import json
 import math
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -105,48 +106,45 @@ def draw_steps(
     `drawn` is how often each kind wrote each text, places as in `studies.vote_odds`, nothing for who has no doubt;
     `greedy` is the place of what each writes greedily. Who is right with more than 0.5 is right greedily.
     """
-    works, requests = [task.start, *chain[:-1]], []
-    doubted = [(i, k) for i, row in enumerate(wrong) for k, error in enumerate(row) if error >= DOUBT]
-    for i, k in doubted:
-        agent, chat = kinds[k], _asked(prompts, task, works[i], kinds[k], seed)
-        drawn = replace(agent.decoding, temperature=1, top_p=1)
-        for n in range(SAMPLES):
-            mark = call_seed(seed, task.id, i, agent.name, n)
-            requests.append(GenerateRequest(agent.name, chat, drawn, mark, agent.adapter))
-        requests.append(GenerateRequest(agent.name, chat, replace(drawn, temperature=0), 0, agent.adapter))
-    written = iter(ensemble.generate(requests))
-    places = {i: {" ".join(chain[i].split()): RIGHT, "": NONE} for i, _ in doubted}
-    said = {i: {"drawn": [[] for _ in kinds], "greedy": [RIGHT] * len(kinds)} for i in places}
-    for i, k in doubted:
-        texts = [form_named(kinds[k].form).plain(next(written).text) or "" for _ in range(SAMPLES + 1)]
-        seen = [places[i].setdefault(" ".join(text.split()), len(places[i])) for text in texts]
-        said[i]["drawn"][k] = np.bincount(seen[:-1]).tolist()
-        if wrong[i][k] >= 0.5:
-            said[i]["greedy"][k] = seen[-1]
-    return {str(i): what for i, what in said.items()}
+    doubted = [i for i, row in enumerate(wrong) if max(row) >= DOUBT]
+    places = [_places(task, chain)[i] for i in doubted]
+    said = _written(ensemble, prompts, places, kinds, [wrong[i] for i in doubted], seed, samples=SAMPLES)
+    return {str(i): what for i, what in zip(doubted, said, strict=True)}
 
 
-def write_greedily(
+def _written(
     ensemble: Ensemble,
     prompts: Prompts,
     places: Sequence[Place],
     kinds: Sequence[Agent],
-    rows: Sequence[Sequence[float]],
+    wrong: Sequence[Sequence[float]],
     seed: int = 0,
+    *,
+    samples: int = 0,
 ) -> list[dict[str, Any]]:
-    """What each writes greedily at some steps, as `draw_steps` tells it, with nothing drawn."""
-    doubted = [(i, k) for i, row in enumerate(rows) for k, error in enumerate(row) if error >= 0.5]
-    requests = []
-    for i, k in doubted:
-        agent, chat = kinds[k], _asked(prompts, places[i].task, places[i].work, kinds[k], seed)
-        greedy = replace(agent.decoding, temperature=0)
-        requests.append(GenerateRequest(agent.name, chat, greedy, 0, agent.adapter))
+    """What is written at some steps, as `draw_steps` tells it, with so many samples of who is in doubt."""
+    writers, requests = [], []
+    for i, (place, row) in enumerate(zip(places, wrong, strict=True)):
+        for k, error in enumerate(row):
+            agent, chat = kinds[k], _asked(prompts, place.task, place.work, kinds[k], seed)
+            drawn = replace(agent.decoding, temperature=1, top_p=1)
+            for n in range(samples if error >= DOUBT else 0):
+                mark = call_seed(seed, place.task.id, place.number, agent.name, n)
+                requests.append(GenerateRequest(agent.name, chat, drawn, mark, agent.adapter))
+                writers.append((i, k, False))
+            if error >= 0.5:
+                requests.append(GenerateRequest(agent.name, chat, replace(drawn, temperature=0), 0, agent.adapter))
+                writers.append((i, k, True))
     texts = [{" ".join(place.step.split()): RIGHT, "": NONE} for place in places]
-    said: list[dict[str, Any]] = [{"drawn": [[] for _ in kinds], "greedy": [RIGHT] * len(kinds)} for _ in places]
-    for (i, k), written in zip(doubted, ensemble.generate(requests), strict=True):
+    counts: list[list[Counter[int]]] = [[Counter() for _ in kinds] for _ in places]
+    greedy = [[RIGHT] * len(kinds) for _ in places]
+    for (i, k, greedily), written in zip(writers, ensemble.generate(requests), strict=True):
         text = " ".join((form_named(kinds[k].form).plain(written.text) or "").split())
-        said[i]["greedy"][k] = texts[i].setdefault(text, len(texts[i]))
-    return said
+        seen = texts[i].setdefault(text, len(texts[i]))
+        counts[i][k][seen] += not greedily
+        greedy[i][k] = seen if greedily else greedy[i][k]
+    drawn_texts = [[[count[t] for t in range(max(+count, default=-1) + 1)] for count in row] for row in counts]
+    return [{"drawn": row, "greedy": best} for row, best in zip(drawn_texts, greedy, strict=True)]
 
 
 def keep_greedy(file: Path, settings: Sequence[str]) -> None:
@@ -195,8 +193,8 @@ def _greedily(
         found = _read(ensemble, prompts, [place for _, place in some], [agents[k]], 0)
         for (one, place), row in zip(some, found, strict=True):
             one["wrong"][place.number][k] = _row(row)[0]
-    rows = [one["wrong"][place.number] for one, place in doubted]
-    said = write_greedily(ensemble, prompts, [place for _, place in doubted], agents, rows)
+    rows = [[error or 0.0 for error in one["wrong"][place.number]] for one, place in doubted]
+    said = _written(ensemble, prompts, [place for _, place in doubted], agents, rows)
     for (one, place), what in zip(doubted, said, strict=True):
         one["said"][str(place.number)] = what
     return told
