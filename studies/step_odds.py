@@ -193,8 +193,8 @@ def _greedily(
         found = _read(ensemble, prompts, [place for _, place in some], [agents[k]], 0)
         for (one, place), row in zip(some, found, strict=True):
             one["wrong"][place.number][k] = _row(row)[0]
-    rows = [[error or 0.0 for error in one["wrong"][place.number]] for one, place in doubted]
-    said = _written(ensemble, prompts, [place for _, place in doubted], agents, rows)
+    errors = [[error or 0.0 for error in one["wrong"][place.number]] for one, place in doubted]
+    said = _written(ensemble, prompts, [place for _, place in doubted], agents, errors)
     for (one, place), what in zip(doubted, said, strict=True):
         one["said"][str(place.number)] = what
     return told
