@@ -71,6 +71,15 @@ class NoteGate(ForgetGate):
         super().__init__(leak, dtype=dtype)
         self.entry = nn.Parameter(torch.zeros(3, dtype=dtype))
 
+    @torch.no_grad()
+    def begin_below_one(self) -> None:
+        """Begin a fit where what enters is less than 1, unless the entry has learned already.
+
+        At 1, where it starts, a step that lets everything in more readily changes nothing, and a fit may end there.
+        """
+        if not self.entry.any():
+            self.entry[-1] = -2
+
     def features(
         self, state: MemoryState, consensus: Embedding, task: Embedding, came: News | None = None
     ) -> Float[Tensor, "batch slot feature"]:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from nsed_torch.data import Episodes, joined
 from nsed_torch.data.rounds import elect, prepare, unroll
 from nsed_torch.nn import ConsensusCell
+from nsed_torch.nn.gate import NoteGate
 from nsed_torch.records import write_files
 from nsed_torch.training.logs import FileLog
 from nsed_torch.training.losses import consensus_loss, distance_from_start, reads
@@ -123,6 +124,8 @@ class CellTrainer:
         self._epoch, self._best_epoch = 0, 0
         self._objective, self._converged = math.inf, False
         self._best, self._best_loss = copy.deepcopy(cell.state_dict()), self._validate()
+        if self._notes and isinstance(cell.gate, NoteGate):
+            cell.gate.begin_below_one()
 
     def fit(self, *, resume: bool = False) -> Fit:
         """Train to the end, from the checkpoint file on if that is there and wanted."""

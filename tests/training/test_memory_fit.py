@@ -146,3 +146,17 @@ def test_faults(short):
         Notes.of(fresh(), dataclasses.replace(short, needed=None))
     with pytest.raises(ValueError, match="training loss: expected one of consensus, memory, got 'text'"):
         Schedule("text")
+
+
+def test_what_enters_is_told_apart_where_all_of_it_is_somewhat_near_the_question(tmp_path):
+    """All notes come in one round: only the entry can learn, and at its start more of it is no more."""
+    graded = reading_of(1, 40, families={"needles": {"needles": 1}})
+    episodes = planted_readings(tmp_path, graded, agents=4, noise=1.0)
+    cell = ConsensusCell(DIM, 4, slots=1, gate=gate_named("notes", DIM)).double()
+    notes = Notes.of(cell, episodes)
+    assert (notes.entry_features[..., 0] > 0).double().mean() > 0.9
+    parts = episodes.select(range(28)), episodes.select(range(28, 40))
+    fit_cell(cell, *parts, optimizer=LBFGS, schedule=Schedule("memory"))
+    fresh_cell = ConsensusCell(DIM, 4, slots=1).double()
+    assert kept(fresh_cell, parts[1]).found.mean() < 0.9
+    assert kept(cell, parts[1]).found.mean() == 1
