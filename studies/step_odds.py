@@ -53,13 +53,6 @@ DRAWS = 2000
 """Of the tasks, with replacement, for an interval."""
 
 
-def read_steps(
-    ensemble: Ensemble, prompts: Prompts, task: Task, chain: Sequence[str], kinds: Sequence[Agent], seed: int = 0
-) -> list[list[float]]:
-    """How likely each of some agents does not write the right step, behind each right work of a task, one row each."""
-    return _read(ensemble, prompts, _places(task, chain), kinds, seed)
-
-
 class Place(NamedTuple):
     """A step of a task's work."""
 
@@ -67,6 +60,13 @@ class Place(NamedTuple):
     number: int
     work: str  # behind which it comes
     step: str  # the right one
+
+
+def read_steps(
+    ensemble: Ensemble, prompts: Prompts, task: Task, chain: Sequence[str], kinds: Sequence[Agent], seed: int = 0
+) -> list[list[float]]:
+    """How likely each of some agents does not write the right step, behind each right work of a task, one row each."""
+    return _read(ensemble, prompts, _places(task, chain), kinds, seed)
 
 
 def _places(task: Task, chain: Sequence[str]) -> list[Place]:
@@ -126,6 +126,8 @@ def _written(
     writers, requests = [], []
     for i, (place, row) in enumerate(zip(places, wrong, strict=True)):
         for k, error in enumerate(row):
+            if error < (DOUBT if samples else 0.5):
+                continue
             agent, chat = kinds[k], _asked(prompts, place.task, place.work, kinds[k], seed)
             drawn = replace(agent.decoding, temperature=1, top_p=1)
             for n in range(samples if error >= DOUBT else 0):
@@ -152,7 +154,7 @@ def keep_greedy(file: Path, settings: Sequence[str]) -> None:
 
     Tasks that the file has of the first of these agents are gone on with where these may be wrong.
     """
-    graded, ensemble, prompts, first = _asked_of(settings)
+    graded, ensemble, prompts, first = _prepared(settings)
     names = [agent.name for agent in first]
     lines = load_odds(file) if file.is_file() else []
     known = {line["task"]: line for line in lines if line["agents"] == names[: len(line["agents"])]}
@@ -204,7 +206,7 @@ def _row(errors: Sequence[float]) -> list[float | None]:
     return [float(f"{error:.3g}") for error in errors]
 
 
-def _asked_of(settings: Sequence[str]) -> tuple[StepwiseTasks, Ensemble, Prompts, list[Agent]]:
+def _prepared(settings: Sequence[str]) -> tuple[StepwiseTasks, Ensemble, Prompts, list[Agent]]:
     """Tasks, and the first agent of each kind among those who would be asked."""
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         cfg = compose("evaluate", overrides=list(settings))
@@ -226,7 +228,7 @@ def keep_odds(file: Path, settings: Sequence[str]) -> None:
 
     Tasks that the file has of the same agents stay as they are.
     """
-    graded, ensemble, prompts, first = _asked_of(settings)
+    graded, ensemble, prompts, first = _prepared(settings)
     names = [agent.name for agent in first]
     known = {line["task"]: line for line in load_odds(file) if line["agents"] == names} if file.is_file() else {}
     lines: list[dict[str, Any]] = []
@@ -457,15 +459,19 @@ def _mean(errors: Sequence[np.ndarray]) -> float:
 
 
 def main(file: Path, settings: Sequence[str], *, greedily: bool = False) -> None:
-    """Read and store, if there are settings; then tell what a vote of three samples of each makes of it."""
+    """Read and store, if there are settings; then tell what votes of three samples of each make, or of greedy ones."""
     if settings:
         (keep_greedy if greedily else keep_odds)(file, settings)
-    if greedily:
-        return
     name = file.name.removesuffix(ENDING)
     told = OddsFigures({name: load_odds(file)})
+    agents = told.runs[name][0]["agents"]
     print(f"{told.odds_steps(name)} steps; how often wrong, and the horizon that this foretells")
-    for who in (VOTE, *told.runs[name][0]["agents"]):
+    if greedily:
+        vote = VOTE_OF + " ".join(GREEDY + agent for agent in agents)
+        for who in (vote, *(GREEDY + agent for agent in agents[:ALWAYS])):
+            print(f"{who}: {told.odds_share(name, who)}, {told.odds_horizon(name, who, 1)} steps")
+        return
+    for who in (VOTE, *agents):
         print(f"{who}: {told.odds(name, who)}, {told.odds_horizon(name, who)} steps; all: {told.odds_run(name, who)}")
         if who != VOTE:
             print(f"  greedily at most {told.odds_doubtful(name, who)}; the vote: {told.odds_times(name, who)} times")

@@ -214,7 +214,7 @@ def test_other_tasks_have_no_steps(tmp_path):
         keep_odds(tmp_path / f"run{ENDING}", ["benchmark=experts", "benchmark.size=8"])
 
 
-def test_a_greedy_run_of_two_is_gone_on_with_by_a_third_where_one_of_them_may_be_wrong(tmp_path, monkeypatch):
+def test_a_greedy_run_of_two_is_gone_on_with_by_a_third_where_one_of_them_may_be_wrong(tmp_path, monkeypatch, capsys):
     pytest.importorskip("reasoning_gym")
     asked = []
 
@@ -237,6 +237,7 @@ def test_a_greedy_run_of_two_is_gone_on_with_by_a_third_where_one_of_them_may_be
     asked.clear()
     main(file, settings, greedily=True)
     three = load_odds(file)
+    assert "vote of =ant =bee =cow: 0.00000 [0.00000, " in capsys.readouterr().out
     assert len(asked) == doubted
     assert {name for name, _ in asked} == {"cow"}
     assert [task["agents"] for task in three] == [["ant", "bee", "cow"]] * 3
