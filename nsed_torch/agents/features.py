@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from nsed_torch.agents.sentences import sentences
+
 LETTERS = "ABCDEFGHIJ"
 
 Embed = Callable[[Sequence[str]], Float[Tensor, "text dim"]]
@@ -50,7 +52,6 @@ _HEDGE = re.compile(
     re.IGNORECASE,
 )
 _LEAD_IN = re.compile(r"(?:\b(?:so|therefore|thus|hence|since)\b,?\s*)?\bthe(?: \w+)?\s*$")
-_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _WORD = re.compile(r"[a-z]{2,}|\d+(?:\.\d+)?")
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _COMMON = frozenset(  # words that tell no option from another
@@ -153,8 +154,7 @@ def _read(text: str) -> Passage:
     """The text up to where it first states an answer, for what it says there it says of any answer."""
     stated = _STATED.search(text[:_LONGEST])
     body = _LEAD_IN.sub("", text[: stated.start() if stated else _LONGEST].lower())
-    sentences = [sentence for sentence in _SENTENCE.split(body) if sentence and not sentence.isspace()]
-    end = " ".join(sentences[-2:])
+    end = " ".join(sentences(body)[-2:])
     return Passage(" ".join(body.split()), _words(body), _number(end, last=True), end)
 
 
@@ -164,7 +164,7 @@ def _of_text(text: str, read: Passage, letter: str | None) -> list[float]:
     named = {next(filter(None, groups)) for groups in _NAMED.findall(text)}
     body = read.text
     data = body[:2000].encode()
-    last = _SENTENCE.split(read.end)[-1]
+    last = "".join(sentences(read.end)[-1:])
     return [
         float(any(found[1].upper() == letter for found in stated)),
         float(len({found[1].upper() for found in stated}) > 1),

@@ -208,6 +208,7 @@ class MacroRNN(nn.Module):
             "without": self.without,
             "forms": forms,
             "shown_from": self.cell.shown_from,
+            "verbatim": self.cell.verbatim,
             "control": self.cell.control,
         }
         settings = {

@@ -18,6 +18,7 @@ from nsed_torch.agents.forms import FORMS
 from nsed_torch.agents.ledger import TokenLedger
 from nsed_torch.agents.prompts import NOTHING, noted, unfence, unseen
 from nsed_torch.agents.requests import call_seed
+from nsed_torch.agents.sentences import said, sentences
 from nsed_torch.deliberation.answer_classes import AnswerClasses, SameTexts
 from nsed_torch.deliberation.hearing import Hearing
 from nsed_torch.deliberation.inputs import check_inputs, pieces
@@ -91,6 +92,8 @@ class MacroRNNCell(nn.Module):
             test (Wald 1945).
         shown_from: retention, from 0 to below 1, from which agents are shown what a slot holds. With 0, as published,
             they read all slots, also what the gate has all but let go of. Ours.
+        verbatim: whether of a note those sentences alone count that its author's piece says word for word, so that
+            nobody remembers what was never said; False takes notes as they are. Ours.
         control: what is made worthless, to see what it is worth. "ratings": each judge's change places by chance.
             "memory": agents are shown what the memory of the batch's next task holds; of a task alone, nothing.
 
@@ -127,6 +130,7 @@ class MacroRNNCell(nn.Module):
         unit: str = "answer",
         ahead: float | None = None,
         shown_from: float = 0.0,
+        verbatim: bool = False,
         control: str | None = None,
     ) -> None:
         super().__init__()
@@ -161,7 +165,8 @@ class MacroRNNCell(nn.Module):
         self.memory_tokens, self.seed = memory_tokens, seed
         self.diagonal_mask, self.anonymous, self.shuffled = diagonal_mask, anonymous, shuffled
         self.answers, self.sets = SameTexts() if unit == "step" else answers, sets
-        self.unit, self.ahead, self.shown_from, self.control = unit, ahead, shown_from, control
+        self.unit, self.ahead, self.control = unit, ahead, control
+        self.shown_from, self.verbatim = shown_from, verbatim
 
     def start(self, tasks: Sequence[Task]) -> DeliberationState:
         """The state before the first round: no memory."""
@@ -251,7 +256,8 @@ class MacroRNNCell(nn.Module):
         read = pieces(turn.task, index, names)
         turn.mark = unseen(call_seed(self.seed, turn.task.id, "propose"), [*formed, *told, *read.values()])
         if turn.task.reads(index):
-            turn.reads, turn.shared = True, isinstance(turn.task.inputs[index - 1], str)
+            turn.reads, turn.read = True, read
+            turn.shared = isinstance(turn.task.inputs[index - 1], str)
             piece_asked = {
                 piece: self.prompts.read(turn.task.question, memory=shown, piece=piece, seed=turn.mark)
                 for piece in {"", *read.values()}
@@ -330,8 +336,10 @@ class MacroRNNCell(nn.Module):
                     continue
                 new = next(generations)
                 text, reason = unfence(new.text), new.finish_reason
-                if turn.reads and text and not noted(text):
-                    text, reason = "", NOTHING
+                if turn.reads and text:
+                    text, notes = self._note(agent, text, turn.read[agent.name])
+                    reason = reason if text else NOTHING
+                    turn.notes += notes
                 if self.unit == "step":
                     text, notes = self._step(agent, new.finish_reason, text)
                     turn.notes += notes
@@ -342,6 +350,14 @@ class MacroRNNCell(nn.Module):
             if failures and len(failures) == sum(p.agent not in turn.excused for p in turn.proposals):
                 raise ConnectionError(f"task {turn.task.id!r}: nobody answered: {failures[0]}")
             turn.silent = {p.agent for p in turn.proposals if p.finish_reason == "failed"}
+
+    def _note(self, agent: Agent, text: str, piece: str) -> tuple[str, list[str]]:
+        """What counts of a note, "" where that is nothing, and that something of it does not."""
+        text = noted(text)
+        kept = said(text, piece) if self.verbatim else text
+        if len(sentences(kept)) == len(sentences(text)):
+            return kept, []
+        return kept, [f"{agent.name}: its piece does not say all of {text[:80]!r}"]
 
     def _step(self, agent: Agent, reason: str, text: str) -> tuple[str, list[str]]:
         """What an agent wrote, in the plain form; "" and why where the work could not go on from it."""

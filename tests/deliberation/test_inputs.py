@@ -413,3 +413,42 @@ def test_what_the_gate_has_all_but_let_go_of_is_not_shown(scripted, shown):
 def test_a_share_from_which_nothing_could_be_shown_is_refused(scripted, shown_from):
     with pytest.raises(ValueError, match=f"expected a retention from 0 to below 1 .* got shown_from={shown_from}"):
         scripted.build(2, shown_from=shown_from)
+
+
+@pytest.mark.parametrize("verbatim", [False, True])
+def test_what_was_never_said_is_not_remembered(scripted, verbatim):
+    """Edna's desk and Elsa's fork are told of; a reader crosses them, and its answer would go by that."""
+    notes = {
+        BOOK.inputs[0]: "Ada sleeps. Ada has the ring.",
+        BOOK.inputs[1]: "bo has  the ring",
+        BOOK.inputs[2]: "Cy has the ring.",
+    }
+    rnn, engine = scripted.build(
+        2,
+        write=lambda r: notes[piece_of(scripted, r)] if reads(r) else "done",
+        judge=lambda request, candidate: 0.5,
+        slots=4,
+        rounds=1,
+        verbatim=verbatim,
+    )
+    (transcript,) = rnn([BOOK]).transcripts
+    *read, _ = transcript.rounds
+    remembered = ["bo has  the ring", "Ada sleeps."] if verbatim else list(notes.values())[::-1]
+    assert memory_of(scripted, engine.generated[-1]) == remembered
+    assert transcript.settings.get("verbatim") == (verbatim or None)
+    if verbatim:
+        assert [[p.finish_reason for p in record.proposals] for record in read] == [["stop"] * 2] * 2 + [[NOTHING] * 2]
+        assert [[note.partition(": ")[2] for note in record.notes] for record in read] == [
+            ["its piece does not say all of 'Ada sleeps. Ada has the ring.'"] * 2,
+            [],
+            ["its piece does not say all of 'Cy has the ring.'"] * 2,
+        ]
+        assert transcript.answer == "done"
+
+
+def test_verbatim_each_agent_is_held_to_its_own_piece(scripted):
+    rnn, _ = scripted.build(
+        2, write=lambda r: "Bo sings." if reads(r) else "done", judge=lambda *_: 0.5, rounds=1, verbatim=True
+    )
+    (transcript,) = rnn([Task("Who?", inputs=({"0": "Bo sings.", "1": "Cy sings."},))]).transcripts
+    assert [p.text for p in transcript.rounds[0].proposals] == ["Bo sings.", ""]

@@ -4,7 +4,6 @@ They have one size, whatever the budget. Each is asked what a deliberation's age
 are given to the lead alone. Where a task has no pieces, the answer is the lead's own.
 """
 
-import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from dataclasses import dataclass, replace
 from nsed_torch.agents import Agent
 from nsed_torch.agents.prompts import unseen
 from nsed_torch.agents.requests import call_seed
+from nsed_torch.agents.sentences import sentences
 from nsed_torch.evaluation.methods.growth import Trail, ledgers_of
 from nsed_torch.evaluation.methods.panel import Answer, Panel
 from nsed_torch.records import Task
@@ -73,7 +73,7 @@ class RetrievedMemory:
         asked, memories = [], {}
         for task in tasks:
             agent = panel.lead(task)
-            given = [one for piece in panel.pieces(task, agent) for one in _SENTENCE_ENDS.split(piece) if one]
+            given = [one for piece in panel.pieces(task, agent) for one in sentences(piece)]
             nearest = _nearest_first(panel, task, given)[: self.notes] if given else []
             memories[task.id] = tuple(given[i] for i in sorted(nearest))
             asked.append((replace(task, inputs=()), agent))
@@ -137,9 +137,6 @@ class PerfectMemory:
 
 ONE_SIZE = (CutToWindow, Retrieval, RetrievedMemory, OverwrittenMemory, PerfectMemory)
 """Methods that no budget makes larger."""
-
-
-_SENTENCE_ENDS = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
 def _nearest_first(panel: Panel, task: Task, given: Sequence[str]) -> list[int]:
