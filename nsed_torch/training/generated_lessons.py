@@ -184,7 +184,7 @@ class ReadLesson(_Drawn[ReadingTasks]):
     """To note what matters of a piece, and in the end to answer from notes alone, as over inputs in a deliberation.
 
     What is noted for nothing is mostly about somebody who is asked about or noted: the same person's hat
-    (docs/reading.md). Of pieces that tell nothing a share can be drawn from those that name such a person. In the same
+    (docs/readers.md). Of pieces that tell nothing a share can be drawn from those that name such a person. In the same
     share of all examples notes of no use about people in the piece are remembered, and in the end all that was true
     and notes of no use about people who are asked about.
     """
