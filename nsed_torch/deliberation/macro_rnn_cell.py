@@ -256,7 +256,7 @@ class MacroRNNCell(nn.Module):
         read = pieces(turn.task, index, names)
         turn.mark = unseen(call_seed(self.seed, turn.task.id, "propose"), [*formed, *told, *read.values()])
         if turn.task.reads(index):
-            turn.reads, turn.read = True, read
+            turn.reads, turn.pieces = True, read
             turn.shared = isinstance(turn.task.inputs[index - 1], str)
             piece_asked = {
                 piece: self.prompts.read(turn.task.question, memory=shown, piece=piece, seed=turn.mark)
@@ -337,7 +337,7 @@ class MacroRNNCell(nn.Module):
                 new = next(generations)
                 text, reason = unfence(new.text), new.finish_reason
                 if turn.reads and text:
-                    text, notes = self._note(agent, text, turn.read[agent.name])
+                    text, notes = self._note(agent, text, turn.pieces[agent.name])
                     reason = reason if text else NOTHING
                     turn.notes += notes
                 if self.unit == "step":

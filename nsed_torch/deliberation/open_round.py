@@ -31,7 +31,7 @@ class OpenRound:
     silent: set[str] = field(default_factory=set)  # whose call failed
     question: str = ""  # what everybody is asked: the task's, or for the next step of its work
     reads: bool = False  # whether there is a piece to read, so that proposals are notes
-    read: dict[str, str] = field(default_factory=dict)  # agent -> its piece
+    pieces: dict[str, str] = field(default_factory=dict)  # agent -> its piece
     shared: bool = True  # whether all read the same piece
     otherwise: dict[str, str] = field(default_factory=dict)  # agent -> what it is asked instead, to note or in its form
     excused: dict[str, Proposal] = field(default_factory=dict)  # who has nothing to read and is not asked
