@@ -146,7 +146,7 @@ def generated_lesson(cfg: DictConfig, settings: FineTuning, prompts: Prompts) ->
     if cfg.unit == "step":
         options |= {"form": cfg.form, "of": cfg.part.of, "take": cfg.part.take, "by_length": cfg.by_length}
     if cfg.unit == "read":
-        options |= {"near_share": cfg.near_share}
+        options |= {"near_share": cfg.near_share, "answers_share": cfg.answers_share}
     learned: Lesson = kind(*generated_tasks(cfg, settings, make), prompts, _count(cfg, settings), **options)
     return learned
 

@@ -2,7 +2,7 @@
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -11,7 +11,7 @@ from nsed_torch.agents.forms import form_named
 from nsed_torch.agents.prompts import NOTHING, noted
 from nsed_torch.agents.requests import call_seed
 from nsed_torch.benchmarks import GradedTasks
-from nsed_torch.benchmarks.reading_tasks import ReadingTasks, people_in
+from nsed_torch.benchmarks.reading_tasks import COLOURS, ReadingTasks, people_in
 from nsed_torch.benchmarks.stepwise import StepwiseTasks
 from nsed_torch.data.splits import place
 from nsed_torch.records import Task, Verdict
@@ -186,25 +186,32 @@ class ReadLesson(_Drawn[ReadingTasks]):
     What is noted for nothing is mostly about somebody who is asked about or noted: the same person's hat
     (docs/readers.md). Of pieces that tell nothing a share can be drawn from those that name such a person. In the same
     share of all examples notes of no use about people in the piece are remembered, and in the end all that was true
-    and notes of no use about people who are asked about.
+    and notes of no use about people who are asked about; also what is said of others in the words of what matters, as
+    where they live: else a learner answers with the one town among its notes where somebody lives. Of `answers_share`
+    of all examples the end is asked for, whatever else there is; of the others each kind as often.
     """
 
     learns = "to note what matters and to answer from notes"
+    _shares = ("near_share", "answers_share")
 
     near_share: float = 0.0  # of examples of nothing
+    answers_share: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.near_share <= 1:
-            raise ValueError(f"expected near_share in [0, 1], got {self.near_share}")
+        for name in self._shares:
+            if not 0 <= (share := getattr(self, name)) <= 1:
+                raise ValueError(f"expected {name} in [0, 1], got {share}")
 
     def identity(self) -> dict[str, Any]:
         """Which tasks these are, and what of them; JSON values only."""
-        return {**super().identity(), **({"near_share": self.near_share} if self.near_share else {})}
+        return {**super().identity(), **{name: share for name in self._shares if (share := getattr(self, name))}}
 
     def _example(self, task: Task, draw: random.Random, seed: int) -> Example:
-        """A moment, as many of each of its kinds."""
-        moment = draw.choice(moments(self.train, task, draw, self.near_share))
+        """A moment, as many of each of its kinds but for the share that answers."""
+        found = moments(self.train, task, draw, self.near_share)
+        answers = bool(self.answers_share) and draw.random() < self.answers_share
+        moment = found[-1] if answers else draw.choice(found)
         return Example(self._messages(task, moment, seed), moment.reply)
 
     def scores(self, engine: TransformersEngine, adapter: str | None) -> Scores:
@@ -260,7 +267,8 @@ def moments(tasks: ReadingTasks, task: Task, draw: random.Random, near_share: fl
     hard = bool(near_share) and draw.random() < near_share
     end = _remembered(tasks, task, len(task.inputs), draw, stale=1.0 if hard else 0.25)
     if hard:
-        crossed = _misleading(tasks, task, len(task.inputs) + 1, task.question, draw)
+        worded = {_wording(fact.text) for fact in tasks.facts[task.id]}
+        crossed = _misleading(tasks, task, len(task.inputs) + 1, task.question, draw, worded=worded)
         end = tuple(draw.sample([*end, *crossed], len(end) + len(crossed)))
     return [*found, Moment("answers", end, "", task.target or "")]
 
@@ -271,13 +279,21 @@ def _near(tasks: ReadingTasks, task: Task, index: int, reader: str | None) -> bo
     return bool(people_in(told) & people_in(tasks.inputs_of(task)[index - 1][reader]))
 
 
-def _misleading(tasks: ReadingTasks, task: Task, index: int, shown: str, draw: random.Random) -> list[str]:
-    """Up to two statements of no use, read before round `index`, about somebody in the piece that is shown then."""
+def _misleading(
+    tasks: ReadingTasks, task: Task, index: int, shown: str, draw: random.Random, *, worded: Collection[str] = ()
+) -> list[str]:
+    """Up to two statements of no use, read before round `index`: about somebody in what is shown then, or so worded."""
     facts = {fact.text for fact in tasks.facts[task.id]}
     read = [text for piece in tasks.inputs_of(task)[: index - 1] for text in piece.values()]
     said = [f"{part.strip().removesuffix('.')}." for text in read for part in text.split(". ")]
-    about = [text for text in said if text not in facts and people_in(text) & people_in(shown)]
+    of_no_use = [text for text in said if text not in facts]
+    about = [text for text in of_no_use if people_in(text) & people_in(shown) or _wording(text) in worded]
     return draw.sample(about, min(len(about), draw.randint(0, 2)))
+
+
+def _wording(text: str) -> str:
+    """A statement without who, where and which colour."""
+    return " ".join(word for word in text.rstrip(".").split() if word[0].islower() and word not in COLOURS)
 
 
 def _remembered(

@@ -56,7 +56,7 @@ def test_pieces_of_nothing_can_be_drawn_near_to_what_is_asked_for():
 
     def near(share, family):
         draw, found, misled = random.Random(0), [], {"nothing": [], "notes": []}
-        for task in [task for task in TRAIN.tasks if TRAIN.strata[task.id] == family for _ in range(10)]:
+        for task in [task for task in TRAIN.tasks if TRAIN.strata[task.id] == family for _ in range(40)]:
             for moment in moments(TRAIN, task, draw, share):
                 if moment.piece:
                     pieces = [text for piece in TRAIN.inputs_of(task) for text in piece.values()]
@@ -87,11 +87,34 @@ def test_pieces_of_nothing_can_be_drawn_near_to_what_is_asked_for():
     assert any(
         people_in(" ".join(notes)) & people_in(task.question) for notes, task in zip(crossed, needles, strict=True)
     )
+    chains = [task for task in TRAIN.tasks if TRAIN.strata[task.id] == "chains"]
+
+    def same_said_of_others(share):
+        """How many ends of chains show where others live beside where that person does."""
+        ends = [(task, moments(TRAIN, task, random.Random(seed), share)[-1]) for task in chains for seed in range(9)]
+        shown = [(TRAIN.facts[task.id], end.memory) for task, end in ends]
+        return sum(any(n.split()[1:-1] == f[1].text.split()[1:-1] and n != f[1].text for n in m) for f, m in shown)
+
+    assert same_said_of_others(1.0) > 5 * max(1, same_said_of_others(0.0))
     plain, nearer = lesson(), lesson(near_share=0.5)
     assert plain.examples() == lesson(near_share=0.0).examples() != nearer.examples()
     assert nearer.identity() == {**plain.identity(), "near_share": 0.5}
     with pytest.raises(ValueError, match=r"expected near_share in \[0, 1\], got 2"):
         lesson(near_share=2)
+
+
+def test_of_a_share_of_the_examples_the_end_is_asked_for():
+    def answers(**options):
+        texts = [example.messages[-1].content for example in lesson(**options).examples()]
+        return sum("A piece to read now." not in text for text in texts) / len(texts)
+
+    plain = answers()
+    assert 0.25 < plain < 0.5  # one of two or three kinds
+    assert answers(answers_share=0.5) == pytest.approx(0.5 + plain / 2, abs=0.08)
+    assert answers(answers_share=1.0) == 1
+    assert lesson(answers_share=0.5).identity() == {**lesson().identity(), "answers_share": 0.5}
+    with pytest.raises(ValueError, match=r"expected answers_share in \[0, 1\], got -1"):
+        lesson(answers_share=-1)
 
 
 def test_the_end_shows_every_fact_that_matters_and_no_piece():
