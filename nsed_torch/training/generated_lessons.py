@@ -1,6 +1,7 @@
 """To take steps of some work, or all at once, and to read in pieces: of tasks of which more is known than answers."""
 
 import random
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from nsed_torch.agents import Message, Prompts, TransformersEngine
 from nsed_torch.agents.forms import form_named
 from nsed_torch.agents.prompts import NOTHING, noted
 from nsed_torch.agents.requests import call_seed
+from nsed_torch.agents.sentences import sentences
 from nsed_torch.benchmarks import GradedTasks
 from nsed_torch.benchmarks.reading_tasks import COLOURS, ReadingTasks, people_in
 from nsed_torch.benchmarks.stepwise import StepwiseTasks
@@ -186,9 +188,9 @@ class ReadLesson(_Drawn[ReadingTasks]):
     What is noted for nothing is mostly about somebody who is asked about or noted: the same person's hat
     (docs/readers.md). Of pieces that tell nothing a share can be drawn from those that name such a person. In the same
     share of all examples notes of no use about people in the piece are remembered, and in the end all that was true
-    and notes of no use about people who are asked about; also what is said of others in the words of what matters, as
-    where they live: else a learner answers with the one town among its notes where somebody lives. Of `answers_share`
-    of all examples the end is asked for, whatever else there is; of the others each kind as often.
+    and notes of no use about people who are asked about; also what is said of others, or of them, in the words of what
+    matters, as where they live: else a learner answers with the one town among its notes where somebody lives. Of
+    `answers_share` of all examples the end is asked for, whatever else there is; of the others each kind as often.
     """
 
     learns = "to note what matters and to answer from notes"
@@ -268,8 +270,9 @@ def moments(tasks: ReadingTasks, task: Task, draw: random.Random, near_share: fl
     end = _remembered(tasks, task, len(task.inputs), draw, stale=1.0 if hard else 0.25)
     if hard:
         worded = {_wording(fact.text) for fact in tasks.facts[task.id]}
-        crossed = _misleading(tasks, task, len(task.inputs) + 1, task.question, draw, worded=worded)
-        end = tuple(draw.sample([*end, *crossed], len(end) + len(crossed)))
+        beside = _misleading(tasks, task, len(task.inputs) + 1, task.question, draw, worded=worded)
+        beside = list(dict.fromkeys([*beside, *_crossed(tasks, task, draw)]))
+        end = tuple(draw.sample([*end, *beside], len(end) + len(beside)))
     return [*found, Moment("answers", end, "", task.target or "")]
 
 
@@ -285,10 +288,28 @@ def _misleading(
     """Up to two statements of no use, read before round `index`: about somebody in what is shown then, or so worded."""
     facts = {fact.text for fact in tasks.facts[task.id]}
     read = [text for piece in tasks.inputs_of(task)[: index - 1] for text in piece.values()]
-    said = [f"{part.strip().removesuffix('.')}." for text in read for part in text.split(". ")]
+    said = [one for text in read for one in sentences(text)]
     of_no_use = [text for text in said if text not in facts]
     about = [text for text in of_no_use if people_in(text) & people_in(shown) or _wording(text) in worded]
     return draw.sample(about, min(len(about), draw.randint(0, 2)))
+
+
+def _crossed(tasks: ReadingTasks, task: Task, draw: random.Random) -> list[str]:
+    """One time in two, of somebody who is asked about what a piece says of somebody else in the words of a fact.
+
+    A long text says such things: where Igor was born, as his doctor's birthplace is asked for. A short one rarely does.
+    """
+    facts = [fact.text for fact in tasks.facts[task.id]]
+    worded, asked = {_wording(text) for text in facts}, sorted(people_in(task.question))
+    said = [text for piece in task.inputs if isinstance(piece, str) for text in sentences(piece)]
+    alike = [text for text in said if _wording(text) in worded and len(people_in(text)) == 1]
+    if not (asked and alike) or draw.random() < 0.5:
+        return []
+    text, name = draw.choice(alike), draw.choice(asked)
+    (other,) = people_in(text)
+    crossed = re.sub(rf"\b{other}\b", name, text)
+    taken = any(_wording(crossed) == _wording(fact) and name in people_in(fact) for fact in facts)
+    return [] if taken else [crossed]
 
 
 def _wording(text: str) -> str:
@@ -304,6 +325,6 @@ def _remembered(
     notes = [fact.text for fact in facts if fact.matters(index) or draw.random() < stale]
     read = [text for piece in tasks.inputs_of(task)[:index] for text in piece.values()]
     if read and draw.random() < 0.25:
-        said = [f"{part.strip().removesuffix('.')}." for part in draw.choice(read).split(". ")]
+        said = sentences(draw.choice(read))
         notes += [text for text in draw.sample(said, 1) if all(text != fact.text for fact in tasks.facts[task.id])]
     return tuple(draw.sample(notes, len(notes)))

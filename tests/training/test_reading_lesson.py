@@ -56,7 +56,7 @@ def test_pieces_of_nothing_can_be_drawn_near_to_what_is_asked_for():
 
     def near(share, family):
         draw, found, misled = random.Random(0), [], {"nothing": [], "notes": []}
-        for task in [task for task in TRAIN.tasks if TRAIN.strata[task.id] == family for _ in range(40)]:
+        for task in [task for task in TRAIN.tasks if TRAIN.strata[task.id] == family for _ in range(100)]:
             for moment in moments(TRAIN, task, draw, share):
                 if moment.piece:
                     pieces = [text for piece in TRAIN.inputs_of(task) for text in piece.values()]
