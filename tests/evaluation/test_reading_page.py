@@ -57,6 +57,15 @@ def test_a_row_a_round_shows_piece_and_notes(transcript):
     assert len(page.find("ol", class_="way")[0].split("Round")) == 2
 
 
+def test_a_row_tells_what_befell_its_round(transcript):
+    said = f"a0: its piece does not say all of {HOSTILE!r}"
+    first, *others = transcript.rounds
+    told = dataclasses.replace(transcript, rounds=[dataclasses.replace(first, notes=[said]), *others])
+    html = render_transcript(told)
+    assert said in Page(html).words("tr", id="t1-r1")[0]
+    assert HOSTILE not in html
+
+
 def test_moves_are_those_of_the_memory(transcript):
     before = set()
     for record, move in zip(transcript.rounds, memory_moves(transcript), strict=True):
