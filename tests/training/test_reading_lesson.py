@@ -9,6 +9,7 @@ import pytest
 from nsed_torch.agents import Prompts
 from nsed_torch.agents.prompts import NOTHING
 from nsed_torch.agents.requests import Generation
+from nsed_torch.agents.sentences import sentences
 from nsed_torch.benchmarks.reading_tasks import people_in, reading_tasks
 from nsed_torch.training.generated_lessons import ReadLesson, moments
 
@@ -101,6 +102,22 @@ def test_pieces_of_nothing_can_be_drawn_near_to_what_is_asked_for():
     assert nearer.identity() == {**plain.identity(), "near_share": 0.5}
     with pytest.raises(ValueError, match=r"expected near_share in \[0, 1\], got 2"):
         lesson(near_share=2)
+
+
+def test_what_is_made_up_beside_the_answer_makes_no_other_answer_right():
+    """Of who is asked about it says something else than is asked; of what changes hands nothing is made up."""
+    made_up = set()
+    for task, seed in ((task, seed) for task in TRAIN.tasks for seed in range(9)):
+        said = {text for piece in TRAIN.inputs_of(task) for shown in piece.values() for text in sentences(shown)}
+        end = moments(TRAIN, task, random.Random(seed), 1.0)[-1]
+        new = {note for note in end.memory if note not in said}
+        family = TRAIN.strata[task.id]
+        made_up |= {family} if new else set()
+        assert all(people_in(note) & people_in(task.question) for note in new)
+        if family == "needles":
+            asked = set(re.findall(r"\w+'s \w+", task.question))
+            assert not asked & {" ".join(note.split()[:2]) for note in new}
+    assert made_up == {"needles", "chains"}
 
 
 def test_of_a_share_of_the_examples_the_end_is_asked_for():
