@@ -302,8 +302,9 @@ def _crossed(tasks: ReadingTasks, task: Task, draw: random.Random) -> list[str]:
     facts = [fact.text for fact in tasks.facts[task.id]]
     worded, asked = {_wording(text) for text in facts}, sorted(people_in(task.question))
     said = [text for piece in task.inputs if isinstance(piece, str) for text in sentences(piece)]
-    useless = [text for text in said if text not in facts]  # of a fact it would make another one
-    alike = [text for text in useless if _wording(text) in worded and len(people_in(text)) == 1]
+    # Who gets what on which day is said of the thing, and would make another answer right.
+    told = [text for text in said if _wording(text) in worded]
+    alike = [text for text in told if people_in(text) == people_in(text.split()[0]) != set()]
     if not (asked and alike) or draw.random() < 0.5:
         return []
     text, name = draw.choice(alike), draw.choice(asked)
