@@ -417,7 +417,7 @@ def test_a_share_from_which_nothing_could_be_shown_is_refused(scripted, shown_fr
 
 @pytest.mark.parametrize("verbatim", [False, True])
 def test_what_was_never_said_is_not_remembered(scripted, verbatim):
-    """Edna's desk and Elsa's fork are told of; a reader crosses them, and its answer would go by that."""
+    """A reader notes of whom it read that they have the ring, which its piece says of one alone."""
     notes = {
         BOOK.inputs[0]: "Ada sleeps. Ada has the ring.",
         BOOK.inputs[1]: "bo has  the ring",
