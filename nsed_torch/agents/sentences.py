@@ -10,16 +10,16 @@ def sentences(text: str) -> list[str]:
     return [part for part in _ENDS.split(text) if part and not part.isspace()]
 
 
-def said(note: str, piece: str) -> str:
+def verbatim(note: str, piece: str) -> str:
     """Those sentences of a note that a piece says word for word; "" where there are none.
 
     Blanks, case and a missing full stop make no difference. Sentences are compared whole, for a part of one may say
     something else.
 
     Examples:
-        >>> said("Bo has the ring. Cy has the ring.", "Ada sleeps.  Bo has the ring.")
+        >>> verbatim("Bo has the ring. Cy has the ring.", "Ada sleeps.  Bo has the ring.")
         'Bo has the ring.'
-        >>> said("Bo has the ring.", "Nobody knows that Bo has the ring.")
+        >>> verbatim("Bo has the ring.", "Nobody knows that Bo has the ring.")
         ''
     """
     known = {_plain(sentence) for sentence in sentences(piece)}

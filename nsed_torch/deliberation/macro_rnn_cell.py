@@ -18,7 +18,7 @@ from nsed_torch.agents.forms import FORMS
 from nsed_torch.agents.ledger import TokenLedger
 from nsed_torch.agents.prompts import NOTHING, noted, unfence, unseen
 from nsed_torch.agents.requests import call_seed
-from nsed_torch.agents.sentences import said, sentences
+from nsed_torch.agents.sentences import sentences, verbatim
 from nsed_torch.deliberation.answer_classes import AnswerClasses, SameTexts
 from nsed_torch.deliberation.hearing import Hearing
 from nsed_torch.deliberation.inputs import check_inputs, pieces
@@ -354,7 +354,7 @@ class MacroRNNCell(nn.Module):
     def _note(self, agent: Agent, text: str, piece: str) -> tuple[str, list[str]]:
         """What counts of a note, "" where that is nothing, and that something of it does not."""
         text = noted(text)
-        kept = said(text, piece) if self.verbatim else text
+        kept = verbatim(text, piece) if self.verbatim else text
         if len(sentences(kept)) == len(sentences(text)):
             return kept, []
         return kept, [f"{agent.name}: its piece does not say all of {text[:80]!r}"]

@@ -271,7 +271,7 @@ def moments(tasks: ReadingTasks, task: Task, draw: random.Random, near_share: fl
     if hard:
         worded = {_wording(fact.text) for fact in tasks.facts[task.id]}
         beside = _misleading(tasks, task, len(task.inputs) + 1, task.question, draw, worded=worded)
-        beside = list(dict.fromkeys([*beside, *_crossed(tasks, task, draw)]))
+        beside = list(dict.fromkeys([*beside, *_crossed(tasks, task, draw, worded)]))
         end = tuple(draw.sample([*end, *beside], len(end) + len(beside)))
     return [*found, Moment("answers", end, "", task.target or "")]
 
@@ -294,13 +294,12 @@ def _misleading(
     return draw.sample(about, min(len(about), draw.randint(0, 2)))
 
 
-def _crossed(tasks: ReadingTasks, task: Task, draw: random.Random) -> list[str]:
+def _crossed(tasks: ReadingTasks, task: Task, draw: random.Random, worded: Collection[str]) -> list[str]:
     """One time in two, of somebody who is asked about what a piece says of somebody else in the words of a fact.
 
     A long text says such things: where Igor was born, as his doctor's birthplace is asked for. A short one rarely does.
     """
-    facts = [fact.text for fact in tasks.facts[task.id]]
-    worded, asked = {_wording(text) for text in facts}, sorted(people_in(task.question))
+    facts, asked = [fact.text for fact in tasks.facts[task.id]], sorted(people_in(task.question))
     said = [text for piece in task.inputs if isinstance(piece, str) for text in sentences(piece)]
     # Who gets what on which day is said of the thing, and would make another answer right.
     told = [text for text in said if _wording(text) in worded]
