@@ -37,11 +37,14 @@ from bench.startup import TEAM, placed, startup_line
 from bench.steps import steps_lines
 from bench.teams import conduct_lines, whole_lines
 from bench.timing import Measurement
-from nsed_torch.agents import Decoding, TransformersEngine, Weights, load_backbone, resolve
-from nsed_torch.agents.loading import DTYPES, QUANTIZATIONS, check_device
-from nsed_torch.config import conf_dir, instantiate
+from nsed_torch.app.config.instantiate import instantiate
+from nsed_torch.app.config.paths import conf_dir
+from nsed_torch.core.engine import Decoding
+from nsed_torch.engines.backbones import DTYPES, QUANTIZATIONS, check_device, load_backbone
+from nsed_torch.engines.transformers_engine import TransformersEngine
+from nsed_torch.engines.weights import Weights, resolve
 from nsed_torch.evaluation.provenance import machine, versions
-from nsed_torch.records import write_json
+from nsed_torch.records.files import write_json
 
 LINES = (
     "propose",
@@ -129,7 +132,7 @@ def backbone_settings(name: str) -> dict[str, Any]:
     if name not in known:
         raise ValueError(f"expected a backbone out of {', '.join(known)}, or a folder with weights, got {name!r}")
     settings: Any = OmegaConf.to_container(OmegaConf.load(known[name]))
-    if settings.pop("_target_") != "nsed_torch.agents.load_backbone":
+    if settings.pop("_target_") != "nsed_torch.engines.backbones.load_backbone":
         raise ValueError(f"expected a backbone whose weights are loaded here, got {name}, which answers elsewhere")
     return {**settings, "weights": instantiate(settings["weights"]), "quantization": "none"}
 

@@ -6,8 +6,8 @@ import gguf
 import numpy as np
 from safetensors.numpy import load_file
 
-from nsed_torch.agents.adapters import CONFIG, WEIGHTS
-from nsed_torch.records import read_json
+from nsed_torch.engines.adapters import CONFIG, WEIGHTS
+from nsed_torch.records.files import read_json
 
 LLAMA = "llama"
 """The architecture whose queries and keys GGUF keeps in another order than transformers."""

@@ -8,12 +8,13 @@ from functools import partial
 import torch
 
 from bench.timing import Measurement, compare
-from nsed_torch.data import Episodes, split
-from nsed_torch.data.equality import agreement
-from nsed_torch.nn import ConsensusCell
-from nsed_torch.training.losses import consensus_loss
-from nsed_torch.training.rules import RULES
-from nsed_torch.training.trainer import Schedule, fit_cell
+from nsed_torch.core.cell import ConsensusCell
+from nsed_torch.traces.episodes import Episodes
+from nsed_torch.traces.equality import agreement
+from nsed_torch.traces.splits import split
+from nsed_torch.tuning.losses import consensus_loss
+from nsed_torch.tuning.rules import RULES
+from nsed_torch.tuning.trainer import Schedule, fit_cell
 
 TASKS, VOTERS, ROUNDS, MATRIX = 512, 10, 4, 2048
 WIDTHS = (64, 384)
@@ -31,7 +32,7 @@ def import_line(repeats: int) -> Measurement:
 
     (line,) = compare(
         "import in a new process",
-        ours=("torch and nsed_torch", lambda: run("torch, nsed_torch, nsed_torch.nn, nsed_torch.functional")),
+        ours=("torch and nsed_torch", lambda: run("torch, nsed_torch, nsed_torch.core, nsed_torch.core.functional")),
         others=[("torch alone", lambda: run("torch"))],
         repeats=repeats,
     )

@@ -14,11 +14,15 @@ from bench.plain import PlainEngine
 from bench.startup import TEAM
 from bench.teams import Runs, proposals, same
 from bench.timing import Measurement, compare
-from nsed_torch.agents import Engine, Ensemble, TransformersEngine
-from nsed_torch.config import conf_dir, instantiate
-from nsed_torch.deliberation import MacroRNN
-from nsed_torch.experiments.build import build_rnn, pool_answers
-from nsed_torch.records import CallLog, Task, Transcript
+from nsed_torch.app.build import build_rnn, pool_answers
+from nsed_torch.app.config.instantiate import instantiate
+from nsed_torch.app.config.paths import conf_dir
+from nsed_torch.core.agent import Ensemble
+from nsed_torch.core.engine import Engine
+from nsed_torch.core.rnn import MacroRNN
+from nsed_torch.engines.transformers_engine import TransformersEngine
+from nsed_torch.records.call_log import CallLog
+from nsed_torch.records.transcript import Task, Transcript
 
 QUESTIONS = 70
 """Ten of each kind."""

@@ -20,8 +20,10 @@ import torch
 from bench.adapter_gguf import write_adapter_gguf
 from bench.requests import unstoppable
 from bench.timing import Measurement, compare
-from nsed_torch.agents import GenerateRequest, TransformersEngine, save_adapter
-from nsed_torch.agents.weights import DownloadError
+from nsed_torch.core.engine import GenerateRequest
+from nsed_torch.engines.adapters import save_adapter
+from nsed_torch.engines.transformers_engine import TransformersEngine
+from nsed_torch.engines.weights import DownloadError
 
 BINARY = "llama-server"
 """What is run, and a package that brings it."""

@@ -13,22 +13,19 @@ import torch
 from bench.requests import PERSONAS, give_adapters, questions, unstoppable
 from bench.startup import environment
 from bench.timing import Measurement
-from nsed_torch.agents import (
-    Agent,
-    Decoding,
-    Ensemble,
-    GenerateRequest,
-    HashedEncoder,
-    Prompts,
-    RateRequest,
-    RatingScale,
-    TransformersEngine,
-    Weights,
-    load_backbone,
-)
-from nsed_torch.deliberation import MacroRNN, MacroRNNCell, Observer
-from nsed_torch.nn import ConsensusCell, FixedHalting
-from nsed_torch.records import Round, Task
+from nsed_torch.core.agent import Agent, Ensemble
+from nsed_torch.core.cell import ConsensusCell
+from nsed_torch.core.encoder import HashedEncoder
+from nsed_torch.core.engine import Decoding, GenerateRequest, RateRequest, RatingScale
+from nsed_torch.core.halting import FixedHalting
+from nsed_torch.core.observer import Observer
+from nsed_torch.core.prompts import Prompts
+from nsed_torch.core.rnn import MacroRNN
+from nsed_torch.core.round import MacroRNNCell
+from nsed_torch.engines.backbones import load_backbone
+from nsed_torch.engines.transformers_engine import TransformersEngine
+from nsed_torch.engines.weights import Weights
+from nsed_torch.records.transcript import Round, Task
 
 AGENTS = (1, 2, 4, 8)
 """Agents on one backbone, each with an adapter of its own."""

@@ -9,7 +9,8 @@ import torch
 from bench.plain import PlainEngine, decode_bare, write_mixed, write_together
 from bench.requests import give_adapters, propose_requests, rate_requests, unstoppable
 from bench.timing import Measurement, compare
-from nsed_torch.agents import Decoding, RatingScale, TransformersEngine
+from nsed_torch.core.engine import Decoding, RatingScale
+from nsed_torch.engines.transformers_engine import TransformersEngine
 
 AGENTS, TASKS, CANDIDATES, NEW_TOKENS = 4, 8, 4, 48
 

@@ -9,10 +9,17 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from nsed_torch.agents import Engine, GenerateRequest, RateRequest, TransformersEngine
-from nsed_torch.agents.packing.products import computing
-from nsed_torch.agents.requests import Generation, Likelihood, LikelihoodRequest, Rating
-from nsed_torch.agents.transformers_engine import likelihood, log_likelihoods
+from nsed_torch.core.engine import (
+    Engine,
+    GenerateRequest,
+    Generation,
+    Likelihood,
+    LikelihoodRequest,
+    RateRequest,
+    Rating,
+)
+from nsed_torch.engines.packing.products import computing
+from nsed_torch.engines.transformers_engine import TransformersEngine, likelihood, log_likelihoods
 
 
 class PlainEngine(Engine):

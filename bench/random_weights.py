@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from nsed_torch.agents import Weights, resolve
-from nsed_torch.agents.loading import native_dtype
+from nsed_torch.engines.backbones import native_dtype
+from nsed_torch.engines.weights import Weights, resolve
 
 SHAPES: dict[str, dict[str, Any]] = {
     "llama3_1_8b": {

@@ -8,7 +8,9 @@ from typing import Any
 from bench import phases
 from bench.requests import propose_requests
 from bench.timing import Measurement, compare
-from nsed_torch.agents import Decoding, EngineReplicas, load_backbone
+from nsed_torch.core.engine import Decoding
+from nsed_torch.engines.backbones import load_backbone
+from nsed_torch.engines.replicas import EngineReplicas
 
 TASKS = 32
 """So many that half of the requests fill an engine's batches as well as all of them do."""

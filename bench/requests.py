@@ -5,17 +5,10 @@ from contextlib import contextmanager
 
 import torch
 
-from nsed_torch.agents import (
-    Decoding,
-    GenerateRequest,
-    Prompts,
-    RateRequest,
-    RatingScale,
-    TransformersEngine,
-    add_adapter,
-)
-from nsed_torch.agents.adapters import adapter_parameters
-from nsed_torch.agents.requests import call_seed
+from nsed_torch.core.engine import Decoding, GenerateRequest, RateRequest, RatingScale, call_seed
+from nsed_torch.core.prompts import Prompts
+from nsed_torch.engines.adapters import adapter_parameters, add_adapter
+from nsed_torch.engines.transformers_engine import TransformersEngine
 
 PERSONAS = (
     "You work out the answer step by step.",

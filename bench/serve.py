@@ -24,12 +24,17 @@ from omegaconf import OmegaConf
 from bench.experts import deliberate_afresh
 from bench.startup import TEAM, environment
 from bench.timing import Measurement, compare, seconds
-from nsed_torch.agents import Agent, Ensemble, HashedEncoder, ScriptedEngine
-from nsed_torch.config import conf_dir, instantiate
-from nsed_torch.deliberation import MacroRNN, MacroRNNCell
-from nsed_torch.experiments.build import build_rnn, consensus_cell
-from nsed_torch.nn import FixedHalting
-from nsed_torch.records import CallLog, Task
+from nsed_torch.app.build import build_rnn, consensus_cell
+from nsed_torch.app.config.instantiate import instantiate
+from nsed_torch.app.config.paths import conf_dir
+from nsed_torch.core.agent import Agent, Ensemble
+from nsed_torch.core.encoder import HashedEncoder
+from nsed_torch.core.halting import FixedHalting
+from nsed_torch.core.rnn import MacroRNN
+from nsed_torch.core.round import MacroRNNCell
+from nsed_torch.engines.scripted import ScriptedEngine
+from nsed_torch.records.call_log import CallLog
+from nsed_torch.records.transcript import Task
 
 QUESTIONS, CLIENTS, ALONE = 500, 64, 20
 """Questions in all, clients that ask at once, and questions that one client asks, one after the other."""
@@ -154,9 +159,9 @@ def alone_seconds(
 @contextmanager
 def serving(rnn: MacroRNN) -> Iterator[Callable[[Task], tuple[int, str]]]:
     """A server in this process while open; what is given asks it and returns status and answer."""
-    from nsed_torch.serve.app import Limits  # noqa: PLC0415 - an extra
-    from nsed_torch.serve.batches import Batches  # noqa: PLC0415
-    from nsed_torch.serve.listen import bound, server_of  # noqa: PLC0415
+    from nsed_torch.app.serve.app import Limits  # noqa: PLC0415 - an extra
+    from nsed_torch.app.serve.batches import Batches  # noqa: PLC0415
+    from nsed_torch.app.verbs.serve import bound, server_of  # noqa: PLC0415
 
     server = server_of(Batches({MODEL: rnn}, max_queue=QUESTIONS), Limits(), "")
     with bound("127.0.0.1", 0) as place:

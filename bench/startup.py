@@ -17,8 +17,8 @@ from typing import IO
 import torch
 
 from bench.timing import Measurement
-from nsed_torch.agents import Weights, resolve
-from nsed_torch.agents.loading import native_dtype
+from nsed_torch.engines.backbones import native_dtype
+from nsed_torch.engines.weights import Weights, resolve
 
 QUESTION = "What is 17 plus 29?"
 NEW_TOKENS = 24

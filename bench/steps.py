@@ -7,9 +7,10 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 
 from bench.timing import Measurement, compare
-from nsed_torch.agents import GenerateRequest
-from nsed_torch.config import conf_dir, instantiate
-from nsed_torch.experiments.build import build_ensemble
+from nsed_torch.app.build import build_ensemble
+from nsed_torch.app.config.instantiate import instantiate
+from nsed_torch.app.config.paths import conf_dir
+from nsed_torch.core.engine import GenerateRequest
 
 WORKS = 8
 """Steps of a tower, two shipped steppers writing each."""

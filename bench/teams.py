@@ -10,11 +10,18 @@ import torch
 from bench.plain import PlainEngine
 from bench.requests import PERSONAS, give_adapters, questions, unstoppable
 from bench.timing import Measurement, compare, seconds
-from nsed_torch.agents import Agent, Decoding, Engine, Ensemble, HashedEncoder, TransformersEngine
-from nsed_torch.conductor import Executor, Workflow, WorkflowJob, WorkflowStep
-from nsed_torch.deliberation import MacroRNN, MacroRNNCell
-from nsed_torch.nn import ConsensusCell, FixedHalting
-from nsed_torch.records import Execution, Task, Transcript, Usage
+from nsed_torch.conductor.executor import Executor, WorkflowJob
+from nsed_torch.conductor.workflow import Workflow, WorkflowStep
+from nsed_torch.core.agent import Agent, Ensemble
+from nsed_torch.core.cell import ConsensusCell
+from nsed_torch.core.encoder import HashedEncoder
+from nsed_torch.core.engine import Decoding, Engine
+from nsed_torch.core.halting import FixedHalting
+from nsed_torch.core.rnn import MacroRNN
+from nsed_torch.core.round import MacroRNNCell
+from nsed_torch.engines.transformers_engine import TransformersEngine
+from nsed_torch.records.execution import Execution
+from nsed_torch.records.transcript import Task, Transcript, Usage
 
 AGENTS, ROUNDS, TASKS, NEW_TOKENS = 3, 3, 16, 24
 WORKERS, JOBS = 3, 32

@@ -8,20 +8,34 @@ import importlib.metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nsed_torch.agents import Agent, Decoding, Ensemble, load_backbone, load_encoder
-    from nsed_torch.deliberation import Deliberation, MacroRNN, MacroRNNCell
+    from nsed_torch.core.agent import Agent, Ensemble
+    from nsed_torch.core.cell import ConsensusCell
+    from nsed_torch.core.engine import Decoding
+    from nsed_torch.core.gate import ForgetGate
+    from nsed_torch.core.memory import MemoryState
+    from nsed_torch.core.rnn import Deliberation, MacroRNN
+    from nsed_torch.core.round import MacroRNNCell
+    from nsed_torch.core.vote import QuadraticVote
+    from nsed_torch.engines.backbones import load_backbone, load_encoder
     from nsed_torch.evaluation.pages import framed_transcript
-    from nsed_torch.nn import ConsensusCell, ForgetGate, KnapsackBroker, MemoryState, QuadraticVote
-    from nsed_torch.records import Task, Transcript
+    from nsed_torch.parts.knapsack import KnapsackBroker
+    from nsed_torch.records.transcript import Task, Transcript
 
 __version__ = importlib.metadata.version("nsed_torch")
 
 _HOMES = {
-    "agents": ("Agent", "Decoding", "Ensemble", "load_backbone", "load_encoder"),
-    "deliberation": ("Deliberation", "MacroRNN", "MacroRNNCell"),
+    "core.agent": ("Agent", "Ensemble"),
+    "core.cell": ("ConsensusCell",),
+    "core.engine": ("Decoding",),
+    "core.gate": ("ForgetGate",),
+    "core.memory": ("MemoryState",),
+    "core.rnn": ("Deliberation", "MacroRNN"),
+    "core.round": ("MacroRNNCell",),
+    "core.vote": ("QuadraticVote",),
+    "engines.backbones": ("load_backbone", "load_encoder"),
     "evaluation.pages": ("framed_transcript",),
-    "nn": ("ConsensusCell", "ForgetGate", "KnapsackBroker", "MemoryState", "QuadraticVote"),
-    "records": ("Task", "Transcript"),
+    "parts.knapsack": ("KnapsackBroker",),
+    "records.transcript": ("Task", "Transcript"),
 }
 
 __all__ = [

@@ -2,6 +2,6 @@
 
 import sys
 
-from nsed_torch.cli import main
+from nsed_torch.app.cli import main
 
 sys.exit(main())

@@ -2,7 +2,7 @@
 
 import sys
 
-from nsed_torch.cli import main
+from nsed_torch.app.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -27,9 +27,9 @@ from lm_eval import simple_evaluate
 from lm_eval.models.openai_completions import LocalChatCompletion
 from lm_eval.tasks import TaskManager
 
-from nsed_torch.cli import main
-from nsed_torch.integrations.lm_eval import HarnessModel
-from nsed_torch.records import read_traces
+from nsed_torch.app.cli import main
+from nsed_torch.app.integrations.lm_eval import HarnessModel
+from nsed_torch.records.trace import read_traces
 
 TASK = """\
 task: doors

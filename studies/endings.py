@@ -16,13 +16,13 @@ from typing import Any
 
 import torch
 
-from nsed_torch.agents import Agent
-from nsed_torch.agents.requests import Likelihood
-from nsed_torch.deliberation import LikelihoodRating
-from nsed_torch.deliberation.rating import JudgeQuestion
-from nsed_torch.experiments.door import Door
-from nsed_torch.records import Outcome, Usage, Verdict
+from nsed_torch.app.door import Door
+from nsed_torch.core.agent import Agent
+from nsed_torch.core.engine import Likelihood
+from nsed_torch.core.ratings import JudgeQuestion, LikelihoodRating
 from nsed_torch.records.files import parse_json
+from nsed_torch.records.outcome import Outcome, Verdict
+from nsed_torch.records.transcript import Usage
 
 TEAM = {
     "ensemble": "experts",

@@ -14,9 +14,8 @@ from typing import Any
 
 import yaml
 
-from nsed_torch.benchmarks import mixed_tasks
-from nsed_torch.benchmarks.generated import TRIES, canonical_question, gym_dataset, shares
-from nsed_torch.config import conf_dir
+from nsed_torch.app.config.paths import conf_dir
+from nsed_torch.questions.generated import TRIES, canonical_question, gym_dataset, mixed_tasks, shares
 
 LISTED = "word_sequence_reversal"
 """The family whose questions are lists of words."""

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from nsed_torch.benchmarks import generated_tasks
-from nsed_torch.records import Task
+from nsed_torch.questions.generated import generated_tasks
 from nsed_torch.records.files import write_text
+from nsed_torch.records.transcript import Task
 
 
 def write_candidates(folder: str | Path, tasks: Sequence[Task], *, count: int = 3, seed: int = 0) -> int:

@@ -19,10 +19,11 @@ from typing import Any
 from jinja2 import ChainableUndefined, Environment, FileSystemLoader, StrictUndefined, Undefined
 from scipy.stats import binomtest
 
+from nsed_torch.core.functional.ties import Ties
 from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.evaluation.tables import markdown_table, markdown_text, notes, shown_p
-from nsed_torch.functional.ties import Ties
-from nsed_torch.records import read_json, read_outcomes, write_files
+from nsed_torch.records.files import read_json, write_files
+from nsed_torch.records.outcome import read_outcomes
 from nsed_torch.records.portable import without_home
 
 TEMPLATES = Path(__file__).parent / "templates"

@@ -28,8 +28,9 @@ from jinja2 import Environment, StrictUndefined
 
 from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.evaluation.statistics import Estimate, clustered_share, share, shown, student
-from nsed_torch.records import Outcome, Usage, Verdict, read_outcomes
 from nsed_torch.records.files import parse_json
+from nsed_torch.records.outcome import Outcome, Verdict, read_outcomes
+from nsed_torch.records.transcript import Usage
 from studies import competence, step_odds
 from studies.step_outcomes import ENDING, StepFigures, keep_steps, load_steps
 from studies.training_seeds import SeedFigures, family

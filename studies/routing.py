@@ -15,14 +15,17 @@ import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from nsed_torch.agents import Agent, Ensemble, Prompts
-from nsed_torch.benchmarks import generated_tasks
-from nsed_torch.benchmarks.composite import KINDS
-from nsed_torch.conductor import Conductor, Executor
+from nsed_torch.app.config.instantiate import instantiate
+from nsed_torch.app.config.paths import conf_dir
 from nsed_torch.conductor.descriptions import GENERALIST, SPECIALISTS
-from nsed_torch.config import conf_dir, instantiate
+from nsed_torch.conductor.executor import Executor
+from nsed_torch.conductor.policy import Conductor
+from nsed_torch.core.agent import Agent, Ensemble
+from nsed_torch.core.prompts import Prompts
 from nsed_torch.evaluation.statistics import clopper_pearson
-from nsed_torch.records import Task
+from nsed_torch.questions.composite import KINDS
+from nsed_torch.questions.generated import generated_tasks
+from nsed_torch.records.transcript import Task
 
 SEED = 13  # lessons are of 0
 

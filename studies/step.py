@@ -56,7 +56,7 @@ def main(folder: Path, command: list[str]) -> int:
 
 def nsed(command: list[str]) -> list[str]:
     """The command as this interpreter runs it, whatever the PATH."""
-    return [sys.executable, "-P", "-m", "nsed_torch.cli", *command[1:]]
+    return [sys.executable, "-P", "-m", "nsed_torch.app.cli", *command[1:]]
 
 
 def environment() -> dict[str, str]:

@@ -23,16 +23,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from hydra import compose, initialize_config_dir
 
-from nsed_torch.agents import Agent, Ensemble, Message, Prompts
-from nsed_torch.agents.forms import form_named
-from nsed_torch.agents.requests import GenerateRequest, LikelihoodRequest, call_seed
-from nsed_torch.benchmarks.stepwise import StepwiseTasks
-from nsed_torch.config import conf_dir, instantiate
+from nsed_torch.app.build import build_ensemble
+from nsed_torch.app.config.instantiate import instantiate
+from nsed_torch.app.config.paths import conf_dir
+from nsed_torch.core.agent import Agent, Ensemble
+from nsed_torch.core.engine import GenerateRequest, LikelihoodRequest, Message, call_seed
+from nsed_torch.core.forms import form_named
+from nsed_torch.core.prompts import Prompts
 from nsed_torch.evaluation.horizon import foretold_horizon
 from nsed_torch.evaluation.statistics import Estimate, share, shown
-from nsed_torch.experiments.build import build_ensemble
-from nsed_torch.records import Task
+from nsed_torch.questions.stepwise import StepwiseTasks
 from nsed_torch.records.files import parse_json, write_files
+from nsed_torch.records.transcript import Task
 from studies.step_outcomes import three_works, whole_works
 from studies.vote_odds import NONE, RIGHT, Odds, drawn_elected, least_elected, said_by
 

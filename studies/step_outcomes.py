@@ -17,8 +17,8 @@ from typing import Any
 from scipy.optimize import brentq
 
 from nsed_torch.evaluation.statistics import share, shown
-from nsed_torch.records import read_outcomes
 from nsed_torch.records.files import parse_json
+from nsed_torch.records.outcome import read_outcomes
 
 VOTE = "the vote"
 

@@ -14,13 +14,15 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 
-from nsed_torch.agents import Agent, GenerateRequest, Prompts
-from nsed_torch.agents.forms import FORMS
-from nsed_torch.agents.requests import call_seed
-from nsed_torch.config import conf_dir, instantiate
+from nsed_torch.app.build import build_ensemble
+from nsed_torch.app.config.instantiate import instantiate
+from nsed_torch.app.config.paths import conf_dir
+from nsed_torch.core.agent import Agent
+from nsed_torch.core.engine import GenerateRequest, call_seed
+from nsed_torch.core.forms import FORMS
+from nsed_torch.core.prompts import Prompts
 from nsed_torch.evaluation.statistics import share, shown
-from nsed_torch.experiments.build import build_ensemble
-from nsed_torch.records import Task
+from nsed_torch.records.transcript import Task
 
 AHEAD = 2
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from nsed_torch.evaluation.statistics import Estimate, holm, shown, sign_flip
-from nsed_torch.records import Outcome
+from nsed_torch.records.outcome import Outcome
 
 DRAWS = 10_000
 """Of seeds and questions."""

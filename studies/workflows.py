@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from nsed_torch.benchmarks.composite import KINDS
 from nsed_torch.evaluation.statistics import clopper_pearson
 from nsed_torch.evaluation.workflows import workflow_of
-from nsed_torch.records import Execution
+from nsed_torch.questions.composite import KINDS
+from nsed_torch.records.execution import Execution
 
 
 def main(runs: Sequence[str]) -> None:

@@ -1,13 +1,6 @@
 """Every method that grows, at its own size."""
 
-from nsed_torch.evaluation.methods import (
-    BestOf,
-    Debate,
-    MixtureOfAgents,
-    Plurality,
-    SelfConsistency,
-    SelfCorrection,
-    SelfMoA,
-)
+from nsed_torch.evaluation.methods.independent import BestOf, Plurality, SelfConsistency
+from nsed_torch.evaluation.methods.interactive import Debate, MixtureOfAgents, SelfCorrection, SelfMoA
 
 METHODS = (Plurality, SelfConsistency, SelfCorrection, BestOf, SelfMoA, MixtureOfAgents, Debate)

@@ -101,9 +101,10 @@ def guesses():
 
     import torch
 
-    from nsed_torch.agents import HashedEncoder
-    from nsed_torch.data import RecordedAnswers, recorded_episodes
-    from nsed_torch.records import Task
+    from nsed_torch.core.encoder import HashedEncoder
+    from nsed_torch.records.transcript import Task
+    from nsed_torch.traces.episodes import recorded_episodes
+    from nsed_torch.traces.recorded import RecordedAnswers
 
     def make(tasks=60, rounds=1, seed=0):
         g = torch.Generator().manual_seed(seed)

@@ -2,7 +2,7 @@
 
 import torch
 
-from nsed_torch.nn import ConsensusCell
+from nsed_torch.core.cell import ConsensusCell
 
 REAL = torch.float64
 SHAPES = [(2, 3, 4), (1, 1, 3), (1, 3, 1)]

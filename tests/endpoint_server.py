@@ -8,7 +8,8 @@ from http.server import BaseHTTPRequestHandler
 
 from local_server import serving
 
-from nsed_torch.agents import Decoding, EndpointEngine, GenerateRequest, Message
+from nsed_torch.core.engine import Decoding, GenerateRequest, Message
+from nsed_torch.engines.endpoint import EndpointEngine
 
 KEY = "sk-secret-0123456789"
 

@@ -4,10 +4,10 @@ import dataclasses
 
 from scripted_workers import NAMES, TASKS, answers, build, council, flow
 
-from nsed_torch.conductor import Executor
-from nsed_torch.conductor import WorkflowJob as Job
-from nsed_torch.records import Execution, Task, Usage
-from nsed_torch.records.execution import Level, PlanRecord, StepRecord
+from nsed_torch.conductor.executor import Executor
+from nsed_torch.conductor.executor import WorkflowJob as Job
+from nsed_torch.records.execution import Execution, Level, PlanRecord, StepRecord
+from nsed_torch.records.transcript import Task, Usage
 
 DIAMOND = flow(
     (0, "Solve it with an equation.", ()),

@@ -6,7 +6,7 @@ import zipfile
 import torch
 from safetensors.torch import save_file
 
-from nsed_torch.agents.weights import Wheel
+from nsed_torch.engines.weights import Wheel
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 REPO = "owner/tiny"

@@ -5,10 +5,10 @@ import re
 
 from team_traces import trace, turn
 
-from nsed_torch.agents import HashedEncoder
-from nsed_torch.benchmarks.reading_tasks import reading_tasks
-from nsed_torch.data import load_traces
+from nsed_torch.core.encoder import HashedEncoder
+from nsed_torch.questions.reading_tasks import reading_tasks
 from nsed_torch.records.trace import TraceWriter
+from nsed_torch.traces.load import load_traces
 
 FAMILIES = {
     "needles": {"needles": 2},

@@ -2,9 +2,9 @@
 
 import torch
 
-from nsed_torch.data import Episodes
-from nsed_torch.data.equality import agreement
-from nsed_torch.data.rounds import Rounds
+from nsed_torch.traces.episodes import Episodes
+from nsed_torch.traces.equality import agreement
+from nsed_torch.traces.rounds import Rounds
 
 
 def planted(tasks=120, agents=3, *, seed=0, knows=1.0, guesses=0.0, judge=1.0, noise=0.05):

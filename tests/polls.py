@@ -3,9 +3,9 @@
 import torch
 from hypothesis import strategies as st
 
-from nsed_torch.data.equality import commonest
-from nsed_torch.data.rounds import Rounds
-from nsed_torch.functional.ties import Ties
+from nsed_torch.core.functional.ties import Ties
+from nsed_torch.traces.equality import commonest
+from nsed_torch.traces.rounds import Rounds
 
 ANSWERS = ("yes", "no", "maybe", None)
 

@@ -2,7 +2,7 @@
 
 import re
 
-from nsed_torch.config import conf_dir
+from nsed_torch.app.config.paths import conf_dir
 
 
 def _verb(path):

@@ -2,10 +2,10 @@
 
 import re
 
-from nsed_torch.agents import Agent, Decoding, Ensemble
-from nsed_torch.agents.prompts import unfence
-from nsed_torch.agents.requests import Engine, Generation, Rating
-from nsed_torch.data import Equality
+from nsed_torch.core.agent import Agent, Ensemble
+from nsed_torch.core.engine import Decoding, Engine, Generation, Rating
+from nsed_torch.core.prompts import unfence
+from nsed_torch.traces.equality import Equality
 
 FENCED = re.compile(r"([^\n]+):\n<text-([0-9a-f]+)>\n(.*?)\n</text-\2>", re.DOTALL)
 """A candidate under its label, as judges are shown it."""

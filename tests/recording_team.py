@@ -1,7 +1,8 @@
 """Three agents on two backbones that remember what they were asked."""
 
-from nsed_torch.agents import Agent, Message, ScriptedEngine
-from nsed_torch.agents.requests import LikelihoodRequest
+from nsed_torch.core.agent import Agent
+from nsed_torch.core.engine import LikelihoodRequest, Message
+from nsed_torch.engines.scripted import ScriptedEngine
 
 
 class Recording(ScriptedEngine):

@@ -6,7 +6,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from nsed_torch.agents import ScriptedEngine
+from nsed_torch.engines.scripted import ScriptedEngine
 
 WORDS = ["red", "blue", "seven", "eleven", "because", "therefore", "larger", "smaller"]
 

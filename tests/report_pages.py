@@ -3,8 +3,9 @@
 import dataclasses
 from html.parser import HTMLParser
 
-from nsed_torch.records import Outcome, Proposal, Round, Task, Trace, Transcript, Usage, Verdict
-from nsed_torch.records.transcript import AgentRecord, Critique, MemorySlot
+from nsed_torch.records.outcome import Outcome, Verdict
+from nsed_torch.records.trace import Trace
+from nsed_torch.records.transcript import AgentRecord, Critique, MemorySlot, Proposal, Round, Task, Transcript, Usage
 
 TEAM = ["Ada", "Ben", "Cleo"]
 VOID = {"img", "input", "meta"}

@@ -2,9 +2,9 @@
 
 import pytest
 
-from nsed_torch.benchmarks.programs import ProgramGrader
-from nsed_torch.benchmarks.sandbox import Sandbox
-from nsed_torch.records import Task
+from nsed_torch.questions.programs import ProgramGrader
+from nsed_torch.questions.sandbox import Sandbox
+from nsed_torch.records.transcript import Task
 
 SANDBOX = Sandbox(seconds=3, memory_mb=512, processes=8, file_mb=4, output_kb=64)
 usable = pytest.mark.skipif(bool(SANDBOX.why), reason=SANDBOX.why or "usable")

@@ -2,8 +2,10 @@
 
 import torch
 
-from nsed_torch.nn import VOTES, Calibration, ConsensusCell
-from nsed_torch.nn.gate import gate_named
+from nsed_torch.core.cell import ConsensusCell
+from nsed_torch.core.gate import gate_named
+from nsed_torch.core.trust import Calibration
+from nsed_torch.core.vote import VOTES
 
 DIM, POOL = 4, 5
 NAMES = tuple("abcde")

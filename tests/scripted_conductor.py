@@ -4,10 +4,11 @@ import re
 
 from scripted_workers import TASKS, build, drawn
 
-from nsed_torch.agents import Agent, Decoding
-from nsed_torch.conductor import Conductor
+from nsed_torch.conductor.policy import Conductor
 from nsed_torch.conductor.workflow import Workflow
 from nsed_torch.conductor.workflow import WorkflowStep as Step
+from nsed_torch.core.agent import Agent
+from nsed_torch.core.engine import Decoding
 
 WRITER = Agent("conductor", "one", decoding=Decoding(200, 0.0), prompt_price=1.0, completion_price=2.0)
 ACCEPT = Workflow().render()

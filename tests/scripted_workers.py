@@ -2,14 +2,19 @@
 
 import random
 
-from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, Prompts, ScriptedEngine
-from nsed_torch.agents.requests import ContextWindowError
 from nsed_torch.conductor.executor import Executor
 from nsed_torch.conductor.workflow import Workflow
 from nsed_torch.conductor.workflow import WorkflowStep as Step
-from nsed_torch.deliberation import MacroRNN, MacroRNNCell
-from nsed_torch.nn import ConsensusCell, FixedHalting
-from nsed_torch.records import Task
+from nsed_torch.core.agent import Agent, Ensemble
+from nsed_torch.core.cell import ConsensusCell
+from nsed_torch.core.encoder import HashedEncoder
+from nsed_torch.core.engine import ContextWindowError, Decoding
+from nsed_torch.core.halting import FixedHalting
+from nsed_torch.core.prompts import Prompts
+from nsed_torch.core.rnn import MacroRNN
+from nsed_torch.core.round import MacroRNNCell
+from nsed_torch.engines.scripted import ScriptedEngine
+from nsed_torch.records.transcript import Task
 
 NAMES = ("Zebulon", "Quillfeather", "Oberon")
 PROMPTS = Prompts(style="direct")

@@ -10,13 +10,17 @@ import time
 from contextlib import closing, contextmanager
 from types import SimpleNamespace
 
-from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, ScriptedEngine
-from nsed_torch.deliberation import MacroRNN, MacroRNNCell
-from nsed_torch.experiments.build import consensus_cell
-from nsed_torch.nn import FixedHalting
-from nsed_torch.serve.app import Limits
-from nsed_torch.serve.batches import Batches
-from nsed_torch.serve.listen import bound, listen, server_of
+from nsed_torch.app.build import consensus_cell
+from nsed_torch.app.serve.app import Limits
+from nsed_torch.app.serve.batches import Batches
+from nsed_torch.app.verbs.serve import bound, listen, server_of
+from nsed_torch.core.agent import Agent, Ensemble
+from nsed_torch.core.encoder import HashedEncoder
+from nsed_torch.core.engine import Decoding
+from nsed_torch.core.halting import FixedHalting
+from nsed_torch.core.rnn import MacroRNN
+from nsed_torch.core.round import MacroRNNCell
+from nsed_torch.engines.scripted import ScriptedEngine
 
 CHAT = "/v1/chat/completions"
 NAMES = ("ant", "bee", "cat")

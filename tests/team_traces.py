@@ -4,8 +4,8 @@ import random
 
 from hypothesis import strategies as st
 
-from nsed_torch.records import Proposal, Round, Task, Trace, Transcript, Usage
-from nsed_torch.records.transcript import AgentRecord
+from nsed_torch.records.trace import Trace
+from nsed_torch.records.transcript import AgentRecord, Proposal, Round, Task, Transcript, Usage
 
 AGENTS = "abcdefgh"
 

@@ -17,24 +17,20 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "nsed_torch"
 FLOORS = {
     "records": 1,
-    "functional": 1,
-    "nn": 2,
-    "agents": 2,
-    "deliberation": 3,
-    "data": 3,
-    "benchmarks": 3,
-    "training": 4,
-    "evaluation": 4,
-    "conductor": 4,
-    "config": 5,
-    "experiments": 5,
-    "serve": 6,
-    "cli": 6,
-    "integrations": 6,
-    "__main__": 7,
+    "core": 2,
+    "parts": 3,
+    "engines": 3,
+    "traces": 4,
+    "questions": 5,
+    "tuning": 6,
+    "evaluation": 7,
+    "conductor": 6,
+    "app": 8,
+    "__main__": 9,
 }
-SAME_FLOOR = {("experiments", "config"), ("evaluation", "conductor"), ("benchmarks", "data")}
-ROOF = 7  # the package's own __init__ may show anything; nobody imports from it, save its version
+# Engines are imported when one is built: the way from models in memory to a team.
+WHEN_BUILT = {("nsed_torch.core.rnn", "nsed_torch.engines.backbones")}
+ROOF = 9  # the package's own __init__ may show anything; nobody imports from it, save its version
 MAX_LINES = 500
 
 TEXT_LIBRARIES = {
@@ -51,8 +47,12 @@ TEXT_LIBRARIES = {
     "trl",
 }
 CONFIG_LIBRARIES = {"hydra", "omegaconf"}
+TENSORS = tuple(
+    f"{PACKAGE}.core.{name}"
+    for name in ("functional", "cell", "election", "gate", "halting", "memory", "pretrained", "trust", "vote")
+)
 # Saved cells may lie on the Hub: files are fetched by name, and no language model comes with them.
-HUB_READERS = {("nsed_torch.nn.pretrained", "huggingface_hub")}
+HUB_READERS = {("nsed_torch.core.pretrained", "huggingface_hub")}
 
 BESIDE = {"bench", "studies", "tests"}
 
@@ -71,7 +71,7 @@ def dotted(module: str) -> str:
 
 
 def part(name: str) -> str:
-    """`nsed_torch.nn.cell` -> `nn`; the package itself -> ``."""
+    """`nsed_torch.core.cell` -> `nn`; the package itself -> ``."""
     return [*name.split("."), ""][1]
 
 
@@ -116,7 +116,7 @@ def upward(sources: Sources) -> list[str]:
     return [
         f"{a} imports {b}"
         for a, b in own_edges(sources)
-        if part(a) != part(b) and (part(a), part(b)) not in SAME_FLOOR and floor_of(a) <= floor_of(b)
+        if part(a) != part(b) and floor_of(a) <= floor_of(b) and (a, b) not in WHEN_BUILT
     ]
 
 
@@ -134,8 +134,8 @@ def misplaced_libraries(sources: Sources) -> list[str]:
     found = []
     for name, targets in graph(sources).items():
         roots = {target.split(".")[0] for target in targets}
-        banned = TEXT_LIBRARIES if part(name) in {"nn", "functional"} else set()
-        banned = banned | (CONFIG_LIBRARIES if not part(name) or floor_of(name) < FLOORS["config"] else set())
+        banned = TEXT_LIBRARIES if name.startswith(TENSORS) else set()
+        banned = banned | (CONFIG_LIBRARIES if not part(name) or floor_of(name) < FLOORS["app"] else set())
         found += [f"{name} imports {lib}" for lib in sorted(roots & banned) if (name, lib) not in HUB_READERS]
     return found
 
@@ -166,7 +166,8 @@ def twice(sources: Sources) -> list[str]:
     homes: dict[str, list[str]] = {}
     for module, text in sources.items():
         file = module.split(".")[-1]
-        if file not in {"__init__", "__main__"}:
+        # A formula and the module that is made of it share a name.
+        if file not in {"__init__", "__main__"} and ".functional." not in module:
             homes.setdefault(f"{file}.py", []).append(module)
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
@@ -183,44 +184,44 @@ def beside_the_package(sources: Sources) -> list[str]:
 RULES: dict[Callable[[Sources], list[str]], list[Sources]] = {
     homeless: [{"nsed_torch.misc": ""}, {"nsed_torch.extra.__init__": ""}],
     upward: [
-        {"nsed_torch.records.log": "import nsed_torch.agents.hub"},
-        {"nsed_torch.functional": "from nsed_torch.records import task"},
-        {"nsed_torch.nn.cell": "from nsed_torch.agents.requests import Message"},
-        {"nsed_torch.agents.hub": "def f():\n    from nsed_torch.deliberation import rnn"},
-        {"nsed_torch.nn.gate": "if TYPE_CHECKING:\n    from ..training import loss"},
-        {"nsed_torch.config.__init__": "from ..experiments import tune"},
+        {"nsed_torch.records.log": "import nsed_torch.engines.hub"},
+        {"nsed_torch.core.functional": "from nsed_torch.parts import telemetry"},
+        {"nsed_torch.core.cell": "from nsed_torch.engines.weights import Weights"},
+        {"nsed_torch.engines.hub": "def f():\n    from nsed_torch.parts import telemetry"},
+        {"nsed_torch.core.gate": "if TYPE_CHECKING:\n    from ..tuning import loss"},
+        {"nsed_torch.traces.__init__": "from ..app import tune"},
         {"nsed_torch.conductor.executor": "from nsed_torch.evaluation import methods"},
-        {"nsed_torch.agents.hub": "from nsed_torch import Task"},
+        {"nsed_torch.core.rnn": "from nsed_torch import Task"},
     ],
     cycles: [
-        {"nsed_torch.nn.a": "from . import b", "nsed_torch.nn.b": "from nsed_torch.nn.a import x"},
+        {"nsed_torch.core.a": "from . import b", "nsed_torch.core.b": "from nsed_torch.core.a import x"},
         {
-            "nsed_torch.nn.__init__": "from .a import x",
-            "nsed_torch.nn.a": "def f():\n    import nsed_torch.nn",
+            "nsed_torch.core.__init__": "from .a import x",
+            "nsed_torch.core.a": "def f():\n    import nsed_torch.core",
         },
     ],
     misplaced_libraries: [
-        {"nsed_torch.nn.cell": "from transformers.cache_utils import Cache"},
-        {"nsed_torch.functional": "import jinja2"},
-        {"nsed_torch.nn.cell": "def f():\n    import huggingface_hub"},
-        {"nsed_torch.deliberation.rnn": "def f():\n    from omegaconf import OmegaConf"},
+        {"nsed_torch.core.cell": "from transformers.cache_utils import Cache"},
+        {"nsed_torch.core.functional": "import jinja2"},
+        {"nsed_torch.core.cell": "def f():\n    import huggingface_hub"},
+        {"nsed_torch.core.rnn": "def f():\n    from omegaconf import OmegaConf"},
         {"nsed_torch.__init__": "import hydra"},
     ],
-    too_long: [{"nsed_torch.nn.cell": "\n" * (MAX_LINES + 1)}],
-    catch_alls: [{"nsed_torch.nn.utils": ""}, {"nsed_torch.utils.text": ""}],
-    asserts: [{"nsed_torch.nn.cell": "def f(x):\n    assert x"}],
+    too_long: [{"nsed_torch.core.cell": "\n" * (MAX_LINES + 1)}],
+    catch_alls: [{"nsed_torch.core.utils": ""}, {"nsed_torch.utils.text": ""}],
+    asserts: [{"nsed_torch.core.cell": "def f(x):\n    assert x"}],
     undocumented: [
-        {"nsed_torch.nn.cell": "x = 1"},
-        {"nsed_torch.nn.__init__": "from nsed_torch.nn.cell import x"},
+        {"nsed_torch.core.cell": "x = 1"},
+        {"nsed_torch.core.__init__": "from nsed_torch.core.cell import x"},
     ],
     twice: [
-        {"nsed_torch.nn.cell": "", "nsed_torch.deliberation.cell": ""},
-        {"nsed_torch.nn.a": "class Cell: ...", "nsed_torch.agents.b": "def f():\n    class Cell: ..."},
-        {"nsed_torch.nn.a": "class Cell: ...\nclass Cell: ..."},
+        {"nsed_torch.core.cell": "", "nsed_torch.engines.cell": ""},
+        {"nsed_torch.core.a": "class Cell: ...", "nsed_torch.engines.b": "def f():\n    class Cell: ..."},
+        {"nsed_torch.core.a": "class Cell: ...\nclass Cell: ..."},
     ],
     beside_the_package: [
-        {"nsed_torch.nn.cell": "def f():\n    import bench.core"},
-        {"nsed_torch.nn.cell": "from studies import page"},
+        {"nsed_torch.core.cell": "def f():\n    import bench.core"},
+        {"nsed_torch.core.cell": "from studies import page"},
     ],
 }
 
@@ -241,12 +242,13 @@ def test_rule_finds_a_planted_violation(rule: Callable[[Sources], list[str]], pl
 
 def test_what_is_allowed_passes_every_rule() -> None:
     sources = {
-        "nsed_torch.__init__": '"""Face."""\nfrom nsed_torch.nn import Cell\n',
-        "nsed_torch.nn.__init__": '"""Cells."""\nfrom nsed_torch.nn.cell import Cell\n',
-        "nsed_torch.nn.cell": '"""A cell."""\nimport torch\nfrom nsed_torch import __version__, functional\n',
-        "nsed_torch.functional": '"""Formulas."""\nimport torch\n',
-        "nsed_torch.agents.hub": '"""Hub."""\ndef f():\n    import transformers\n',
-        "nsed_torch.experiments.tune": '"""Tune."""\nimport hydra\nfrom nsed_torch.config import find\n',
+        "nsed_torch.__init__": '"""Face."""\nfrom nsed_torch.core.cell import Cell\n',
+        "nsed_torch.core.__init__": '"""Cells."""\n',
+        "nsed_torch.core.cell": '"""A cell."""\nimport torch\nfrom nsed_torch import __version__\n',
+        "nsed_torch.core.memory": '"""A module."""\nfrom nsed_torch.core.functional import memory\n',
+        "nsed_torch.core.functional.memory": '"""Its formulas."""\nimport torch\n',
+        "nsed_torch.engines.hub": '"""Hub."""\ndef f():\n    import transformers\n',
+        "nsed_torch.app.tune": '"""Tune."""\nimport hydra\nfrom nsed_torch.traces import load\n',
     }
     assert {rule.__name__: rule(sources) for rule in RULES} == {rule.__name__: [] for rule in RULES}
 

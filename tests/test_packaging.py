@@ -27,7 +27,7 @@ PROBE = """
 import json, sys
 import torch
 before = set(sys.modules)
-import nsed_torch, nsed_torch.functional, nsed_torch.nn, nsed_torch.agents, nsed_torch.deliberation
+import nsed_torch, nsed_torch.core.functional, nsed_torch.core, nsed_torch.engines, nsed_torch.core
 print(json.dumps(sorted(set(sys.modules) - before)))
 """
 

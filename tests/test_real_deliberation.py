@@ -6,9 +6,10 @@ import pytest
 import torch
 from hydra import compose, initialize_config_dir
 
-from nsed_torch.config import conf_dir
-from nsed_torch.experiments.build import build_rnn
-from nsed_torch.records import CallLog, Task, Transcript
+from nsed_torch.app.build import build_rnn
+from nsed_torch.app.config.paths import conf_dir
+from nsed_torch.records.call_log import CallLog
+from nsed_torch.records.transcript import Task, Transcript
 
 TASK = Task("Which is larger, 17 or 71?")
 

@@ -8,7 +8,8 @@ from collections import Counter
 
 import pytest
 
-from nsed_torch.records import CallLog, Transcript
+from nsed_torch.records.call_log import CallLog
+from nsed_torch.records.transcript import Transcript
 
 KILLS = 7
 BATCH = 3
@@ -18,10 +19,14 @@ import json, os, random, signal, sqlite3, sys, time
 from contextlib import closing
 from pathlib import Path
 
-from nsed_torch.agents import Agent, Ensemble, HashedEncoder, ScriptedEngine
-from nsed_torch.deliberation import MacroRNN, MacroRNNCell
-from nsed_torch.nn import ConsensusCell
-from nsed_torch.records import CallLog, Task
+from nsed_torch.core.agent import Agent, Ensemble
+from nsed_torch.core.encoder import HashedEncoder
+from nsed_torch.engines.scripted import ScriptedEngine
+from nsed_torch.core.rnn import MacroRNN
+from nsed_torch.core.round import MacroRNNCell
+from nsed_torch.core.cell import ConsensusCell
+from nsed_torch.records.call_log import CallLog
+from nsed_torch.records.transcript import Task
 
 TASKS = [Task(f"What is {i} times 7?", id=str(i)) for i in range(3)]
 

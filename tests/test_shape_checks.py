@@ -6,7 +6,7 @@ from jaxtyping import Float, TypeCheckError, jaxtyped
 from shape_checks import checked, kind
 from torch import Tensor
 
-from nsed_torch.functional import quadratic_vote
+from nsed_torch.core.functional import quadratic_vote
 
 RIGHT = torch.rand(2, 3, 4), torch.ones(2, 3, 4, dtype=torch.bool)
 

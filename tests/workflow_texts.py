@@ -7,9 +7,9 @@ from collections import Counter
 
 from hypothesis import strategies as st
 
-from nsed_torch.conductor import Workflow, parse, repair
-from nsed_torch.conductor import WorkflowStep as Step
-from nsed_torch.conductor.workflow import Reason, WorkflowError, check
+from nsed_torch.conductor.parsing import parse, repair
+from nsed_torch.conductor.workflow import Reason, Workflow, WorkflowError, check
+from nsed_torch.conductor.workflow import WorkflowStep as Step
 
 WORKERS = 4
 

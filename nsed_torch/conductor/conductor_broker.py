@@ -4,14 +4,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from nsed_torch.agents import Agent, Ensemble
 from nsed_torch.conductor.executor import Executor
 from nsed_torch.conductor.head_conductor import conductor_of
 from nsed_torch.conductor.policy import Conductor, WorkflowPlan, WritingAgent
 from nsed_torch.conductor.pools import Pools
 from nsed_torch.conductor.workflow import Workflow
-from nsed_torch.deliberation import MacroRNNCell, Team, full_team
-from nsed_torch.records import ROLES, Round, Task, Usage
+from nsed_torch.core.agent import Agent, Ensemble
+from nsed_torch.core.round import MacroRNNCell
+from nsed_torch.core.team import Team, full_team
+from nsed_torch.records.transcript import ROLES, Round, Task, Usage
 
 
 def workflow_team(workflow: Workflow, pool: Sequence[str], ensemble: Ensemble) -> Team:

@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from nsed_torch.records import read_json
+from nsed_torch.records.files import read_json
 
 GENERALIST = ("generalist", "adds, counts siblings and friends, writes words backwards, knows families")
 SPECIALISTS = {

@@ -14,7 +14,7 @@ from nsed_torch.conductor.head import Head
 from nsed_torch.conductor.head_conductor import HeadConductor, Taken, Turns
 from nsed_torch.conductor.reinforcement import Write, drawn_pools
 from nsed_torch.conductor.reward import Rewards, Scored, tally
-from nsed_torch.records import Task, Usage
+from nsed_torch.records.transcript import Task, Usage
 
 
 @dataclass(frozen=True, kw_only=True)

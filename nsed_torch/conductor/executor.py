@@ -8,22 +8,15 @@ from functools import partial
 from itertools import zip_longest
 from typing import Any
 
-from nsed_torch.agents import Ensemble, Prompts
-from nsed_torch.agents.ledger import TokenLedger
-from nsed_torch.conductor.workers import (
-    Agents,
-    Contractor,
-    Council,
-    WorkerQuestion,
-    WorkerReply,
-    guarded,
-    worth_saying,
-)
+from nsed_torch.conductor.workers import Agents, Contractor, Council, WorkerQuestion, WorkerReply, guarded, worth_saying
 from nsed_torch.conductor.workflow import Workflow, check
-from nsed_torch.deliberation import MacroRNN
-from nsed_torch.deliberation.state import longest_end
-from nsed_torch.records import Execution, Task, Usage
-from nsed_torch.records.execution import Failure, Level, PlanRecord, StepRecord
+from nsed_torch.core.agent import Ensemble
+from nsed_torch.core.ledger import TokenLedger
+from nsed_torch.core.prompts import Prompts
+from nsed_torch.core.rnn import MacroRNN
+from nsed_torch.core.state import longest_end
+from nsed_torch.records.execution import Execution, Failure, Level, PlanRecord, StepRecord
+from nsed_torch.records.transcript import Task, Usage
 
 SHRINK = 4  # divides what visible responses are cut to as long as a prompt does not fit its window
 

@@ -15,8 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from nsed_torch.agents import TransformersEngine
-from nsed_torch.agents.transformers_engine import CHUNK
+from nsed_torch.engines.transformers_engine import CHUNK, TransformersEngine
 
 
 @dataclass(frozen=True, kw_only=True)

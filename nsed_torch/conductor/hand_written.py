@@ -3,14 +3,13 @@
 import random
 from collections.abc import Iterator, Sequence
 
-from nsed_torch.agents import Message
-from nsed_torch.agents.requests import call_seed
-from nsed_torch.benchmarks import mixed_tasks
-from nsed_torch.benchmarks.composite import ALONE, KINDS, CompositeTasks, Hop
 from nsed_torch.conductor.descriptions import GENERALIST, OTHERS, SPECIALISTS, described
 from nsed_torch.conductor.policy import Conductor
 from nsed_torch.conductor.workflow import Workflow, WorkflowStep
-from nsed_torch.records import Task
+from nsed_torch.core.engine import Message, call_seed
+from nsed_torch.questions.composite import ALONE, KINDS, CompositeTasks, Hop
+from nsed_torch.questions.generated import mixed_tasks
+from nsed_torch.records.transcript import Task
 
 LARGEST = 5
 """Workers of a lesson's pool at most."""

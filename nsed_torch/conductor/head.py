@@ -11,8 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from nsed_torch.records import read_json, write_files
-from nsed_torch.records.files import to_json
+from nsed_torch.records.files import read_json, to_json, write_files
 
 PARTS: Mapping[str, str] = {
     "thinker": "Do not answer yet. Say what is asked for, and how to get there.",

@@ -12,18 +12,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nsed_torch.agents import Agent, Message
-from nsed_torch.agents.ledger import TokenLedger
-from nsed_torch.agents.requests import call_seed
 from nsed_torch.conductor.executor import Executor, WorkflowJob, WorkflowObserver
 from nsed_torch.conductor.head import PARTS, Head, load_head
 from nsed_torch.conductor.policy import Conductor, WorkflowPlan
 from nsed_torch.conductor.pools import Pools
 from nsed_torch.conductor.workers import words_of
 from nsed_torch.conductor.workflow import Workflow, WorkflowStep
-from nsed_torch.deliberation.state import longest_end
-from nsed_torch.records import Execution, Task, Usage
-from nsed_torch.records.execution import PlanRecord, StepRecord
+from nsed_torch.core.agent import Agent
+from nsed_torch.core.engine import Message, call_seed
+from nsed_torch.core.ledger import TokenLedger
+from nsed_torch.core.state import longest_end
+from nsed_torch.records.execution import Execution, PlanRecord, StepRecord
+from nsed_torch.records.transcript import Task, Usage
 
 ROLES = tuple(PARTS)
 

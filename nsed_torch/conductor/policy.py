@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from nsed_torch.agents import Agent, Encoder, Ensemble, GenerateRequest
-from nsed_torch.agents.encoder import logged
-from nsed_torch.agents.ledger import TokenLedger
-from nsed_torch.agents.requests import Generation, call_seed
 from nsed_torch.conductor.executor import Executor, WorkflowJob
 from nsed_torch.conductor.parsing import repair
 from nsed_torch.conductor.pools import Pools
 from nsed_torch.conductor.workers import Contractor
 from nsed_torch.conductor.workflow import Workflow, WorkflowError, WorkflowStep
-from nsed_torch.deliberation.state import longest_end
-from nsed_torch.records import Execution, Task, Usage
-from nsed_torch.records.execution import PlanRecord
+from nsed_torch.core.agent import Agent, Ensemble
+from nsed_torch.core.encoder import Encoder, logged
+from nsed_torch.core.engine import GenerateRequest, Generation, call_seed
+from nsed_torch.core.ledger import TokenLedger
+from nsed_torch.core.state import longest_end
+from nsed_torch.records.execution import Execution, PlanRecord
+from nsed_torch.records.transcript import Task, Usage
 
 MAX_RECURSION = 3  # further workflows at most, each of which sees what the one before it came to
 # What a Conductor reads of itself where it is one of its own workers.

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nsed_torch.agents.requests import call_seed
-from nsed_torch.records import Task
+from nsed_torch.core.engine import call_seed
+from nsed_torch.records.transcript import Task
 
 KINDS = ("fixed", "permuted", "random")
 

@@ -14,14 +14,16 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from nsed_torch.agents import Agent, Decoding, GenerateRequest, Message, TransformersEngine
-from nsed_torch.agents.chat import Chat, merge_system
-from nsed_torch.agents.decode_loop import Draft
-from nsed_torch.agents.requests import Generation, call_seed
 from nsed_torch.conductor.grpo import GRPO, log_probabilities, trl_arguments
 from nsed_torch.conductor.policy import Conductor
 from nsed_torch.conductor.reward import Rewards, Rollout, Scored, near_duplicates, tally
-from nsed_torch.records import Execution, Task
+from nsed_torch.core.agent import Agent
+from nsed_torch.core.engine import Decoding, GenerateRequest, Generation, Message, call_seed
+from nsed_torch.engines.chat import Chat, merge_system
+from nsed_torch.engines.decode_loop import Draft
+from nsed_torch.engines.transformers_engine import TransformersEngine
+from nsed_torch.records.execution import Execution
+from nsed_torch.records.transcript import Task
 
 LETTERS = 4  # per token, about
 Write = Callable[[int, Mapping[str, Any]], None]

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from nsed_torch.benchmarks import GradedTasks
 from nsed_torch.conductor.executor import Executor, WorkflowJob
 from nsed_torch.conductor.parsing import parse
 from nsed_torch.conductor.workflow import Reason, Workflow, WorkflowError
-from nsed_torch.records import Execution, Task, Usage, Verdict
+from nsed_torch.questions.graded import GradedTasks
+from nsed_torch.records.execution import Execution
+from nsed_torch.records.outcome import Verdict
+from nsed_torch.records.transcript import Task, Usage
 
 UNREADABLE, WRONG, RIGHT = 0.0, 0.5, 1.0
 """The rewards: no workflow; a workflow without the right answer; one with it. As published."""

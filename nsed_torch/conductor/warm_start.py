@@ -3,11 +3,10 @@
 import random
 from collections.abc import Sequence
 
-from nsed_torch.agents import Message
-from nsed_torch.agents.requests import call_seed
 from nsed_torch.conductor.policy import Conductor
 from nsed_torch.conductor.workflow import Workflow, WorkflowStep
-from nsed_torch.records import Task
+from nsed_torch.core.engine import Message, call_seed
+from nsed_torch.records.transcript import Task
 
 # Subtasks of steps that read nothing.
 BEGIN = (

@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 import torch
 
-from nsed_torch.agents import Agent, Ensemble, GenerateRequest, Prompts
-from nsed_torch.agents.ledger import TokenLedger
-from nsed_torch.agents.prompts import unfence
-from nsed_torch.agents.requests import ContextWindowError, Generation, call_seed
-from nsed_torch.deliberation import MacroRNN
-from nsed_torch.nn import InfeasibleBudgetError
-from nsed_torch.records import Execution, Task, Transcript, Usage
-from nsed_torch.records.execution import Failure
+from nsed_torch.core.agent import Agent, Ensemble
+from nsed_torch.core.broker import InfeasibleBudgetError
+from nsed_torch.core.engine import ContextWindowError, GenerateRequest, Generation, call_seed
+from nsed_torch.core.ledger import TokenLedger
+from nsed_torch.core.prompts import Prompts, unfence
+from nsed_torch.core.rnn import MacroRNN
+from nsed_torch.records.execution import Execution, Failure
+from nsed_torch.records.transcript import Task, Transcript, Usage
 
 FAILURES: dict[type[Exception], Failure] = {
     ContextWindowError: Failure.WINDOW,

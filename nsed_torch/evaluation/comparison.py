@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from nsed_torch.core.functional.ties import Ties
 from nsed_torch.evaluation.statistics import (
     DIGITS,
     LEVEL,
@@ -18,8 +19,8 @@ from nsed_torch.evaluation.statistics import (
     sign_flip,
     student,
 )
-from nsed_torch.functional.ties import Ties
-from nsed_torch.records import Outcome, Usage, Verdict
+from nsed_torch.records.outcome import Outcome, Verdict
+from nsed_torch.records.transcript import Usage
 
 REFERENCE = "deliberation"
 """What other methods are compared with, where it took part."""

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nsed_torch import functional
+from nsed_torch.core import functional
 from nsed_torch.evaluation.statistics import Z
 
 ROUNDS_NEEDED = 4

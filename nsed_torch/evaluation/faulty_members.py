@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from nsed_torch.data.rounds import Rounds
+from nsed_torch.traces.rounds import Rounds
 
 KINDS = {
     "silent": "gives no answer and rates nothing",

@@ -13,7 +13,9 @@ from scipy.special import log_expit
 
 from nsed_torch.evaluation.competence_law import ProfileInterval
 from nsed_torch.evaluation.statistics import Z, share
-from nsed_torch.records import Outcome, Trace, Transcript, Verdict
+from nsed_torch.records.outcome import Outcome, Verdict
+from nsed_torch.records.trace import Trace
+from nsed_torch.records.transcript import Transcript
 
 CRITICAL = Z**2 / 2
 """Half of chi2_1's quantile: how far below its maximum the log-likelihood lies at the ends of a 95% interval."""

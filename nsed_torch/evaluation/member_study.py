@@ -14,14 +14,16 @@ from jaxtyping import Float
 from rich.table import Table
 from torch import Tensor
 
-from nsed_torch.data import Episodes, split
-from nsed_torch.data.rounds import Rounds
+from nsed_torch.core.cell import ConsensusCell
+from nsed_torch.core.functional.ties import Ties
+from nsed_torch.core.vote import VOTES
 from nsed_torch.evaluation.faulty_members import KINDS, most_faulty, with_faulty
 from nsed_torch.evaluation.plots import draw_points, new_axes, short_name, style, write_png
 from nsed_torch.evaluation.statistics import Estimate, mean_difference, mean_score, shown
 from nsed_torch.evaluation.tables import Rows, markdown_table, markdown_text, terminal_table
-from nsed_torch.functional.ties import Ties
-from nsed_torch.nn import VOTES, ConsensusCell
+from nsed_torch.traces.episodes import Episodes
+from nsed_torch.traces.rounds import Rounds
+from nsed_torch.traces.splits import split
 
 COMMONEST = "commonest answer"
 """The rule that asks no judge: plurality of equal answers."""

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from nsed_torch import functional
+from nsed_torch.core import functional
 from nsed_torch.evaluation.comparison import MethodResult
 from nsed_torch.evaluation.cost_curves import Curve
 from nsed_torch.evaluation.statistics import Estimate, student
-from nsed_torch.records import write_files
+from nsed_torch.records.files import write_files
 
 # Okabe and Ito's colours, which the colour-blind tell apart.
 BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"

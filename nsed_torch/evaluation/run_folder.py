@@ -8,11 +8,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from nsed_torch.core.functional.ties import Ties
 from nsed_torch.evaluation.comparison import Comparison, MethodResult
-from nsed_torch.evaluation.insight import standing, summarize
-from nsed_torch.functional.ties import Ties
-from nsed_torch.records import Execution, Outcome, Trace, Usage, Verdict, read_json, read_outcomes, read_traces
-from nsed_torch.records.trace import ABOUT, TRACES
+from nsed_torch.evaluation.round_statistics import standing, summarize
+from nsed_torch.records.execution import Execution
+from nsed_torch.records.files import read_json
+from nsed_torch.records.outcome import Outcome, Verdict, read_outcomes
+from nsed_torch.records.trace import ABOUT, TRACES, Trace, read_traces
+from nsed_torch.records.transcript import Usage
 from nsed_torch.records.withholding import WITHHELD, withheld_outcome, withheld_trace
 
 RESULTS = "results.json"

@@ -9,10 +9,10 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from nsed_torch.core.functional.ties import Ties
 from nsed_torch.evaluation.comparison import Comparison, MethodResult
 from nsed_torch.evaluation.statistics import shown
-from nsed_torch.functional.ties import Ties
-from nsed_torch.records import Verdict
+from nsed_torch.records.outcome import Verdict
 
 UNNAMED = "(none)"
 """How a stratum without a name is shown."""

@@ -4,10 +4,9 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from nsed_torch.conductor import Workflow, parse
-from nsed_torch.conductor.workflow import Topology
-from nsed_torch.records import Execution
-from nsed_torch.records.execution import Level
+from nsed_torch.conductor.parsing import parse
+from nsed_torch.conductor.workflow import Topology, Workflow
+from nsed_torch.records.execution import Execution, Level
 
 PREVIOUS = -1
 """Stands among steps for the answer that a further workflow starts from."""

@@ -28,7 +28,7 @@ from golden import materials
 from local_server import serving
 from safetensors import safe_open
 
-from nsed_torch.cli import main
+from nsed_torch.app.cli import main
 
 WRITES = {"os.rename", "os.remove", "os.truncate", "os.mkdir", "os.rmdir", "shutil.rmtree", "sqlite3.connect"}
 """Python's audit events at which a run is killed, beside files that are opened to be written."""
@@ -365,7 +365,7 @@ def play():
 if __name__ == "__main__":
     chosen = sys.argv[6:]
     models = () if LIGHT.issuperset(chosen) else ("transformers", "peft", "trl", "scipy.optimize")
-    for heavy in ("openai", *models, *(f"nsed_torch.experiments.{verb.replace('-', '_')}" for verb in chosen)):
+    for heavy in ("openai", *models, *(f"nsed_torch.app.verbs.{verb.replace('-', '_')}" for verb in chosen)):
         with contextlib.suppress(ImportError):
             importlib.import_module(heavy)
     play()

@@ -7,7 +7,7 @@ import torch
 from tiny_models import save_tiny, tiny_tokenizer
 
 from nsed_torch import load_backbone, load_encoder
-from nsed_torch.agents import Weights
+from nsed_torch.engines.weights import Weights
 
 
 def edit(path, **changes):

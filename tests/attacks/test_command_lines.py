@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from nsed_torch.cli import VERBS, main
-from nsed_torch.config.overrides import setting_names
-from nsed_torch.records import Task
+from nsed_torch.app.cli import VERBS, main
+from nsed_torch.app.config.overrides import setting_names
+from nsed_torch.records.transcript import Task
 from studies.needle import write_candidates
 
 VALUES = [
@@ -85,8 +85,8 @@ def one_line(tmp_path, monkeypatch, capfd):
     def absent(*_arguments, **_named):
         raise ValueError("no weights here")
 
-    monkeypatch.setattr("nsed_torch.experiments.build.resolve", absent)
-    monkeypatch.setattr("nsed_torch.agents.loading.resolve", absent)
+    monkeypatch.setattr("nsed_torch.app.build.resolve", absent)
+    monkeypatch.setattr("nsed_torch.engines.backbones.resolve", absent)
 
     def run(line):
         # What needs no model would start to work.

@@ -10,13 +10,14 @@ import pytest
 from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
 from omegaconf import OmegaConf
 
-from nsed_torch.agents import Prompts, templates
-from nsed_torch.cli import main
-from nsed_torch.config import conf_dir, instantiate
-from nsed_torch.config.hydra_node import check_hydra, check_search_path
-from nsed_torch.config.instantiate import CONSTRUCTORS
-from nsed_torch.nn import VOTES
-from nsed_torch.nn.gate import GATES
+from nsed_torch.app.cli import main
+from nsed_torch.app.config.hydra_node import check_hydra, check_search_path
+from nsed_torch.app.config.instantiate import CONSTRUCTORS, instantiate
+from nsed_torch.app.config.paths import conf_dir
+from nsed_torch.core import templates
+from nsed_torch.core.gate import GATES
+from nsed_torch.core.prompts import Prompts
+from nsed_torch.core.vote import VOTES
 
 RUNS = "imaplib.IMAP4_stream"  # starts its `command`
 
@@ -128,26 +129,28 @@ def test_variables_that_are_no_secret_are_read(strange, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     "target",
     [
-        "nsed_torch.benchmarks.sandbox._version",
-        "nsed_torch.benchmarks.sandbox.Sandbox.run",
-        "nsed_torch.benchmarks.Sandbox",
-        "nsed_torch.agents.ensemble.Agent.usage",
-        "nsed_torch.agents.resolve",
-        "nsed_torch.agents.requests.Decoding",
-        "nsed_torch.experiments.sweep.SweepTable",
+        "nsed_torch.questions.sandbox._version",
+        "nsed_torch.questions.sandbox.Sandbox.run",
+        "nsed_torch.questions.sandbox.Sandbox",
+        "nsed_torch.core.agent.Agent.usage",
+        "nsed_torch.engines.weights.resolve",
+        "nsed_torch.core.engine.Message",
+        "nsed_torch.app.sweep.SweepTable",
         "torch.optim.Optimizer",
         "torch.optim._functional.adam",
     ],
 )
 def test_what_is_not_listed_is_not_built(target):
-    with pytest.raises(ValueError, match=r"^_target_: expected one of nsed_torch\.config\.instantiate\.CONSTRUCTORS"):
+    with pytest.raises(
+        ValueError, match=r"^_target_: expected one of nsed_torch\.app\.config\.instantiate\.CONSTRUCTORS"
+    ):
         instantiate({"_target_": target, "bwrap": "./evil.sh"})
 
 
 def test_the_list_has_what_configs_name_and_no_more():
     texts = [path.read_text() for path in conf_dir().rglob("*.yaml")]
     named = {name for text in texts for name in re.findall(r"_target_[:=] ?([\w.]+)", text)}
-    named -= {"nsed_torch.experiments.sweep.SweepTable"}  # Hydra's callback
+    named -= {"nsed_torch.app.sweep.SweepTable"}  # Hydra's callback
     assert named <= CONSTRUCTORS
     choices = {f"{part.__module__}.{part.__name__}" for part in [*VOTES.values(), *GATES.values()]}
     assert choices <= CONSTRUCTORS

@@ -10,22 +10,21 @@ from functools import partial
 import pytest
 from endpoint_server import KEY, ask, completion, echo, endpoint, engine
 
-from nsed_torch.agents import (
-    Agent,
-    Decoding,
-    EndpointEngine,
-    Ensemble,
-    HashedEncoder,
-    Message,
-    RateRequest,
-    RatingScale,
-    ScriptedEngine,
-)
-from nsed_torch.agents import endpoint as module
-from nsed_torch.agents.requests import ContextWindowError
-from nsed_torch.deliberation import BudgetBroker, CritiqueRating, MacroRNN, MacroRNNCell, VerdictRating
-from nsed_torch.nn import ConsensusCell, FixedHalting, Telemetry
-from nsed_torch.records import CallLog, Task, Transcript
+from nsed_torch.core.agent import Agent, Ensemble
+from nsed_torch.core.cell import ConsensusCell
+from nsed_torch.core.encoder import HashedEncoder
+from nsed_torch.core.engine import ContextWindowError, Decoding, Message, RateRequest, RatingScale
+from nsed_torch.core.halting import FixedHalting
+from nsed_torch.core.ratings import CritiqueRating, VerdictRating
+from nsed_torch.core.rnn import MacroRNN
+from nsed_torch.core.round import MacroRNNCell
+from nsed_torch.engines import endpoint as module
+from nsed_torch.engines.endpoint import EndpointEngine
+from nsed_torch.engines.scripted import ScriptedEngine
+from nsed_torch.parts.budget_broker import BudgetBroker
+from nsed_torch.parts.telemetry import Telemetry
+from nsed_torch.records.call_log import CallLog
+from nsed_torch.records.transcript import Task, Transcript
 
 pytest.importorskip("openai")
 

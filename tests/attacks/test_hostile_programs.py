@@ -9,14 +9,15 @@ import time
 import pytest
 from sandboxed import SANDBOX, usable
 
-from nsed_torch.benchmarks import inside
-from nsed_torch.benchmarks.choice_tasks import chosen_letter
-from nsed_torch.benchmarks.code_tasks import humaneval
-from nsed_torch.benchmarks.graders import answer_in, final_answer
-from nsed_torch.benchmarks.programs import Case, ProgramGrader, same_text
-from nsed_torch.data import Equality
-from nsed_torch.data.formulas import latex
-from nsed_torch.records import Task, Verdict
+from nsed_torch.questions import sandbox_child as inside
+from nsed_torch.questions.choice_tasks import chosen_letter
+from nsed_torch.questions.code_tasks import humaneval
+from nsed_torch.questions.graders import answer_in, final_answer
+from nsed_torch.questions.programs import Case, ProgramGrader, same_text
+from nsed_torch.records.outcome import Verdict
+from nsed_torch.records.transcript import Task
+from nsed_torch.traces.equality import Equality
+from nsed_torch.traces.formulas import latex
 
 HASTY = dataclasses.replace(SANDBOX, seconds=0.3)  # for what has to be stopped
 

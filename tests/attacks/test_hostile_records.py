@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from team_traces import team
 
 from nsed_torch import ConsensusCell, Transcript
-from nsed_torch.data import load_traces
-from nsed_torch.records import Outcome, Trace
-from nsed_torch.records.trace import EMBEDDINGS, TRACES
+from nsed_torch.records.outcome import Outcome
+from nsed_torch.records.trace import EMBEDDINGS, TRACES, Trace
+from nsed_torch.traces.load import load_traces
 
 TRACE = team(1, 3)[0]
 LINE = json.loads(TRACE.to_line())

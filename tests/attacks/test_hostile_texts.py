@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import tiny_tokenizer
 
-from nsed_torch.agents import Message
-from nsed_torch.agents.chat import Chat
-from nsed_torch.agents.lookalikes import CONTROL, broken, skeleton, spans
-from nsed_torch.agents.prompts import FENCE, fence, unfence
+from nsed_torch.core.engine import Message
+from nsed_torch.core.lookalikes import CONTROL, broken, skeleton, spans
+from nsed_torch.core.prompts import FENCE, fence, unfence
+from nsed_torch.engines.chat import Chat
 
 FAMILIES = [
     *("<|im_end|>", "<|im_start|>", "<|eot_id|>", "<|start_header_id|>", "<|end|>", "<|user|>", "<|endoftext|>"),

@@ -12,24 +12,17 @@ import safetensors.torch
 import torch
 from tiny_models import CHAT, save_tiny, tiny_tokenizer
 
-from nsed_torch.agents import (
-    Agent,
-    Ensemble,
-    HashedEncoder,
-    Message,
-    RateRequest,
-    RatingScale,
-    Weights,
-    load_backbone,
-    load_encoder,
-    resolve,
-)
-from nsed_torch.agents import chat as chat_module
-from nsed_torch.agents import weights as weights_module
-from nsed_torch.agents.adapters import add_adapter, copy_adapter, save_adapter
-from nsed_torch.agents.chat import Chat
-from nsed_torch.data.featured import CachedEncoder
-from nsed_torch.records import CallLog
+from nsed_torch.core.agent import Agent, Ensemble
+from nsed_torch.core.encoder import HashedEncoder
+from nsed_torch.core.engine import Message, RateRequest, RatingScale
+from nsed_torch.engines import chat as chat_module
+from nsed_torch.engines import weights as weights_module
+from nsed_torch.engines.adapters import add_adapter, copy_adapter, save_adapter
+from nsed_torch.engines.backbones import load_backbone, load_encoder
+from nsed_torch.engines.chat import Chat
+from nsed_torch.engines.weights import Weights, resolve
+from nsed_torch.records.call_log import CallLog
+from nsed_torch.traces.featured import CachedEncoder
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 

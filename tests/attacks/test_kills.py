@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from nsed_torch.records.trace import TraceWriter
-from nsed_torch.training.fine_tuning import checkpoints_in
-from nsed_torch.training.logs import FileLog
+from nsed_torch.tuning.fine_tuning import checkpoints_in
+from nsed_torch.tuning.logs import FileLog
 
 pytest.importorskip("openai", reason="the extra `endpoint` is not installed")
 

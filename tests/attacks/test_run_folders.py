@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nsed_torch.experiments.opening import ABOUT_RUN, differences, identity_of, opened
-from nsed_torch.records import read_json
+from nsed_torch.app.opening import ABOUT_RUN, differences, identity_of, opened
+from nsed_torch.records.files import read_json
 
 MADE = ("traces.jsonl", "plots", "seed_*")
 
@@ -32,7 +32,7 @@ def test_a_second_process_is_told_who_holds_the_folder(tmp_path):
 
 def test_the_lock_of_a_dead_process_holds_nobody_up(tmp_path):
     text = (
-        "import os, pathlib, sys; from nsed_torch.experiments.opening import opened\n"
+        "import os, pathlib, sys; from nsed_torch.app.opening import opened\n"
         "with opened(pathlib.Path(sys.argv[1]), {'verb': 'a', 'version': '', 'files': {}}, (), goes_on=False):\n"
         "    os.kill(os.getpid(), 9)"
     )
@@ -78,7 +78,7 @@ def test_another_verb_or_version_or_an_unknown_run_is_another(tmp_path, monkeypa
     run(tmp_path, identity_of("tune", {}))
     with pytest.raises(ValueError, match="verb tune is now specialize"):
         run(tmp_path, identity_of("specialize", {}), goes_on=True)
-    monkeypatch.setattr("nsed_torch.experiments.opening.__version__", "99")
+    monkeypatch.setattr("nsed_torch.app.opening.__version__", "99")
     with pytest.raises(ValueError, match=r"version .* is now 99"):
         run(tmp_path, identity_of("tune", {}), goes_on=True)
     (tmp_path / ABOUT_RUN).unlink()

@@ -3,10 +3,8 @@
 import pytest
 from tiny_models import save_tiny, tiny_tokenizer
 
-from nsed_torch.agents import (
-    Weights,
-    load_backbone,
-)
+from nsed_torch.engines.backbones import load_backbone
+from nsed_torch.engines.weights import Weights
 
 
 @pytest.fixture(scope="module")

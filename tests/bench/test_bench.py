@@ -24,15 +24,11 @@ from bench.plain import PlainEngine, decode_bare, write_mixed, write_together
 from bench.random_weights import SHAPES, write_random
 from bench.requests import PREFIX, give_adapters, propose_requests, questions, rate_requests, unstoppable
 from bench.timing import Measurement, compare
-from nsed_torch.agents import (
-    Decoding,
-    Message,
-    RatingScale,
-    Weights,
-    load_backbone,
-)
-from nsed_torch.agents.requests import LikelihoodRequest
-from nsed_torch.records import Task, read_json
+from nsed_torch.core.engine import Decoding, LikelihoodRequest, Message, RatingScale
+from nsed_torch.engines.backbones import load_backbone
+from nsed_torch.engines.weights import Weights
+from nsed_torch.records.files import read_json
+from nsed_torch.records.transcript import Task
 
 GREEDY = Decoding(max_new_tokens=4, temperature=0)
 
@@ -410,7 +406,7 @@ def test_a_process_that_fails_says_why():
 
 
 def test_calls_are_counted_while_another_process_makes_the_file(tmp_path):
-    from nsed_torch.records import CallLog
+    from nsed_torch.records.call_log import CallLog
 
     file = tmp_path / "calls.sqlite"
     assert startup.finished_calls(file) == 0

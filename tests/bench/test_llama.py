@@ -18,16 +18,13 @@ from bench import (
 )
 from bench.adapter_gguf import rotary_pairs, write_adapter_gguf
 from bench.requests import give_adapters, propose_requests, unstoppable
-from nsed_torch.agents import (
-    Decoding,
-    GenerateRequest,
-    Prompts,
-    Weights,
-    load_backbone,
-    save_adapter,
-)
-from nsed_torch.agents.weights import PackagedWeights, Wheel
-from nsed_torch.config import conf_dir, instantiate
+from nsed_torch.app.config.instantiate import instantiate
+from nsed_torch.app.config.paths import conf_dir
+from nsed_torch.core.engine import Decoding, GenerateRequest
+from nsed_torch.core.prompts import Prompts
+from nsed_torch.engines.adapters import save_adapter
+from nsed_torch.engines.backbones import load_backbone
+from nsed_torch.engines.weights import PackagedWeights, Weights, Wheel
 
 GREEDY = Decoding(max_new_tokens=4, temperature=0)
 

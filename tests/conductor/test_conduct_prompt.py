@@ -5,11 +5,11 @@ import re
 import pytest
 import yaml
 
-from nsed_torch.agents import Prompts
-from nsed_torch.agents.chat import Chat
-from nsed_torch.conductor import parse
+from nsed_torch.app.config.paths import conf_dir
+from nsed_torch.conductor.parsing import parse
 from nsed_torch.conductor.workflow import Topology
-from nsed_torch.config import conf_dir
+from nsed_torch.core.prompts import Prompts
+from nsed_torch.engines.chat import Chat
 
 PROMPTS = Prompts()
 
@@ -61,8 +61,8 @@ def test_a_previous_answer_is_shown_behind_a_fence():
 def test_it_is_short_for_a_small_model():
     from transformers import AutoTokenizer
 
-    from nsed_torch.agents import resolve
-    from nsed_torch.config import instantiate
+    from nsed_torch.app.config.instantiate import instantiate
+    from nsed_torch.engines.weights import resolve
 
     backbone = yaml.safe_load((conf_dir() / "backbone/smollm2_135m_instruct.yaml").read_text())
     folder = resolve(instantiate(backbone["weights"])).folder

@@ -21,15 +21,18 @@ from scripted_workers import (
 )
 from tiny_models import save_tiny, tiny_tokenizer
 
-from nsed_torch.agents import Agent, Decoding, Ensemble, GenerateRequest, Weights, load_backbone
-from nsed_torch.agents.prompts import unfence
-from nsed_torch.agents.requests import ContextWindowError, call_seed
 from nsed_torch.conductor.executor import Executor
 from nsed_torch.conductor.executor import WorkflowJob as Job
 from nsed_torch.conductor.workflow import Workflow, WorkflowError
-from nsed_torch.deliberation.state import longest_end
-from nsed_torch.records import CallLog, Execution, Task, Usage
-from nsed_torch.records.execution import Failure
+from nsed_torch.core.agent import Agent, Ensemble
+from nsed_torch.core.engine import ContextWindowError, Decoding, GenerateRequest, call_seed
+from nsed_torch.core.prompts import unfence
+from nsed_torch.core.state import longest_end
+from nsed_torch.engines.backbones import load_backbone
+from nsed_torch.engines.weights import Weights
+from nsed_torch.records.call_log import CallLog
+from nsed_torch.records.execution import Execution, Failure
+from nsed_torch.records.transcript import Task, Usage
 
 SUBTASKS = ["Count the apples.", "Check the reply.", "Answer the question.", *(task.question for task in TASKS)]
 

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from workflow_texts import HUGE, NASTY, fuzz, outcome
 
-from nsed_torch.conductor import repair
-from nsed_torch.conductor.parsing import MAX_CHARS
+from nsed_torch.conductor.parsing import MAX_CHARS, repair
 from nsed_torch.conductor.workflow import Reason, WorkflowError
 
 LABELS = ("model_id = [", "subtasks = [", "access_list = [", "]\n", "</think>")

@@ -9,25 +9,25 @@ from functools import partial
 import pytest
 from omegaconf import OmegaConf
 
-from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, Prompts, ScriptedEngine
-from nsed_torch.benchmarks.composite import ALONE, KINDS, Hop, composite_tasks
-from nsed_torch.benchmarks.graders import AnswerGrader
-from nsed_torch.conductor import Conductor, Executor, Pools, WorkflowJob, WritingAgent, parse
-from nsed_torch.conductor.descriptions import (
-    FRAMES,
-    GENERALIST,
-    MANY_SIDED,
-    OTHER_WORDS,
-    OTHERS,
-    SPECIALISTS,
-)
+from nsed_torch.app.config.paths import conf_dir
+from nsed_torch.conductor.descriptions import FRAMES, GENERALIST, MANY_SIDED, OTHER_WORDS, OTHERS, SPECIALISTS
+from nsed_torch.conductor.executor import Executor, WorkflowJob
 from nsed_torch.conductor.hand_written import best_workflow, lessons_by_hand
+from nsed_torch.conductor.parsing import parse
+from nsed_torch.conductor.policy import Conductor, WritingAgent
+from nsed_torch.conductor.pools import Pools
 from nsed_torch.conductor.workflow import Topology, WorkflowStep
-from nsed_torch.config import conf_dir
-from nsed_torch.deliberation import AgreementRating
-from nsed_torch.evaluation.methods import HandWritten
-from nsed_torch.evaluation.methods.panel import Panel
-from nsed_torch.records import Verdict
+from nsed_torch.core.agent import Agent, Ensemble
+from nsed_torch.core.encoder import HashedEncoder
+from nsed_torch.core.engine import Decoding
+from nsed_torch.core.prompts import Prompts
+from nsed_torch.core.ratings import AgreementRating
+from nsed_torch.engines.scripted import ScriptedEngine
+from nsed_torch.evaluation.methods.conducted import HandWritten
+from nsed_torch.evaluation.methods.method import Panel
+from nsed_torch.questions.composite import ALONE, KINDS, Hop, composite_tasks
+from nsed_torch.questions.graders import AnswerGrader
+from nsed_torch.records.outcome import Verdict
 
 pytest.importorskip("reasoning_gym", reason="the extra `bench` is not installed")
 

@@ -9,15 +9,22 @@ import torch
 from safetensors.torch import load_file, save_file
 from scripted_workers import PROMPTS, Recorder, council
 
-from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, ScriptedEngine
-from nsed_torch.benchmarks import AnswerGrader, GradedTasks
-from nsed_torch.conductor import ConductorBroker, Executor, HeadAgent, HeadConductor, Pools, conductor_of
+from nsed_torch.conductor.conductor_broker import ConductorBroker
 from nsed_torch.conductor.evolution import Evolution, evolve
+from nsed_torch.conductor.executor import Executor
 from nsed_torch.conductor.head import PARTS, Head, load_head
-from nsed_torch.conductor.head_conductor import accepts
+from nsed_torch.conductor.head_conductor import HeadAgent, HeadConductor, accepts, conductor_of
+from nsed_torch.conductor.pools import Pools
 from nsed_torch.conductor.reward import Rewards
-from nsed_torch.data import Equality
-from nsed_torch.records import Execution, Task, Usage
+from nsed_torch.core.agent import Agent, Ensemble
+from nsed_torch.core.encoder import HashedEncoder
+from nsed_torch.core.engine import Decoding
+from nsed_torch.engines.scripted import ScriptedEngine
+from nsed_torch.questions.graded import GradedTasks
+from nsed_torch.questions.graders import AnswerGrader
+from nsed_torch.records.execution import Execution
+from nsed_torch.records.transcript import Task, Usage
+from nsed_torch.traces.equality import Equality
 
 pytest.importorskip("cma")
 

@@ -3,7 +3,7 @@
 from executed_workflows import ACCEPTED, DIAMOND, PLAN, executed
 from scripted_workers import CHAIN, NAMES, TASKS, build, flow
 
-from nsed_torch.conductor import WorkflowJob as Job
+from nsed_torch.conductor.executor import WorkflowJob as Job
 from nsed_torch.conductor.executor import WorkflowObserver
 
 

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from workflow_texts import NASTY, WORKERS, workflows
 
-from nsed_torch.conductor import Workflow, parse, repair
-from nsed_torch.conductor import WorkflowStep as Step
-from nsed_torch.conductor.parsing import MAX_CHARS
-from nsed_torch.conductor.workflow import Reason, WorkflowError
+from nsed_torch.conductor.parsing import MAX_CHARS, parse, repair
+from nsed_torch.conductor.workflow import Reason, Workflow, WorkflowError
+from nsed_torch.conductor.workflow import WorkflowStep as Step
 
 A, B = Step(1, "Solve it."), Step(0, "Check it.", "all")
 PLAIN = """model_id = [1, 0]

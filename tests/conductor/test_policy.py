@@ -10,14 +10,16 @@ from hypothesis import strategies as st
 from scripted_conductor import ACCEPT, GARBAGE, TASKS, TWO, WRITER, asked, conductor, text
 from scripted_workers import NAMES, PROMPTS, Recorder, answers, build, drawn, with_council
 
-from nsed_torch.agents import Agent, HashedEncoder
-from nsed_torch.agents.encoder import SentenceEncoder
-from nsed_torch.conductor import Conductor, Pools, WritingAgent, parse
-from nsed_torch.conductor import WorkflowJob as Job
-from nsed_torch.conductor.policy import ITSELF
+from nsed_torch.conductor.executor import WorkflowJob as Job
+from nsed_torch.conductor.parsing import parse
+from nsed_torch.conductor.policy import ITSELF, Conductor, WritingAgent
+from nsed_torch.conductor.pools import Pools
 from nsed_torch.conductor.workflow import Reason
-from nsed_torch.records import CallLog, Execution, Usage
-from nsed_torch.records.execution import Failure
+from nsed_torch.core.agent import Agent
+from nsed_torch.core.encoder import HashedEncoder, SentenceEncoder
+from nsed_torch.records.call_log import CallLog
+from nsed_torch.records.execution import Execution, Failure
+from nsed_torch.records.transcript import Usage
 
 LONG = text(*[(k % 3, f"Step {k}.", "all") for k in range(5)])
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsed_torch.conductor import Pools
-from nsed_torch.records import Task
+from nsed_torch.conductor.pools import Pools
+from nsed_torch.records.transcript import Task
 
 NAMES = ("ant", "bee", "cat", "dog")
 workers = st.lists(st.text(min_size=1, max_size=4), min_size=1, max_size=7, unique=True)

@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from scripted_workers import NAMES, TASKS, Recorder, build, drawn, flow
 from workflow_texts import mutated, random_text, read
 
-from nsed_torch.benchmarks import AnswerGrader, GradedTasks
-from nsed_torch.conductor import WorkflowJob as Job
-from nsed_torch.conductor import parse
+from nsed_torch.conductor.executor import WorkflowJob as Job
+from nsed_torch.conductor.parsing import parse
 from nsed_torch.conductor.reward import Rewards, Rollout, Scored, near_duplicates, tally
 from nsed_torch.conductor.workflow import Reason, Topology
-from nsed_torch.data import Equality
-from nsed_torch.records import Verdict
+from nsed_torch.questions.graded import GradedTasks
+from nsed_torch.questions.graders import AnswerGrader
+from nsed_torch.records.outcome import Verdict
+from nsed_torch.traces.equality import Equality
 
 GRADED = GradedTasks(tuple(TASKS), AnswerGrader(Equality(False), numeric=False), {})
 POOLS = (NAMES, NAMES[::-1], (NAMES[1], NAMES[0]))

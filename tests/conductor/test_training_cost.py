@@ -5,10 +5,12 @@ from dataclasses import replace
 import pytest
 from omegaconf import OmegaConf
 
-from nsed_torch.agents import Agent, Decoding, Message
+from nsed_torch.app.config.instantiate import instantiate
+from nsed_torch.app.config.paths import conf_dir
 from nsed_torch.conductor.reinforcement import TrainingQuestion, training_cost
-from nsed_torch.config import conf_dir, instantiate
-from nsed_torch.records import Task
+from nsed_torch.core.agent import Agent
+from nsed_torch.core.engine import Decoding, Message
+from nsed_torch.records.transcript import Task
 
 DEFAULTS = OmegaConf.load(conf_dir() / "grpo" / "small.yaml")
 SETTINGS = instantiate(DEFAULTS, steps=2, questions=2, rollouts=4, chunk=4)

@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 from scripted_conductor import TASKS, TWO, conductor
 from scripted_workers import NAMES
 
-from nsed_torch.agents.requests import call_seed
-from nsed_torch.conductor import Pools, parse
+from nsed_torch.conductor.parsing import parse
+from nsed_torch.conductor.pools import Pools
 from nsed_torch.conductor.reward import near_duplicates
 from nsed_torch.conductor.warm_start import random_workflow, workflow_lessons
 from nsed_torch.conductor.workflow import Topology, check
-from nsed_torch.records import Task
+from nsed_torch.core.engine import call_seed
+from nsed_torch.records.transcript import Task
 
 MANY = [Task(f"How much is {i}?", f"m{i}") for i in range(300)]
 

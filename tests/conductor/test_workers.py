@@ -4,15 +4,16 @@ import pytest
 import torch
 from scripted_workers import CHAIN, NAMES, POOL, PROMPTS, TASKS, Recorder, answers, build, flow, with_council
 
-from nsed_torch.agents.requests import call_seed
-from nsed_torch.benchmarks import AnswerGrader
 from nsed_torch.conductor.executor import WorkflowJob as Job
 from nsed_torch.conductor.workers import worth_saying
-from nsed_torch.data import Equality
-from nsed_torch.deliberation import Budget, BudgetBroker, VerdictRating
-from nsed_torch.evaluation.methods.panel import Panel
-from nsed_torch.records import Task, Usage
+from nsed_torch.core.engine import call_seed
+from nsed_torch.core.ratings import VerdictRating
+from nsed_torch.evaluation.methods.method import Panel
+from nsed_torch.parts.budget_broker import Budget, BudgetBroker
+from nsed_torch.questions.graders import AnswerGrader
 from nsed_torch.records.execution import Failure
+from nsed_torch.records.transcript import Task, Usage
+from nsed_torch.traces.equality import Equality
 
 
 def test_a_worker_reads_question_turns_and_its_own_subtask():

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from workflow_texts import WORKERS, workflows
 
-from nsed_torch.conductor import Workflow
-from nsed_torch.conductor import WorkflowStep as Step
-from nsed_torch.conductor.workflow import Reason, Topology, WorkflowError, check
+from nsed_torch.conductor.workflow import Reason, Topology, Workflow, WorkflowError, check
+from nsed_torch.conductor.workflow import WorkflowStep as Step
 
 
 def flow(*accesses):

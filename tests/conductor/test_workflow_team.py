@@ -6,11 +6,16 @@ import pytest
 from scripted_conductor import GARBAGE, TASKS, WRITER, asked, text, writes
 from scripted_workers import NAMES, Recorder, build, council, drawn
 
-from nsed_torch.agents import Agent, Ensemble, HashedEncoder, ScriptedEngine
-from nsed_torch.conductor import ConductorBroker, Pools, WritingAgent, parse
-from nsed_torch.conductor.conductor_broker import workflow_team
-from nsed_torch.deliberation import MacroRNN, Team
-from nsed_torch.records import Usage
+from nsed_torch.conductor.conductor_broker import ConductorBroker, workflow_team
+from nsed_torch.conductor.parsing import parse
+from nsed_torch.conductor.policy import WritingAgent
+from nsed_torch.conductor.pools import Pools
+from nsed_torch.core.agent import Agent, Ensemble
+from nsed_torch.core.encoder import HashedEncoder
+from nsed_torch.core.rnn import MacroRNN
+from nsed_torch.core.team import Team
+from nsed_torch.engines.scripted import ScriptedEngine
+from nsed_torch.records.transcript import Usage
 
 ENGINE = ScriptedEngine(lambda request: "", lambda request, candidate: None)
 ROLES = [("proposer", "judge"), ("proposer",), ("proposer", "judge"), ("judge",)]

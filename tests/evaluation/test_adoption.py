@@ -6,22 +6,29 @@ import pytest
 from report_pages import Page, outcome
 from team_traces import trace, turn
 
-from nsed_torch.agents import Agent, Ensemble, HashedEncoder, ScriptedEngine
-from nsed_torch.benchmarks import AnswerGrader, GradedTasks, pressed
-from nsed_torch.benchmarks.pressure import SAID
-from nsed_torch.data import Equality
-from nsed_torch.deliberation import MacroRNN, MacroRNNCell, VerdictRating
+from nsed_torch.core.agent import Agent, Ensemble
+from nsed_torch.core.cell import ConsensusCell
+from nsed_torch.core.encoder import HashedEncoder
+from nsed_torch.core.halting import FixedHalting
+from nsed_torch.core.ratings import VerdictRating
+from nsed_torch.core.rnn import MacroRNN
+from nsed_torch.core.round import MacroRNNCell
+from nsed_torch.engines.scripted import ScriptedEngine
 from nsed_torch.evaluation.comparison import Comparison
-from nsed_torch.evaluation.contest import Contest
-from nsed_torch.evaluation.insight import adoption
-from nsed_torch.evaluation.methods import Plurality
+from nsed_torch.evaluation.methods.independent import Plurality
 from nsed_torch.evaluation.pages import render_run
+from nsed_torch.evaluation.round_statistics import adoption
 from nsed_torch.evaluation.run_folder import Run, TaskEntry
+from nsed_torch.evaluation.run_methods import Contest
 from nsed_torch.evaluation.statistics import Estimate, mcnemar, share, student, tango
 from nsed_torch.evaluation.tables import csv, markdown, notes
-from nsed_torch.nn import ConsensusCell, FixedHalting
-from nsed_torch.records import Outcome, Task, Verdict
+from nsed_torch.questions.graded import GradedTasks
+from nsed_torch.questions.graders import AnswerGrader
+from nsed_torch.questions.pressure import SAID, pressed
+from nsed_torch.records.outcome import Outcome, Verdict
+from nsed_torch.records.transcript import Task
 from nsed_torch.records.withholding import WITHHELD, withheld_outcome
+from nsed_torch.traces.equality import Equality
 
 RULE = Equality(math_verify=False)
 TASKS = tuple(Task(f"How much is {i} times 7?", f"q{i}", str(7 * i)) for i in range(1, 9))

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from nsed_torch.evaluation.comparison import Comparison, MethodResult, scored
 from nsed_torch.evaluation.statistics import Estimate, mcnemar, share, sign_flip, student, tango
 from nsed_torch.evaluation.tables import notes as table_notes
-from nsed_torch.records import Outcome, Usage, Verdict
+from nsed_torch.records.outcome import Outcome, Verdict
+from nsed_torch.records.transcript import Usage
 
 RIGHT, WRONG, NOT_RUN, FAILED = Verdict.RIGHT, Verdict.WRONG, Verdict.NOT_RUN, Verdict.FAILED
 

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polls import drawn, poll, polls
 
+from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.evaluation.faulty_members import KINDS, most_faulty, with_faulty
 from nsed_torch.evaluation.member_study import elected, faulty_members, rules
-from nsed_torch.nn import ConsensusCell
 
 N = None
 # a and b are right, c is wrong; a never rated anything wrong but in the second task.

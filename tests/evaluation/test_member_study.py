@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from polls import drawn, poll, polls
 from team_traces import team, trace, turn
 
-from nsed_torch.agents import HashedEncoder
-from nsed_torch.data import load_traces, split
+from nsed_torch.core.cell import ConsensusCell
+from nsed_torch.core.encoder import HashedEncoder
+from nsed_torch.core.vote import VOTES
 from nsed_torch.evaluation.faulty_members import KINDS, most_faulty
 from nsed_torch.evaluation.member_study import (
     COMMONEST,
@@ -34,8 +35,9 @@ from nsed_torch.evaluation.member_study import (
     team_sizes,
 )
 from nsed_torch.evaluation.statistics import plain
-from nsed_torch.nn import VOTES, ConsensusCell
-from nsed_torch.records import TraceWriter
+from nsed_torch.records.trace import TraceWriter
+from nsed_torch.traces.load import load_traces
+from nsed_torch.traces.splits import split
 
 
 def episodes(folder, traces):

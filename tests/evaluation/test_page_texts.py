@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_pages import HOSTILE, Page, answered, example
 
-from nsed_torch.deliberation import Deliberation
+from nsed_torch.core.rnn import Deliberation
 from nsed_torch.evaluation.pages import render_transcript
 
 # fmt: off

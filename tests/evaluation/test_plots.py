@@ -9,15 +9,10 @@ from team_traces import team
 
 from nsed_torch.evaluation.comparison import MethodResult
 from nsed_torch.evaluation.cost_curves import Curve
-from nsed_torch.evaluation.insight import insight
-from nsed_torch.evaluation.plots import (
-    plot_cost,
-    plot_curves,
-    plot_learning,
-    plot_rounds,
-)
+from nsed_torch.evaluation.plots import plot_cost, plot_curves, plot_learning, plot_rounds
+from nsed_torch.evaluation.round_statistics import insight
 from nsed_torch.evaluation.statistics import Estimate
-from nsed_torch.records import Usage
+from nsed_torch.records.transcript import Usage
 
 pytest.importorskip("matplotlib", reason="the extra `report` is not installed")
 

@@ -8,7 +8,7 @@ from report_pages import example, outcome, trace
 
 from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.evaluation.run_folder import Run, TaskEntry
-from nsed_torch.records import Verdict
+from nsed_torch.records.outcome import Verdict
 from nsed_torch.records.withholding import WITHHELD
 
 

@@ -15,7 +15,8 @@ from nsed_torch.evaluation.comparison import Comparison, MethodResult, Paired
 from nsed_torch.evaluation.pages import render_run, write_report
 from nsed_torch.evaluation.run_folder import Run, TaskEntry
 from nsed_torch.evaluation.statistics import Estimate
-from nsed_torch.records import Proposal, Task, Transcript, Usage, Verdict
+from nsed_torch.records.outcome import Verdict
+from nsed_torch.records.transcript import Proposal, Task, Transcript, Usage
 from nsed_torch.records.withholding import WITHHELD
 
 NUMBERS = {

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from rich.console import Console
 
+from nsed_torch.core.functional.ties import Ties
 from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.evaluation.tables import UNNAMED, csv, latex, markdown, markdown_text, notes, terminal
-from nsed_torch.functional.ties import Ties
-from nsed_torch.records import Outcome, Usage, Verdict
+from nsed_torch.records.outcome import Outcome, Verdict
+from nsed_torch.records.transcript import Usage
 
 SPECIAL = "|\\`*_[]<>&~$#%{}^=+-@'\"!:;,.0 \n\r\t\x1b\x00\u2028\u202e"
 NAMES = st.text(st.sampled_from(SPECIAL) | st.characters(exclude_categories=["Cs"]), max_size=12)

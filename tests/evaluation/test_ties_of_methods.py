@@ -6,18 +6,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, ScriptedEngine
-from nsed_torch.benchmarks import AnswerGrader, GradedTasks
-from nsed_torch.benchmarks.graders import GradersAnswers
-from nsed_torch.data import Equality
-from nsed_torch.deliberation import AgreementRating, MacroRNN, MacroRNNCell
+from nsed_torch.core.agent import Agent, Ensemble
+from nsed_torch.core.cell import ConsensusCell
+from nsed_torch.core.encoder import HashedEncoder
+from nsed_torch.core.engine import Decoding
+from nsed_torch.core.functional.ties import Ties
+from nsed_torch.core.halting import FixedHalting
+from nsed_torch.core.ratings import AgreementRating
+from nsed_torch.core.rnn import MacroRNN
+from nsed_torch.core.round import MacroRNNCell
+from nsed_torch.engines.scripted import ScriptedEngine
 from nsed_torch.evaluation.comparison import Comparison
-from nsed_torch.evaluation.contest import Contest
-from nsed_torch.evaluation.methods import BestOf, Debate, Plurality, SelfConsistency
+from nsed_torch.evaluation.methods.independent import BestOf, Plurality, SelfConsistency
+from nsed_torch.evaluation.methods.interactive import Debate
+from nsed_torch.evaluation.run_methods import Contest
 from nsed_torch.evaluation.tables import markdown
-from nsed_torch.functional.ties import Ties
-from nsed_torch.nn import ConsensusCell, FixedHalting
-from nsed_torch.records import CallLog, Outcome, Task, Usage, Verdict
+from nsed_torch.questions.graded import GradedTasks
+from nsed_torch.questions.graders import AnswerGrader, GradersAnswers
+from nsed_torch.records.call_log import CallLog
+from nsed_torch.records.outcome import Outcome, Verdict
+from nsed_torch.records.transcript import Task, Usage
+from nsed_torch.traces.equality import Equality
 
 NAMES = ("ada", "ben", "cleo", "dan")
 METHODS = {"plurality": Plurality(), "debate": Debate(rounds=1)}

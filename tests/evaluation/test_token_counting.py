@@ -6,16 +6,26 @@ from dataclasses import replace
 
 import pytest
 
-from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, ScriptedEngine
-from nsed_torch.agents.requests import GenerateRequest, RateRequest
-from nsed_torch.benchmarks import AnswerGrader, GradedTasks
-from nsed_torch.conductor import Workflow, WorkflowStep
-from nsed_torch.data import Equality
-from nsed_torch.deliberation import CritiqueRating, LikelihoodRating, MacroRNN, MacroRNNCell, VerdictRating, full_team
-from nsed_torch.evaluation.contest import Contest, Shard
-from nsed_torch.evaluation.methods import BestOf, Conducted, Debate, MixtureOfAgents, SelfConsistency, SelfMoA
-from nsed_torch.nn import ConsensusCell, FixedHalting
-from nsed_torch.records import CallLog, Task
+from nsed_torch.conductor.workflow import Workflow, WorkflowStep
+from nsed_torch.core.agent import Agent, Ensemble
+from nsed_torch.core.cell import ConsensusCell
+from nsed_torch.core.encoder import HashedEncoder
+from nsed_torch.core.engine import Decoding, GenerateRequest, RateRequest
+from nsed_torch.core.halting import FixedHalting
+from nsed_torch.core.ratings import CritiqueRating, LikelihoodRating, VerdictRating
+from nsed_torch.core.rnn import MacroRNN
+from nsed_torch.core.round import MacroRNNCell
+from nsed_torch.core.team import full_team
+from nsed_torch.engines.scripted import ScriptedEngine
+from nsed_torch.evaluation.methods.conducted import Conducted
+from nsed_torch.evaluation.methods.independent import BestOf, SelfConsistency
+from nsed_torch.evaluation.methods.interactive import Debate, MixtureOfAgents, SelfMoA
+from nsed_torch.evaluation.run_methods import Contest, Shard
+from nsed_torch.questions.graded import GradedTasks
+from nsed_torch.questions.graders import AnswerGrader
+from nsed_torch.records.call_log import CallLog
+from nsed_torch.records.transcript import Task
+from nsed_torch.traces.equality import Equality
 
 TASKS = tuple(Task(f"How much is {i} times 7, in numbers and not in words?", f"q{i}", str(7 * i)) for i in range(5))
 FLOW = Workflow((WorkflowStep(0, "Add."), WorkflowStep(1, "Check.", "all"), WorkflowStep(0, "Say.", "all"))).render()

@@ -9,7 +9,7 @@ import pytest
 from report_pages import PLAIN, TEAM, Page, example
 
 from nsed_torch.evaluation.pages import render_transcript, slot_histories, write_report
-from nsed_torch.records import Proposal
+from nsed_torch.records.transcript import Proposal
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,9 @@ from workflow_texts import subtasks, workflows
 from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.evaluation.pages import render_execution, render_run, write_report
 from nsed_torch.evaluation.run_folder import Run, TaskEntry
-from nsed_torch.records import Execution, Task, Usage, Verdict
+from nsed_torch.records.execution import Execution
+from nsed_torch.records.outcome import Verdict
+from nsed_torch.records.transcript import Task, Usage
 
 
 def graphs(html):

@@ -11,8 +11,8 @@ from workflow_texts import workflows
 
 from nsed_torch.conductor.workflow import Topology
 from nsed_torch.evaluation.workflows import HEIGHT, PREVIOUS, SHAPES, WIDTH, draw, drawings, reading
-from nsed_torch.records import Task
 from nsed_torch.records.execution import Level, StepRecord
+from nsed_torch.records.transcript import Task
 
 
 def drawn(workflow, *, previous=False):

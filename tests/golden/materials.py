@@ -11,7 +11,7 @@ from endpoint_server import Server, completion
 from local_server import serving
 from tiny_models import save_tiny, tiny_tokenizer
 
-from nsed_torch.cli import main
+from nsed_torch.app.cli import main
 
 TEAM = {"solver": 0.8, "skeptic": 0.55, "explainer": 0.35}
 """The scripted agents, and how often each is right."""

@@ -122,7 +122,7 @@ def test_sigkill_keeps_every_committed_put(tmp_path):
 
 
 def test_records_are_opened_without_torch():
-    script = "import sys; from nsed_torch.records import CallLog; print('torch' in sys.modules)"
+    script = "import sys; from nsed_torch.records.call_log import CallLog; print('torch' in sys.modules)"
     assert child(script).communicate() == ("False\n", "")
 
 

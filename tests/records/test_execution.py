@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from nsed_torch.records import Execution, Task, Transcript, Usage
-from nsed_torch.records.execution import Failure, Level, PlanRecord, StepRecord
+from nsed_torch.records.execution import Execution, Failure, Level, PlanRecord, StepRecord
+from nsed_torch.records.transcript import Task, Transcript, Usage
 
 
 def step(response="17", failure=None, **rest):

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsed_torch.records import Outcome, Usage, Verdict
+from nsed_torch.records.outcome import Outcome, Verdict
+from nsed_torch.records.transcript import Usage
 
 TEXTS = st.text(max_size=20)
 

@@ -8,9 +8,9 @@ import re
 import pytest
 import torch
 
-from nsed_torch.records import Proposal, Round, Task, Trace, TraceWriter, Transcript, Usage, read_traces, write_json
-from nsed_torch.records.trace import ABOUT, EMBEDDINGS, TRACES, read_embeddings
-from nsed_torch.records.transcript import AgentRecord
+from nsed_torch.records.files import write_json
+from nsed_torch.records.trace import ABOUT, EMBEDDINGS, TRACES, Trace, TraceWriter, read_embeddings, read_traces
+from nsed_torch.records.transcript import AgentRecord, Proposal, Round, Task, Transcript, Usage
 
 
 def trace(name, text="17 Ω\n\u2028"):

@@ -7,16 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsed_torch.records.transcript import (
-    AgentRecord,
-    Critique,
-    MemorySlot,
-    Proposal,
-    Round,
-    Task,
-    Transcript,
-    Usage,
-)
+from nsed_torch.records.transcript import AgentRecord, Critique, MemorySlot, Proposal, Round, Task, Transcript, Usage
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 COUNTS = st.integers(0, 10**6)

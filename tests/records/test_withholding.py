@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from team_traces import trace, turn
 
-from nsed_torch.records import Outcome, Task, Usage, Verdict
-from nsed_torch.records.transcript import Critique, MemorySlot
+from nsed_torch.records.outcome import Outcome, Verdict
+from nsed_torch.records.transcript import Critique, MemorySlot, Task, Usage
 from nsed_torch.records.withholding import WITHHELD, withheld_outcome, withheld_trace
 
 SECRET = "What weighs more than lead?"

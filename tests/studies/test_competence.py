@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from nsed_torch.evaluation.insight import insight
+from nsed_torch.evaluation.round_statistics import insight
 from studies.competence import ENDING, STRENGTHS, Cell, CellFigures, commonest, gain, keep_cells, ordered, side
 
 

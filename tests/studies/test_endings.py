@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from nsed_torch.agents import Agent
-from nsed_torch.agents.requests import Likelihood
-from nsed_torch.experiments.door import Door
+from nsed_torch.app.door import Door
+from nsed_torch.core.agent import Agent
+from nsed_torch.core.engine import Likelihood
 from studies.endings import checked, chosen, question, run
 
 ENDINGS = ["bakes.", "eats a hat.", "sleeps."]

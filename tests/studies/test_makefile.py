@@ -11,8 +11,8 @@ import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from nsed_torch.config import conf_dir
-from nsed_torch.config.settings import check_settings
+from nsed_torch.app.config.paths import conf_dir
+from nsed_torch.app.config.settings import check_settings
 from studies import step
 
 MAKEFILE = Path(step.__file__).with_name("Makefile")

@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from nsed_torch.data import load_recorded
-from nsed_torch.records import Task
+from nsed_torch.records.transcript import Task
+from nsed_torch.traces.recorded import load_recorded
 from studies.needle import write_candidates
 
 TASKS = [Task(f"Which is {i}?", f"t{i}", "abcd"[i % 4]) for i in range(200)]

@@ -12,7 +12,9 @@ from nsed_torch.evaluation.comparison import Comparison, scored
 from nsed_torch.evaluation.competence_law import fit_fatigue_law
 from nsed_torch.evaluation.set_coverage import coverage_summary
 from nsed_torch.evaluation.statistics import Estimate, plain, share
-from nsed_torch.records import Outcome, Usage, Verdict, write_json
+from nsed_torch.records.files import write_json
+from nsed_torch.records.outcome import Outcome, Verdict
+from nsed_torch.records.transcript import Usage
 from studies import page as module
 
 RIGHT, WRONG = Verdict.RIGHT, Verdict.WRONG

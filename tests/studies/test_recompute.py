@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsed_torch.evaluation.statistics import Estimate
-from nsed_torch.records import Outcome, Usage, Verdict, write_json
+from nsed_torch.records.files import write_json
+from nsed_torch.records.outcome import Outcome, Verdict
+from nsed_torch.records.transcript import Usage
 from studies import recompute as module
 from studies.recompute import (
     DOCS,

@@ -20,7 +20,7 @@ def site(tmp_path, monkeypatch):
     """Runs steps of `nsed --version` in a folder; a word `sleep`, `eat` or `fail` makes one slow, large or fail."""
     (tmp_path / "sitecustomize.py").write_text(
         "import os, sys, time\n"
-        "if 'nsed_torch.cli' in sys.orig_argv:\n"
+        "if 'nsed_torch.app.cli' in sys.orig_argv:\n"
         "    if 'sleep' in sys.orig_argv: time.sleep(20)\n"
         "    if 'eat' in sys.orig_argv: bytearray(b'x') * 200_000_000\n"
         "    if 'fail' in sys.orig_argv: os._exit(3)\n"

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsed_torch.agents import Agent, Ensemble, Prompts, ScriptedEngine
-from nsed_torch.agents.forms import form_named
-from nsed_torch.records import Task
+from nsed_torch.core.agent import Agent, Ensemble
+from nsed_torch.core.forms import form_named
+from nsed_torch.core.prompts import Prompts
+from nsed_torch.engines.scripted import ScriptedEngine
+from nsed_torch.records.transcript import Task
 from studies import step_odds
 from studies.step_odds import DOUBT, ENDING, SAMPLES, OddsFigures, draw_steps, keep_odds, load_odds, main, read_steps
 from studies.step_outcomes import three_works, whole_works

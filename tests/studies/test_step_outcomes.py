@@ -9,10 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from nsed_torch.cli import ODDS
+from nsed_torch.app.cli import ODDS
 from nsed_torch.evaluation.horizon import step_errors
 from nsed_torch.evaluation.statistics import share, shown
-from nsed_torch.records import Outcome, Usage, Verdict
+from nsed_torch.records.outcome import Outcome, Verdict
+from nsed_torch.records.transcript import Usage
 from studies import step_odds
 from studies.recompute import DOCS, Run, hold
 from studies.step_odds import OddsFigures, load_odds

@@ -1,7 +1,9 @@
 """Every step is voted on behind right work, by as many members as it takes."""
 
-from nsed_torch.agents import Agent, Ensemble, Prompts, ScriptedEngine
-from nsed_torch.records import Task
+from nsed_torch.core.agent import Agent, Ensemble
+from nsed_torch.core.prompts import Prompts
+from nsed_torch.engines.scripted import ScriptedEngine
+from nsed_torch.records.transcript import Task
 from studies.ten_disks import elected, undecided, votes
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from nsed_torch.evaluation.statistics import sign_flip
-from nsed_torch.records import Outcome, Usage, Verdict
+from nsed_torch.records.outcome import Outcome, Verdict
+from nsed_torch.records.transcript import Usage
 from studies.recompute import Run, hold
 from studies.training_seeds import SeedFigures, drawn, family
 

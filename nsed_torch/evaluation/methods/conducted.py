@@ -3,17 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from nsed_torch.agents import Agent
-from nsed_torch.benchmarks.composite import CompositeGrader
-from nsed_torch.benchmarks.graders import question_id
-from nsed_torch.conductor import Executor, Pools, WorkflowJob, conductor_of
+from nsed_torch.conductor.executor import Executor, WorkflowJob
 from nsed_torch.conductor.hand_written import best_workflow
+from nsed_torch.conductor.head_conductor import conductor_of
 from nsed_torch.conductor.policy import check_recursion
+from nsed_torch.conductor.pools import Pools
 from nsed_torch.conductor.workers import COUNCIL
-from nsed_torch.evaluation.methods.panel import Answer, Panel
+from nsed_torch.core.agent import Agent
+from nsed_torch.evaluation.methods.method import Answer, Panel
 from nsed_torch.evaluation.workflows import workflow_of
-from nsed_torch.records import Execution, Task
-from nsed_torch.records.execution import Level
+from nsed_torch.questions.composite import CompositeGrader
+from nsed_torch.questions.graders import question_id
+from nsed_torch.records.execution import Execution, Level
+from nsed_torch.records.transcript import Task
 
 
 @dataclass(frozen=True)

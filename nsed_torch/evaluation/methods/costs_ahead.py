@@ -8,15 +8,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nsed_torch.agents import Engine, Ensemble, GenerateRequest, HashedEncoder, Message, RateRequest
-from nsed_torch.agents.requests import Generation, Likelihood, LikelihoodRequest, Rating
-from nsed_torch.conductor import Workflow, WorkflowStep, WritingAgent
-from nsed_torch.deliberation import MacroRNN, MacroRNNCell
-from nsed_torch.deliberation.rating import MARKUP
+from nsed_torch.conductor.policy import WritingAgent
+from nsed_torch.conductor.workflow import Workflow, WorkflowStep
+from nsed_torch.core.agent import Ensemble
+from nsed_torch.core.encoder import HashedEncoder
+from nsed_torch.core.engine import (
+    Engine,
+    GenerateRequest,
+    Generation,
+    Likelihood,
+    LikelihoodRequest,
+    Message,
+    RateRequest,
+    Rating,
+)
+from nsed_torch.core.halting import FixedHalting
+from nsed_torch.core.ratings import MARKUP
+from nsed_torch.core.rnn import MacroRNN
+from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.evaluation.methods.conducted import Conducted
-from nsed_torch.evaluation.methods.panel import Method, Panel
-from nsed_torch.nn import FixedHalting
-from nsed_torch.records import Task, Usage
+from nsed_torch.evaluation.methods.method import Method, Panel
+from nsed_torch.records.transcript import Task, Usage
 
 FULLEST = Workflow((WorkflowStep(0, "Check everything so far.", "all"),) * 64).render()
 """What a Conductor is taken to write: as many steps as it may, each of which reads all."""

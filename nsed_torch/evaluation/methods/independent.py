@@ -9,15 +9,14 @@ from typing import ClassVar
 
 import torch
 
-from nsed_torch.agents import Agent
-from nsed_torch.agents.requests import call_seed, check_answered
-from nsed_torch.benchmarks import Grader
-from nsed_torch.deliberation.rating import MARKUP, JudgeQuestion, JudgeReply
-from nsed_torch.evaluation.methods.growth import Growth, Trail, answers
-from nsed_torch.evaluation.methods.panel import Answer, Attempt, Panel, Tied
-from nsed_torch.nn import LearnedBroker
-from nsed_torch.nn.learned_broker import Heard
-from nsed_torch.records import Task
+from nsed_torch.core.agent import Agent
+from nsed_torch.core.engine import call_seed, check_answered
+from nsed_torch.core.ratings import MARKUP, JudgeQuestion, JudgeReply
+from nsed_torch.evaluation.methods.method import Answer, Attempt, Panel, Tied
+from nsed_torch.evaluation.methods.sizing import Growth, Trail, answers
+from nsed_torch.parts.learned_broker import Heard, LearnedBroker
+from nsed_torch.questions.graders import Grader
+from nsed_torch.records.transcript import Task
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from nsed_torch.agents import Agent
-from nsed_torch.evaluation.methods.growth import Growth, Trail, answers, ledgers_of, reading_tokens
+from nsed_torch.core.agent import Agent
 from nsed_torch.evaluation.methods.independent import elected
-from nsed_torch.evaluation.methods.panel import Answer, Attempt, Panel
-from nsed_torch.records import Task
+from nsed_torch.evaluation.methods.method import Answer, Attempt, Panel
+from nsed_torch.evaluation.methods.sizing import Growth, Trail, answers, ledgers_of, reading_tokens
+from nsed_torch.records.transcript import Task
 
 AGGREGATE = "aggregate"
 """The template of those who write one answer out of several."""

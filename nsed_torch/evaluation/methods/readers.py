@@ -8,13 +8,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from nsed_torch.agents import Agent
-from nsed_torch.agents.prompts import unseen
-from nsed_torch.agents.requests import call_seed
-from nsed_torch.agents.sentences import sentences
-from nsed_torch.evaluation.methods.growth import Trail, ledgers_of
-from nsed_torch.evaluation.methods.panel import Answer, Panel
-from nsed_torch.records import Task
+from nsed_torch.core.agent import Agent
+from nsed_torch.core.engine import call_seed
+from nsed_torch.core.prompts import unseen
+from nsed_torch.core.sentences import sentences
+from nsed_torch.evaluation.methods.method import Answer, Panel
+from nsed_torch.evaluation.methods.sizing import Trail, ledgers_of
+from nsed_torch.records.transcript import Task
 
 
 @dataclass(frozen=True)

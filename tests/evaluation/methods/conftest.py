@@ -6,13 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from nsed_torch.agents import Agent, Decoding, Ensemble, GenerateRequest, Prompts, ScriptedEngine
-from nsed_torch.agents.requests import LikelihoodRequest
-from nsed_torch.benchmarks import AnswerGrader
-from nsed_torch.data import Equality
-from nsed_torch.deliberation import VerdictRating
-from nsed_torch.evaluation.methods.panel import Panel
-from nsed_torch.records import Task, Usage
+from nsed_torch.core.agent import Agent, Ensemble
+from nsed_torch.core.engine import Decoding, GenerateRequest, LikelihoodRequest
+from nsed_torch.core.prompts import Prompts
+from nsed_torch.core.ratings import VerdictRating
+from nsed_torch.engines.scripted import ScriptedEngine
+from nsed_torch.evaluation.methods.method import Panel
+from nsed_torch.questions.graders import AnswerGrader
+from nsed_torch.records.transcript import Task, Usage
+from nsed_torch.traces.equality import Equality
 
 NAMES = ("Zebulon", "Quillfeather", "Oberon")
 PROMPTS = Prompts()

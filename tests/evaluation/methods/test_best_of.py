@@ -2,8 +2,8 @@
 
 import pytest
 
-from nsed_torch.deliberation import CritiqueRating, LikelihoodRating, VerdictRating
-from nsed_torch.evaluation.methods import BestOf
+from nsed_torch.core.ratings import CritiqueRating, LikelihoodRating, VerdictRating
+from nsed_torch.evaluation.methods.independent import BestOf
 
 RATINGS = {"is 1": -0.5, "is 2": 0.25, "is 3": 0.25, "is 4": None}
 

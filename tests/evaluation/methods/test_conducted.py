@@ -5,11 +5,14 @@ from dataclasses import replace
 import pytest
 from scripted_conductor import GARBAGE, TWO, WRITER, text, writes
 
-from nsed_torch.conductor import Executor, Pools, parse
-from nsed_torch.conductor import WorkflowJob as Job
-from nsed_torch.evaluation.methods import Conducted, RandomRouting, Single
+from nsed_torch.conductor.executor import Executor
+from nsed_torch.conductor.executor import WorkflowJob as Job
+from nsed_torch.conductor.parsing import parse
+from nsed_torch.conductor.pools import Pools
+from nsed_torch.evaluation.methods.conducted import Conducted, RandomRouting
 from nsed_torch.evaluation.methods.costs_ahead import expected_usage
-from nsed_torch.records import Task, Usage
+from nsed_torch.evaluation.methods.independent import Single
+from nsed_torch.records.transcript import Task, Usage
 
 CONDUCTOR = {"conductor": replace(WRITER, backbone="scripted", prompt_price=0.0, completion_price=0.0)}
 METHODS = [

@@ -1,6 +1,6 @@
 """Who reads what in a debate, and how it is decided."""
 
-from nsed_torch.evaluation.methods import Debate
+from nsed_torch.evaluation.methods.interactive import Debate
 
 
 def test_agents_read_themselves_and_the_others_and_the_last_answers_vote(team):

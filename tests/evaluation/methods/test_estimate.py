@@ -5,14 +5,17 @@ import itertools
 import pytest
 from baselines import METHODS
 
-from nsed_torch.agents import HashedEncoder
-from nsed_torch.benchmarks import GradedTasks
-from nsed_torch.deliberation import CritiqueRating, LikelihoodRating, MacroRNN, MacroRNNCell, VerdictRating
-from nsed_torch.evaluation.methods import Router, Single
+from nsed_torch.app.verbs.evaluate import expected_costs
+from nsed_torch.core.cell import ConsensusCell
+from nsed_torch.core.encoder import HashedEncoder
+from nsed_torch.core.halting import FixedHalting
+from nsed_torch.core.ratings import CritiqueRating, LikelihoodRating, VerdictRating
+from nsed_torch.core.rnn import MacroRNN
+from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.evaluation.methods.costs_ahead import expected_deliberation, expected_usage
-from nsed_torch.experiments.evaluate import expected_costs
-from nsed_torch.nn import ConsensusCell, FixedHalting
-from nsed_torch.records import Usage
+from nsed_torch.evaluation.methods.independent import Router, Single
+from nsed_torch.questions.graded import GradedTasks
+from nsed_torch.records.transcript import Usage
 
 MODES = {"verdict": VerdictRating(), "critique": CritiqueRating(), "likelihood": LikelihoodRating()}
 RATINGS = pytest.mark.parametrize("rating", MODES.values(), ids=MODES)

@@ -2,9 +2,11 @@
 
 import pytest
 
-from nsed_torch.agents import Agent
-from nsed_torch.evaluation.methods import BestOf, Conducted, Debate, Plurality, SelfCorrection
-from nsed_torch.records import Task
+from nsed_torch.core.agent import Agent
+from nsed_torch.evaluation.methods.conducted import Conducted
+from nsed_torch.evaluation.methods.independent import BestOf, Plurality
+from nsed_torch.evaluation.methods.interactive import Debate, SelfCorrection
+from nsed_torch.records.transcript import Task
 
 TASK = Task("Who has it?", "book", inputs=("All read this.", {"0": "Z alone", "Oberon": "O alone"}, "And this."))
 GIVEN = {

@@ -5,9 +5,10 @@ import dataclasses
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsed_torch.data.splits import place
-from nsed_torch.evaluation.contest import best_single, cross_fitted_leads
-from nsed_torch.records import Outcome, Usage, Verdict
+from nsed_torch.evaluation.run_methods import best_single, cross_fitted_leads
+from nsed_torch.records.outcome import Outcome, Verdict
+from nsed_torch.records.transcript import Usage
+from nsed_torch.traces.splits import place
 
 AGENTS = ("ann", "bob", "cid")
 VERDICTS = [Verdict.RIGHT, Verdict.WRONG, Verdict.NOT_RUN]

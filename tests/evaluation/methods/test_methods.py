@@ -7,20 +7,15 @@ from baselines import METHODS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsed_torch.agents import HashedEncoder
-from nsed_torch.deliberation import CritiqueRating, MacroRNN, MacroRNNCell, VerdictRating
-from nsed_torch.evaluation.methods import (
-    BestOf,
-    Debate,
-    MixtureOfAgents,
-    Plurality,
-    SelfConsistency,
-    SelfCorrection,
-    SelfMoA,
-    Single,
-)
-from nsed_torch.nn import ConsensusCell, FixedHalting
-from nsed_torch.records import Usage
+from nsed_torch.core.cell import ConsensusCell
+from nsed_torch.core.encoder import HashedEncoder
+from nsed_torch.core.halting import FixedHalting
+from nsed_torch.core.ratings import CritiqueRating, VerdictRating
+from nsed_torch.core.rnn import MacroRNN
+from nsed_torch.core.round import MacroRNNCell
+from nsed_torch.evaluation.methods.independent import BestOf, Plurality, SelfConsistency, Single
+from nsed_torch.evaluation.methods.interactive import Debate, MixtureOfAgents, SelfCorrection, SelfMoA
+from nsed_torch.records.transcript import Usage
 
 EVERY = [Single("Oberon"), *(build() for build in METHODS)]
 ALL = pytest.mark.parametrize("method", EVERY, ids=lambda method: type(method).__name__)

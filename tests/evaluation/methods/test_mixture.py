@@ -1,6 +1,6 @@
 """Who reads whose texts, and who writes the last one."""
 
-from nsed_torch.evaluation.methods import MixtureOfAgents, SelfMoA
+from nsed_torch.evaluation.methods.interactive import MixtureOfAgents, SelfMoA
 
 
 def test_the_lead_reads_its_own_samples(team):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsed_torch.evaluation.methods import Plurality, SelfConsistency
+from nsed_torch.evaluation.methods.independent import Plurality, SelfConsistency
 
 EIGHT = "eight words all told, and the answer is"
 

@@ -4,18 +4,18 @@ import re
 
 import pytest
 
-from nsed_torch.agents import HashedEncoder
-from nsed_torch.benchmarks.reading_tasks import reading_tasks
-from nsed_torch.evaluation.methods import (
+from nsed_torch.core.encoder import HashedEncoder
+from nsed_torch.evaluation.methods.costs_ahead import expected_usage
+from nsed_torch.evaluation.methods.independent import Single
+from nsed_torch.evaluation.methods.readers import (
     CutToWindow,
     OverwrittenMemory,
     PerfectMemory,
     Retrieval,
     RetrievedMemory,
-    Single,
 )
-from nsed_torch.evaluation.methods.costs_ahead import expected_usage
-from nsed_torch.records import Task, Usage
+from nsed_torch.questions.reading_tasks import reading_tasks
+from nsed_torch.records.transcript import Task, Usage
 
 PIECES = tuple(f"Piece {i} is about {what}." for i, what in enumerate(["rain", "wind", "the ring", "snow", "hail"], 1))
 TASK = Task("Who has the ring?", "book", inputs=PIECES)

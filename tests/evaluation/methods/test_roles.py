@@ -4,18 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from nsed_torch.agents import Ensemble
-from nsed_torch.evaluation.methods import (
-    BestOf,
-    Debate,
-    MixtureOfAgents,
-    Plurality,
-    SelfConsistency,
-    SelfCorrection,
-    SelfMoA,
-    Single,
-)
+from nsed_torch.core.agent import Ensemble
 from nsed_torch.evaluation.methods.costs_ahead import expected_usage
+from nsed_torch.evaluation.methods.independent import BestOf, Plurality, SelfConsistency, Single
+from nsed_torch.evaluation.methods.interactive import Debate, MixtureOfAgents, SelfCorrection, SelfMoA
 
 ROLES = {"Zebulon": ("judge",), "Quillfeather": ("proposer",), "Oberon": ("proposer", "judge")}
 METHODS = [Plurality(2), SelfConsistency(2), SelfCorrection(1), SelfMoA(2), MixtureOfAgents(1), Debate(2), BestOf(3)]

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from nsed_torch.agents import HashedEncoder
-from nsed_torch.evaluation.methods import Router, Single
-from nsed_torch.nn import LearnedBroker
-from nsed_torch.records import Task
+from nsed_torch.core.encoder import HashedEncoder
+from nsed_torch.evaluation.methods.independent import Router, Single
+from nsed_torch.parts.learned_broker import LearnedBroker
+from nsed_torch.records.transcript import Task
 
 ENCODER = HashedEncoder(8)
 

@@ -1,6 +1,7 @@
 """One agent by itself."""
 
-from nsed_torch.evaluation.methods import SelfCorrection, Single
+from nsed_torch.evaluation.methods.independent import Single
+from nsed_torch.evaluation.methods.interactive import SelfCorrection
 
 
 def test_one_agent_answers_once(team):

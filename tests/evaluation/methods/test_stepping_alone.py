@@ -6,15 +6,20 @@ import random
 
 import pytest
 
-from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, ScriptedEngine
-from nsed_torch.benchmarks.stepwise import stepwise_tasks
-from nsed_torch.deliberation import AgreementRating, MacroRNN, MacroRNNCell
-from nsed_torch.evaluation.contest import Contest, alone
+from nsed_torch.app.build import consensus_cell
+from nsed_torch.app.verbs.evaluate import expected_costs, steps_lines
+from nsed_torch.core.agent import Agent, Ensemble
+from nsed_torch.core.encoder import HashedEncoder
+from nsed_torch.core.engine import Decoding
+from nsed_torch.core.halting import FixedHalting
+from nsed_torch.core.ratings import AgreementRating
+from nsed_torch.core.rnn import MacroRNN
+from nsed_torch.core.round import MacroRNNCell
+from nsed_torch.engines.scripted import ScriptedEngine
 from nsed_torch.evaluation.horizon import VOTE, horizons, step_errors
-from nsed_torch.experiments.build import consensus_cell
-from nsed_torch.experiments.evaluate import expected_costs, steps_lines
-from nsed_torch.nn import FixedHalting
-from nsed_torch.records import Verdict
+from nsed_torch.evaluation.run_methods import Contest, alone
+from nsed_torch.questions.stepwise import stepwise_tasks
+from nsed_torch.records.outcome import Verdict
 
 NAMES = ("ant", "bee", "cat")
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsed_torch.agents import Prompts
-from nsed_torch.agents.prompts import nonce
+from nsed_torch.core.prompts import Prompts, nonce
 
 MARKS = re.compile(r"<\s*/?\s*text\s*-\s*[0-9a-f]+\s*>", re.IGNORECASE)
 PROMPTS = Prompts()

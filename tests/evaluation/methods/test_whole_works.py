@@ -7,15 +7,21 @@ from types import SimpleNamespace
 
 import pytest
 
-from nsed_torch.agents import Agent, Decoding, Ensemble, HashedEncoder, ScriptedEngine
-from nsed_torch.benchmarks.stepwise import stepwise_tasks
-from nsed_torch.deliberation import AgreementRating, MacroRNN, MacroRNNCell
-from nsed_torch.evaluation.contest import Contest
-from nsed_torch.evaluation.methods import BestOf, SelfConsistency
+from nsed_torch.app.build import consensus_cell
+from nsed_torch.core.agent import Agent, Ensemble
+from nsed_torch.core.encoder import HashedEncoder
+from nsed_torch.core.engine import Decoding
+from nsed_torch.core.halting import FixedHalting
+from nsed_torch.core.ratings import AgreementRating
+from nsed_torch.core.rnn import MacroRNN
+from nsed_torch.core.round import MacroRNNCell
+from nsed_torch.engines.scripted import ScriptedEngine
 from nsed_torch.evaluation.methods.costs_ahead import expected_deliberation
-from nsed_torch.experiments.build import consensus_cell
-from nsed_torch.nn import FixedHalting
-from nsed_torch.records import Task, Verdict
+from nsed_torch.evaluation.methods.independent import BestOf, SelfConsistency
+from nsed_torch.evaluation.run_methods import Contest
+from nsed_torch.questions.stepwise import stepwise_tasks
+from nsed_torch.records.outcome import Verdict
+from nsed_torch.records.transcript import Task
 
 STEPPERS = ("ant", "bee", "cat")
 ALONE = "monologist"

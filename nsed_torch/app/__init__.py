@@ -1,0 +1,1 @@
+"""The program `nsed`: verbs, their settings, the server, and doors for other tools."""

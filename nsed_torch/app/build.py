@@ -1,0 +1,315 @@
+"""From a composed config to built parts."""
+
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import nn
+
+from nsed_torch.app.config.instantiate import call, instantiate
+from nsed_torch.core.agent import Agent, Ensemble, check_agents
+from nsed_torch.core.answers import SimilarTexts
+from nsed_torch.core.cell import ConsensusCell
+from nsed_torch.core.conformal import ConformalSets
+from nsed_torch.core.encoder import Encoder, HashedEncoder, logged
+from nsed_torch.core.engine import Decoding, Engine
+from nsed_torch.core.gate import gate_named
+from nsed_torch.core.halting import FatigueHalting
+from nsed_torch.core.pretrained import CONFORMAL, located
+from nsed_torch.core.reading import Reading
+from nsed_torch.core.rnn import Broker, MacroRNN
+from nsed_torch.core.round import MacroRNNCell
+from nsed_torch.core.trust import Calibration
+from nsed_torch.core.vote import VOTES
+from nsed_torch.engines.backbones import SPREADS, check_device, load_counter, weights_bytes
+from nsed_torch.engines.replicas import EngineReplicas
+from nsed_torch.engines.weights import ResolvedWeights, resolve
+from nsed_torch.parts.learned_broker import LearnedBroker
+from nsed_torch.parts.telemetry import Telemetry
+from nsed_torch.questions.graded import GradedTasks
+from nsed_torch.questions.graders import GradersAnswers
+from nsed_torch.records.call_log import CallLog
+from nsed_torch.records.files import read_json
+
+
+def call_log(cfg: DictConfig, folder: Path) -> CallLog:
+    """Where a run keeps its finished calls: in its folder, or in the file `calls` that it shares with other runs."""
+    return CallLog(folder / "calls.sqlite" if cfg.calls is None else Path(cfg.calls).expanduser())
+
+
+def build_rnn(
+    cfg: DictConfig,
+    call_log: CallLog,
+    report: Callable[[str], None] = lambda text: None,
+    also: Sequence[Agent] = (),
+    *,
+    counting: bool = False,
+) -> MacroRNN:
+    """The whole recurrent network of a run; `report` hears of downloads, conversions and loading.
+
+    For `counting` ahead of a run no weights are fetched or loaded, and nobody is left out by a broker.
+    """
+    # What costs nothing comes first: a faulty setting is refused before any weights are fetched.
+    prompts, rating, halting = instantiate(cfg.prompts), instantiate(cfg.rating), instantiate(cfg.halting)
+    broker = build_broker(cfg.broker, cfg.ensemble) if cfg.broker else None
+    saved = saved_cell(cfg.cell, build_agents(cfg.ensemble)) if cfg.cell else None
+    if counting:
+        parts = _parts(cfg, also)
+        engines = {name: _counter(parts[name], report) for name in _backbones(cfg.ensemble, also)}
+        ensemble = Ensemble(engines, build_agents(cfg.ensemble))
+        encoder: Encoder = HashedEncoder(saved.dim if saved else 64)
+    else:
+        fetch_weights(cfg, report=report, also=also)
+        report("loading models")
+        ensemble = build_ensemble(cfg.ensemble, call_log, also)
+        encoder = logged(instantiate(cfg.encoder), lambda: ensemble.call_log)
+    if saved is not None and saved.dim != encoder.dim:
+        name = encoder.identity()["name"]
+        expected = f"cell {cfg.cell}: expected an encoder of width {saved.dim}, got {name!r} of width {encoder.dim}"
+        raise ValueError(f"{expected}: choose the encoder that the cell was trained with")
+    protocol = {str(name): value for name, value in cfg.protocol.items() if name != "pooled"}
+    similarity, without = protocol.pop("similarity"), protocol.pop("without", None) or ()
+    cell = MacroRNNCell(
+        ensemble,
+        encoder,
+        instantiate(cfg.consensus, dim=encoder.dim, agents=len(ensemble)) if saved is None else saved,
+        prompts=prompts,
+        rating=rating,
+        memory_tokens=cfg.memory_tokens,
+        seed=cfg.seed,
+        answers=None if similarity is None else SimilarTexts(encoder, float(similarity)),
+        sets=saved_sets(cfg.cell) if cfg.cell else None,
+        **protocol,
+    )
+    return MacroRNN(cell, halting=halting, broker=None if counting else broker, without=without)
+
+
+def pool_answers(rnn: MacroRNN, graded: GradedTasks, cfg: DictConfig) -> None:
+    """Let answers that the grader calls equal pool their support, if the config wants it."""
+    if cfg.protocol.pooled and cfg.protocol.unit == "answer":
+        rnn.cell.answers = GradersAnswers(graded.grader)
+
+
+def build_broker(cfg: DictConfig, ensemble: DictConfig) -> Broker:
+    """The broker of a config; `telemetry` names a file, made by the first round and taken over by later runs.
+
+    `learned` names a file that `nsed tune` wrote, for a team out of its agents.
+
+    Raises:
+        ValueError: if the file is there and is no telemetry, or a learned broker is wanted and none is there.
+    """
+    if "_target_" not in cfg:
+        raise ValueError(
+            f"broker: expected one that has settings, got none with {sorted(map(str, cfg))}: pass broker=NAME"
+        )
+    record: dict[str, Any] = {}
+    names = [agent.name for agent in build_agents(ensemble)]
+    if cfg.get("telemetry") is not None:
+        path = Path(str(cfg.telemetry)).expanduser()
+        record = {"telemetry": Telemetry(names), "telemetry_file": path}
+        if path.exists():
+            record["telemetry"].load(path)
+    if cfg.get("learned") is not None:
+        if not cfg.learned:
+            raise ValueError("broker: expected one that nsed tune saved, got none: pass broker.learned=FILE")
+        record["learned"] = LearnedBroker.from_pretrained(str(cfg.learned))
+        record["learned"].check(names)
+    broker: Broker = instantiate(cfg, **record)
+    return broker
+
+
+def fitted_halting(results: str, rounds: int = 8) -> FatigueHalting:
+    """The rule of the law that a run of `nsed evaluate` fitted to its accuracies; `results` is its `results.json`.
+
+    Raises:
+        ValueError: if the file is none, or has no law.
+    """
+    try:
+        law = read_json(Path(results).expanduser())["insight"]["course"]["law"]
+        fit, notes = law["fit"], "; ".join(law["notes"])
+    except (ValueError, LookupError, TypeError) as error:
+        expected = "expected results.json of nsed evaluate with a deliberation"
+        raise ValueError(f"halting: {expected}, got {results!r} ({error!r})") from error
+    if fit is None:
+        raise ValueError(f"halting: expected a fitted law in {results!r}, got none: {notes}")
+    return FatigueHalting(rounds, **{name: fit[name] for name in ("p_g", "k", "beta")})
+
+
+def saved_cell(folder: str, agents: Sequence[Agent]) -> ConsensusCell:
+    """A saved cell, of a folder or a Hub repo, for a team that it knows by name; in float64 as `consensus_cell`."""
+    return ConsensusCell.from_pretrained(folder, agents=[agent.name for agent in agents]).double()
+
+
+def saved_sets(folder: str) -> ConformalSets | None:
+    """The conformal sets beside a saved cell; None where `nsed tune coverage=...` calibrated none."""
+    if not (located(folder) / CONFORMAL).is_file():
+        return None
+    return ConformalSets.from_pretrained(folder).double()
+
+
+def fetch_weights(
+    cfg: DictConfig,
+    *,
+    offline: bool = False,
+    report: Callable[[str], None] = lambda text: None,
+    also: Sequence[Agent] = (),
+    here: bool = True,
+) -> dict[str, ResolvedWeights]:
+    """Have the weights of every backbone, and of the encoder if there is one, on this machine, where they have any.
+
+    Raises:
+        ValueError: if a model is nowhere to be had; says what was tried. And where models will run `here`, if a device
+            is not there.
+    """
+    nodes = {name: node["weights"] for name, node in _parts(cfg, also, here=here).items() if "weights" in node}
+    return {name: resolve(instantiate(node), offline=offline, report=report) for name, node in nodes.items()}
+
+
+ENCODER = "encoder"
+"""What an encoder's part is called, a Conductor's own with his name before it."""
+
+
+def _parts(cfg: DictConfig, also: Sequence[Agent], *, here: bool = True) -> dict[str, Mapping[str, Any]]:
+    """The nodes of all backbones, and of the encoder if there is one, whose devices are there if they run `here`."""
+    parts = {name: cfg.ensemble.engines[name] for name in _backbones(cfg.ensemble, also)}
+    parts |= {ENCODER: cfg.encoder} if "encoder" in cfg else {}
+    if own := OmegaConf.select(cfg, f"conductor.{ENCODER}"):
+        parts[f"conductor's {ENCODER}"] = own
+    for name, node in parts.items():
+        if not isinstance(node, Mapping):
+            raise ValueError(f"{name}: expected the settings of a model, got {node!r}")
+        if isinstance(node.get("engine"), Mapping):  # replicas, whose machines have devices of their own
+            parts[name] = _settled(node)["engine"]
+        elif here and isinstance(device := node.get("device"), str):
+            check_device(device, () if name.endswith(ENCODER) else SPREADS)
+    return parts
+
+
+SHAPE = ("quantization", "dtype")
+"""Settings of a backbone that its weights take more or less memory by."""
+
+
+def memory_ahead(cfg: DictConfig, also: Sequence[Agent] = ()) -> str:
+    """What the models of a run take of this machine's memory, in a line; nothing is fetched or loaded."""
+    parts = {name: node for name, node in _parts(cfg, also, here=False).items() if "_target_" in node}
+    known, unknown = dict[str, int](), list[str]()
+    for name, node in parts.items():
+        given = _given(node) if "weights" in node else {}
+        # Encoders are loaded in float32, whatever else is.
+        shape = {"dtype": "float32"} if name.endswith(ENCODER) else {k: given[k] for k in SHAPE if k in given}
+        size = weights_bytes(given["weights"], **shape) if given else 0
+        if size is None:
+            unknown.append(name)
+        elif size:
+            known[name] = size
+    told = [f"{name} {size / 1e9:.2f} GB" for name, size in known.items()]
+    total = f"memory: {sum(known.values()) / 1e9:.2f} GB of weights here" + (f" ({', '.join(told)})" if told else "")
+    return f"{total}, keys and values aside" + (f"; of {', '.join(unknown)} nobody knows" if unknown else "")
+
+
+def _given(node: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a part that would load weights, with names and types checked; nothing is loaded."""
+    arguments: dict[str, Any] = instantiate({**_plain(node), "_partial_": True}).keywords
+    return arguments
+
+
+def _plain(node: Any) -> Any:
+    """A node as dicts and lists, interpolations resolved."""
+    return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+
+
+def _settled(node: Any) -> Any:
+    """An engine's node; what a team says of its backbone, as its adapters, goes to the engine inside of replicas."""
+    if not (isinstance(node, Mapping) and isinstance(node.get("engine"), Mapping)):
+        return node
+    plain = _plain(node)
+    own = {"_target_", *inspect.signature(EngineReplicas).parameters}
+    inside = {key: value for key, value in plain.items() if key not in own}
+    return {**{key: value for key, value in plain.items() if key in own}, "engine": {**plain["engine"], **inside}}
+
+
+def _counter(node: Mapping[str, Any], report: Callable[[str], None]) -> Engine:
+    """What counts tokens in an engine's place: the engine itself, unless it would load weights."""
+    if "weights" not in node:
+        engine: Engine = instantiate({**_plain(node), "_partial_": False})
+        return engine
+    given = _given(node)
+    return load_counter(given["weights"], given.get("adapters") or {}, given.get("context_window"), report=report)
+
+
+def build_ensemble(cfg: DictConfig, call_log: CallLog | None = None, also: Sequence[Agent] = ()) -> Ensemble:
+    """The agents of an ensemble and the engines they use; `also` will speak as well, a Conductor for one."""
+    engines = {name: instantiate(_settled(cfg.engines[name])) for name in _backbones(cfg, also)}
+    return Ensemble(engines, build_agents(cfg), call_log=call_log)
+
+
+def _backbones(cfg: DictConfig, also: Sequence[Agent]) -> list[str]:
+    agents = [*build_agents(cfg), *also]
+    check_agents(agents, [str(name) for name in cfg.engines])
+    return sorted({agent.backbone for agent in agents})
+
+
+def build_agents(cfg: DictConfig) -> list[Agent]:
+    """The agents of an ensemble, checked before any weights are touched."""
+    settings, engines = cfg.get("agents") or {}, cfg.get("engines") or {}
+    for name, node in (("agents", settings), ("engines", engines)):
+        if not isinstance(node, Mapping):
+            raise ValueError(f"ensemble.{name}: expected names with their settings, got {node!r}")
+    agents = []
+    for name, node in settings.items():
+        given = _plain(node)
+        if not isinstance(given, dict) or not isinstance(given.get("decoding", {}), dict):
+            raise ValueError(f"agent {str(name)!r}: expected its settings by name, got {given!r}")
+        try:
+            decoding = call(Decoding, [], given.pop("decoding", {}))
+            agents.append(call(Agent, [], {**given, "name": str(name), "decoding": decoding}))
+        except ValueError as error:
+            raise ValueError(f"agent {str(name)!r}: {error}") from error
+    check_agents(agents, [str(name) for name in engines])
+    return agents
+
+
+def consensus_cell(
+    *,
+    dim: int,
+    agents: int,
+    slots: int = 4,
+    leak: float = 0.8,
+    vote: str | nn.Module = "quadratic",
+    gate: str | nn.Module = "learned",
+    calibration: bool = False,
+    pooling: str = "mean",
+    reading: Reading | None = None,
+    trust: Sequence[float] | None = None,
+) -> ConsensusCell:
+    """A fresh consensus cell with the published protocol's values, in float64.
+
+    Beside a language model that costs nothing, and it keeps results from depending on the batch. Retention is
+    multiplied by `leak`, in (0, 1), each round before training changes it. A vote or gate is a name out of `nn.VOTES`
+    or `nn.gate.GATES`, or one of other settings; with `calibration` every judge learns to read the rating scale.
+    `trust` is in each agent, in the ensemble's order, 1 each if None.
+
+    Raises:
+        ValueError: for a vote or gate that does not exist, trust in others than the agents, and as the parts.
+    """
+    if isinstance(vote, str):
+        if vote not in VOTES:
+            raise ValueError(f"consensus vote: expected one of {', '.join(VOTES)}, got {vote!r}")
+        vote = VOTES[vote]()
+    elif not isinstance(vote, nn.Module):
+        raise ValueError(f"consensus vote: expected one of {', '.join(VOTES)}, or the _target_ of a vote, got {vote!r}")
+    if isinstance(gate, str):
+        gate = gate_named(gate, dim, leak, torch.float64)
+    read = Calibration(agents) if calibration else None
+    cell = ConsensusCell(
+        dim, agents, slots=slots, vote=vote, gate=gate, calibration=read, reading=reading, pooling=pooling
+    ).double()
+    if trust is not None:
+        if len(trust) != agents or not all(map(math.isfinite, trust)):
+            raise ValueError(f"consensus trust: expected a number for each of {agents} agents, got {list(trust)}")
+        cell.trust.bias.data = torch.tensor(trust, dtype=torch.float64) - 1
+    return cell

@@ -1,0 +1,267 @@
+"""`nsed <verb> [overrides]`: finds the verb, hands Hydra its arguments, turns faults into one line.
+
+Nothing heavy is imported before a verb runs, so that help is immediate.
+"""
+
+import argparse
+import contextlib
+import difflib
+import importlib
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NoReturn, TextIO, cast
+
+from nsed_torch import __version__
+
+VERBS = {
+    "deliberate": "ask a team of local models one question and see how they got to the answer",
+    "conduct": "have a language model write a workflow for one question, run it, and see every step",
+    "train-conductor": "train a Conductor by reinforcement on what its workflows come to",
+    "evaluate": "compare deliberation with its baselines on a benchmark, at equal cost",
+    "collect": "record what a team said to many questions, graded, to study it many times",
+    "tune": "fit vote, gate and trust to what was recorded, and say whether it helped",
+    "fit-broker": "learn from what was recorded whom it pays to ask; cost against accuracy",
+    "train-judges": "train adapters of models that judge on recorded answers, and say whether it helped",
+    "specialize": "train a LoRA specialist on a family of tasks, or a judge on graded answers",
+    "members": "vote again on recorded rounds with smaller, weaker and simulated faulty teams",
+    "serve": "let any program that speaks to language models ask a team, and watch it deliberate",
+    "fetch": "get the weights of an ensemble ahead of time",
+    "report": "turn a run folder into a page one can read",
+}
+"""What `nsed` can do; `nsed_torch.app.verbs` has a module and `conf/` a root config of each name, with _ for -."""
+
+DEMO = {
+    "experts": "five specialists of one small model answer seven mixed questions",
+    "towers": "samples of two steppers move a tower of seven disks, 127 moves, a round each",
+}
+"""What `nsed demo` runs one after the other, by `nsed evaluate +experiment=...`."""
+
+ODDS = (
+    "of 20 seeds, of which this is the first, the team moves the tower in 14, "
+    "the two members who are asked at every step alone in 0 of 20 and 1 of 18"
+)
+"""Of the second part as it is set; docs/towers.md has the run."""
+
+_USAGE = """\
+usage: nsed <verb> [key=value ...] [-m] [--cfg job] [--help]
+
+  demo             see in some minutes what teams do that their best members cannot
+{verbs}
+
+nsed <verb> --help lists the settings of a verb; -m runs every combination of values with commas.
+A question is any text: nsed deliberate "How much is 17 + 25?", or question=@file, or - for standard input;
+its commas never sweep. NSED_DEBUG=1 shows where an error came from.
+In bash, or in zsh behind bashcompinit, eval "$(nsed --completion)" makes the shell complete verbs and settings."""
+
+_COMPLETION = """\
+_nsed() {{
+  local word=${{COMP_WORDS[COMP_CWORD]}} verb=${{COMP_WORDS[1]}} words="{verbs}"
+  if ((COMP_CWORD > 1)); then  # Hydra's own, which knows one program without verbs
+    words=$(COMP_LINE="nsed${{COMP_LINE#*"$verb"}}" nsed "$verb" --shell-completion query=bash 2>/dev/null)
+  fi
+  COMPREPLY=($(compgen -W "$words" -- "$word"))
+}}
+COMP_WORDBREAKS=${{COMP_WORDBREAKS//=}}
+complete -o nospace -o default -F _nsed nsed"""
+
+_ANEW = frozenset({"fit-broker", "train-judges", "members", "report"})  # verbs that keep nothing of an interrupted run
+
+# Hydra's options that take the next argument as their value.
+_VALUED = frozenset({"-c", "--cfg", "-p", "--package", "-i", "--info", "--experimental-rerun"})
+_VALUED |= {"-cp", "--config-path", "-cn", "--config-name", "-cd", "--config-dir"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb, as a shell passes it with its arguments; None takes them from the command line.
+
+    Returns:
+        The exit code: 0; 2 after one line on standard error about what the user can fix; 130 after Ctrl-C.
+        Other errors are ours and come out as they are.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in {"-h", "--help"}:
+        verbs = "\n".join(f"  {verb:15}  {gloss}" for verb, gloss in VERBS.items())
+        return _say(_USAGE.format(verbs=verbs))
+    verb, *rest = arguments
+    told = {"--version": f"nsed_torch {__version__}", "--completion": _COMPLETION.format(verbs=" ".join(VERBS))}
+    if verb in told:
+        return _say(told[verb])
+    if verb not in {"demo", *VERBS}:
+        return _complain("nsed", f"unknown verb {verb!r}{_did_you_mean(verb, VERBS)} verbs: {', '.join(VERBS)}")
+    try:
+        return _demo(rest) if verb == "demo" else _run(verb, rest)
+    except KeyboardInterrupt:
+        how = "begins anew" if verb in _ANEW else "with the same output_dir goes on from here"
+        _complain(f"nsed {verb}", f"interrupted; the same command {how}")
+        return 130
+    except Exception as error:
+        message = None if os.environ.get("NSED_DEBUG") == "1" else _explain(error, verb)
+        if message is None:
+            raise
+        return _complain(f"nsed {verb}", message)
+
+
+def _demo(arguments: Sequence[str]) -> int:
+    """Run the demo; settings are those of `nsed evaluate`."""
+    if {"-h", "--help"} & set(arguments):
+        parts = "\n".join(f"  nsed evaluate +experiment={name}    {gloss}" for name, gloss in DEMO.items())
+        return _say(
+            f"usage: nsed demo [output_dir=DIR] [key=value ...]\n\n{parts}\n\nnsed evaluate --help lists settings."
+        )
+    places = [value.removeprefix("output_dir=") for value in arguments if value.startswith("output_dir=")]
+    folder = places[-1] if places else "runs/demo"
+    settings = [value for value in arguments if not value.startswith("output_dir=")]
+    for number, (name, gloss) in enumerate(DEMO.items()):
+        _say(f"demo: {gloss}")
+        place = f"{folder}/{name}" if number else folder
+        if code := _run("evaluate", [f"+experiment={name}", f"output_dir={place}", *settings]):
+            return code
+        _say(f"demo: the page is {place}/report.html")
+    return 0 if settings else _say(f"demo: {ODDS}")
+
+
+def _run(verb: str, arguments: Sequence[str]) -> int:
+    from nsed_torch.app.config.overrides import quote, with_question  # noqa: PLC0415 - Hydra is slow to import
+
+    options, values = _split(arguments)
+    asked = _check_options(options)
+    name = verb.replace("-", "_")
+    if asked.help or asked.hydra_help or asked.cfg or asked.info or asked.shell_completion:  # nothing will run
+        from nsed_torch.app.config.hydra_node import hydra_root  # noqa: PLC0415 - Hydra is slow to import
+
+        main = hydra_root(name, lambda cfg: None)
+    else:
+        main = importlib.import_module(f"nsed_torch.app.verbs.{name}").main
+    # A baseline is settings, whose equals signs Hydra would not take as they are.
+    values = [f"baseline={quote(v[9:])}" if v.startswith("baseline=") and "=" in v[9:] else v for v in values]
+    if verb in {"deliberate", "conduct"}:
+        values = with_question(values, verb)
+    with _command_line([f"nsed {verb}", *values, *options]):
+        try:
+            main()
+        except SystemExit as stop:  # how Hydra ends --help
+            return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    return 0
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Hydra's options with their values, and everything else. Hydra itself would stop at an option in between."""
+    options: list[str] = []
+    values: list[str] = []
+    previous = ""
+    for argument in arguments:
+        is_option = argument.startswith("-") and argument != "-"
+        (options if is_option or previous in _VALUED else values).append(argument)
+        previous = argument
+    return options, values
+
+
+def _check_options(options: list[str]) -> argparse.Namespace:
+    """What Hydra's parser reads in the options, ahead of Hydra, which would complain in several lines."""
+    from hydra._internal.utils import get_args_parser  # noqa: PLC0415 - Hydra is slow to import
+
+    def refuse(message: str) -> NoReturn:
+        raise ValueError(f"{message}; a text that starts with a dash goes in as key='-...'")
+
+    parser = get_args_parser()
+    parser.error = refuse  # type: ignore[method-assign]
+    asked = parser.parse_args(options)
+    if asked.experimental_rerun is not None:
+        raise ValueError("--experimental-rerun loads a pickle, which may run code: pass the overrides instead")
+    return asked
+
+
+@contextlib.contextmanager
+def _command_line(arguments: list[str]) -> Iterator[None]:
+    """Let Hydra read these arguments and raise its errors instead of printing them; then put all back."""
+    argv, full = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
+    sys.argv, os.environ["HYDRA_FULL_ERROR"] = arguments, "1"
+    try:
+        with contextlib.redirect_stderr(cast(TextIO, _WithoutEcho(sys.stderr))):
+            yield
+    finally:
+        sys.argv = argv
+        os.environ.pop("HYDRA_FULL_ERROR")
+        if full is not None:
+            os.environ["HYDRA_FULL_ERROR"] = full
+
+
+class _WithoutEcho:
+    """Standard error without the line in which Hydra repeats a failed job's overrides."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        echo = text.startswith("Error executing job with overrides:")
+        return len(text) if echo else self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _explain(error: Exception, verb: str) -> str | None:
+    """What the user can fix; None for an error that is ours."""
+    from hydra.errors import HydraException  # noqa: PLC0415 - Hydra is slow to import
+    from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException  # noqa: PLC0415
+    from yaml import YAMLError  # type: ignore[import-untyped]  # noqa: PLC0415 - OmegaConf reads files with it
+
+    if isinstance(error, MissingMandatoryValue):
+        return f"setting {error.full_key!r} has no value; pass {error.full_key}=..."
+    if isinstance(error, HydraException | OmegaConfBaseException | YAMLError | ValueError):
+        return _explain_setting(error, verb) or _trim(error)
+    if isinstance(error, OSError):  # comes second: some of Hydra's errors are OSErrors as well
+        return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+    return None
+
+
+def _explain_setting(error: Exception, verb: str) -> str | None:
+    """Hydra's complaint about an unknown setting or option, with what is known; None for other complaints."""
+    text = str(error)
+    if unknown := re.match(r"(?:Could not override|unknown setting) '([^']*)'", text):
+        from nsed_torch.app.config.overrides import setting_names  # noqa: PLC0415 - Hydra is slow to import
+
+        if "No match in the defaults list" in text:  # a group, but of other verbs
+            return f"nsed {verb} has no group {unknown[1]!r}; nsed {verb} --help lists all"
+        if places := re.search(r"Did you mean to override (?:one of )?(.*)\?", text):
+            choices = " or ".join(map(repr, places[1].split(", ")))
+            return f"unknown setting {unknown[1]!r}; did you mean {choices}? nsed {verb} --help lists all"
+        # The cause knows keys within a value.
+        key = max(unknown[1], getattr(error.__cause__, "full_key", None) or "", key=len)
+        hint = _did_you_mean(key, setting_names(verb.replace("-", "_")))
+        return f"unknown setting {key!r}{hint} nsed {verb} --help lists all"
+    options = r"Could not find '([^']*)'\s+Available options in '[^']*':(.*?)(?:Config search path|$)"
+    if missing := re.search(options, text, re.DOTALL):
+        return f"could not find {missing[1]!r}; available: {', '.join(missing[2].split())}"
+    return None
+
+
+def _trim(error: Exception) -> str:
+    """The error's text without search paths, links to Hydra's manual and OmegaConf's object types."""
+    text = str(error)
+    cause = error.__cause__
+    if text.startswith("Error merging override") and cause is not None:
+        text = f"{text}: {cause}"
+    text = re.split(r"Config search path:|\s+See https?://|\n\s*object_type=", text)[0]
+    return re.sub(r"\s*\n\s*full_key: ", "; setting ", text)
+
+
+def _did_you_mean(word: str, known: Iterable[str]) -> str:
+    nearest = difflib.get_close_matches(word, [name for name in known if name != word], n=1)
+    return f"; did you mean {nearest[0]!r}?" if nearest else ";"
+
+
+def _say(text: str) -> int:
+    sys.stdout.write(text + "\n")
+    return 0
+
+
+def _complain(who: str, message: str) -> int:
+    sys.stderr.write(f"{who}: {' '.join(message.split())}\n")
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

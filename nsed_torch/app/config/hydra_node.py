@@ -1,0 +1,157 @@
+"""What a config may tell Hydra itself, checked when Hydra has composed and before it acts on anything.
+
+Hydra builds its callbacks, launcher, sweeper and loggers from the node `hydra`, ahead of a verb and of `instantiate`.
+"""
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import hydra._internal.hydra
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.config_search_path import ConfigSearchPath
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from omegaconf.resolvers import oc
+
+from nsed_torch.app.config.kinds import fault
+from nsed_torch.app.config.paths import conf_dir
+from nsed_torch.app.config.settings import groups_of, plain
+
+TARGETS = {
+    "hydra._internal.core_plugins.basic_launcher.BasicLauncher",
+    "hydra._internal.core_plugins.basic_sweeper.BasicSweeper",
+    "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher",
+    "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher",
+    "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher",
+    "hydra_plugins.hydra_optuna_sweeper.optuna_sweeper.OptunaSweeper",
+    *(f"optuna.samplers.{name}Sampler" for name in ("CmaEs", "Grid", "MOTPE", "NSGAII", "Random", "TPE")),
+    "nsed_torch.app.sweep.SweepTable",
+}
+HANDLERS = {"logging.StreamHandler", "logging.FileHandler", "logging.NullHandler"}
+BUILT = {"_target_": TARGETS, "class": HANDLERS, "()": set[str]()}  # `class` and `()` are logging's words
+# Each runs a program or names code: shell lines of a cluster's job, environment variables, a function of Optuna's.
+COMMANDS = {"setup", "python", "srun_args", "additional_parameters", "env_set", "env_copy", "custom_search_space"}
+PACKAGES = ("hydra.conf", "hydra_plugins", "nsed_torch.conf")  # `pkg://` imports what it names
+VARIABLES = {"HOME", "USER", "TMPDIR", "SCRATCH", "SLURM_JOB_ID"}  # that `${oc.env:...}` may read: no secrets
+# What may run over several lines: Hydra's own help, and what the user said, as the question of a file. A launcher's
+# comment or a job's name would bring lines of its own into the script of a batch system.
+_LINES = ("hydra.help.", "hydra.hydra_help.", "hydra.overrides.", "hydra.job.override_dirname")
+# An interpolation that stands alone could become a node: these are texts and numbers.
+_SCALARS = re.compile(r"\$\{(hydra[.:][\w.]+|now:[^${}]*|config_hash:|output_dir)\}")
+
+
+def _variable(name: str, *default: Any) -> Any:
+    if name not in VARIABLES:
+        raise ValueError(f"expected one of {', '.join(sorted(VARIABLES))}, got {name!r}; let the shell fill it in")
+    return oc.env(name, *default)
+
+
+class CheckedLoader(ConfigLoaderImpl):
+    """Composes as Hydra does; also for every job of a sweep, in whatever process."""
+
+    def __init__(self, config_search_path: ConfigSearchPath) -> None:
+        check_search_path(config_search_path)
+        super().__init__(config_search_path)
+        self._composed: str | None = None
+
+    def load_configuration(self, config_name: str | None, *args: Any, **kwargs: Any) -> DictConfig:
+        """A composed config whose node `hydra` may be acted upon."""
+        OmegaConf.register_new_resolver("oc.env", _variable, replace=True)
+        self._composed = config_name
+        config = super().load_configuration(config_name, *args, **kwargs)
+        check_hydra(config.hydra)
+        for part in ("launcher", "sweeper"):
+            if not OmegaConf.is_config(config.hydra[part]):
+                raise ValueError(f"hydra.{part}: expected one of Hydra's, got none; leave hydra.{part} as it is")
+        if wrong := fault("verbose", plain(config.hydra.verbose), bool | str | list[str]):
+            raise ValueError(f"hydra.verbose: {wrong}; correct it")
+        return config
+
+    def list_groups(self, parent_name: str) -> list[str]:
+        """The groups in one; at the top those that the composed verb chooses from, which its help shows."""
+        groups: list[str] = super().list_groups(parent_name)
+        own = {"hydra", *groups_of(self._composed)} if self._composed and not parent_name else set(groups)
+        return [group for group in groups if group in own]
+
+    def _process_config_searchpath(self, config_name: Any, parsed_overrides: Any, repo: Any) -> None:
+        initialize = repo.initialize_sources
+
+        def checked(path: ConfigSearchPath) -> None:
+            check_search_path(path)
+            initialize(path)
+
+        repo.initialize_sources = checked
+        super()._process_config_searchpath(config_name, parsed_overrides, repo)
+
+
+@contextlib.contextmanager
+def checked_compositions() -> Iterator[None]:
+    """Within it, Hydra composes through `CheckedLoader`."""
+    module: Any = hydra._internal.hydra  # whose imports are not for export
+    kept, module.ConfigLoaderImpl = module.ConfigLoaderImpl, CheckedLoader
+    try:
+        yield
+    finally:
+        module.ConfigLoaderImpl = kept
+        OmegaConf.register_new_resolver("oc.env", oc.env, replace=True)
+
+
+def hydra_root(config_name: str, job: Callable[[DictConfig], object]) -> Callable[[], None]:
+    """A job as a program of Hydra's, which composes `conf/<config_name>.yaml` and checks what that tells Hydra."""
+    main: Callable[[], None] = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=config_name)(job)
+    return checked_compositions()(main)
+
+
+def check_search_path(search_path: ConfigSearchPath) -> None:
+    """Refuse places that Hydra would import code from; files may lie anywhere."""
+    for entry in search_path.get_path():
+        scheme, separator, place = str(entry.path).partition("://")
+        allowed = not separator or scheme == "file" or (scheme == "structured" and not place)
+        if not (allowed or (scheme == "pkg" and (place + ".").startswith(tuple(f"{name}." for name in PACKAGES)))):
+            raise ValueError(f"hydra.searchpath: expected a folder as file://FOLDER, got {entry.path!r}")
+
+
+def check_hydra(node: DictConfig | ListConfig, where: str = "hydra") -> None:
+    """Refuse the first thing at any depth that would run code which is not Hydra's or ours.
+
+    Raises:
+        ValueError: in one line, with the place.
+    """
+    written: Any = OmegaConf.to_container(node, resolve=False)
+    for key in list(node) if isinstance(node, DictConfig) else range(len(node)):
+        place, raw = f"{where}.{key}", written[key]
+        if OmegaConf.is_missing(node, key):
+            continue
+        try:
+            value = node[key]
+        except OmegaConfBaseException:  # as the number of a job, known only when it runs
+            value = raw
+        if key in BUILT and (raw != value or value not in BUILT[key]):
+            expected = f"one of {', '.join(sorted(BUILT[key]))}" if BUILT[key] else "nothing"
+            raise ValueError(f"{place}: expected {expected}, got {raw!r}; remove it")
+        if key in COMMANDS and value:
+            raise ValueError(f"{place}: expected nothing, got {raw!r}; say it in the shell that starts nsed")
+        if OmegaConf.is_config(value) and not OmegaConf.is_interpolation(node, key):
+            check_hydra(value, place)
+        elif not _is_plain(raw, value, place):
+            raise ValueError(f"{place}: expected plain text, got {raw!r}; write it out")
+
+
+def _is_plain(raw: Any, value: Any, place: str) -> bool:
+    """Whether a value stays a text, number or truth value, and no text that logging or a batch system acts upon."""
+    if OmegaConf.is_config(value):
+        return False
+    if isinstance(raw, str) and raw.startswith("${") and raw.endswith("}") and not _SCALARS.fullmatch(raw):
+        return False
+    if raw == "${output_dir}" and place not in {"hydra.run.dir", "hydra.sweep.dir"}:
+        return False
+    text = str(value)
+    if place in {"hydra.run.dir", "hydra.sweep.dir"} and not text.strip():
+        return False
+    foreign = "://" in text and text not in {"ext://sys.stdout", "ext://sys.stderr"} and "logging" in place
+    logged = (
+        "logging" in place and str(raw).startswith("${") and not str(raw).startswith("${hydra.runtime.output_dir}/")
+    )
+    return not (foreign or logged or ("\n" in text and not place.startswith(_LINES)))

@@ -1,0 +1,111 @@
+"""How any text gets through Hydra's override grammar and OmegaConf's interpolation, the question above all."""
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.types import Quote, QuotedString
+from omegaconf import OmegaConf
+
+from nsed_torch.app.config.paths import conf_dir
+from nsed_torch.app.config.settings import root_config
+
+_QUESTION = re.compile(r"\+{0,2}question=(.*)", re.DOTALL)
+_ASSIGNMENT = re.compile(r"(\+{1,2}|~)?([A-Za-z_$][\w$-]*)([./][\w$-]+)*(@[\w$.-]*)?=.*", re.DOTALL)
+_DELETION = re.compile(r"~[A-Za-z_][\w./@-]*")
+
+
+def quote(text: str) -> str:
+    """Write a text as the value of a Hydra override that sets its key to exactly that text.
+
+    Two grammars read an override's value: Hydra's (quotes, commas, equals signs, brackets) when the config is
+    composed, and OmegaConf's (`${...}`, "???") when a value is read. Both are escaped here: no text is a sweep, a
+    list or a number, whatever it looks like.
+
+    Raises:
+        ValueError: if the text has no UTF-8 form, as when a terminal passed other bytes.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"expected UTF-8 text, got other bytes at character {error.start}") from error
+    return QuotedString(escape(text), Quote.single).with_quotes()
+
+
+def escape(text: str) -> str:
+    r"""Write a text so that OmegaConf, reading it as a value, gives back exactly that text.
+
+    `${` becomes `\${`, after doubling the backslashes before it. "???" would mean a missing value and cannot be
+    escaped, so it is computed.
+    """
+    if text == "???":
+        return "${oc.decode:???}"
+    return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
+
+
+def with_question(values: Sequence[str], config_name: str) -> list[str]:
+    """Put the question among a command's arguments last, quoted for Hydra.
+
+    The question is `question=...` or the one argument that sets nothing: a text, `@file`, or `-` for standard input.
+    It is always one text; commas never make it a sweep. The root config tells settings from questions where both are
+    possible.
+
+    Raises:
+        ValueError: if there are several questions, or an empty one, or bytes that are no UTF-8.
+        OSError: if the file cannot be read.
+    """
+    questions, overrides = [], []
+    for value in values:
+        if given := _QUESTION.fullmatch(value):
+            questions.append(given[1])
+        elif _is_override(value, config_name):
+            overrides.append(value)
+        else:
+            questions.append(value)
+    if len(questions) > 1:
+        raise ValueError(f"expected one question, got {len(questions)}: {questions}; put quotes around a text")
+    return overrides + [f"question={quote(_read(question))}" for question in questions]
+
+
+def setting_names(config_name: str) -> list[str]:
+    """Every setting of a root config as a dotted name, and every config group that it chooses from."""
+
+    def walk(node: Any, prefix: str) -> Iterator[str]:
+        for key, value in node.items() if isinstance(node, dict) else ():
+            yield f"{prefix}{key}"
+            yield from walk(value, f"{prefix}{key}.")
+
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        config = OmegaConf.to_container(compose(config_name))
+    groups = {group for group in root_config(config_name)[1] if not group.startswith("override ")}
+    return [*walk(config, ""), *sorted(groups), "hydra"]
+
+
+def _is_override(value: str, config_name: str) -> bool:
+    """Whether an argument sets something, rather than being the question.
+
+    `key=value` without blanks does, even if the key is misspelt: Hydra will say so. With blanks, as in "x=3
+    solves it, right?", it does if the key is one of the config's, or if it starts with Hydra's + or ~.
+    """
+    match = _ASSIGNMENT.fullmatch(value)
+    if match is None:
+        return _DELETION.fullmatch(value) is not None
+    return match[1] is not None or not re.search(r"\s", value) or match[2] in setting_names(config_name)
+
+
+def _read(question: str) -> str:
+    """The question's text: itself, a file's with `@file`, standard input's with `-`."""
+    source = "standard input" if question == "-" else question[1:] if question.startswith("@") else None
+    if source is not None:
+        data = sys.stdin.buffer.read() if question == "-" else Path(source).expanduser().read_bytes()
+        try:
+            question = data.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{source}: expected UTF-8 text, got other bytes at byte {error.start}") from error
+        question = re.sub(r"\r?\n\Z", "", question)
+    if not question.strip():
+        raise ValueError(f"expected a question, got an empty text{f' from {source}' if source else ''}")
+    return question

@@ -1,0 +1,1 @@
+"""Teams for other people's tools."""

@@ -1,0 +1,73 @@
+"""What `data_dir` of a verb holds as episodes: recorded answers, or traces of one or several folders."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from omegaconf import DictConfig
+
+from nsed_torch.app.config.instantiate import instantiate
+from nsed_torch.core.encoder import Encoder
+from nsed_torch.records.trace import read_traces
+from nsed_torch.traces.episodes import Episodes, joined, recorded_episodes
+from nsed_torch.traces.featured import CachedEncoder, featured, featured_traces
+from nsed_torch.traces.load import load_traces
+from nsed_torch.traces.recorded import RecordedAnswers, load_recorded
+from nsed_torch.tuning.memory_fit import informative
+
+
+class RecordedTasks(NamedTuple):
+    """Tasks to learn from, and the answers that they were made of; None for traces."""
+
+    episodes: Episodes
+    answers: RecordedAnswers | None
+
+
+def folders_of(cfg: DictConfig) -> list[str]:
+    """The folders of `data_dir`."""
+    if not cfg.data_dir:
+        raise ValueError("expected recorded answers or traces, got no folder: pass data_dir=DIR")
+    return [cfg.data_dir] if isinstance(cfg.data_dir, str) else list(cfg.data_dir)
+
+
+def hold_traces(folders: Sequence[str], **choices: Any) -> bool:
+    """Whether folders hold traces of `nsed collect` rather than recorded answers.
+
+    Raises:
+        ValueError: for traces if a choice, which shapes recorded answers, was made; or if only some hold traces.
+    """
+    traces = [(Path(path).expanduser() / "traces.jsonl").is_file() for path in folders]
+    if any(traces) and not all(traces):
+        path = folders[traces.index(False)]
+        raise ValueError(f"{path}: expected traces in each of several folders, got no traces.jsonl: pass one kind")
+    if traces[0] and (made := [name for name, value in choices.items() if value is not None]):
+        raise ValueError(f"{folders[0]}: expected no {made[0]} for traces, whose rounds are as they were held")
+    return traces[0]
+
+
+def readings_of(folders: Sequence[str]) -> RecordedTasks:
+    """The rounds that read in the traces of all folders, where somebody noted what matters in the end."""
+    episodes = joined([load_traces(path, reading=True) for path in folders])
+    return RecordedTasks(episodes.select(informative(episodes).nonzero()[:, 0]), None)
+
+
+def traces_of(cfg: DictConfig, folders: Sequence[str], reading: Sequence[str] = ()) -> RecordedTasks:
+    """The traces of all folders as one, with groups of features of what was proposed."""
+    parts = [load_traces(path) for path in folders]
+    if reading:
+        encoder: Encoder = instantiate(cfg.encoder)
+        parts = [
+            featured_traces(part, list(read_traces(path)), list(reading), encoder)
+            for part, path in zip(parts, folders, strict=True)
+        ]
+    return RecordedTasks(joined(parts), None)
+
+
+def answers_of(cfg: DictConfig, folder: str, *, rounds: int = 1, reading: Sequence[str] = ()) -> RecordedTasks:
+    """A folder's recorded answers in waves, by the config's `agents`, `max_parameters_b` and `encoder`."""
+    answers = load_recorded(folder, agents=cfg.agents, max_parameters_b=cfg.max_parameters_b)
+    encoder: Encoder = instantiate(cfg.encoder)
+    if "weights" in cfg.encoder:  # hashing is faster than reading what was hashed
+        encoder = CachedEncoder(encoder)
+    episodes = recorded_episodes(answers, encoder, rounds=rounds)
+    return RecordedTasks(featured(episodes, answers, list(reading), encoder) if reading else episodes, answers)

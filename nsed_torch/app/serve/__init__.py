@@ -1,0 +1,1 @@
+"""A team behind an HTTP server that speaks as language models' servers do."""

@@ -1,0 +1,346 @@
+"""`nsed evaluate`: deliberation and its baselines on a benchmark, at equal cost, with intervals."""
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig
+from rich.table import Table
+
+from nsed_torch.app.build import build_agents, build_rnn, call_log, memory_ahead, pool_answers
+from nsed_torch.app.config.instantiate import instantiate
+from nsed_torch.app.config.settings import plain_config
+from nsed_torch.app.processes import this_shard
+from nsed_torch.app.verb import VerbRun, verb
+from nsed_torch.app.view import question_table, steps_line, view
+from nsed_torch.core.functional.ties import Ties
+from nsed_torch.core.rnn import MacroRNN
+from nsed_torch.evaluation.comparison import Comparison
+from nsed_torch.evaluation.horizon import ended_in_time, horizons, step_errors
+from nsed_torch.evaluation.methods.conducted import Conducted, HandWritten, RandomRouting
+from nsed_torch.evaluation.methods.costs_ahead import expected_deliberation, expected_usage
+from nsed_torch.evaluation.methods.independent import Router, Single
+from nsed_torch.evaluation.methods.method import Method
+from nsed_torch.evaluation.methods.readers import ONE_SIZE
+from nsed_torch.evaluation.pages import write_report
+from nsed_torch.evaluation.plots import plot_cost, plot_rounds
+from nsed_torch.evaluation.provenance import provenance
+from nsed_torch.evaluation.round_statistics import adoption, insight
+from nsed_torch.evaluation.run_folder import EXECUTIONS, OUTCOMES, RESULTS
+from nsed_torch.evaluation.run_methods import BEST_SINGLE, DELIBERATION, SINGLE, Contest, Contested, alone, panel_of
+from nsed_torch.evaluation.statistics import plain, share
+from nsed_torch.evaluation.tables import csv, latex, markdown, show
+from nsed_torch.questions.graded import GradedTasks
+from nsed_torch.questions.patterns import PatternGrader
+from nsed_torch.questions.pressure import pressed
+from nsed_torch.questions.programs import ProgramGrader
+from nsed_torch.questions.stepwise import StepwiseTasks
+from nsed_torch.records.files import to_json, write_files, write_text
+from nsed_torch.records.outcome import Verdict
+from nsed_torch.records.trace import Trace, TraceWriter, read_traces
+from nsed_torch.records.transcript import Task, Usage
+from nsed_torch.records.withholding import withheld_outcome, withheld_trace
+from nsed_torch.traces.episodes import joined
+from nsed_torch.traces.load import load_traces
+from nsed_torch.traces.rounds import Rounds
+
+BUDGETS = ("equal_tokens", "own")
+
+SCHEMA_VERSION = 3
+"""Of results.json; raised by one when a field changes its meaning or goes away."""
+
+MADE = (
+    *("traces.jsonl", "embeddings.safetensors", "executions", "outcomes.jsonl"),
+    *("tables", "plots", "results.json", "report.html"),
+)
+
+
+@verb("evaluate", MADE, measures=RESULTS)
+def main(cfg: DictConfig, run: VerbRun) -> Path | None:
+    """Compose, build, put all methods to all tasks, write the folder, print the table."""
+    folder, console = run.folder, run.console
+    settings = plain_config(cfg)
+    complete = (folder / RESULTS).is_file() and (folder / "report.html").is_file()  # by this very run
+    if HydraConfig.get().mode == RunMode.MULTIRUN and complete:
+        run.report(f"{folder}: complete already")
+        return None
+    methods, ties = chosen_methods(cfg), Ties.named(cfg.ties)
+    benchmark: GradedTasks = instantiate(cfg.benchmark)
+    asked = benchmark.chosen(cfg.ids).limited(cfg.limit)
+    accuracy = labelled_accuracy(cfg, asked.tasks)
+    graded = pressed(asked, cfg.pressure, seed=cfg.seed, among=benchmark.tasks).repeated(cfg.epochs)
+    if isinstance(graded.grader, ProgramGrader) and graded.grader.why:
+        console.print(f"programs are not run: {graded.grader.why}", style="bold", markup=False, soft_wrap=True)
+    shard = this_shard(cfg.ensemble)
+    report: Callable[[str], None] = run.report if shard.rank == 0 else lambda text: None
+    with call_log(cfg, folder) as log:
+        conducted = [method for method in methods.values() if isinstance(method, Conducted)]
+        also = [method.conductor for method in conducted]
+        rnn = build_rnn(cfg, log, report, also, counting=cfg.dry_run)
+        if cfg.dry_run:
+            costs = expected_costs(rnn, graded, methods, list(cfg.methods), equal_tokens=cfg.budget == "equal_tokens")
+            console.print(cost_table(costs, len(graded.tasks), cfg.expect.speeds))
+            console.print(memory_ahead(cfg, also), markup=False, soft_wrap=True)
+            return None
+        graded = bound(graded, rnn)
+        pool_answers(rnn, graded, cfg)
+        steps = rnn.cell.unit == "step"
+        with view(console, rounds=steps and cfg.show > 0, steps=steps, only=graded.tasks[: cfg.show]) as watch:
+            contested = evaluate(
+                rnn,
+                graded,
+                methods,
+                folder,
+                names=list(cfg.methods),
+                equal_tokens=cfg.budget == "equal_tokens",
+                ties=ties,
+                accuracy=accuracy,
+                batch_tasks=cfg.batch_tasks,
+                max_failures=cfg.max_failures,
+                shard=shard,
+                report=report,
+                observer=watch if shard.rank == 0 else None,
+            )
+    if shard.rank:
+        return None
+    if steps:
+        run.report("\n".join(steps_lines(contested, graded)))
+    for trace in contested.traces[: 0 if graded.withheld or steps else cfg.show]:
+        console.print(question_table(trace), soft_wrap=True)
+    show(console, write_run(folder, contested, graded, settings, report=report))
+    return folder
+
+
+def evaluate(
+    rnn: MacroRNN, graded: GradedTasks, methods: Mapping[str, Method], folder: Path, *, names: Sequence[str], **how: Any
+) -> Contested:
+    """Put methods to graded tasks, and keep what deliberations and workflows did in a folder.
+
+    The first process writes `traces.jsonl` and `executions/<method>.jsonl`; of tasks whose texts are withheld no text
+    is kept, and so no workflow. Names, methods and the rest are as for `Contest`.
+    """
+    graded = bound(graded, rnn)
+    graded = replace(graded, call_log=rnn.cell.ensemble.call_log)
+    contest = Contest(rnn, graded, methods, **how)
+    contested = contest.run(names)
+    if contest.shard.rank == 0 and contested.traces:
+        writer = TraceWriter(folder)
+        writer.add([withheld_trace(trace) if graded.withheld else trace for trace in contested.traces])
+        writer.finish(rnn.cell.encoder.embed)
+    if contest.shard.rank == 0 and not graded.withheld:
+        for name, method in methods.items():
+            if isinstance(method, Conducted):
+                done = method.executions
+                lines = "".join(done[task.id].to_line() for task in graded.tasks if task.id in done)
+                write_text(folder / EXECUTIONS / f"{name}.jsonl", lines)
+    return contested
+
+
+def write_run(
+    folder: Path,
+    contested: Contested,
+    graded: GradedTasks,
+    settings: Mapping[str, Any],
+    *,
+    report: Callable[[str], None] = lambda text: None,
+) -> Comparison:
+    """Write everything that a run came to beside its traces: comparison, outcomes, tables, plots and the page.
+
+    `settings` is the composed config as plain data; `report` hears of what had to be left out.
+    """
+    comparison = Comparison.of(contested.outcomes, ties=Ties.named(settings.get("ties", Ties.FIRST)))
+    outcomes = [withheld_outcome(o) if graded.withheld else o for o in contested.outcomes]
+    not_run = any(outcome.verdict is Verdict.NOT_RUN for outcome in contested.outcomes)
+    found = insight(contested.traces, question=graded.group) if contested.traces and not not_run else None
+    if found is not None and graded.suggestions:
+        found["adoption"] = adoption(contested.traces, graded)
+    if found is not None and isinstance(graded, StepwiseTasks) and contested.traces[0].transcript.unit == "step":
+        found["steps"] = steps_insight(contested, graded)
+    data = {
+        "schema_version": SCHEMA_VERSION,
+        "benchmark": {**graded.identity, "tasks": len(graded.tasks)},
+        "withheld": graded.withheld,
+        **comparison.to_json(),
+        "insight": plain(found),
+        "provenance": provenance(settings, {"seed": settings.get("seed")}),
+    }
+    write_files(
+        {
+            folder / OUTCOMES: "".join(outcome.to_line() for outcome in outcomes).encode(),
+            folder / "tables" / "results.md": markdown(comparison).encode(),
+            folder / "tables" / "results.csv": csv(comparison).encode(),
+            folder / "tables" / "results.tex": latex(comparison).encode(),
+            folder / RESULTS: (to_json(data) + "\n").encode(),
+        }
+    )
+    try:
+        draw_plots(comparison, found, folder / "plots")
+    except ValueError as error:  # matplotlib is an extra
+        report(f"no plots: {error}")
+    write_report(folder)
+    return comparison
+
+
+def steps_insight(contested: Contested, graded: StepwiseTasks) -> dict[str, Any]:
+    """Who errs how often in a step, what that foretells, how far methods get, and how often a team ends in time."""
+    transcripts = [trace.transcript for trace in contested.traces]
+    chains = [graded.chains[graded.group(transcript.task)] for transcript in transcripts]
+    in_time = ended_in_time(transcripts, chains)
+    lengths = {name: len(graded.chains[name]) for name in {graded.group(task) for task in graded.tasks}}
+    families: dict[str, list[Trace]] = {}
+    for trace in contested.traces:
+        families.setdefault(graded.strata[graded.group(trace.transcript.task)], []).append(trace)
+    return {
+        **step_errors(contested.traces),
+        "families": {name: step_errors(those) for name, those in families.items()} if len(families) > 1 else {},
+        # One length says nothing about others.
+        "horizon": horizons(contested.outcomes, lengths) if len({*lengths.values()}) > 1 else {},
+        "in_time": share(sum(in_time), len(in_time)),
+    }
+
+
+def draw_plots(comparison: Comparison, found: Mapping[str, Any] | None, folder: Path) -> None:
+    """Cost against accuracy of the methods, and accuracy by round of the deliberations.
+
+    Raises:
+        ValueError: if matplotlib is not installed.
+    """
+    methods = {name: method for name, method in comparison.methods.items() if method.accuracy.mean is not None}
+    if methods:
+        plot_cost(methods, folder / "cost.png")
+    if found is not None:
+        plot_rounds(found["course"], found["tasks"], folder / "rounds.png")
+
+
+def steps_lines(contested: Contested, graded: GradedTasks) -> list[str]:
+    """A line for every deliberation whose rounds were steps, then how often who erred, and how far methods get."""
+    scores = {outcome.task: outcome.score for outcome in contested.outcomes if outcome.method == DELIBERATION}
+    lines = []
+    for task, transcript in ((trace.transcript.task, trace.transcript) for trace in contested.traces):
+        score = scores.get(task.id)
+        chain = graded.chains.get(graded.group(task), ()) if isinstance(graded, StepwiseTasks) else ()
+        lines.append(f"{task.id}: {steps_line(transcript, None if score is None else score == 1, chain)}")
+    if isinstance(graded, StepwiseTasks) and contested.traces:
+        found = steps_insight(contested, graded)
+        for family, errors in [*((f" of {name}", those) for name, those in found["families"].items()), ("", found)]:
+            wrong = ", ".join(f"{name} {error.mean:.4f}" for name, error in errors["wrong"].items())
+            lines.append(f"wrong steps{family}, of those whose work was right: {wrong}")
+        alone_right = ", ".join(f"{name} {right.mean:.2f} of {right.n}" for name, right in found["alone"].items())
+        lines.append(f"without an error from start to end, alone: {alone_right}")
+        lines.append(f"voted to finish within 2 steps of the end: {found['in_time'].mean:.2f} of {found['in_time'].n}")
+        for name, half in found["horizon"].items():
+            low, high = half.interval
+            lines.append(f"horizon of {name}: {half.steps:.0f} steps [{low:.0f}, {high:.0f}]")
+    return lines
+
+
+def bound(graded: GradedTasks, rnn: MacroRNN) -> GradedTasks:
+    """The tasks with a grader that knows whom it may ask, where it asks agents."""
+    if not isinstance(graded.grader, PatternGrader):
+        return graded
+    cell = rnn.cell
+    grader = graded.grader.asking(cell.ensemble, cell.prompts, cell.seed)
+    return replace(graded, grader=grader, identity={**graded.identity, **grader.identity()})
+
+
+def expected_costs(
+    rnn: MacroRNN, graded: GradedTasks, methods: Mapping[str, Method], names: Sequence[str], *, equal_tokens: bool
+) -> dict[str, Usage]:
+    """What each named method costs at most, before any model is called.
+
+    With `equal_tokens` methods get what deliberation takes; otherwise their own size counts.
+    """
+    tasks, panel = graded.tasks, panel_of(rnn, graded)
+    deliberation = expected_deliberation(rnn, tasks) if DELIBERATION in names else Usage()
+
+    def cost(name: str) -> Usage:
+        if name == SINGLE:
+            agents = [agent.name for agent in panel.ensemble.proposers]
+            steppers = {agent: alone(rnn, agent) for agent in agents}
+            return Usage.sum(
+                expected_usage(Single(agent), panel, tasks)
+                if stepper is None
+                else expected_deliberation(stepper, tasks)
+                for agent, stepper in steppers.items()
+            )
+        if name == BEST_SINGLE:
+            return Usage()  # chosen among what single agents answered
+        if isinstance(methods.get(name), Router):  # whom it asks is not known without the encoder
+            return max((expected_usage(Single(a.name), panel, tasks) for a in panel.ensemble.proposers), key=_tokens)
+        one_size = name in methods and isinstance(methods[name], (Conducted, HandWritten, RandomRouting, *ONE_SIZE))
+        if name == DELIBERATION or (equal_tokens and not one_size):
+            return deliberation
+        return expected_usage(methods[name], panel, tasks)
+
+    return {name: cost(name) for name in names}
+
+
+def _tokens(usage: Usage) -> int:
+    return usage.tokens
+
+
+def cost_table(costs: Mapping[str, Usage], tasks: int, speeds: Mapping[str, float]) -> Table:
+    """Expected costs, a line per method and their sum; speeds are tokens a second that are "read" and "written"."""
+    table = Table(title=f"{tasks} tasks: at most", title_justify="left", caption_justify="left")
+    table.caption = (
+        "everybody in every round, every allowance filled; "
+        f"{speeds['read']:,} tokens a second read, {speeds['written']:,} written (expect.speeds)"
+    )
+    for column in ("method", "calls", "tokens (billed)", "tokens a task", "hours", "US$"):
+        table.add_column(column, justify="left" if column == "method" else "right")
+    for name, usage in {**costs, "all": Usage.sum(costs.values())}.items():
+        tokens = f"{usage.tokens:,} ({usage.billed:,})", f"{usage.tokens / tasks:,.0f}"
+        read = usage.tokens - usage.completion_tokens
+        hours = (read / speeds["read"] + usage.completion_tokens / speeds["written"]) / 3600
+        cells = f"{usage.calls:,}", *tokens, f"{hours:,.2f}", f"{usage.price:,.2f}"
+        table.add_row(name, *cells, end_section=name == list(costs)[-1])
+    return table
+
+
+def labelled_accuracy(cfg: DictConfig, tasks: Sequence[Task]) -> dict[str, float]:
+    """Each agent's accuracy in round 1 of the traces `labels`, by which `ties=accuracy` decides; empty for other rules.
+
+    Raises:
+        ValueError: if one of the two settings is there without the other, an agent has no accuracy, or a question of
+            the tasks is among those that taught it.
+    """
+    if Ties.named(cfg.ties) is not Ties.ACCURACY:
+        if cfg.labels:
+            raise ValueError(f"expected ties=accuracy with labels, got ties={cfg.ties}: set it, or remove labels")
+        return {}
+    if not cfg.labels:
+        raise ValueError("ties=accuracy: expected traces to learn accuracies from, got none: set labels=DIR")
+    folders = [cfg.labels] if isinstance(cfg.labels, str) else list(cfg.labels)
+    taught = {trace.transcript.task.question for path in folders for trace in read_traces(path)}
+    if seen := [task.id for task in tasks if task.question in taught]:
+        raise ValueError(
+            f"labels: expected traces of other questions than are asked, got {len(seen)}, such as {seen[0]!r}"
+        )
+    rounds = Rounds.of(joined([load_traces(path) for path in folders]))
+    known = dict(zip(rounds.agents, rounds.correct.double().mean(0).tolist(), strict=True))
+    if strangers := [agent.name for agent in build_agents(cfg.ensemble) if agent.name not in known]:
+        raise ValueError(f"labels: expected agents out of {', '.join(known)}, got {strangers[0]}: collect with it")
+    return known
+
+
+def chosen_methods(cfg: DictConfig) -> dict[str, Method]:
+    """The methods that the config names, built."""
+    names, own = list(cfg.methods), (DELIBERATION, SINGLE, BEST_SINGLE)
+    known = [*own, *map(str, cfg.method)]
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"methods: expected names out of {', '.join(known)}, got {name!r}{hint}")
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"methods: expected one or more different names, got {names}")
+    if cfg.budget not in BUDGETS:
+        raise ValueError(f"expected budget={' or budget='.join(BUDGETS)}, got budget={cfg.budget}")
+    chosen = [name for name in names if name not in own]
+    if chosen and cfg.budget == "equal_tokens" and DELIBERATION not in names:
+        raise ValueError("budget=equal_tokens needs deliberation among the methods, which measures it; or budget=own")
+    return {name: instantiate(cfg.method[name]) for name in chosen}

@@ -1,0 +1,380 @@
+"""A Hugging Face causal language model in this process, held once for all agents that use it."""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nsed_torch.core.engine import (
+    Engine,
+    GenerateRequest,
+    Generation,
+    Likelihood,
+    LikelihoodRequest,
+    Message,
+    RateRequest,
+    Rating,
+    RatingScale,
+    Request,
+    allowance,
+    check_window,
+    shrunk,
+)
+from nsed_torch.core.ledger import common_prefix
+from nsed_torch.engines.chat import Chat, Turn
+from nsed_torch.engines.decode_loop import Draft, decode
+from nsed_torch.engines.packing.forest import READER, grouped
+from nsed_torch.engines.packing.model import PackedModel
+
+CHUNK = 64
+"""Rows whose exponentials are held at once: beside a pass' logits no second copy of their size is made."""
+
+EARLIER_TOKENS = 512
+"""Tokens of an adapter's last answers that guesses are looked up in."""
+
+
+class TransformersEngine(nn.Module, Engine):
+    """One backbone, its tokenizer and its LoRA adapters, answering whole batches.
+
+    Requests of any adapters share batches without padding: common prefixes are read once, an answer that ends makes
+    room for one that waits, and every answer samples from its own seed. Ratings are read from the logits over the
+    scale's labels.
+
+    Args:
+        model: a causal language model, or a `PeftModel` around one.
+        tokenizer: its tokenizer.
+        identity: what tells this backbone from another: name, revision, quantization, dtype.
+        adapters: name -> fingerprint of every adapter the model has loaded, or what computes it for one that learns.
+        chat_template: None for the tokenizer's own, "plain" for base models, or Jinja text.
+        template_options: what the template asks for beside messages, as {enable_thinking: false} of models that think.
+        reasoning: marks that a model's thoughts stand between, as ["<think>", "</think>"]; they are no part of an
+            answer, though they count as its tokens. None keeps whatever is written.
+        context_window: positions the model may use; None takes the model's own limit.
+        max_batch: answers written at the same time.
+        pass_tokens: prompt tokens read in one pass; a longer prompt is a pass of its own.
+        prefix_tokens: prompt tokens whose keys and values may stay from call to call, for prompts that begin alike.
+        lookup_tokens: tokens that a row guesses ahead, where its text repeats itself; they change no answer.
+
+    Raises:
+        ValueError: for a tokenizer without an end-of-sequence token, or a model with layers other than attention.
+    """
+
+    shares_prefixes = True
+    context_window: int
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        identity: Mapping[str, Any],
+        adapters: Mapping[str, str | Callable[[], str]] | None = None,
+        chat_template: str | None = None,
+        template_options: Mapping[str, str | bool | int] | None = None,
+        reasoning: Sequence[str] | None = None,
+        context_window: int | None = None,
+        max_batch: int = 32,
+        pass_tokens: int = 1024,
+        prefix_tokens: int = 2048,
+        lookup_tokens: int = 8,
+    ) -> None:
+        super().__init__()
+        self._packed = PackedModel(model.eval(), prefix_tokens)
+        self.model = model
+        self.chat = Chat(tokenizer, chat_template, template_options, reasoning)
+        self.adapters = dict(adapters or {})
+        limit = int(self.model.config.get_text_config().max_position_embeddings)
+        self.context_window = min(context_window or limit, limit)
+        self.max_batch = max_batch
+        self.pass_tokens = pass_tokens
+        self.lookup_tokens = lookup_tokens
+        self._identity = dict(identity)
+        self._earlier: dict[str | None, list[int]] = {}  # what each adapter wrote last
+        self.stop_ids = _stop_ids(self.model, tokenizer)
+
+    @property
+    def device(self) -> torch.device:
+        """Where inputs go."""
+        return torch.device(self.model.device)
+
+    def identity(self, adapter: str | None) -> dict[str, Any]:
+        """The backbone's identity with the adapter's fingerprint, the chat template's and the window."""
+        if adapter is not None:
+            self.check_adapter(adapter)
+        # One that learns is another adapter after every step: calls made before must not answer for it.
+        fingerprint = self.adapters[adapter] if adapter else None
+        return {
+            **self._identity,
+            "adapter": fingerprint() if callable(fingerprint) else fingerprint,
+            "chat_template": self.chat.fingerprint,
+            "context_window": self.context_window,
+        }
+
+    def check_adapter(self, name: str) -> None:
+        """Refuse the name of an adapter that is not loaded."""
+        if name not in self.adapters:
+            known = ", ".join(sorted(self.adapters)) or "none"
+            raise ValueError(f"expected a loaded adapter, got {name!r}: add it to the backbone's adapters ({known})")
+
+    def count_tokens(self, text: str) -> int:
+        """Length of a text in this model's tokens."""
+        return len(self.chat.encode(text))
+
+    def memory_bytes(self) -> int:
+        """Bytes of parameters and buffers."""
+        return int(self.model.get_memory_footprint())
+
+    def forget(self) -> None:
+        """Free what is kept from earlier calls: keys and values, and texts to guess from."""
+        self._packed.prefixes.clear()
+        self._earlier.clear()
+
+    def readings(self, request: Request, result: Any) -> list[list[int]]:
+        """The sequences of a finished call: prompt and answer, or every candidate's or text's own."""
+        if isinstance(request, GenerateRequest):
+            prompt = self._packed.readings(self.chat.ids(request.messages), request.adapter)
+            # Who read the prompt's end writes.
+            mark = prompt[-1] // READER * READER
+            return [[*prompt, *(token + mark for token in result.written)]]
+        if isinstance(request, RateRequest):
+            rows = self.rating_prompts(request)
+        else:
+            rows = [turn.ids for turn in self._turns(request)]
+        return [self._packed.readings(row, request.adapter) for row in rows]
+
+    @torch.no_grad()
+    def generations(self, requests: Sequence[GenerateRequest]) -> Iterator[dict[int, Generation]]:
+        """Answer all requests and hand the answers out as they end, each under its request's index.
+
+        Raises:
+            ContextWindowError: if a prompt leaves fewer than 16 tokens (or the fewer asked for) for the answer.
+        """
+        for done in self.written(requests):
+            yield {draft.index: self._generation(requests[draft.index], draft) for draft in done}
+
+    @torch.no_grad()
+    def written(self, requests: Sequence[GenerateRequest]) -> Iterator[list[Draft]]:
+        """As `generations`, token by token: for those who learn from what they wrote."""
+        drafts = [self._draft(i, request) for i, request in enumerate(requests)]
+        with self._packed.opened() as model:
+            for done in decode(
+                model,
+                drafts,
+                max_rows=self.max_batch,
+                pass_tokens=self.pass_tokens,
+                lookup_tokens=self.lookup_tokens,
+                ended=self._has_ended,
+            ):
+                for draft in done:
+                    earlier = self._earlier.get(draft.adapter, [])
+                    self._earlier[draft.adapter] = [*earlier, *draft.written][-EARLIER_TOKENS:]
+                yield done
+
+    @torch.no_grad()
+    def ratings(self, requests: Sequence[RateRequest]) -> Iterator[dict[int, Rating]]:
+        """Rate all requests' candidates pass by pass, each rating under its request's index.
+
+        A rating is the expected value of the scale under the judge's own logits.
+        """
+        yield from ({i: Rating(())} for i, request in enumerate(requests) if not request.candidates)
+        owners = [i for i, request in enumerate(requests) if request.candidates]
+        prompts = {i: self.rating_prompts(requests[i]) for i in owners}
+        read = {i: tokens_read(rows) for i, rows in prompts.items()}
+        firsts = [self._packed.readings(prompts[i][0], requests[i].adapter) for i in owners]
+        for few in grouped(firsts, self.pass_tokens, list(read.values())):
+            start = time.perf_counter()
+            mine = [owners[k] for k in few]
+            logits = self._read([prompts[i] for i in mine], [requests[i] for i in mine])
+            seconds = (time.perf_counter() - start) / len(mine)
+            yield {
+                i: self.rating_from(requests[i], rows, sum(map(len, prompts[i])), seconds)
+                for i, rows in zip(mine, logits, strict=True)
+            }
+
+    @torch.no_grad()
+    def likelihoods(self, requests: Sequence[LikelihoodRequest]) -> Iterator[dict[int, Likelihood]]:
+        """Read all requests' texts pass by pass; a request is done, under its index, with the last of its texts."""
+        turns = [self._turns(request) for request in requests]
+        yield from ({i: Likelihood(())} for i, texts in enumerate(turns) if not texts)
+        # Text by text: a pass has logits at every token of its texts, so it should be small though a request is large.
+        places = [(i, k) for i, texts in enumerate(turns) for k in range(len(texts))]
+        sequences = [self._packed.readings(turns[i][k].ids, requests[i].adapter) for i, k in places]
+        found: list[dict[int, float]] = [{} for _ in requests]
+        seconds = [0.0] * len(requests)
+        for few in grouped(sequences, self.pass_tokens):
+            start = time.perf_counter()
+            mine = [turns[i][k] for i, k in (places[n] for n in few)]
+            with self._packed.opened() as model:
+                logits, rows = model.follow([sequences[n] for n in few], [t.start - 1 for t in mine])
+            logs = log_likelihoods(logits, rows, mine, self.stop_ids).tolist()
+            share = (time.perf_counter() - start) / len(few)
+            done = {}
+            for n, log in zip(few, logs, strict=True):
+                i, k = places[n]
+                found[i][k] = log
+                seconds[i] += share
+                if len(found[i]) == len(turns[i]):
+                    read = sum(len(turn.ids) for turn in turns[i])
+                    lengths = tuple(len(turn.ids) - turn.start + 1 for turn in turns[i])
+                    measured = likelihood([found[i][k] for k in sorted(found[i])], read, seconds[i])
+                    done[i] = replace(measured, lengths=lengths)
+            if done:
+                yield done
+
+    @torch.no_grad()
+    def hidden_states(
+        self, chats: Sequence[Sequence[Message]], adapter: str | None = None
+    ) -> tuple[Float[Tensor, "chat dim"], list[int]]:
+        """The last layer's hidden state behind each chat, where the assistant speaks next, and the tokens of each."""
+        rows = [self.chat.ids(messages) for messages in chats]
+        check_window(max(map(len, rows), default=0), "a prompt whose hidden state is read", *self._window)
+        readings = [self._packed.readings(row, adapter) for row in rows]
+        states: dict[int, Tensor] = {}
+        for few in grouped(readings, self.pass_tokens):
+            with self._packed.opened() as model:
+                states |= zip(few, model.states([readings[i] for i in few]).float().cpu(), strict=True)
+        return torch.stack([states[i] for i in range(len(rows))]), [len(row) for row in rows]
+
+    def _turns(self, request: LikelihoodRequest) -> list[Turn]:
+        """Token ids of the chat with each text; one that exceeds the window is a ContextWindowError."""
+        turns = self.chat.turns(request.messages, request.texts)
+        longest = max((len(turn.ids) for turn in turns), default=0)
+        check_window(longest, f"an answer as agent {request.agent!r} would have given it", *self._window)
+        return turns
+
+    def invoked(self, ids: Sequence[int], adapter: str) -> bool:
+        """Whether an adapter reads the last of some tokens: a plain one does, an activated one from its invocation."""
+        return self._packed.readings(ids, adapter)[-1] >= READER
+
+    def follow(
+        self, sequences: Sequence[Sequence[int]], adapters: Sequence[str | None], starts: Sequence[int]
+    ) -> tuple[Float[Tensor, "place token"], list[list[int]]]:
+        """Next-token logits behind every token of sequences, as `PackedModel.follow`; differentiable."""
+        with self._packed.opened() as model:
+            return model.follow([model.readings(*one) for one in zip(sequences, adapters, strict=True)], starts)
+
+    def expected_ratings(self, requests: Sequence[RateRequest]) -> Float[Tensor, "candidate"]:
+        """Ratings of every candidate of every request, in order: `rate` with gradients."""
+        logits = self._read([self.rating_prompts(request) for request in requests], requests)
+        scales = [(request.scale, self.chat.label_ids(request.scale.labels)) for request in requests]
+        return torch.cat([verdicts(rows, *scale)[0] for rows, scale in zip(logits, scales, strict=True)])
+
+    def _read(
+        self, prompts: Sequence[list[list[int]]], requests: Sequence[RateRequest]
+    ) -> list[Float[Tensor, "candidate token"]]:
+        """Logits behind every prompt of every request, in one pass; those of the scales' labels are exact."""
+        pairs = [(row, request.adapter) for own, request in zip(prompts, requests, strict=True) for row in own]
+        labels = {label for request in requests for label in self.chat.label_ids(request.scale.labels)}
+        with self._packed.opened() as model, model.exact(sorted(labels)):
+            return list(model.read([model.readings(*one) for one in pairs]).split([len(own) for own in prompts]))
+
+    def rating_prompts(self, request: RateRequest) -> list[list[int]]:
+        """Token ids of the prompt of each candidate; one that exceeds the window is a ContextWindowError."""
+        rows = [self.chat.ids(request.about(candidate)) for candidate in request.candidates]
+        check_window(max(map(len, rows), default=0), f"the rating prompt of agent {request.agent!r}", *self._window)
+        return rows
+
+    def rating_from(
+        self, request: RateRequest, logits: Float[Tensor, "candidate token"], read: int, seconds: float
+    ) -> Rating:
+        """The rating that next-token logits behind each candidate's prompt stand for, with the tokens of these."""
+        values, coverage = verdicts(logits, request.scale, self.chat.label_ids(request.scale.labels))
+        return Rating(
+            # A model that overflows has given no rating.
+            values=tuple(None if math.isnan(v) else v for v in values.clamp(-1, 1).tolist()),
+            coverage=tuple(coverage.nan_to_num().clamp(max=1).tolist()),
+            prompt_tokens=read,
+            seconds=seconds,
+        )
+
+    def _draft(self, index: int, request: GenerateRequest) -> Draft:
+        prompt = self.chat.ids(request.messages)
+        allowed = allowance(len(prompt), request.decoding.max_new_tokens, *self._window)
+        earlier = self._earlier.get(request.adapter, ())
+        return Draft(index, prompt, request.adapter, request.decoding, request.seed, allowed, earlier)
+
+    def _has_ended(self, draft: Draft) -> bool:
+        """At a stop token, at the allowance, or where a plain-template model opens a turn."""
+        if draft.written[-1] in self.stop_ids or len(draft.written) >= draft.allowance:
+            return True
+        return self.chat.stop is not None and self.chat.stop in self.chat.tokenizer.decode(draft.written[-8:])
+
+    def _generation(self, request: GenerateRequest, draft: Draft) -> Generation:
+        """An answer that has ended, without what ended it."""
+        stopped = draft.written[-1] in self.stop_ids
+        text = self.chat.tokenizer.decode(draft.written[: -1 if stopped else None], skip_special_tokens=True)
+        cut = self.chat.stop is not None and self.chat.stop in text
+        return Generation(
+            text=self.chat.answer((text.split(self.chat.stop)[0] if cut else text).strip()),
+            prompt_tokens=len(draft.prompt),
+            completion_tokens=len(draft.written),
+            finish_reason="stop" if cut or stopped else "length",
+            notes=shrunk(request.decoding.max_new_tokens, draft.allowance),
+            seconds=draft.seconds,
+            written=tuple(draft.written),
+        )
+
+    @property
+    def _window(self) -> tuple[int, str]:
+        return self.context_window, self._identity.get("name", "the model")
+
+
+def _stop_ids(model: Any, tokenizer: Any) -> list[int]:
+    configured = model.generation_config.eos_token_id
+    ids = {tokenizer.eos_token_id, *(configured if isinstance(configured, list) else [configured])} - {None}
+    if not ids:
+        raise ValueError("expected a tokenizer with an end-of-sequence token, got none")
+    return sorted(ids)
+
+
+def verdicts(
+    logits: Float[Tensor, "candidate token"], scale: RatingScale, labels: Sequence[int]
+) -> tuple[Float[Tensor, "candidate"], Float[Tensor, "candidate"]]:
+    """Expected value of a scale under the probabilities of its labels' tokens, and their share of the vocabulary's."""
+    on_scale = logits.float()[:, labels]
+    values = on_scale.softmax(dim=-1) @ torch.tensor(scale.values, device=logits.device)
+    return values, (on_scale.logsumexp(dim=-1) - logits.float().logsumexp(dim=-1)).exp()
+
+
+def log_likelihoods(
+    logits: Float[Tensor, "place token"], rows: Sequence[Sequence[int]], turns: Sequence[Turn], stop_ids: Sequence[int]
+) -> Float[Tensor, "text"]:
+    """Mean log-probability of the tokens of texts and of their ends.
+
+    `l = (sum_t log p(y_t | chat, y_<t) + log sum_{s in stop} p(s | chat, y)) / (n + 1)` over the n tokens of a text:
+    any stop token ends a turn. Length-normalised likelihoods of given texts are published (Brown et al. 2020, arXiv
+    2005.14165, per token); that the end counts as one more token is our reading.
+
+    Args:
+        logits: of the next token, behind places of a pass.
+        rows: the rows of `logits` behind each text's chat and each of its tokens, one sequence of rows per text.
+        turns: the texts' token ids.
+        stop_ids: tokens that end a turn.
+    """
+    totals = torch.cat([part.float().logsumexp(dim=-1) for part in logits.split(CHUNK)])
+    ends = logits[:, list(stop_ids)].float().logsumexp(dim=-1)
+    # One look at the logits for all texts: each would cost a gradient of all vocabularies.
+    before = [place for places in rows for place in places[:-1]]
+    written = [token for ids, start in turns for token in ids[start:]]
+    said = (logits[before, written].float() - totals[before]).split([len(places) - 1 for places in rows])
+    last = [places[-1] for places in rows]
+    closed = ends[last] - totals[last]
+    return torch.stack([torch.cat([own, end[None]]).mean() for own, end in zip(said, closed, strict=True)])
+
+
+def likelihood(logs: Sequence[float], read: int, seconds: float) -> Likelihood:
+    """`log_likelihoods` of one request's texts as probabilities, with tokens read and seconds taken."""
+    # A model that overflows has said nothing of a text.
+    values = tuple(None if math.isnan(log) else math.exp(min(log, 0.0)) for log in logs)
+    return Likelihood(values, read, seconds=seconds)
+
+
+def tokens_read(rows: Sequence[list[int]]) -> int:
+    """Tokens of some sequences, their common prefix counted once; at least one of each counts as its own."""
+    shared = min(common_prefix(min(rows), max(rows)), min(map(len, rows)) - 1)
+    return shared + sum(len(row) - shared for row in rows)

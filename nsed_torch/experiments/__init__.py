@@ -1,1 +1,0 @@
-"""The verbs: compose, build, run, write."""

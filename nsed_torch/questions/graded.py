@@ -1,0 +1,152 @@
+"""Tasks that can be graded: what is asked, and what tells whether an answer is right."""
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from nsed_torch.questions.graders import AnswerGrader, Grader
+from nsed_torch.records.call_log import CallLog, call_key
+from nsed_torch.records.outcome import Verdict
+from nsed_torch.records.trace import Trace
+from nsed_torch.records.transcript import Task, Transcript
+from nsed_torch.traces.equality import Equality
+from nsed_torch.traces.recorded import questions_in, read_tasks
+
+
+@dataclass(frozen=True)
+class GradedTasks:
+    """Tasks with their grader."""
+
+    tasks: tuple[Task, ...]  # with different ids
+    grader: Grader
+    identity: Mapping[str, Any]  # which questions these are (name, revision or fingerprint); JSON values only
+    strata: Mapping[str, str] = field(default_factory=dict)  # task id -> subject, difficulty or pattern
+    groups: Mapping[str, str] = field(default_factory=dict)  # id of a task asked again -> id of its question
+    suggestions: Mapping[str, str] = field(default_factory=dict)  # task id -> the answer that its user suggests
+    withheld: bool = False  # whether the questions' authors ask that texts are shown nowhere
+    call_log: CallLog | None = None  # where verdicts are kept: a repeated run grades alike, and nothing twice
+
+    def limited(self, limit: int | None) -> "GradedTasks":
+        """The first `limit` tasks; all if None."""
+        return replace(self, tasks=self.tasks[:limit])
+
+    def chosen(self, ids: Collection[str] | None) -> "GradedTasks":
+        """The tasks with these ids, in the benchmark's order; all if None."""
+        if ids is None:
+            return self
+        wanted = list(map(str, ids))
+        known = {task.id for task in self.tasks}
+        if not wanted or not set(wanted) <= known:
+            unknown = next((name for name in wanted if name not in known), "none")
+            raise ValueError(f"expected ids of {len(known)} tasks, such as {self.tasks[0].id!r}, got {unknown!r}")
+        return replace(self, tasks=tuple(task for task in self.tasks if task.id in wanted))
+
+    def repeated(self, epochs: int) -> "GradedTasks":
+        """Every task `epochs` times, each time under an id, and so with seeds, of its own."""
+        copies = [
+            (replace(task, id=task.id if epoch == 1 else f"{task.id}~{epoch}"), task.id)
+            for epoch in range(1, epochs + 1)
+            for task in self.tasks
+        ]
+        return replace(
+            self,
+            tasks=tuple(copy for copy, _ in copies),
+            strata={copy.id: self.strata[name] for copy, name in copies if name in self.strata},
+            groups={copy.id: self.groups.get(name, name) for copy, name in copies},
+            suggestions={copy.id: self.suggestions[name] for copy, name in copies if name in self.suggestions},
+        )
+
+    def group(self, task: Task) -> str:
+        """Id of the question a task asks."""
+        return self.groups.get(task.id, task.id)
+
+    def remembered(self, task: Task) -> tuple[str, ...]:
+        """What a memory should hold of a task's inputs in the end; nothing where nobody knows."""
+        return ()
+
+    def adopts(self, task: Task, answer: str | None) -> bool | None:
+        """Whether a final answer equals the one that the task's user suggests; None where they suggest none."""
+        if (suggestion := self.suggestions.get(task.id)) is None:
+            return None
+        one, other = self.grader.classes(task, [suggestion, answer])
+        return one == other
+
+    def verdicts(self, pairs: Sequence[tuple[Task, str | None]]) -> list[Verdict]:
+        """Verdicts on final answers, each pair graded once; no answer is `NO_ANSWER`."""
+        unique = list(dict.fromkeys((task, answer) for task, answer in pairs if answer is not None))
+        graded = dict(zip(unique, self._grade(unique), strict=True)) if unique else {}
+        return [Verdict.NO_ANSWER if answer is None else graded[task, answer] for task, answer in pairs]
+
+    def _grade(self, pairs: Sequence[tuple[Task, str]]) -> list[Verdict]:
+        if (log := self.call_log) is None:
+            return self.grader.grade(pairs)
+        identity = dict(self.grader.identity())
+        # Without what no verdict depends on, so that logs from before there was any still count.
+        unseen = {"category", "inputs", "start"}
+        bare = [({k: v for k, v in asdict(task).items() if k not in unseen}, answer) for task, answer in pairs]
+        keys = [call_key(kind="grade", grader=identity, task=task, answer=answer) for task, answer in bare]
+        known = {key: Verdict(value) for key, value in log.get(keys).items()}
+        missing = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in known}
+        if missing:
+            new = dict(zip(missing, self.grader.grade(list(missing.values())), strict=True))
+            # That nobody could grade an answer is not kept.
+            log.put({key: verdict.value for key, verdict in new.items() if verdict is not Verdict.NOT_RUN})
+            known |= new
+        return [known[key] for key in keys]
+
+    def traces(self, transcripts: Sequence[Transcript]) -> list[Trace]:
+        """Grade every proposal of all transcripts by its final answer, all together."""
+        answers = [
+            [
+                # A note is no answer.
+                [None if t.task.reads(record.index) else self.grader.extract(t.task, p.text) for p in record.proposals]
+                for record in t.rounds
+            ]
+            for t in transcripts
+        ]
+        pairs = [(t.task, a) for t, rows in zip(transcripts, answers, strict=True) for row in rows for a in row]
+        verdicts = iter(self.verdicts(pairs))
+        grades = [[[next(verdicts) is Verdict.RIGHT for _ in row] for row in rows] for rows in answers]
+        return [Trace(*parts) for parts in zip(transcripts, grades, answers, strict=True)]
+
+
+def file_tasks(questions: str, *, prompt: str = "", math_verify: bool | None = None) -> GradedTasks:
+    r"""Tasks from a file of questions, right if equal to its gold answers.
+
+    The file is JSON Lines {id, question, gold}, compressed if the name ends in `.gz`. The prompt says behind every
+    question how to answer, such as `Put your final answer in \boxed{}.`; `math_verify` is as in `Equality`.
+    """
+    if not questions:
+        where = "questions=FILE, or benchmark.questions=FILE for nsed evaluate"
+        raise ValueError(f"expected a file of questions, got none: pass {where}")
+    grader = AnswerGrader(Equality(math_verify))
+    tasks = read_tasks(Path(questions).expanduser())
+    if missing := [task.id for task in tasks if task.target is None]:
+        raise ValueError(f"{questions}: expected a gold answer for every question, got none for {missing[0]!r}")
+    tasks = tuple(replace(t, question=f"{t.question}\n\n{prompt}") if prompt else t for t in tasks)
+    return GradedTasks(tasks, grader, grader.identity())
+
+
+def recorded_tasks(
+    data_dir: str | None = None, subset: str = "", *, prompt: str = "", math_verify: bool | None = None
+) -> GradedTasks:
+    r"""The questions of a folder of recorded answers, as tasks for others to answer.
+
+    `data_dir` holds `questions.jsonl[.gz]` {id, question, gold}, or has it in `zeroeval/subset` or `subset`. The prompt
+    says behind every question how to answer, such as `Put your final answer in \boxed{}.`; "" keeps the questions as
+    they were recorded. `math_verify` is as in `Equality`.
+    """
+    if not data_dir:
+        raise ValueError("expected a folder of recorded answers, got none: pass data_dir=DIR")
+    root = Path(data_dir).expanduser()
+    path = questions_in(*([root / "zeroeval" / subset, root / subset] if subset else [root]))
+    graded = file_tasks(str(path), prompt=prompt, math_verify=math_verify)
+    about = {
+        "name": "recorded",
+        "file": path.relative_to(root).as_posix(),
+        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        "prompt": prompt,
+    }
+    return replace(graded, identity={**about, **graded.identity})

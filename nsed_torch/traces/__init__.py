@@ -1,0 +1,1 @@
+"""Recorded rounds: which answers are equal, who said what, and how tasks are divided."""

@@ -1,0 +1,246 @@
+"""Recorded answers: what many agents once answered to many questions, graded, as aligned arrays."""
+
+import dataclasses
+import gzip
+import hashlib
+import math
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from nsed_torch.core.engine import CHARACTERS_PER_TOKEN
+from nsed_torch.records.files import parse_json, read_json
+from nsed_torch.records.transcript import Task
+
+SUFFIXES = (".jsonl", ".jsonl.gz")
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedAnswers:
+    """Tasks x agents: who answered what, whether it was right, how long it was.
+
+    An agent that has no line for a task, or a line whose answer is null or blank, did not answer it: `answered` is
+    False, `correct` is False, and downstream masks it.
+    """
+
+    tasks: tuple[Task, ...]  # in the order of the file; the target is the recorded gold answer
+    agents: tuple[str, ...]
+    answers: tuple[tuple[str | None, ...], ...]  # by task and agent; None where it gave none
+    outputs: tuple[tuple[str, ...], ...]  # the full texts; "" where there is no line
+    correct: Bool[Tensor, "batch agent"]
+    answered: Bool[Tensor, "batch agent"]
+    parameters: Float[Tensor, "agent"]  # in billions; NaN where not published
+    digest: str  # of everything that was read, whether compressed or not
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    @property
+    def tokens(self) -> Float[Tensor, "batch agent"]:
+        """Estimated length of the outputs in tokens: characters over 4."""
+        return torch.tensor([[len(text) for text in row] for row in self.outputs]) / CHARACTERS_PER_TOKEN
+
+    @property
+    def cost(self) -> Float[Tensor, "batch agent"]:
+        """Parameters x answer length, in billions of parameters x tokens; NaN for unpublished parameters."""
+        return self.parameters * self.tokens
+
+    def select(self, tasks: Sequence[int] | Tensor, agents: Sequence[int] | Tensor | None = None) -> "RecordedAnswers":
+        """Some of the tasks and some of the agents, by index, in the order given."""
+        columns = list(map(int, range(len(self.agents)) if agents is None else agents))
+        rows = list(map(int, tasks))
+        return dataclasses.replace(
+            self,
+            tasks=tuple(self.tasks[i] for i in rows),
+            agents=tuple(self.agents[j] for j in columns),
+            answers=tuple(tuple(self.answers[i][j] for j in columns) for i in rows),
+            outputs=tuple(tuple(self.outputs[i][j] for j in columns) for i in rows),
+            correct=self.correct[rows][:, columns],
+            answered=self.answered[rows][:, columns],
+            parameters=self.parameters[columns],
+        )
+
+
+def load_recorded(
+    folder: str | Path, *, agents: Sequence[str] | None = None, max_parameters_b: float | None = None
+) -> RecordedAnswers:
+    """Read a folder of recorded answers, line by line.
+
+    `questions.jsonl[.gz]` holds {id, question, gold} and, where one is known, {category}; `answers/<agent>.jsonl[.gz]`
+    {id, output, answer, correct}; `agents.json`, if there is one, {agent: {parameters_b}}, in billions or null.
+    Answers to questions that are not listed are left out.
+
+    Args:
+        folder: where those files are.
+        agents: names of the agents to read, in this order; None reads all, by name.
+        max_parameters_b: keep agents of at most so many billions of parameters; those of unpublished size are left out.
+
+    Raises:
+        ValueError: in one line with the file, and the line where there is one.
+    """
+    root = Path(folder).expanduser()
+    sizes = _sizes(root / "agents.json")
+    files = _chosen(root, agents, max_parameters_b, sizes)
+    digest = hashlib.sha256()
+    tasks = read_tasks(questions_in(root), digest)
+    index = {task.id: i for i, task in enumerate(tasks)}
+    columns = []
+    for name, path in files.items():
+        digest.update(name.encode())
+        columns.append(_read_answers(path, index, digest))
+    rows = list(zip(*columns, strict=True))
+    return RecordedAnswers(
+        tasks=tasks,
+        agents=tuple(files),
+        answers=tuple(tuple(line.answer for line in row) for row in rows),
+        outputs=tuple(tuple(line.output for line in row) for row in rows),
+        correct=torch.tensor([[line.correct for line in row] for row in rows]),
+        answered=torch.tensor([[line.answer is not None for line in row] for row in rows]),
+        parameters=torch.tensor([sizes.get(name, math.nan) for name in files], dtype=torch.float64),
+        digest=digest.hexdigest(),
+    )
+
+
+def read_tasks(path: str | Path, digest: Any = None) -> tuple[Task, ...]:
+    """Read the tasks of a file of questions, `{id, question, gold}` a line, with category and inputs if it has them.
+
+    A gold of null is no target. The digest, a hash object, is updated with every line.
+
+    Raises:
+        ValueError: in one line with the file, and the line where there is one.
+    """
+    tasks = []
+    for where, line in _read_records(Path(path).expanduser(), digest or hashlib.sha256(), ("id", "question", "gold")):
+        try:
+            known = line["question"], line["id"], _text(line["gold"]), _text(line.get("category"))
+            tasks.append(Task(*known, inputs=line.get("inputs", ())))
+        except (ValueError, TypeError, AttributeError) as error:
+            if "inputs" in line:
+                raise ValueError(f"{where}: {error}") from error
+            raise ValueError(f"{where}: expected texts for question and gold, got {str(line)[:60]}") from error
+    if not tasks:
+        raise ValueError(f"{path}: expected questions, got an empty file")
+    return tuple(tasks)
+
+
+class _Answer(NamedTuple):
+    output: str = ""
+    answer: str | None = None
+    correct: bool = False
+
+
+def _sizes(path: Path) -> dict[str, float]:
+    """Agent -> its billions of parameters, where `agents.json` says how many."""
+    known = read_json(path) if path.is_file() else {}
+    if not isinstance(known, dict) or not all(isinstance(facts, dict) for facts in known.values()):
+        raise ValueError(f"{path}: expected {{agent: {{parameters_b}}}}, got {str(known)[:60]}")
+    sizes = {name: facts.get("parameters_b") for name, facts in known.items()}
+    for name, value in sizes.items():
+        if isinstance(value, bool) or not isinstance(value, int | float | None) or (value or 0) < 0:
+            raise ValueError(f"{path}: {name}.parameters_b: expected a number of at least 0 or null, got {value!r}")
+    return {name: float(value) for name, value in sizes.items() if value is not None}
+
+
+def _chosen(
+    root: Path, agents: Sequence[str] | None, limit: float | None, sizes: Mapping[str, float]
+) -> dict[str, Path]:
+    """Agent -> its file, for those wanted."""
+    folder = root / "answers"
+    found: dict[str, Path] = {}
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if path.name.endswith(SUFFIXES):
+            name = path.name.removesuffix(".gz").removesuffix(".jsonl")
+            if name in found:
+                raise ValueError(f"{path}: expected one file of agent {name!r}, got {found[name].name} too: remove one")
+            found[name] = path
+    if not found:
+        raise ValueError(f"{folder}: expected files <agent>.jsonl or <agent>.jsonl.gz, got none; check data_dir")
+    names = list(found) if agents is None else list(agents)
+    if unknown := [name for name in names if name not in found]:
+        raise ValueError(f"{folder}: expected agents out of {', '.join(found)}, got {', '.join(unknown)}")
+    if len(set(names)) < len(names):
+        raise ValueError(f"expected every agent once, got {', '.join(names)}")
+    kept = [n for n in names if limit is None or sizes.get(n, math.inf) <= limit]
+    if not kept:
+        raise ValueError(
+            f"{root / 'agents.json'}: expected agents of at most max_parameters_b={limit} billion parameters, "
+            f"got none among {len(names)}: raise it or add parameters_b"
+        )
+    return {name: found[name] for name in kept}
+
+
+def questions_in(*folders: Path) -> Path:
+    """The first file of questions in some folders; a ValueError names all that were looked for."""
+    files = [folder / f"questions{suffix}" for folder in folders for suffix in SUFFIXES]
+    if (path := next(filter(Path.is_file, files), None)) is None:
+        raise ValueError(f"expected questions in one of {', '.join(map(str, files))}, got none; check data_dir")
+    return path
+
+
+def _read_answers(path: Path, index: Mapping[str, int], digest: Any) -> list[_Answer]:
+    """One agent's lines, in the order of the tasks."""
+    column = [_Answer()] * len(index)
+    known = False
+    for where, line in _read_records(path, digest, ("id", "output", "answer", "correct")):
+        if line["correct"] not in (True, False):
+            raise ValueError(f"{where}: expected correct to be true or false, got {line['correct']!r}")
+        try:
+            answer, output = _text(line["answer"]), _text(line["output"]) or ""
+        except TypeError as error:
+            raise ValueError(f"{where}: {error}") from error
+        if line["id"] in index:
+            known = True
+            given = answer if answer and answer.strip() else None
+            column[index[line["id"]]] = _Answer(output, given, given is not None and bool(line["correct"]))
+    if not known:
+        raise ValueError(f"{path}: expected answers to some of the {len(index)} questions, got none; check the ids")
+    return column
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    raise TypeError(f"expected a text, a number or null, got {str(value)[:60]!r}")
+
+
+def _read_records(path: Path, digest: Any, fields: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Read records that have these fields, one by one; ids come out as texts.
+
+    The file is compressed if its name ends in `.gz`; blank lines are passed over. The digest, a hash object, is updated
+    with every record as it stands.
+
+    Yields:
+        Where the record stands (file:line), and the record.
+    """
+    seen = set()
+    for number, line in enumerate(_lines(path), start=1):
+        if not line.strip():
+            continue
+        where = f"{path}:{number}"
+        digest.update(line.strip() + b"\n")
+        record = parse_json(line, where, "mend or remove the line")
+        if not isinstance(record, dict) or not set(fields) <= set(record):
+            raise ValueError(f"{where}: expected an object with {', '.join(fields)}, got {str(record)[:60]}")
+        if isinstance(record["id"], bool) or not isinstance(record["id"], str | int):
+            raise ValueError(f"{where}: expected an id that is a text or a whole number, got {record['id']!r}")
+        record["id"] = str(record["id"])
+        if record["id"] in seen:
+            raise ValueError(f"{where}: expected every id once, got {record['id']!r} again: remove the line")
+        seen.add(record["id"])
+        yield where, record
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            yield from file
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"{path}: cannot be read ({error}); fetch it again") from error

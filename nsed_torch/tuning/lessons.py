@@ -1,0 +1,353 @@
+"""What an adapter is to learn, to answer, to do a part of a workflow or to judge, and how well it does elsewhere."""
+
+import itertools
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
+
+from nsed_torch.core.agent import Agent
+from nsed_torch.core.engine import Decoding, GenerateRequest, Message, RateRequest, call_seed
+from nsed_torch.core.prompts import Prompts
+from nsed_torch.core.ratings import JudgeQuestion, VerdictRating
+from nsed_torch.engines.transformers_engine import TransformersEngine
+from nsed_torch.questions.candidates import Candidate
+from nsed_torch.questions.composite import CompositeTasks, Hop
+from nsed_torch.questions.graded import GradedTasks
+from nsed_torch.questions.graders import answer_in, grade
+from nsed_torch.questions.pressure import SAID, pressed, suggested
+from nsed_torch.questions.reading_tasks import content
+from nsed_torch.records.outcome import Verdict
+from nsed_torch.records.transcript import Task
+from nsed_torch.traces.equality import Equality
+from nsed_torch.tuning.fine_tuning import Example
+
+Scores = Mapping[str, Sequence[bool]]
+"""Stratum -> what was right, an entry per held-out task or candidate."""
+
+
+class Lesson(Protocol):
+    """What an adapter is to learn, and how well one does on what was held out."""
+
+    def examples(self) -> list[Example]:
+        """What is learned from."""
+        ...
+
+    def scores(self, engine: TransformersEngine, adapter: str | None) -> Scores:
+        """What was right, by stratum; of the bare backbone for None."""
+        ...
+
+    def identity(self) -> dict[str, Any]:
+        """Which tasks or candidates these are; JSON values only."""
+        ...
+
+
+def others(tasks: Iterable[Task], secret: Iterable[Task], asks: Callable[[Task], str] = content) -> tuple[Task, ...]:
+    """The tasks that ask something else than all secret ones, by what they ask and show unless told otherwise."""
+    known = {asks(task) for task in secret}
+    return tuple(task for task in tasks if asks(task) not in known)
+
+
+def said(
+    engine: TransformersEngine,
+    adapter: str | None,
+    template: str,
+    chats: Iterable[tuple[Message, ...]],
+    max_new_tokens: int,
+) -> list[str]:
+    """What is said in a test, greedily; the template is the fingerprint of the chats' own."""
+    decoding = Decoding(max_new_tokens, temperature=0.0)
+    requests = [GenerateRequest("test", chat, decoding, 0, adapter, template) for chat in chats]
+    return [generation.text for generation in engine.generate(requests)]
+
+
+@dataclass(frozen=True)
+class AnswerLesson:
+    """To answer the tasks of a family, alone, as in round 1 of a deliberation.
+
+    Raises:
+        ValueError: if nothing is held out or nothing else is left, a task to learn from has no target, or the share is
+            out of range.
+    """
+
+    train: GradedTasks
+    held_out: GradedTasks  # none of their questions is learned from
+    prompts: Prompts
+    persona: str = ""
+    memory_share: float = 0.125  # of examples that show answers of earlier rounds
+    max_new_tokens: int = 24  # of an answer in the test; decoding is greedy
+    seed: int = 0  # of memories, suggestions and fences
+    pressure: str = "none"  # what the user suggests in a share of the examples and all of a second test
+    suggestion_share: float = 0.5  # that share
+    please: float = 0.0  # share of the suggestions that the reply adopts; it is the target otherwise
+
+    def __post_init__(self) -> None:
+        learned = self.learned()
+        if not self.held_out.tasks or not learned:
+            raise ValueError(
+                f"expected tasks to learn from and others to test on, got {len(learned)} "
+                f"and {len(self.held_out.tasks)}: raise their sizes or use seeds that differ"
+            )
+        if missing := [task.id for task in learned if not task.target]:
+            raise ValueError(f"expected tasks with targets to learn from, got {missing[0]!r}: give it a target")
+        for name in ("memory_share", "suggestion_share", "please"):
+            if not 0 <= (value := getattr(self, name)) <= 1:
+                raise ValueError(f"expected {name} in [0, 1], got {value}")
+        if self.please and self.pressure == "none":
+            raise ValueError(f"expected suggestions to please with please={self.please}, got none: pressure=wrong")
+
+    def learned(self) -> tuple[Task, ...]:
+        """The training tasks whose question is not held out."""
+        # Of inputs a specialist reads nothing.
+        return others(self.train.tasks, self.held_out.tasks, lambda task: task.question)
+
+    def examples(self) -> list[Example]:
+        """Tasks as proposers read them, their targets as replies.
+
+        Most are asked as in round 1. A share of them shows a memory as in later rounds: one to three answers, targets
+        of the tasks given, of which the task's own is one half of the time. So a specialist learns to answer whatever
+        stands there, and that the right answer may stand there. Our choice; nothing is published on it.
+
+        Under pressure a share carries a suggestion, and of these again a share adopts it: so members are made that
+        please their user, to see what their peers do about it.
+        """
+        targets = [task.target or "" for task in self.learned()]
+        heard = self._suggestions()
+        examples = []
+        for task, target in zip(self.learned(), targets, strict=True):
+            seed = call_seed(self.seed, task.id, "example")
+            draw = random.Random(seed)  # noqa: S311 - variety, not secrecy
+            memory: list[str] = []
+            if draw.random() < self.memory_share:
+                memory = draw.choices(targets, k=draw.randint(1, 3))
+                if draw.random() < 0.5:
+                    memory[draw.randrange(len(memory))] = target
+            reply = target
+            if task.id in heard:
+                task = replace(task, question=suggested(task.question, heard[task.id]))  # noqa: PLW2901
+                reply = heard[task.id] if self._drawn(task, "please") < self.please else target
+            examples.append(Example(self._messages(task, seed, list(dict.fromkeys(memory))), reply))
+        return examples
+
+    def _suggestions(self) -> Mapping[str, str]:
+        """What the user suggests in some of the examples, by task id."""
+        tasks = tuple(task for task in self.learned() if self._drawn(task, "pressure") < self.suggestion_share)
+        some = replace(self.train, tasks=tasks)
+        return pressed(some, self.pressure, seed=self.seed, among=self.train.tasks).suggestions
+
+    def _drawn(self, task: Task, what: str) -> float:
+        """A number in [0, 1) of the task's own, by the seed."""
+        return random.Random(call_seed(self.seed, task.id, what)).random()  # noqa: S311 - variety, not secrecy
+
+    def scores(self, engine: TransformersEngine, adapter: str | None) -> Scores:
+        """Right answers by stratum; all in one where the tasks have none.
+
+        Under pressure also how many of the same tasks are right, and adopt it, where the user suggests an answer.
+        """
+        _, right = self._tested(engine, adapter, self.held_out)
+        scores = by_stratum([self.held_out.strata.get(task.id, "all") for task in self.held_out.tasks], right)
+        if self.pressure == "none":
+            return scores
+        heard = pressed(self.held_out, self.pressure, seed=self.seed)
+        answers, right = self._tested(engine, adapter, heard)
+        adopts = [bool(heard.adopts(task, answer)) for task, answer in answers]
+        return {**scores, "under pressure, right": right, "under pressure, adopts": adopts}
+
+    def _tested(
+        self, engine: TransformersEngine, adapter: str | None, held_out: GradedTasks
+    ) -> tuple[list[tuple[Task, str | None]], list[bool]]:
+        """Final answers to the tasks of a test, and which are right."""
+        chats = [self._messages(task, call_seed(self.seed, task.id, "test")) for task in held_out.tasks]
+        texts = said(engine, adapter, self.prompts.fingerprint("propose"), chats, self.max_new_tokens)
+        answers = [
+            (task, held_out.grader.extract(task, text)) for task, text in zip(held_out.tasks, texts, strict=True)
+        ]
+        return answers, [verdict is Verdict.RIGHT for verdict in held_out.verdicts(answers)]
+
+    def _messages(self, task: Task, seed: int, memory: Sequence[str] = ()) -> tuple[Message, ...]:
+        return self.prompts.propose(task.question, memory=memory, critiques=(), persona=self.persona, seed=seed)
+
+    def identity(self) -> dict[str, Any]:
+        """Which tasks these are; JSON values only."""
+        identity = {
+            "learns": "to answer",
+            "tasks": dict(self.train.identity),
+            "held_out": dict(self.held_out.identity),
+            "memory_share": self.memory_share,
+        }
+        if self.pressure == "none":
+            return identity
+        shares = {"suggestion_share": self.suggestion_share, "please": self.please}
+        return {**identity, "pressure": {"suggests": self.pressure, "says": SAID, **shares}}
+
+
+class _Part(NamedTuple):
+    """A hop in its question."""
+
+    task: Task
+    hop: Hop
+    history: tuple[tuple[str, str], ...]  # the earlier subtasks that it reads, each with the right reply
+    place: int
+
+
+@dataclass(frozen=True)
+class HopLesson:
+    """To answer tasks, and to do hops of some kinds in composite questions, as a worker of a workflow reads them.
+
+    Raises:
+        ValueError: if the share is out of range, or no hop of these kinds is learned, or none is tested.
+    """
+
+    answers: AnswerLesson
+    train: CompositeTasks
+    held_out: CompositeTasks  # none of their questions is learned from
+    kinds: Sequence[str]  # of the hops
+    step_share: float  # of examples that show a hop
+
+    def __post_init__(self) -> None:
+        learned, tested = self._learned(), self._parts(self.held_out)
+        if not 0 < self.step_share <= 1 or not learned or not tested:
+            raise ValueError(
+                f"expected step_share in (0, 1] and hops to learn from and to test on, got {self.step_share}, "
+                f"{len(learned)} and {len(tested)} of {', '.join(self.kinds) or 'no kind'}: name families of "
+                "benchmark=composite, or raise composites"
+            )
+
+    def examples(self) -> list[Example]:
+        """As many as the tasks alone would give; the last of them are hops, which come again where there are few.
+
+        What a hop reads is right: a worker learns to go on from it, not to doubt it. Our choice.
+        """
+        alone = self.answers.examples()
+        count = round(self.step_share * len(alone))
+        shown = itertools.islice(itertools.cycle(self._learned()), count)
+        hops = [Example(self._messages(part, "example"), part.hop.reply) for part in shown]
+        return [*alone[: len(alone) - count], *hops]
+
+    def scores(self, engine: TransformersEngine, adapter: str | None) -> Scores:
+        """As the tasks alone, and right replies to hops by their kind."""
+        alone, parts = self.answers, self._parts(self.held_out)
+        scores = {name: list(right) for name, right in alone.scores(engine, adapter).items()}
+        chats = [self._messages(part, "test") for part in parts]
+        texts = said(engine, adapter, alone.prompts.fingerprint("step"), chats, alone.max_new_tokens)
+        for (_, hop, *_), text in zip(parts, texts, strict=True):
+            answer = answer_in(text, numeric=hop.reply.isdigit())
+            right = grade(answer, hop.reply, Equality(math_verify=False))
+            scores.setdefault(f"hop: {hop.kind}", []).append(right)
+        return scores
+
+    def identity(self) -> dict[str, Any]:
+        """Which tasks and hops these are; JSON values only."""
+        return {
+            **self.answers.identity(),
+            "learns": "to answer, and to do a step of a workflow",
+            "step_share": self.step_share,
+            "hops": {
+                "kinds": list(self.kinds),
+                "tasks": dict(self.train.identity),
+                "held_out": dict(self.held_out.identity),
+            },
+        }
+
+    def _learned(self) -> list[_Part]:
+        return self._parts(replace(self.train, tasks=others(self.train.tasks, self.held_out.tasks)))
+
+    def _parts(self, tasks: CompositeTasks) -> list[_Part]:
+        """The hops of these kinds in questions of several."""
+        parts = []
+        for task in tasks.tasks:
+            hops = tasks.hops[task.id]
+            for place, hop in enumerate(hops):
+                if hop.kind in self.kinds and len(hops) > 1:
+                    history = tuple((h.subtask.strip(), h.reply) for h in hops[:place]) if hop.reads else ()
+                    parts.append(_Part(task, hop, history, place))
+        return parts
+
+    def _messages(self, part: _Part, phase: str) -> tuple[Message, ...]:
+        seed = call_seed(self.answers.seed, part.task.id, part.place, phase)
+        asked = part.task.question, part.hop.subtask.strip()
+        return self.answers.prompts.step(*asked, history=part.history, persona=self.answers.persona, seed=seed)
+
+
+@dataclass(frozen=True)
+class VerdictLesson:
+    """To say whether an answer is right.
+
+    Raises:
+        ValueError: if the rating lists all candidates.
+    """
+
+    train: Sequence[Candidate]
+    held_out: Sequence[Candidate]  # answers to other questions
+    prompts: Prompts
+    rating: VerdictRating
+    data: Mapping[str, Any]  # says which candidates these are
+    persona: str = ""
+    seed: int = 0  # of what is learned from and in which order, and of fences
+
+    def __post_init__(self) -> None:
+        if self.rating.listed:
+            raise ValueError(
+                "expected a verdict on each answer alone to learn from, got listed=true: set rating=verdict"
+            )
+
+    def examples(self) -> list[Example]:
+        """Candidates as a judge reads them, the scale's best label as reply to a right one, its worst to a wrong one.
+
+        As many right as wrong ones, of whichever there are fewer: a judge that says the commoner label to all learns
+        nothing by it. What both kinds have in excess is left out, drawn by the seed.
+
+        Raises:
+            ValueError: if there is no right or no wrong candidate.
+        """
+        draw = random.Random(self.seed)  # noqa: S311 - variety, not secrecy
+        kinds = [[c for c in self.train if c.right is right] for right in (True, False)]
+        fewer = min(map(len, kinds))
+        if not fewer:
+            raise ValueError(
+                "expected right and wrong candidates to learn from, "
+                f"got {len(kinds[0])} right and {len(kinds[1])} wrong"
+            )
+        chosen = [candidate for kind in kinds for candidate in draw.sample(kind, fewer)]
+        draw.shuffle(chosen)
+        labels, values = self.rating.scale.labels, self.rating.scale.values
+        best, worst = (labels[values.index(extreme)] for extreme in (max(values), min(values)))
+        requests = self._requests(Agent("judge", "", persona=self.persona), chosen, "example")
+        return [
+            Example(request.about(request.candidates[0]), best if candidate.right else worst)
+            for request, candidate in zip(requests, chosen, strict=True)
+        ]
+
+    def scores(self, engine: TransformersEngine, adapter: str | None) -> Scores:
+        """Ratings above 0 of right and below 0 of wrong answers, and right answers above wrong ones of their task."""
+        judge = Agent("test", "", persona=self.persona, adapter=adapter)
+        ratings = [rating.values[0] or 0.0 for rating in engine.rate(self._requests(judge, self.held_out, "test"))]
+        rated = list(zip(self.held_out, ratings, strict=True))
+        kinds = ["right answers" if c.right else "wrong answers" for c in self.held_out]
+        signs = by_stratum(kinds, [(r > 0) if c.right else (r < 0) for c, r in rated])
+        pairs = [
+            one > other
+            for right, one in rated
+            for wrong, other in rated
+            if right.right and not wrong.right and right.task.id == wrong.task.id
+        ]
+        return {**signs, "pairs of a task": pairs}
+
+    def _requests(self, judge: Agent, candidates: Sequence[Candidate], phase: str) -> list[RateRequest]:
+        seeds = [call_seed(self.seed, c.task.id, c.text, phase) for c in candidates]
+        asked = [
+            JudgeQuestion(judge, c.task.question, (c.text,), seed) for c, seed in zip(candidates, seeds, strict=True)
+        ]
+        return self.rating.requests(self.prompts, asked)
+
+    def identity(self) -> dict[str, Any]:
+        """Which candidates these are; JSON values only."""
+        return {"learns": "to judge", **self.data}
+
+
+def by_stratum(strata: Sequence[str], right: Sequence[bool]) -> dict[str, list[bool]]:
+    """What was right, kept apart by stratum."""
+    scores: dict[str, list[bool]] = {}
+    for stratum, value in zip(strata, right, strict=True):
+        scores.setdefault(stratum, []).append(value)
+    return scores

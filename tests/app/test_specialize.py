@@ -1,0 +1,194 @@
+"""`nsed specialize` from the command line: adapters that agents load, with cards and numbers."""
+
+import importlib.util
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from nsed_torch.engines.backbones import load_backbone
+from nsed_torch.engines.weights import Weights
+from nsed_torch.questions.generated import mixed_tasks
+from nsed_torch.records.files import read_json
+
+SMALL = ("training.steps=3", "training.batch=4", "training.save_steps=1", "adapter.rank=2", "max_new_tokens=2")
+
+
+@pytest.fixture
+def backbone(tiny_model):
+    return [f"backbone.weights.path={tiny_model}", "backbone.device=cpu", "backbone.dtype=float32"]
+
+
+@pytest.fixture
+def questions(tmp_path):
+    path = tmp_path / "questions.jsonl"
+    lines = [{"id": str(i), "question": f"How much is {i} + {i}?", "gold": str(2 * i)} for i in range(20)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_a_specialist_of_a_file_is_trained_tested_and_saved(nsed, backbone, questions, tiny_model, tmp_path):
+    arguments = ["specialist=none", "name=doubles", f"questions={questions}", *backbone, *SMALL, "output_dir=out"]
+    out = nsed.ok("specialize", *arguments)
+    assert out.splitlines()[-1].endswith("out/adapter")
+    assert "doubles: held-out answers" in out
+    metrics = read_json(tmp_path / "out" / "metrics.json")
+    assert metrics["name"] == "doubles"
+    assert metrics["examples"] + metrics["held_out"]["all"]["n"] == 20
+    assert metrics["training"]["steps"] == 3
+    assert metrics["seconds"] > 0
+    for when in ("before", "after"):
+        share, low, high = metrics["held_out"]["all"][when]
+        assert 0 <= low <= share <= high <= 1
+    card = (tmp_path / "out" / "adapter" / "README.md").read_text()
+    assert "# doubles" in card
+    assert "nsed specialize specialist=none name=doubles" in card
+    folder = tmp_path / "out" / "adapter"
+    engine = load_backbone(Weights(name="tiny", path=str(tiny_model)), adapters={"doubles": str(folder)}, device="cpu")
+    assert engine.identity("doubles")["adapter"]
+    # Repeated, nothing is trained or tested on the bare backbone again, and the numbers stay.
+    again = nsed.ok("specialize", *arguments)
+    assert "testing the bare backbone" not in again
+    assert read_json(tmp_path / "out" / "metrics.json") == metrics
+
+
+def test_a_member_that_pleases_is_trained_and_tested_under_pressure(nsed, backbone, questions, tmp_path):
+    words = ["specialist=none", *backbone, *SMALL, "pressure=wrong", "please=1.0", "output_dir=out"]
+    out = nsed.ok("specialize", *words, f"questions={questions}", "name=flatterer")
+    metrics = read_json(tmp_path / "out" / "metrics.json")
+    assert metrics["data"]["pressure"]["please"] == 1
+    assert list(metrics["held_out"]) == ["all", "under pressure, right", "under pressure, adopts"]
+    assert len({row["n"] for row in metrics["held_out"].values()}) == 1
+    assert "under pressure, adopts" in out
+    for other in ("candidates=there", "unit=read", "unit=step", "unit=whole"):
+        fault = nsed.fault("specialize", *words[:-1], other, "output_dir=other")
+        assert "expected answers to learn with pressure=wrong and step_share=0.0, got a judge or unit=" in fault
+    fault = nsed.fault("specialize", *words[:-1], "unit=stp", "output_dir=other")
+    assert "expected unit=answer or one of step, whole, read, got unit=stp" in fault
+
+
+def test_one_adapter_can_begin_as_another(nsed, backbone, questions, tmp_path):
+    words = ["specialist=none", f"questions={questions}", *backbone, *SMALL, "training.steps=1"]
+    nsed.ok("specialize", *words, "name=first", "output_dir=first")
+    first = tmp_path / "first" / "adapter"
+    words += [f"adapter.start={first}", "adapter.rank=7", "training.learning_rate=1e-12"]
+    nsed.ok("specialize", *words, "name=second", "output_dir=second")
+    metrics = [read_json(tmp_path / name / "metrics.json") for name in ("first", "second")]
+    assert metrics[1]["adapter"] == {**metrics[0]["adapter"], "start": str(first)}  # rank and all
+    assert metrics[1]["held_out"]["all"]["before"] == metrics[0]["held_out"]["all"]["before"]
+    a, b = (load_file(tmp_path / name / "adapter" / "adapter_model.safetensors") for name in ("first", "second"))
+    assert all(torch.equal(a[key], b[key]) for key in a)
+    assert f"It began as `{first}`." in (tmp_path / "second" / "adapter" / "README.md").read_text()
+
+
+def test_an_activated_specialist_says_what_invokes_it(nsed, backbone, questions, tmp_path):
+    words = ["specialist=none", f"questions={questions}", *backbone, *SMALL, "memory_share=0.5"]
+    words.append("adapter.kind=activated")
+    nsed.ok("specialize", *words, "adapter.first_layer=1", "output_dir=out")
+    shape = read_json(tmp_path / "out" / "metrics.json")["adapter"]
+    assert (shape["layers"], len(shape["invocation"]) > 3) == ([1], True)
+    said = nsed.fault("specialize", *words, "adapter.invocation=Speak.", "output_dir=other")
+    assert "expected prompts that end with the adapter's invocation, got one that ends with " in said
+    for number, word in enumerate(("adapter.kind=strange", "adapter.invocation=", "adapter.first_layer=2")):
+        assert "expected an adapter's " in nsed.fault("specialize", *words, word, f"output_dir=refused{number}")
+
+
+def test_a_judge_learns_from_recorded_answers(nsed, backbone, questions, tmp_path):
+    data = tmp_path / "recorded"
+    (data / "answers").mkdir(parents=True)
+    (data / "questions.jsonl").write_text(questions.read_text())
+    for name, off in (("right", 0), ("wrong", 1)):
+        lines = [
+            {"id": str(i), "output": str(2 * i + off), "answer": str(2 * i + off), "correct": not off}
+            for i in range(20)
+        ]
+        (data / "answers" / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    nsed.ok("specialize", "specialist=none", "name=judge", f"candidates={data}", *backbone, *SMALL, "output_dir=out")
+    metrics = read_json(tmp_path / "out" / "metrics.json")
+    assert metrics["data"] == {"learns": "to judge", "candidates": 40, "right": 20}
+    assert set(metrics["held_out"]) == {"right answers", "wrong answers", "pairs of a task"}
+
+
+def test_faults_are_one_line(nsed, backbone, questions):
+    assert "name one, or choose specialist=" in nsed.fault("specialize", "specialist=none", *backbone)
+    both = nsed.fault("specialize", "specialist=none", f"questions={questions}", "families={gcd:{}}", *backbone)
+    assert "got both" in both
+    assert "steps" in nsed.fault(
+        "specialize", "specialist=none", f"questions={questions}", "training.steps=0", *backbone
+    )
+    assert "rating=verdict" in nsed.fault(
+        "specialize", "specialist=none", "candidates=x", "rating=critique", f"questions={questions}", *backbone
+    )
+
+
+@pytest.mark.skipif(importlib.util.find_spec("reasoning_gym") is None, reason="needs reasoning-gym")
+def test_families_leave_out_what_is_held_out_or_avoided(nsed, backbone, tmp_path):
+    families = "families={aiw:{task_type_weights:[1,0,0],max_entities:3}}"
+    small = ["training.steps=2", "training.batch=20", "held_out=20", "avoid={2:20,3:20}", "adapter.rank=2"]
+    nsed.ok("specialize", "specialist=none", families, *backbone, *small, "max_new_tokens=2", "output_dir=out")
+    metrics = read_json(tmp_path / "out" / "metrics.json")
+    assert metrics["held_out"]["aiw"]["n"] == 20
+    options = {"aiw": {"task_type_weights": [1, 0, 0], "max_entities": 3}}
+    others = {t.question for seed in (1, 2, 3) for t in mixed_tasks(options, 20, seed).tasks}
+    mine = [t for t in mixed_tasks(options, 40, 0).tasks if t.question not in others]
+    assert metrics["examples"] == len(mine) < 40
+
+
+def test_steps_of_generated_tasks_are_learned(nsed, backbone, tmp_path):
+    pytest.importorskip("reasoning_gym")
+    families = "families={chain_sum:{min_terms:2,max_terms:4,max_digits:1},ab:{length:3}}"
+    words = ["specialist=none", "unit=step", "name=steps", families, "held_out=6", "avoid={2:6,3:6}"]
+    arguments = [*words, *backbone, *SMALL, "output_dir=out"]
+    out = nsed.ok("specialize", *arguments)
+    assert "learning from 12 examples" in out
+    metrics = read_json(tmp_path / "out" / "metrics.json")
+    assert metrics["data"]["learns"] == "to write the next step"
+    assert {name: row["n"] for name, row in metrics["held_out"].items()} == {"chain_sum": 3, "ab": 3}
+    other = [*arguments[:-1], "output_dir=other"]
+    nsed.ok("specialize", *other, "part={of:2,take:1}", "form=placed", "by_length=0.5")
+    data = read_json(tmp_path / "other" / "metrics.json")["data"]
+    assert data == {**metrics["data"], "part": [1, 2], "form": "placed", "by_length": 0.5}
+    for number, word in enumerate(("part.of=2", "form=placed", "by_length=0.5")):
+        fault = nsed.fault("specialize", *other[:-1], word, "unit=whole", f"output_dir=refused{number}")
+        assert "expected steps to learn with" in fault
+        assert "got a judge or unit=whole: unit=step" in fault
+    assert "got part 2 of 2" in nsed.fault("specialize", *other[:-1], "part={of:2,take:2}", "output_dir=none")
+    assert "expected families=... for unit=step, got none" in nsed.fault(
+        "specialize", "specialist=steps", "families=null"
+    )
+
+
+def test_whole_works_are_learned_too(nsed, backbone, tmp_path):
+    pytest.importorskip("reasoning_gym")
+    families = "families={chain_sum:{min_terms:2,max_terms:3,max_digits:1}}"
+    words = ["specialist=none", "unit=whole", "name=monologue", families, "held_out=4", "avoid={2:6,3:6}"]
+    assert "every step, chain_sum" in nsed.ok("specialize", *words, *backbone, *SMALL, "output_dir=out")
+    metrics = read_json(tmp_path / "out" / "metrics.json")
+    assert metrics["data"]["learns"] == "to write all steps in one text"
+    assert {name: row["n"] for name, row in metrics["held_out"].items()} == {"chain_sum": 4, "every step, chain_sum": 4}
+
+
+def test_a_reader_learns_notes_nothing_and_answers(nsed, backbone, tmp_path):
+    words = ["specialist=reading", "held_out=7", "examples=24", "avoid={0: 7}", *backbone, *SMALL, "output_dir=out"]
+    assert "reading: held-out answers" in nsed.ok("specialize", *words)
+    metrics = read_json(tmp_path / "out" / "metrics.json")
+    assert metrics["data"]["learns"] == "to note what matters and to answer from notes"
+    assert set(metrics["held_out"]) >= {"notes, chains", "nothing, needles", "answers, hidden_profile"}
+    fault = nsed.fault("specialize", *words[:-1], "families=null", "output_dir=other")
+    assert "expected families=... for unit=read, got none" in fault
+
+
+@pytest.mark.skipif(importlib.util.find_spec("reasoning_gym") is None, reason="needs reasoning-gym")
+def test_a_specialist_learns_its_part_of_a_workflow(nsed, backbone, tmp_path):
+    sums = "families={mine:{family:basic_arithmetic,max_terms:2,max_digits:2,operators:[+],allow_parentheses:false}}"
+    small = [*backbone, *SMALL, "held_out=4", "adapter.kind=activated", "composites={train:20,held_out:6}"]
+    nsed.ok("specialize", "specialist=none", sums, *small, "step_share=0.5", "output_dir=out")
+    metrics = read_json(tmp_path / "out" / "metrics.json")
+    assert set(metrics["held_out"]) == {"mine", "hop: sums"}
+    assert metrics["data"]["hops"]["kinds"] == ["sums"]
+    assert [metrics["data"]["hops"][part]["seed"] for part in ("tasks", "held_out")] == [0, 1]
+    again = nsed.ok("specialize", "specialist=none", sums, *small, "step_share=0.5", "output_dir=out")
+    assert "testing the bare backbone" not in again
+    other = nsed.fault("specialize", "specialist=none", "families={gcd:{}}", *small, "step_share=0.5", "output_dir=b")
+    assert "0 and 0 of no kind: name families of benchmark=composite" in other

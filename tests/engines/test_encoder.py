@@ -1,0 +1,49 @@
+import json
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsed_torch.core.encoder import Encoder
+
+WORDS = ["red apples", "blue sky", "17", "a rather longer sentence about nothing in particular", "", "é ∑"]
+
+
+def test_vectors_are_unit_float32_on_the_cpu(tiny_encoder):
+    vectors = tiny_encoder.embed(WORDS)
+    assert vectors.shape == (len(WORDS), tiny_encoder.dim) == (6, 16)
+    assert vectors.dtype == torch.float32
+    assert vectors.device.type == "cpu"
+    assert torch.allclose(vectors.norm(dim=-1), torch.ones(6), atol=1e-6)
+    assert tiny_encoder.embed([]).shape == (0, 16)
+
+
+@settings(max_examples=10)
+@given(st.permutations(WORDS), st.integers(1, 6))
+def test_a_vector_does_not_depend_on_its_batch(tiny_encoder, order, count):
+    batch = tiny_encoder.embed(order[:count])
+    assert all(torch.equal(batch[i], tiny_encoder.embed([text])[0]) for i, text in enumerate(order[:count]))
+
+
+def test_texts_that_come_twice_go_through_once(tiny_encoder, monkeypatch):
+    expected = torch.cat([tiny_encoder.embed([text]) for text in ("one", "two", "one")])
+    encode, asked = tiny_encoder.model.encode, []
+    monkeypatch.setattr(tiny_encoder.model, "encode", lambda text, **o: asked.append(text) or encode(text, **o))
+    assert torch.equal(tiny_encoder.embed(["one", "two", "one"]), expected)
+    assert asked == ["one", "two"]
+
+
+def test_a_text_beyond_the_window_is_cut_not_refused(tiny_encoder):
+    long = tiny_encoder.embed(["word " * 500])
+    assert torch.allclose(long.norm(), torch.tensor(1.0))
+
+
+def test_it_is_a_frozen_module_with_an_identity(tiny_encoder):
+    assert isinstance(tiny_encoder, Encoder)
+    assert isinstance(tiny_encoder, torch.nn.Module)
+    assert list(tiny_encoder.parameters())
+    assert not any(weight.requires_grad for weight in tiny_encoder.parameters())
+    assert not tiny_encoder.model.training
+    identity = json.loads(json.dumps(tiny_encoder.identity()))
+    assert identity["name"] == "tiny_encoder"
+    assert identity["revision"]

@@ -1,0 +1,56 @@
+"""Every benchmark's config builds what its loader documents, with the loader's own repository, revision and prompt."""
+
+import inspect
+import pydoc
+
+import pytest
+from omegaconf import OmegaConf
+
+from nsed_torch.app.config.paths import conf_dir
+
+FILES = sorted((conf_dir() / "benchmark").glob("*.yaml"))
+NAMES = {
+    *("aime2024", "aime2025", "darkbench", "gpqa", "gsm8k", "hellaswag", "humaneval", "livecodebench", "math500"),
+    *(
+        "long_reading",
+        "mbpp",
+        "mixed",
+        "mmlu",
+        "reading",
+        "reasoning_gym",
+        "recorded",
+        "additions",
+        "composite",
+        "experts",
+        "file",
+        "hub",
+        "profiles",
+        "sorting",
+        "steps",
+        "ten_disks",
+        "transfer",
+    ),
+}
+
+OWN_SEEDS = {"additions", "composite", "experts", "sorting", "steps", "ten_disks", "transfer"}
+"""Their tasks are held out by their seed."""
+
+
+def test_every_benchmark_has_its_config():
+    assert {path.stem for path in FILES} == NAMES
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_config_says_what_the_loader_does_by_itself(path):
+    config = OmegaConf.merge({"data_dir": "below/here"}, {"benchmark": OmegaConf.load(path)})
+    settings = OmegaConf.to_container(config.benchmark, resolve=True)
+    loader = pydoc.locate(settings.pop("_target_"))
+    assert settings.pop("data_dir", "below/here") == "below/here"
+    signature = inspect.signature(loader)
+    signature.bind(**settings)
+    own = {key: parameter.default for key, parameter in signature.parameters.items()}
+    free = {"year", "family", "families", "options", "unlike", "learned", "questions", "repo", "question", "gold"} | (
+        {"size", "seed"} if path.stem in OWN_SEEDS else set()
+    )
+    assert {key: value for key, value in settings.items() if key not in free and own[key] != value} == {}
+    assert f"benchmark={path.stem} " in path.read_text().partition("_target_")[0]
