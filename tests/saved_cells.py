@@ -1,6 +1,10 @@
 """Cells worth saving."""
 
+import hashlib
+import json
+
 import torch
+from safetensors.torch import load_file, save_file
 
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.gate import gate_named
@@ -19,7 +23,7 @@ def cell_of(vote="quadratic", gate="learned", calibration=False, dtype=torch.flo
         POOL,
         slots=3,
         vote=VOTES[vote](),
-        gate=gate_named(gate, DIM, leak=0.7),
+        gate=gate_named(gate, leak=0.7),
         calibration=Calibration(POOL) if calibration else None,
     ).to(dtype)
     with torch.no_grad():
@@ -37,3 +41,18 @@ def with_part(name, part):
     cell = cell_of()
     setattr(cell, name, part)
     return cell
+
+
+def edited(folder, **changes):
+    """Rewrite settings of a saved cell."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({key: value for key, value in config.items() if value is not ...}))
+
+
+def reweighed(folder, **changes):
+    """Rewrite tensors, with a hash that fits."""
+    path = folder / "model.safetensors"
+    tensors = load_file(path) | changes
+    save_file({key: value for key, value in tensors.items() if value is not None}, path)
+    edited(folder, sha256=hashlib.sha256(path.read_bytes()).hexdigest())

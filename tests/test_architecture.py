@@ -52,7 +52,7 @@ TENSORS = tuple(
     for name in ("functional", "cell", "election", "gate", "halting", "memory", "pretrained", "trust", "vote")
 )
 # Saved cells may lie on the Hub: files are fetched by name, and no language model comes with them.
-HUB_READERS = {("nsed_torch.core.pretrained", "huggingface_hub")}
+HUB_READERS = {(f"nsed_torch.core.{name}", "huggingface_hub") for name in ("gate", "pretrained")}
 
 BESIDE = {"bench", "studies", "tests"}
 

@@ -303,7 +303,7 @@ def consensus_cell(
     elif not isinstance(vote, nn.Module):
         raise ValueError(f"consensus vote: expected one of {', '.join(VOTES)}, or the _target_ of a vote, got {vote!r}")
     if isinstance(gate, str):
-        gate = gate_named(gate, dim, leak, torch.float64)
+        gate = gate_named(gate, leak, torch.float64)
     read = Calibration(agents) if calibration else None
     cell = ConsensusCell(
         dim, agents, slots=slots, vote=vote, gate=gate, calibration=read, reading=reading, pooling=pooling

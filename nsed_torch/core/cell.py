@@ -1,41 +1,47 @@
 """Deliberation on tensors, one round or a recorded sequence: the innermost of the three nested cells."""
 
+import copy
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from nsed_torch.core import functional
-from nsed_torch.core.election import ConsensusOutput, Prepared, RoundInput
+from nsed_torch.core.election import ConsensusOutput, Prepared, RoundInput, Seats, check_round
 from nsed_torch.core.functional.tally import POOLINGS, author_weight
-from nsed_torch.core.gate import ForgetGate, NoteGate
-from nsed_torch.core.memory import BoundedMemory, MemoryState
-from nsed_torch.core.pretrained import Pretrained
+from nsed_torch.core.gate import ForgetGate, News, gate_named, gated
+from nsed_torch.core.memory import MemoryState, remember
+from nsed_torch.core.pretrained import PARTS, Pretrained
 from nsed_torch.core.reading import Reading, of_voters
-from nsed_torch.core.trust import Trust
-from nsed_torch.core.vote import QuadraticVote
+from nsed_torch.core.trust import Trust, trusted
+from nsed_torch.core.vote import balloted, vote_named
 
 
 class ConsensusCell(Pretrained):
     """Ratings in, consensus and next memory out: `(embeddings, ratings, masks, answers, state) -> (output, state)`.
 
     A fresh cell reproduces the published protocol: signed quadratic vote, equal voters, winner by summed
-    ballots. Classes of equal answers, trust, the softmax over supports, kappa, backing and the memory's recurrence are
-    ours; without classes every proposal is its own answer, as published. Gradients
-    cross rounds through the hidden state, which speaks into trust and support once those weights leave
-    zero. `agent_names`, None until somebody knows them, are saved along.
+    ballots. Classes of equal answers, trust, the softmax over supports, backing and the memory's recurrence are
+    ours. Gradients cross rounds through the hidden state, which speaks into trust once its weight leaves zero: after
+    one step of a plain training loop the gate has a gradient, with the line of the example below from the first.
+    `agent_names`, None until somebody knows them, are saved along.
+
+    Every parameter has a gradient, if of zero, wherever gradients are taken, as DistributedDataParallel wants it.
 
     Args:
         dim: width of the embeddings.
         agents: size of the pool that voters come from.
         slots: memory slots a task keeps.
-        vote: ratings and mask to ballots; signed quadratic if None.
-        gate: state, consensus and task embedding to factors on retention; a learned gate if None.
+        vote: ratings and mask to ballots: a name out of `core.vote.VOTES`, or anything that is called alike.
+        gate: what slots keep and proposals enter with: a name out of `core.gate.GATES`, or a module like `Gate`.
+        trust: how much each voter's ballot weighs: a module like `Trust`, which is the default.
         calibration: ratings, mask and voters to the ratings that are voted on; as given if None.
         reading: what moves trust and support by what proposals say and by the task's category; nothing if None.
         pooling: how proposals that say the same pool their support: mean, sum or logsumexp.
 
     Raises:
-        ValueError: if a size is below 1 or the pooling is unknown.
+        ValueError: if a size is below 1, or a name or the pooling is unknown.
 
     Examples:
         >>> import torch
@@ -49,6 +55,13 @@ class ConsensusCell(Pretrained):
         >>> output, state = cell(embeddings, ratings, vote_mask, task, state, classes=torch.tensor([[0, 1, 0]]))
         >>> output.shown_by.tolist()  # the first proposal says what the third does, which has more support
         [[2, 1, 2]]
+        >>> _ = torch.nn.init.normal_(cell.trust.weight, std=0.01)  # the state speaks into trust from the first step on
+        >>> state = None
+        >>> for _ in range(3):
+        ...     output, state = cell(embeddings, ratings, vote_mask, task, state)
+        >>> output.consensus[0, 1].backward()
+        >>> bool(cell.gate.bias.grad != 0)
+        True
     """
 
     def __init__(
@@ -57,8 +70,9 @@ class ConsensusCell(Pretrained):
         agents: int,
         slots: int = 4,
         *,
-        vote: nn.Module | None = None,
-        gate: nn.Module | None = None,
+        vote: Any = None,
+        gate: Any = None,
+        trust: Any = None,
         calibration: nn.Module | None = None,
         reading: Reading | None = None,
         pooling: str = "mean",
@@ -70,20 +84,33 @@ class ConsensusCell(Pretrained):
             raise ValueError(f"expected pooling to be mean, sum or logsumexp, got {pooling!r}")
         self.dim, self.agents, self.slots, self.pooling = dim, agents, slots, pooling
         self.agent_names = None
-        self.vote = vote if vote is not None else QuadraticVote()
-        self.gate = gate if gate is not None else ForgetGate()
-        self.trust = Trust(agents, dim)
-        self.calibration = calibration
-        self.reading = reading
-        self.memory = BoundedMemory()
+        self.vote = _part("vote", "quadratic" if vote is None else vote)
+        self.gate = _part("gate", ForgetGate() if gate is None else gate)
+        self.trust = _part("trust", Trust(agents, dim) if trust is None else trust)
+        self.calibration, self.reading = calibration, reading
         self.log_beta = nn.Parameter(torch.tensor(0.0))
-        self.kappa = nn.Parameter(torch.tensor(0.0))  # pull of the hidden state on support
         self.backing = nn.Parameter(torch.tensor(0.0))  # how far an author's weight counts for its own proposal
 
     @property
     def beta(self) -> Tensor:
         """Inverse temperature of the consensus."""
         return self.log_beta.exp()
+
+    def like(self, **parts: Any) -> "ConsensusCell":
+        """A copy with other parts in place of its own, in its dtype: `cell.like(gate=MyGate())`.
+
+        Args:
+            **parts: vote, gate, trust, calibration or reading, as the constructor takes them.
+
+        Raises:
+            ValueError: for a part that a cell does not have.
+        """
+        if unknown := parts.keys() - set(PARTS):
+            raise ValueError(f"cell: expected parts out of {', '.join(PARTS)}, got {', '.join(sorted(unknown))}")
+        other = copy.deepcopy(self)
+        for name, part in parts.items():
+            setattr(other, name, part if part is None else _part(name, part))
+        return other.to(self.log_beta)
 
     def forward(
         self,
@@ -105,7 +132,8 @@ class ConsensusCell(Pretrained):
         """One round: the vote, then the memory. Of proposals that say the same, the one that shows their answer enters.
 
         Args:
-            embeddings: of the proposals; numbers that are not finite count as 0.
+            embeddings: of the proposals; numbers that are not finite count as 0. Floats of any kind are taken in the
+                dtype of the cell.
             ratings: in [-1, 1]; anything where masked. One that is not finite counts as masked.
             vote_mask: which ratings count.
             task: embedding of the question; likewise.
@@ -124,52 +152,53 @@ class ConsensusCell(Pretrained):
             What the round decided, and the memory after it.
 
         Raises:
-            ValueError: if the widths, the number of voters or the state do not fit this cell.
+            ValueError: if shapes, masks, ratings or the state do not fit each other or this cell.
         """
-        self._check(embeddings, ratings, state)
-        if state is None:
-            state = MemoryState.empty(len(ratings), self.slots, self.dim, embeddings.dtype, embeddings.device)
+        like = self.log_beta
+        embeddings, ratings, task = (x.to(like.dtype) for x in (embeddings, ratings, task))
         inputs = RoundInput(ratings, vote_mask, voters, authors, classes, features, category, proposal_mask, voter_mask)
-        _, _, there, _ = inputs.seats()
-        embeddings = torch.where(there[:, :, None] & embeddings.isfinite(), embeddings, 0)
-        task = torch.where(task.isfinite(), task, 0)
-        output = self.elect(inputs, task, state.hidden(), embeddings)
-        reads = state, (output.consensus[:, :, None] * embeddings).sum(1), task
-        came = (torch.where(output.answer_mask[:, :, None], embeddings, 0),) if isinstance(self.gate, NoteGate) else ()
-        gate = self.gate(*reads, *came)
-        state, gate = state.faded(gate)
-        retention, enters = output.consensus, output.answer_mask
+        check_round(self, embeddings, inputs, task, state)
+        if state is None:
+            state = MemoryState.empty(ratings.shape[0], self.slots, self.dim, like.dtype, embeddings.device)
+        state = state.like(like)
+        embeddings, task = (x.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0) for x in (embeddings, task))
+        if proposal_mask is not None:
+            embeddings = torch.where(proposal_mask[:, :, None], embeddings, 0)
+        output = self.elect(inputs, task, state.hidden())
+        shown = output.answer_mask
+        consensus = (output.consensus[:, :, None] * embeddings).sum(1)
+        # Without classes every proposal that is there shows an answer.
+        told = embeddings if classes is None else torch.where(shown[:, :, None], embeddings, 0)
+        news = News(told, output.answer_support, output.consensus, shown, consensus, task)
+        keep, admit = gated(self.gate, state, news)
+        retention, enters = output.consensus, shown
         if winner_alone:
-            enters = enters & (torch.arange(enters.shape[1], device=enters.device) == output.winner[:, None])
+            enters = shown & (torch.arange(shown.shape[1], device=shown.device) == output.winner[:, None])
             retention = enters.to(retention.dtype)
-        if isinstance(self.gate, NoteGate):
-            read = self.gate.entry_features(embeddings, output.answer_support, task)
-            retention = retention * torch.where(enters, self.gate.admits(read), 0)
-        state, source = self.memory(state, gate, embeddings, retention, output.answer_support, proposal_mask=enters)
-        return output._replace(gate=gate, source=source), state
+        retention = torch.where(enters, retention * admit, 0)
+        state, source = remember(state, keep, embeddings, retention, output.answer_support, enters)
+        return output._replace(gate=keep, source=source), state
 
     def elect(
         self,
         inputs: RoundInput,
         task: Float[Tensor, "batch dim"],
         hidden: Float[Tensor, "batch dim"] | None = None,
-        embeddings: Float[Tensor, "batch proposal dim"] | None = None,
         prepared: Prepared | None = None,
     ) -> ConsensusOutput:
         """The vote of one round alone, without touching the memory.
 
-        `hidden` is the state that the round begins with; None before the first, when it is 0. It pulls on the
-        embeddings, which are not needed without it. `prepared` comes from `prepare`, so that a fit does that once.
+        `hidden` is the state that the round begins with; None before the first, when it is 0. `prepared` comes from
+        `prepare`, so that a fit does that once.
         """
-        self._check(task, inputs.ratings)
-        ballots, said, own = prepared or self.prepare(inputs)
-        voters, voter_mask, proposal_mask, counted = inputs.seats()
-        tau = self.trust(voters, task, torch.zeros_like(task) if hidden is None else hidden, voter_mask)
+        seats = voters, voter_mask, proposal_mask, counted = inputs.seats()
+        ballots, said, own = prepared or self._prepared(inputs, seats)
+        tau = trusted(self.trust, voters, task, torch.zeros_like(task) if hidden is None else hidden, voter_mask)
+        tau = tau + self._nothing(tau)
         if self.reading is not None:
             shift = self.reading.trust_shift(own, torch.where(voter_mask, voters, 0), inputs.category)
             tau = torch.where(voter_mask, tau + shift, 0)
-        pull = None if embeddings is None else hidden
-        support = functional.support(ballots, counted, tau, kappa=self.kappa, embeddings=embeddings, hidden=pull)
+        support = functional.support(ballots, counted, tau)
         if self.reading is not None and said is not None:
             support = support + self.reading.support_shift(said)
         if inputs.authors is not None:
@@ -189,15 +218,18 @@ class ConsensusCell(Pretrained):
             conviction=functional.conviction(decided.support, decided.winner),
             decisiveness=functional.decisiveness(decided.support),
             controversy=functional.controversy(inputs.ratings, counted),
-            gate=support.new_zeros(len(support), 0),
-            source=voters.new_zeros(len(support), 0),
+            gate=support.new_zeros(support.shape[0], 0),
+            source=voters.new_zeros(support.shape[0], 0),
         )
 
     def prepare(self, inputs: RoundInput) -> Prepared:
         """What the vote starts from, which depends on no parameter but those of calibration and vote."""
-        voters, voter_mask, proposal_mask, counted = inputs.seats()
+        return self._prepared(inputs, inputs.seats())
+
+    def _prepared(self, inputs: RoundInput, seats: Seats) -> Prepared:
+        voters, voter_mask, proposal_mask, counted = seats
         ratings = inputs.ratings if self.calibration is None else self.calibration(inputs.ratings, counted, voters)
-        ballots = self.vote(ratings, counted)
+        ballots = balloted(self.vote, ratings, counted)
         if self.reading is None or inputs.features is None or inputs.authors is None:
             return Prepared(ballots, None, None)
         said = self.reading.against_habits(inputs.features.to(ballots.dtype), inputs.authors)
@@ -226,7 +258,7 @@ class ConsensusCell(Pretrained):
         if rounds < 1:
             raise ValueError(f"expected ratings of at least one round, got shape {tuple(ratings.shape)}")
         if state is None:
-            state = MemoryState.empty(batch, self.slots, self.dim, embeddings.dtype, embeddings.device)
+            state = MemoryState.empty(batch, self.slots, self.dim, self.log_beta.dtype, embeddings.device)
         if round_mask is not None:
             # Nothing is there in a round that was not held.
             voters, proposals = (round_mask[:, :, None].expand(batch, rounds, n) for n in ratings.shape[2:])
@@ -249,16 +281,10 @@ class ConsensusCell(Pretrained):
             state = after
         return ConsensusOutput(*(torch.stack(field, 1) for field in zip(*outputs, strict=True))), state
 
-    def _check(self, embeddings: Tensor, ratings: Tensor, state: MemoryState | None = None) -> None:
-        if embeddings.shape[-1] != self.dim:
-            raise ValueError(
-                f"expected embeddings of width {self.dim}, got {embeddings.shape[-1]}: build the cell for it"
-            )
-        if ratings.shape[1] > self.agents:
-            raise ValueError(f"expected at most {self.agents} voters, got {ratings.shape[1]}: raise agents")
-        if state is not None and state.mask.shape != (len(ratings), self.slots):
-            expected, got = (len(ratings), self.slots), tuple(state.mask.shape)
-            raise ValueError(f"expected a state of (batch, slots) = {expected}, got {got}: start from state=None")
+    def _nothing(self, like: Tensor) -> Tensor | float:
+        """Zero, with a gradient of zero to every parameter: what a round does not use has one too."""
+        learning = [p for p in self.parameters() if p.requires_grad] if torch.is_grad_enabled() else []
+        return torch.stack([p.sum().to(like) for p in learning]).sum() * 0 if learning else 0.0
 
     def extra_repr(self) -> str:
         """What `print` shows."""
@@ -277,3 +303,13 @@ def _where_held(
 
 def _choose(held: Tensor, new: Tensor, old: Tensor) -> Tensor:
     return torch.where(held.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+
+
+def _part(name: str, part: Any) -> Any:
+    """A part by its name, or as it is where it can be called."""
+    if isinstance(part, str) and name in {"vote", "gate"}:
+        return vote_named(part) if name == "vote" else gate_named(part)
+    if not callable(part):
+        known = " by its name, or" if name in {"vote", "gate"} else ""
+        raise ValueError(f"cell: expected a {name}{known} as a module, got {part!r}: see core.{name}")
+    return part

@@ -4,10 +4,15 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from nsed_torch.core.functional.floats import largest
 from nsed_torch.core.functional.ties import Ties
+from nsed_torch.core.memory import MemoryState
+from nsed_torch.core.registered import registered
+
+EDGE = 1e-3
+"""How far a rating may lie beyond [-1, 1] by rounding, in the coarsest dtype."""
 
 
 class RoundInput(NamedTuple):
@@ -23,18 +28,30 @@ class RoundInput(NamedTuple):
     proposal_mask: Bool[Tensor, "batch proposal"] | None = None
     voter_mask: Bool[Tensor, "batch voter"] | None = None
 
-    def seats(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Voters, which of them and which proposals are there, and which ratings count: everything, if nobody says."""
+    def seats(self) -> "Seats":
+        """Who and what is there: everything, where nobody says."""
         batch, voters, proposals = self.ratings.shape
-        device = self.ratings.device
-        who = torch.arange(voters, device=device).expand(batch, -1) if self.voters is None else self.voters
-        everybody = torch.ones(batch, voters, dtype=torch.bool, device=device)
-        voter_mask = everybody if self.voter_mask is None else self.voter_mask
-        everything = torch.ones(batch, proposals, dtype=torch.bool, device=device)
-        proposal_mask = everything if self.proposal_mask is None else self.proposal_mask
         # A rating that is no number was not given, as one that could not be parsed.
-        counted = self.vote_mask & proposal_mask[:, None, :] & voter_mask[:, :, None] & self.ratings.isfinite()
-        return who, voter_mask, proposal_mask, counted
+        device, counted = self.ratings.device, self.vote_mask & self.ratings.isfinite()
+        if self.proposal_mask is not None:
+            counted = counted & self.proposal_mask[:, None, :]
+        if self.voter_mask is not None:
+            counted = counted & self.voter_mask[:, :, None]
+
+        def there(mask: Tensor | None, count: int) -> Tensor:
+            return torch.ones(batch, count, dtype=torch.bool, device=device) if mask is None else mask
+
+        who = torch.arange(voters, device=device).expand(batch, -1) if self.voters is None else self.voters
+        return Seats(who, there(self.voter_mask, voters), there(self.proposal_mask, proposals), counted)
+
+
+class Seats(NamedTuple):
+    """Who takes part in a round, and which ratings count."""
+
+    voters: Int[Tensor, "batch voter"]
+    voter_mask: Bool[Tensor, "batch voter"]
+    proposal_mask: Bool[Tensor, "batch proposal"]
+    counted: Bool[Tensor, "batch voter proposal"]
 
 
 class Prepared(NamedTuple):
@@ -45,6 +62,7 @@ class Prepared(NamedTuple):
     own: Float[Tensor, "batch voter feature"] | None  # those of each voter's own proposal
 
 
+@registered
 class ConsensusOutput(NamedTuple):
     """What a round's vote decided and the memory kept; values of answers stand at the proposal that shows them, else 0.
 
@@ -81,3 +99,47 @@ class ConsensusOutput(NamedTuple):
         tied = largest(self.answer_support.detach().gather(-1, shown), self.shown_by >= 0)
         chance = ties.chances(tied, self.shown_by, accuracy)
         return torch.zeros_like(chance).scatter_add(-1, shown, chance)
+
+
+def check_round(
+    cell: nn.Module, embeddings: Tensor, inputs: RoundInput, task: Tensor, state: MemoryState | None = None
+) -> None:
+    """Refuse, in one line, what is no round of this consensus cell: shapes, kinds of masks, ratings beyond [-1, 1]."""
+    dim, agents, slots = (int(getattr(cell, name)) for name in ("dim", "agents", "slots"))
+    ratings, mask = inputs.ratings, inputs.vote_mask
+    if embeddings.ndim != 3 or ratings.ndim != 3:
+        got = f"{tuple(embeddings.shape)} and {tuple(ratings.shape)}"
+        raise ValueError(
+            f"expected embeddings (batch, proposal, dim) and ratings (batch, voter, proposal), got {got}: "
+            "add an axis for the batch with [None]"
+        )
+    batch, proposals, width = embeddings.shape
+    if width != dim:
+        raise ValueError(f"expected embeddings of width {dim}, got {width}: build the cell for it")
+    voters = ratings.shape[1]
+    sizes: dict[str, tuple[int, ...]] = {
+        **dict.fromkeys(("ratings", "vote_mask"), (batch, voters, proposals)),
+        **dict.fromkeys(("voters", "voter_mask"), (batch, voters)),
+        **dict.fromkeys(("authors", "classes", "proposal_mask"), (batch, proposals)),
+        "task": (batch, dim),
+    }
+    for name, shape in sizes.items():
+        value = task if name == "task" else getattr(inputs, name)
+        if value is not None and value.shape != shape:
+            raise ValueError(f"{name}: expected a tensor of shape {shape}, got {tuple(value.shape)}: correct it")
+        if value is not None and name.endswith("mask") and value.dtype != torch.bool:
+            raise ValueError(f"{name}: expected booleans, True where it counts, got {value.dtype}: pass {name}.bool()")
+    if voters > agents:
+        raise ValueError(f"expected at most {agents} voters, got {voters}: raise agents")
+    if state is not None and state.mask.shape != (batch, slots):
+        wrong = tuple(state.mask.shape)
+        raise ValueError(f"expected a state of (batch, slots) = {(batch, slots)}, got {wrong}: start from state=None")
+    # What a trace or a compiler follows has no values yet.
+    if not torch.compiler.is_compiling():
+        most = (
+            torch.where(mask & ratings.isfinite(), ratings, 0).detach().abs().amax()
+            if ratings.numel()
+            else ratings.sum()
+        )
+        if most > 1 + EDGE:
+            raise ValueError(f"expected ratings in [-1, 1], got one of size {float(most):g}: scale them")

@@ -1,15 +1,14 @@
-"""The semantic forget gate: what fades from memory, and how fast.
+"""The semantic forget gate: what fades from memory, how fast, and what enters it.
 
-A gate is any module `(state, consensus, task) -> factors`: of the incoming slots (with the ages that they had when the
-last round ended), the consensus embedding c and the task's x it makes a factor in [0, 1] on every slot's retention, or
-on every dimension of every slot, and 0 for an empty slot. The paper names the gate but not its formula; all are ours.
+A gate is any module `(state, news) -> (keep, admit)`. The paper names the gate but not its formula; all are ours.
 """
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
-from jaxtyping import Float
+from huggingface_hub import PyTorchModelHubMixin
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from nsed_torch.core import functional
@@ -17,12 +16,69 @@ from nsed_torch.core.functional.floats import unit
 from nsed_torch.core.functional.tally import cosine
 from nsed_torch.core.memory import MemoryState
 
-Embedding = Float[Tensor, "batch dim"]
-News = Float[Tensor, "batch proposal dim"]
+
+class News(NamedTuple):
+    """What a round brings, as a gate reads it; a proposal that shows no answer has zeros."""
+
+    embeddings: Float[Tensor, "batch proposal dim"]
+    support: Float[Tensor, "batch proposal"]  # of the answer that each proposal shows
+    probability: Float[Tensor, "batch proposal"]  # of that answer: what it enters the memory with, times `admit`
+    mask: Bool[Tensor, "batch proposal"]  # which proposals show an answer
+    consensus: Float[Tensor, "batch dim"]  # the embedding c of the consensus: embeddings by probability
+    task: Float[Tensor, "batch dim"]  # the embedding x of the question
 
 
-class ForgetGate(nn.Module):
+class GateOutput(NamedTuple):
+    """What a gate decides."""
+
+    keep: Float[Tensor, "batch slot"]  # factor in [0, 1] on the retention of each slot
+    admit: Float[Tensor, "batch proposal"]  # factor in [0, 1] on the retention that each proposal enters with
+
+
+class Gate(
+    nn.Module,
+    PyTorchModelHubMixin,
+    library_name="nsed_torch",
+    tags=["multi-agent deliberation", "forget gate"],
+    license="apache-2.0",
+):
+    """What each slot keeps, and what each proposal enters with: subclass it and write `forward`.
+
+    A gate need not be of this class; any module that is called alike will do. This one brings `save_pretrained`,
+    `from_pretrained` and `push_to_hub` from the hub library, for a gate without its cell.
+
+    Examples:
+        >>> class NearTheQuestion(Gate):
+        ...     def forward(self, state, news):
+        ...         near = torch.cosine_similarity(state.embeddings, news.task[:, None], dim=-1)
+        ...         return (1 + near) / 2, torch.ones_like(news.support)  # keep, admit
+        >>> from nsed_torch.core.cell import ConsensusCell
+        >>> cell, task = ConsensusCell(dim=2, agents=2, gate=NearTheQuestion()), torch.tensor([[1.0, 0.0]])
+        >>> proposals, ratings = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]]), torch.tensor([[[0.0, 1.0], [1.0, 0.0]]])
+        >>> state = None
+        >>> for _ in range(2):
+        ...     output, state = cell(proposals, ratings, ~torch.eye(2, dtype=torch.bool)[None], task, state)
+        >>> output.gate.tolist()  # what the two slots of the first round kept in the second
+        [[1.0, 0.5, 0.0, 0.0]]
+    """
+
+    def forward(self, state: MemoryState, news: News) -> Any:
+        """Factors on the slots and on what enters, as `GateOutput` or a pair; entries of empty slots are not read.
+
+        Args:
+            state: the memory, with the ages that its slots had when the last round ended.
+            news: what the round brings.
+        """
+        raise NotImplementedError(f"{type(self).__name__}: expected forward(state, news) -> (keep, admit): write it")
+
+    def begin_fit(self) -> None:
+        """Called before a fit's first step: a gate that has no gradient where it starts moves off it here."""
+
+
+class ForgetGate(Gate):
     """Learned: `sigmoid(b + w . [cos(m, c), cos(m, x), support, age])`; starts as a constant leak (w = 0).
+
+    What enters does so in full.
 
     Args:
         leak: the factor at the start, in (0, 1).
@@ -39,21 +95,20 @@ class ForgetGate(nn.Module):
         self.weight = nn.Parameter(torch.zeros(self.reads, dtype=dtype))
         self.bias = nn.Parameter(torch.tensor(_logit(leak), dtype=dtype))
 
-    def forward(
-        self, state: MemoryState, consensus: Embedding, task: Embedding, came: News | None = None
-    ) -> Float[Tensor, "batch slot"]:
-        """A factor for each slot. `came` are the proposals that enter, zeros for those that do not."""
-        return torch.where(state.mask, self.of_features(self.features(state, consensus, task, came)), 0)
+    def forward(self, state: MemoryState, news: News) -> GateOutput:
+        """A factor for each slot."""
+        keep = functional.forget_gate(self.features(state, news), self.weight, self.bias)
+        return GateOutput(torch.where(state.mask, keep, 0), self.admit(news))
 
-    def features(
-        self, state: MemoryState, consensus: Embedding, task: Embedding, came: News | None = None
-    ) -> Float[Tensor, "batch slot feature"]:
+    def features(self, state: MemoryState, news: News) -> Float[Tensor, "batch slot feature"]:
         """What it reads of every slot."""
-        return _features(state, consensus, task)
+        slots = unit(state.embeddings)
+        toward = [(slots * unit(other)[:, None, :]).sum(-1) for other in (news.consensus, news.task)]
+        return torch.stack([*toward, state.support, state.age], dim=-1)
 
-    def of_features(self, features: Float[Tensor, "*batch slot feature"]) -> Float[Tensor, "*batch slot"]:
-        """The factor for slots of which it has read this."""
-        return functional.forget_gate(features, self.weight, self.bias)
+    def admit(self, news: News) -> Float[Tensor, "batch proposal"]:
+        """The factor on what enters."""
+        return torch.ones_like(news.support)
 
 
 class NoteGate(ForgetGate):
@@ -72,7 +127,7 @@ class NoteGate(ForgetGate):
         self.entry = nn.Parameter(torch.zeros(3, dtype=dtype))
 
     @torch.no_grad()
-    def begin_below_one(self) -> None:
+    def begin_fit(self) -> None:
         """Begin a fit where what enters is less than 1, unless the entry has learned already.
 
         At 1, where it starts, a step that lets everything in more readily changes nothing, and a fit may end there.
@@ -80,51 +135,20 @@ class NoteGate(ForgetGate):
         if not self.entry.any():
             self.entry[-1] = -2
 
-    def features(
-        self, state: MemoryState, consensus: Embedding, task: Embedding, came: News | None = None
-    ) -> Float[Tensor, "batch slot feature"]:
+    def features(self, state: MemoryState, news: News) -> Float[Tensor, "batch slot feature"]:
         """What it reads of every slot."""
-        own = super().features(state, consensus, task)
-        if came is None:
-            return nn.functional.pad(own, (0, 1))
-        near = unit(state.embeddings) @ unit(came).transpose(1, 2)
-        superseded = near.clamp(min=0) * cosine(came, task[:, None, :]).clamp(min=0)[:, None, :]
-        return torch.cat([own, superseded.amax(-1, keepdim=True)], -1)
+        near = unit(state.embeddings) @ unit(news.embeddings).transpose(1, 2)
+        use = cosine(news.embeddings, news.task[:, None, :]).clamp(min=0)
+        superseded = (near.clamp(min=0) * use[:, None, :]).amax(-1, keepdim=True)
+        return torch.cat([super().features(state, news), superseded], -1)
 
-    def entry_features(
-        self,
-        embeddings: Float[Tensor, "batch proposal dim"],
-        support: Float[Tensor, "batch proposal"],
-        task: Float[Tensor, "batch dim"],
-    ) -> Float[Tensor, "batch proposal feature"]:
-        """What it reads of what enters."""
-        return torch.stack([cosine(embeddings, task[:, None, :]), support, torch.ones_like(support)], -1)
-
-    def admits(self, features: Float[Tensor, "batch proposal feature"]) -> Float[Tensor, "batch proposal"]:
-        """The factor on the retention of what enters."""
-        return functional.entry_gate(features, self.entry)
+    def admit(self, news: News) -> Float[Tensor, "batch proposal"]:
+        """The factor on what enters."""
+        near = cosine(news.embeddings, news.task[:, None, :])
+        return functional.entry_gate(torch.stack([near, news.support, torch.ones_like(near)], -1), self.entry)
 
 
-class VectorGate(nn.Module):
-    """A factor for every dimension of every slot, see `functional.vector_gate`; starts as the same constant leak.
-
-    `dim` is the width of the embeddings; leak, dtype and errors are as of `ForgetGate`.
-    """
-
-    def __init__(self, dim: int, leak: float = 0.8, *, dtype: torch.dtype | None = None) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(dim, 3, dtype=dtype))
-        self.mixing = nn.Parameter(torch.zeros(dim, 4, dtype=dtype))
-        self.bias = nn.Parameter(torch.full((dim,), _logit(leak), dtype=dtype))
-
-    def forward(self, state: MemoryState, consensus: Embedding, task: Embedding) -> Float[Tensor, "batch slot dim"]:
-        """A factor for each dimension of each slot."""
-        features, parameters = _features(state, consensus, task), dict(self.named_parameters())
-        gate = functional.vector_gate(state.embeddings, consensus, task, features, **parameters)
-        return torch.where(state.mask[:, :, None], gate, 0)
-
-
-class LeakyGate(nn.Module):
+class LeakyGate(Gate):
     """The constant leak, a buffer: nothing is trained. Leak, dtype and errors as of `ForgetGate`."""
 
     leak: Tensor
@@ -134,42 +158,60 @@ class LeakyGate(nn.Module):
         _logit(leak)
         self.register_buffer("leak", torch.tensor(leak, dtype=dtype))
 
-    def forward(self, state: MemoryState, consensus: Embedding, task: Embedding) -> Float[Tensor, "batch slot"]:
+    def forward(self, state: MemoryState, news: News) -> GateOutput:
         """The leak for each slot."""
-        return torch.where(state.mask, self.leak, 0)
+        return GateOutput(torch.where(state.mask, self.leak, 0), torch.ones_like(news.support))
 
 
-class OpenGate(nn.Module):
+class OpenGate(Gate):
     """1: nothing fades, the weakest slots are still displaced."""
 
-    def forward(self, state: MemoryState, consensus: Embedding, task: Embedding) -> Float[Tensor, "batch slot"]:
+    def forward(self, state: MemoryState, news: News) -> GateOutput:
         """1 for each slot."""
-        return state.mask.to(state.retention.dtype)
+        return GateOutput(state.mask.to(state.retention.dtype), torch.ones_like(news.support))
 
 
-GATES: dict[str, type[nn.Module]] = {
+GATES: dict[str, type[Gate]] = {
     "learned": ForgetGate,
     "notes": NoteGate,
     "leaky": LeakyGate,
-    "vector": VectorGate,
     "none": OpenGate,
 }
 """Gates by the names that configs and saved cells use."""
 
 
-def gate_named(name: str, dim: int, leak: float = 0.8, dtype: torch.dtype | None = None) -> nn.Module:
-    """A fresh gate by its name, for embeddings of width `dim`; a ValueError for an unknown one."""
+def gate_named(name: str, leak: float = 0.8, dtype: torch.dtype | None = None) -> Gate:
+    """A fresh gate by its name; a ValueError for an unknown one."""
     if name not in GATES:
-        raise ValueError(f"consensus gate: expected one of {', '.join(GATES)}, got {name!r}")
-    if GATES[name] is OpenGate:
-        return OpenGate()
-    return GATES[name](**({"dim": dim} if GATES[name] is VectorGate else {}), leak=leak, dtype=dtype)
+        raise ValueError(f"gate: expected one of {', '.join(GATES)} or a module of your own, got {name!r}: correct it")
+    return OpenGate() if name == "none" else GATES[name](leak=leak, dtype=dtype)
 
 
-def _features(state: MemoryState, consensus: Tensor, task: Tensor) -> Tensor:
-    """[batch slot 4]: what a gate that learns reads of every slot."""
-    toward = [cosine(state.embeddings, other[:, None, :]) for other in (consensus, task)]
-    return torch.stack([*toward, state.support, state.age], dim=-1)
+def gated(
+    gate: Any, state: MemoryState, news: News
+) -> tuple[Float[Tensor, "batch slot"], Float[Tensor, "batch proposal"]]:
+    """What any gate decides, 0 where nothing is kept or shown.
+
+    Numbers stand for all slots, or all proposals, alike.
+
+    Raises:
+        ValueError: if it gives something else than factors of these sizes.
+    """
+    given = gate(state, news)
+    try:
+        keep, admit = (
+            torch.as_tensor(factor, dtype=state.retention.dtype, device=state.retention.device).broadcast_to(mask.shape)
+            for factor, mask in zip(given, (state.mask, news.mask), strict=True)
+        )
+    except (TypeError, ValueError, RuntimeError) as error:
+        sizes = f"keep {tuple(state.mask.shape)} and admit {tuple(news.mask.shape)}"
+        got = [tuple(part.shape) if isinstance(part, Tensor) else type(part).__name__ for part in _parts(given)]
+        raise ValueError(f"gate {type(gate).__name__}: expected {sizes}, got {got}: correct its forward") from error
+    return torch.where(state.mask, keep, 0), torch.where(news.mask, admit, 0)
+
+
+def _parts(given: Any) -> tuple[Any, ...]:
+    return tuple(given) if isinstance(given, tuple | list) else (given,)
 
 
 def _logit(leak: float) -> float:

@@ -1,5 +1,6 @@
 """Consensus cells on disk, or rebuilt for other agents: written whole, read strictly, nothing executed."""
 
+import copy
 import hashlib
 import importlib.metadata
 import json
@@ -11,12 +12,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from huggingface_hub import ModelHubMixin
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from nsed_torch.core.gate import GATES, LeakyGate, gate_named
-from nsed_torch.core.memory import BoundedMemory
+from nsed_torch.core.gate import GATES, gate_named
 from nsed_torch.core.reading import Reading
 from nsed_torch.core.trust import Calibration, Trust
 from nsed_torch.core.vote import VOTES
@@ -25,8 +26,13 @@ from nsed_torch.records.files import read_json, to_json, write_files
 SCHEMA = 2
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 CONFORMAL = "conformal.safetensors"  # of `ConformalSets` that were calibrated on the cell's consensus
-# The rest of config.json describes the cell; earlier ones say of trust that it reads no features, as none does now.
-_ABOUT_FILE = ("schema_version", "nsed_torch", "sha256", "agent_names", "trust")
+# The rest of config.json describes the cell.
+_ABOUT_FILE = ("schema_version", "nsed_torch", "sha256", "agent_names")
+PARTS = ("vote", "gate", "trust", "calibration", "reading")
+"""Parts of a cell that may be of somebody's own class."""
+OWN = "own"  # the class of such a part stands behind it
+_OF_AGENTS = ("trust", "calibration", "reading")  # parts with a row for each agent
+MOST_SLOTS = 4096
 _HABITS = ("reading.mean", "reading.deviation")
 _HUB_TIMEOUT = 5.0  # seconds
 
@@ -40,30 +46,40 @@ Cell = TypeVar("Cell", bound="Pretrained")
 Part = TypeVar("Part", bound=nn.Module)
 
 
-class Pretrained(nn.Module):
-    """What a `ConsensusCell` does with folders."""
+class Pretrained(
+    nn.Module,
+    ModelHubMixin,
+    library_name="nsed_torch",
+    tags=["multi-agent deliberation"],
+    license="apache-2.0",
+):
+    """What a `ConsensusCell` does with folders, and with repos on the Hugging Face Hub (`push_to_hub`)."""
 
-    vote: nn.Module
+    vote: Any
     gate: nn.Module
+    trust: nn.Module
     agents: int
     agent_names: tuple[str, ...] | None
 
-    def save_pretrained(self, folder: str | Path, *, agent_names: Sequence[str] | None = None, card: str = "") -> None:
+    def save_pretrained(  # type: ignore[override]
+        self, folder: str | Path, *, agent_names: Sequence[str] | None = None, card: str = "", **_of_the_hub: Any
+    ) -> None:
         """Write `model.safetensors`, `README.md` and `config.json`, which names the weights by their hash.
 
         Other files in the folder stay. Nothing is replaced before all three are on disk, and a pair of weights and
         config that a crash left unequal is refused on loading. `agent_names` are those of the rows of the pool, the
-        cell's own if None; `card` is Markdown to append to the model card, say what was measured.
+        cell's own if None; `card` is Markdown to append to the model card, say what was measured. Of a part of your
+        own the tensors are written and the name of its class.
 
         Raises:
-            ValueError: if a part is none of `nsed_torch.core`, dtypes are mixed, or the names do not fit.
+            ValueError: if dtypes are mixed, or the names do not fit.
             OSError: if it cannot be written.
         """
         names = _checked_names(self.agent_names if agent_names is None else agent_names, self.agents)
         settings, tensors = _settings(self), _tensors(self)
         try:
             # What could not be read back is refused now rather than when it is needed.
-            _restored(type(self), settings, tensors)
+            _restored(type(self), settings, tensors, _own_parts(self, settings))
         except ValueError as error:
             raise ValueError(f"this cell could not be loaded again: {error}") from error
         weights = save(tensors, metadata={"format": "pt"})
@@ -80,8 +96,13 @@ class Pretrained(nn.Module):
         write_files({root / name: content for name, content in contents.items()})
 
     @classmethod
-    def from_pretrained(
-        cls: type[Cell], folder: str | Path, *, agents: Sequence[str] | None = None, revision: str | None = None
+    def from_pretrained(  # type: ignore[override]
+        cls: type[Cell],
+        folder: str | Path,
+        *,
+        agents: Sequence[str] | None = None,
+        revision: str | None = None,
+        **parts: Any,
     ) -> Cell:
         """The cell that `save_pretrained` wrote: same dtype, on the CPU, outputs equal to the last bit.
 
@@ -89,23 +110,30 @@ class Pretrained(nn.Module):
             folder: where it lies; a text that is no folder here may be "owner/name" on the Hugging Face Hub.
             agents: names of a team out of the saved agents, in the order of its voters; None is all, as saved.
             revision: of the Hub's repo.
+            **parts: vote, gate, trust, calibration or reading to load the saved tensors into. A part of a class of
+                your own has to be given: no file makes a class be imported.
 
         Raises:
-            ValueError: in one line with the file, for what is missing, corrupt or written by something else, or
-                agents that the cell does not know.
+            ValueError: in one line with the file, for what is missing, corrupt or written by something else, for a
+                part of somebody's own that is not given, or agents that the cell does not know.
         """
         root = located(folder, revision)
         config, tensors = _read(root)
         settings = {key: value for key, value in config.items() if key not in _ABOUT_FILE}
         try:
-            cell = _restored(cls, settings, tensors)
+            cell = _restored(cls, settings, tensors, parts)
             cell.agent_names = _checked_names(config.get("agent_names"), cell.agents)
         except ValueError as error:
             raise ValueError(f"{root / CONFIG}: does not fit {WEIGHTS} ({error}): save the cell again") from error
         if agents is None:
             return cell
         rows = _rows(root / CONFIG, cell.agent_names, agents)
-        team = _restored(cls, {**settings, "agents": len(rows)}, _picked(tensors, rows))
+        if own := [name for name in _OF_AGENTS if _own(settings.get(name)) or name in parts]:
+            if rows != list(range(cell.agents)):
+                wanted = f"expected all agents in their order with a {own[0]} of your own"
+                raise ValueError(f"{root / CONFIG}: {wanted}, got {', '.join(agents)}: load it without agents=")
+            return cell
+        team = _restored(cls, {**settings, "agents": len(rows)}, _picked(tensors, rows), parts)
         team.agent_names = tuple(agents)
         return team
 
@@ -127,11 +155,16 @@ def with_strangers(cell: Cell, count: int) -> Cell:
         ValueError: as `save_pretrained`.
     """
     settings, tensors = _settings(cell), _tensors(cell)
-    start = _tensors(_fresh(type(cell), settings, tensors))
+    own = _own_parts(cell, settings)
+    if trusts := [name for name in _OF_AGENTS if name in own]:
+        raise ValueError(
+            f"cell: expected a {trusts[0]} that strangers can be added to, got one of your own: leave it out"
+        )
+    start = _tensors(_fresh(type(cell), settings, tensors, own))
     for name in _of_agents(tensors):
         like = tensors[name].mean(0) if name in _HABITS else start[name][0]
         tensors[name] = torch.cat([tensors[name], like.expand(count, *like.shape)])
-    return _restored(type(cell), {**settings, "agents": cell.agents + count}, tensors)
+    return _restored(type(cell), {**settings, "agents": cell.agents + count}, tensors, own)
 
 
 def shipped(name: str | Path) -> Path | None:
@@ -199,73 +232,103 @@ def _tensors(cell: nn.Module) -> dict[str, Tensor]:
 
 def _settings(cell: Any) -> dict[str, Any]:
     """What a cell is made of, as JSON: enough to build it before its tensors are loaded."""
-    votes, gates = ({kind: name for name, kind in parts.items()} for parts in (VOTES, GATES))
-    for part, kinds in {
-        "vote": tuple(votes),
-        "gate": tuple(gates),
-        "trust": (Trust,),
-        "calibration": (Calibration, type(None)),
-        "reading": (Reading, type(None)),
-        "memory": (BoundedMemory,),
-    }.items():
-        if type(getattr(cell, part)) not in kinds:
-            got = type(getattr(cell, part)).__qualname__
-            raise ValueError(
-                f"cell.{part}: expected a part that nsed_torch.core knows, got {got}: no other can be saved"
-            )
     dtypes = sorted({str(value.dtype).removeprefix("torch.") for value in _tensors(cell).values()})
     if len(dtypes) > 1:
         raise ValueError(f"cell: expected one dtype, got {' and '.join(dtypes)}: call cell.double() or cell.float()")
-    vote: dict[str, Any] = {"name": votes[type(cell.vote)]}
-    if hasattr(cell.vote, "temperature"):
-        vote["temperature"] = float(cell.vote.temperature)
-    gate: dict[str, Any] = {"mode": gates[type(cell.gate)]}
-    if isinstance(cell.gate, LeakyGate):
-        gate["leak"] = cell.gate.leak.item()
-    reading = cell.reading
-    return {
-        **{name: getattr(cell, name) for name in ("dim", "agents", "slots")},
-        "dtype": dtypes[0],
-        "vote": vote,
-        "gate": gate,
-        "calibration": cell.calibration is not None,
+    described = {
+        "vote": _named(cell.vote, VOTES, "name", "temperature"),
+        "gate": _named(cell.gate, GATES, "mode", "leak"),
+        "calibration": _described(cell.calibration, Calibration, lambda part: True) or False,
         "pooling": cell.pooling,
-        "reading": reading and {"features": list(reading.features), "categories": list(reading.categories)},
+        "reading": _described(
+            cell.reading,
+            Reading,
+            lambda part: {"features": list(part.features), "categories": list(part.categories)},
+        ),
     }
+    if type(cell.trust) is not Trust:
+        described["trust"] = {OWN: _class_of(cell.trust)}
+    return {**{name: getattr(cell, name) for name in ("dim", "agents", "slots")}, "dtype": dtypes[0], **described}
 
 
-def _fresh(make: type[Cell], settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Cell:
+def _named(part: Any, known: Mapping[str, type], word: str, number: str) -> dict[str, Any]:
+    """A part that has a name, with the one number that it is built with; of any other its class."""
+    name = next((name for name, kind in known.items() if type(part) is kind), None)
+    if name is None:
+        return {OWN: _class_of(part)}
+    value = getattr(part, number, None)
+    return {word: name} if value is None else {word: name, number: float(value)}
+
+
+def _described(part: Any, kind: type, describe: Callable[[Any], Any]) -> Any:
+    if part is None:
+        return None
+    return describe(part) if type(part) is kind else {OWN: _class_of(part)}
+
+
+def _class_of(part: Any) -> str:
+    kind = part if hasattr(part, "__qualname__") else type(part)  # a plain function has a name itself
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _own(described: Any) -> str | None:
+    """The class of a part of somebody's own; None where the part is one of ours."""
+    return str(described[OWN]) if isinstance(described, Mapping) and OWN in described else None
+
+
+def _own_parts(cell: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Copies of the parts that no name describes."""
+    return {name: copy.deepcopy(getattr(cell, name)) for name in PARTS if _own(settings.get(name))}
+
+
+def _fresh(
+    make: type[Cell], settings: Mapping[str, Any], tensors: Mapping[str, Tensor], given: Mapping[str, Any]
+) -> Cell:
     """A cell of these settings at its start. Sizes are those of the tensors: no file can ask for more memory."""
-    agents, dim = len(tensors["trust.bias"]), tensors["trust.weight"].shape[-1] // 2
-    vote = dict(settings["vote"])
+    if missing := [name for name in PARTS if _own(settings.get(name)) and name not in given]:
+        kind = str(_own(settings[missing[0]]))
+        example = f"from_pretrained(folder, {missing[0]}={kind.rsplit('.', maxsplit=1)[-1]}())"
+        raise ValueError(f"{missing[0]}: {kind[:100]!r} is a class of somebody's own, never imported: pass {example}")
+    slots = operator.index(settings["slots"])
+    if not 1 <= slots <= MOST_SLOTS:
+        raise ValueError(f"slots: expected 1 to {MOST_SLOTS}, got {slots}")
+    if "trust.weight" in tensors and "trust" not in given:
+        agents, dim = len(tensors["trust.bias"]), tensors["trust.weight"].shape[-1] // 2
+    else:
+        agents, dim = (operator.index(settings[name]) for name in ("agents", "dim"))
+    parts = dict(given)
+    vote, gate, reading = dict(settings["vote"]), settings["gate"], settings["reading"]
     # Forked: loading a cell is nothing that a seeded experiment should notice.
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-        cell = make(
-            dim,
-            agents,
-            operator.index(settings["slots"]),
-            vote=VOTES[vote.pop("name")](**vote),
-            gate=gate_named(settings["gate"]["mode"], dim),
-            calibration=Calibration(agents) if settings["calibration"] else None,
-            pooling=settings["pooling"],
-            reading=Reading(agents, **settings["reading"]) if settings["reading"] else None,
-        )
+        if "vote" not in parts:
+            parts["vote"] = VOTES[vote.pop("name")](**vote)
+        if "gate" not in parts:
+            parts["gate"] = gate_named(gate["mode"])
+        if "calibration" not in parts and settings["calibration"]:
+            parts["calibration"] = Calibration(agents)
+        if "reading" not in parts and reading:
+            parts["reading"] = Reading(agents, **reading)
+        cell = make(dim, agents, slots, pooling=settings["pooling"], **parts)
     return cell.to(tensors["log_beta"].dtype)
 
 
-def _restored(make: type[Cell], settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Cell:
-    """A cell of these settings and tensors, or a ValueError of one line that tells where they differ."""
+def _restored(
+    make: type[Cell], settings: Mapping[str, Any], tensors: Mapping[str, Tensor], given: Mapping[str, Any]
+) -> Cell:
+    """A cell of these settings and tensors, with the parts given, or a ValueError of one line for where they differ."""
+    if unknown := given.keys() - set(PARTS):
+        raise ValueError(f"expected parts out of {', '.join(PARTS)}, got {', '.join(sorted(unknown))}")
     try:
         if (dtypes := {str(value.dtype) for value in tensors.values()}) != {f"torch.{settings['dtype']}"}:
             raise ValueError(f"dtype: expected tensors of {settings['dtype']}, got {' and '.join(sorted(dtypes))}")
-        cell = _fresh(make, settings, tensors)
+        cell = _fresh(make, settings, tensors, given)
         cell.load_state_dict(tensors, strict=True)
     except KeyError as error:
         raise ValueError(f"there is no {error}") from error
     except (AttributeError, IndexError, TypeError, ValueError, RuntimeError) as error:
         raise ValueError(" ".join(str(error).split())) from error
-    actual = _settings(cell)
-    for key in sorted(actual.keys() | settings.keys()):
+    actual = {key: value for key, value in _settings(cell).items() if key not in given}
+    for key in sorted(actual.keys() | (settings.keys() - given.keys())):
         expected, got = actual.get(key), settings.get(key)
         # As text, where 1, 1.0 and true differ.
         if json.dumps(expected, sort_keys=True) != json.dumps(got, sort_keys=True):
@@ -285,11 +348,21 @@ def _read(root: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         data = path.read_bytes()
         if hashlib.sha256(data).hexdigest() != config.get("sha256"):
             raise ValueError(f"{path}: not the weights that {CONFIG} was written with: save or copy the folder again")
-        return config, load(data)
+        return config, _without_kappa(path, load(data))
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror}): save or copy the folder again") from error
     except SafetensorError as error:
         raise ValueError(f"{path}: not safetensors ({error}): save the cell again") from error
+
+
+def _without_kappa(path: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Earlier cells had a pull of the hidden state on support, 0 unless it was tuned, which has left."""
+    kappa = tensors.pop("kappa", None)
+    if kappa is not None and bool(kappa.any()):
+        raise ValueError(
+            f"{path}: expected no pull of the state on support (kappa), which has left: tune the cell anew"
+        )
+    return tensors
 
 
 def _checked_names(names: Any, agents: int) -> tuple[str, ...] | None:

@@ -3,7 +3,8 @@
 The formula of each, its gradient and its source stand with its function in `nsed_torch.core.functional`.
 """
 
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +12,46 @@ from torch import Tensor, nn
 from nsed_torch.core import functional
 from nsed_torch.core.functional.vote import Ballots, Mask, Ratings
 
+Voting = Callable[[Tensor, Tensor], Tensor]
+"""Anything that is called with ratings and their mask and gives ballots: a module, or a plain function."""
 
-class _Plain(nn.Module):
+
+class Vote(nn.Module):
+    """What each judge's ratings buy: subclass it and write `forward`, or give a cell a plain function.
+
+    Examples:
+        >>> class Loudest(Vote):
+        ...     def forward(self, ratings, mask):
+        ...         return torch.where(mask, ratings.sign() * ratings.square(), 0)
+        >>> from nsed_torch.core.cell import ConsensusCell
+        >>> cell = ConsensusCell(dim=2, agents=2, vote=Loudest())
+        >>> ratings, mask = torch.tensor([[[0.0, 0.5], [1.0, 0.0]]]), ~torch.eye(2, dtype=torch.bool)[None]
+        >>> output, _ = cell(torch.randn(1, 2, 2), ratings, mask, torch.randn(1, 2))
+        >>> output.ballots
+        tensor([[[0.0000, 0.2500],
+                 [1.0000, 0.0000]]])
+    """
+
+    def forward(self, ratings: Ratings, mask: Mask) -> Ballots:
+        """Ballots of ratings in [-1, 1], of which those count where the mask is True; what is masked is not read."""
+        raise NotImplementedError(f"{type(self).__name__}: expected forward(ratings, mask) -> ballots: write it")
+
+
+def balloted(vote: Voting, ratings: Ratings, mask: Mask) -> Ballots:
+    """What any vote makes of ratings, 0 where masked.
+
+    Raises:
+        ValueError: if it gives something else than a ballot for each judge.
+    """
+    ballots: Any = vote(ratings, mask)
+    if not isinstance(ballots, Tensor) or ballots.shape != ratings.shape:
+        name = getattr(vote, "__name__", type(vote).__name__)
+        got = tuple(ballots.shape) if isinstance(ballots, Tensor) else type(ballots).__name__
+        raise ValueError(f"vote {name}: expected ballots of shape {tuple(ratings.shape)}, got {got}: correct it")
+    return torch.where(mask, ballots, 0)
+
+
+class _Plain(Vote):
     """A vote without settings."""
 
     vote: "ClassVar[staticmethod[[Tensor, Tensor], Tensor]]"
@@ -46,7 +85,7 @@ class BordaVote(_Plain):
     vote = staticmethod(functional.borda_vote)
 
 
-class TokenVote(nn.Module):
+class TokenVote(Vote):
     """The older unsigned vote, `functional.token_vote`.
 
     Ratings become tokens by `50 (r + 1)`, so that -1 buys none and 1 asks for all hundred; this map is ours.
@@ -57,7 +96,7 @@ class TokenVote(nn.Module):
         return functional.token_vote(50 * (ratings + 1), mask)
 
 
-class _Tempered(nn.Module):
+class _Tempered(Vote):
     """A vote whose temperature is that of its backward pass, or says how sparse it is.
 
     Raises:
@@ -125,7 +164,7 @@ class EntmaxVote(_Tempered):
         return functional.entmax_vote(ratings, mask, self.alpha, self.temperature)
 
 
-VOTES: dict[str, type[nn.Module]] = {
+VOTES: dict[str, type[Vote]] = {
     "quadratic": QuadraticVote,
     "token": TokenVote,
     "linear": LinearVote,
@@ -136,3 +175,10 @@ VOTES: dict[str, type[nn.Module]] = {
     "entmax": EntmaxVote,
 }
 """Votes by the names that configs use, at their default settings."""
+
+
+def vote_named(name: str) -> Vote:
+    """A fresh vote by its name; a ValueError for an unknown one."""
+    if name not in VOTES:
+        raise ValueError(f"vote: expected one of {', '.join(VOTES)} or a vote of your own, got {name!r}: correct it")
+    return VOTES[name]()

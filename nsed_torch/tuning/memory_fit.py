@@ -1,17 +1,16 @@
 """Recorded readings, to fit a gate to and to measure it by: which notes a memory should hold, and which it held."""
 
-import copy
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from nsed_torch.core import functional
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.election import ConsensusOutput
-from nsed_torch.core.gate import ForgetGate, LeakyGate, NoteGate, OpenGate
+from nsed_torch.core.gate import LeakyGate, News, OpenGate, gated
 from nsed_torch.core.memory import MemoryState
 from nsed_torch.traces.episodes import Episodes
 from nsed_torch.traces.rounds import replay
@@ -29,10 +28,12 @@ class Notes:
     slots change places.
     """
 
-    gate: ForgetGate
-    features: Float[Tensor, "batch round note feature"]  # what the gate reads of each note in each round
-    entering: Float[Tensor, "batch note"]  # retention that it enters with, as its round decided
-    entry_features: Float[Tensor, "batch note feature"] | None  # what the gate reads of it then, if it does
+    cell: ConsensusCell  # whose gate is asked
+    news: tuple[News, ...]  # of each round
+    embeddings: Float[Tensor, "batch note dim"]
+    entering: Float[Tensor, "batch note"]  # retention that it enters with where its round admits it in full
+    support: Float[Tensor, "batch note"]
+    place: Int[Tensor, "batch note"]  # round * proposals + proposal
     old_mask: Bool[Tensor, "batch round note"]  # whether it was noted before the round
     matters: Bool[Tensor, "batch round note"]  # whether a memory should hold it after the round
     there_mask: Bool[Tensor, "batch round note"]  # whether it has been noted by then, in a round that was held
@@ -43,12 +44,9 @@ class Notes:
         """What the rounds bring to a cell whose vote does not read the memory.
 
         Raises:
-            ValueError: if the cell has no gate that learns, or nobody knows which notes matter.
+            ValueError: if nobody knows which notes matter.
         """
-        gate, needed = cell.gate, _needed(episodes)
-        if not isinstance(gate, ForgetGate):
-            wanted = "expected a gate of the kinds notes or learned"
-            raise ValueError(f"loss memory: {wanted}, got {type(gate).__name__}: set gate=notes")
+        needed = _needed(episodes)
         output, _ = replay(cell, episodes)
         rounds, proposals = episodes.proposal_mask.shape[1:]
         enters = output.answer_mask.flatten(1)
@@ -58,43 +56,51 @@ class Notes:
         born, enters = place // proposals, enters.gather(1, place)
         embeddings = episodes.embeddings.flatten(1, 2)
         embeddings = embeddings.gather(1, place[..., None].expand(-1, -1, episodes.dim))
-        embeddings = torch.where(enters[..., None], embeddings, 0)
-        support = output.answer_support.flatten(1).gather(1, place)
-        came = torch.where(output.answer_mask[..., None], episodes.embeddings, 0)
-        consensus = (output.consensus[..., None] * came).sum(2)
-        features, old = [], []
-        for r in range(rounds):
-            old.append(enters & (born < r))
-            age = torch.where(old[-1], r - 1 - born, 0).to(support)
-            state = MemoryState(embeddings, torch.zeros_like(support), support, age, old[-1])
-            read = gate.features(state, consensus[:, r], episodes.task, came[:, r])
-            features.append(torch.where(old[-1][..., None], read, 0))
         number = torch.arange(rounds)[:, None]
         there = (enters[:, None] & (born[:, None] <= number)) & episodes.round_mask[..., None]
         return cls(
-            gate,
-            torch.stack(features, 1),
+            cell,
+            tuple(_news(output, episodes, r) for r in range(rounds)),
+            torch.where(enters[..., None], embeddings, 0),
             output.consensus.flatten(1).gather(1, place),
-            gate.entry_features(embeddings, support, episodes.task) if isinstance(gate, NoteGate) else None,
-            torch.stack(old, 1),
+            output.answer_support.flatten(1).gather(1, place),
+            place,
+            enters[:, None] & (born[:, None] < number),
             there & (needed.flatten(1).gather(1, place)[:, None] > number),
             there,
         )
 
     def retention(self) -> Float[Tensor, "batch round note"]:
         """What each note's is after each round, as the gate is now."""
-        factor = self.gate.of_features(self.features)
-        # Logarithms, for a product over hundreds of rounds would lose its gradient where one of them is 0.
-        faded = torch.where(self.old_mask, factor.clamp(min=torch.finfo(factor.dtype).tiny).log(), 0).cumsum(1)
-        entering = self.entering
-        if isinstance(self.gate, NoteGate) and self.entry_features is not None:
-            entering = entering * self.gate.admits(self.entry_features)
-        return torch.where(self.there_mask, entering[:, None] * faded.exp(), 0)
+        proposals = self.news[0].mask.shape[1]
+        born = self.place // proposals
+        admitted, faded, after = torch.zeros_like(self.entering), torch.zeros_like(self.entering), []
+        for r, news in enumerate(self.news):
+            old = self.old_mask[:, r]
+            age = torch.where(old, r - 1 - born, 0).to(self.support)
+            kept = torch.where(old, self.entering * admitted * faded.exp(), 0)
+            embeddings = torch.where(old[..., None], self.embeddings, 0)
+            state = MemoryState(embeddings, kept, torch.where(old, self.support, 0), age, old)
+            keep, admit = gated(self.cell.gate, state, news)
+            # Logarithms, for a product over hundreds of rounds would lose its gradient where one of them is 0.
+            faded = faded + torch.where(old, keep.clamp(min=torch.finfo(keep.dtype).tiny).log(), 0)
+            of_place = admit.gather(1, (self.place - r * proposals).clamp(0, proposals - 1))
+            admitted = torch.where(born == r, of_place, admitted)
+            after.append(torch.where(self.there_mask[:, r], self.entering * admitted * faded.exp(), 0))
+        return torch.stack(after, 1)
 
     def loss(self) -> Float[Tensor, ""]:
         """The mean of `memory_loss` over the memories after every round."""
         parts = self.retention(), self.matters, self.there_mask
         return memory_loss(*(part.flatten(0, 1) for part in parts))
+
+
+def _news(output: ConsensusOutput, episodes: Episodes, number: int) -> News:
+    """What a recorded round, counted from 0, brought to a gate."""
+    shown, probability = output.answer_mask[:, number], output.consensus[:, number]
+    told = torch.where(shown[..., None], episodes.embeddings[:, number], 0)
+    consensus = (probability[..., None] * told).sum(1)
+    return News(told, output.answer_support[:, number], probability, shown, consensus, episodes.task)
 
 
 class Kept(NamedTuple):
@@ -122,7 +128,7 @@ def rivals(cell: ConsensusCell, learned: Episodes, episodes: Episodes, seed: int
     By name: nothing fades; the constant leak that kept the largest share of the learned tasks; the most recent notes,
     all alike; as many drawn at random by seed.
     """
-    measured = {leak: kept(_with(cell, LeakyGate(leak)), learned).share.mean() for leak in LEAKS}
+    measured = {leak: kept(cell.like(gate=LeakyGate(leak)), learned).share.mean() for leak in LEAKS}
     leak = max(measured, key=lambda one: measured[one].item())
     output, _ = replay(cell, episodes)
     enters = output.answer_mask.flatten(1)
@@ -135,8 +141,8 @@ def rivals(cell: ConsensusCell, learned: Episodes, episodes: Episodes, seed: int
         return _measured(chosen.to(output.consensus), chosen, output, episodes, cell.slots)
 
     return {
-        "no_gate": kept(_with(cell, OpenGate()), episodes),
-        "constant_leak": kept(_with(cell, LeakyGate(leak)), episodes),
+        "no_gate": kept(cell.like(gate=OpenGate()), episodes),
+        "constant_leak": kept(cell.like(gate=LeakyGate(leak)), episodes),
         **{name: by_order(order) for name, order in orders.items()},
     }
 
@@ -169,10 +175,3 @@ def _needed(episodes: Episodes) -> Int[Tensor, "batch round proposal"]:
         wanted = "expected traces of a benchmark that knows which notes matter"
         raise ValueError(f"loss memory: {wanted}, such as benchmark=reading, got others: collect them anew")
     return episodes.needed
-
-
-def _with(cell: ConsensusCell, gate: nn.Module) -> ConsensusCell:
-    """The cell with another gate."""
-    other = copy.deepcopy(cell)
-    other.gate = gate.to(cell.log_beta)
-    return other

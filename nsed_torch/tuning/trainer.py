@@ -14,7 +14,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nsed_torch.core.cell import ConsensusCell
-from nsed_torch.core.gate import NoteGate
 from nsed_torch.records.files import write_files
 from nsed_torch.traces.episodes import Episodes, joined
 from nsed_torch.traces.rounds import elect, prepare, unroll
@@ -124,8 +123,8 @@ class CellTrainer:
         self._epoch, self._best_epoch = 0, 0
         self._objective, self._converged = math.inf, False
         self._best, self._best_loss = copy.deepcopy(cell.state_dict()), self._validate()
-        if self._notes and isinstance(cell.gate, NoteGate):
-            cell.gate.begin_below_one()
+        if self._notes and callable(begin := getattr(cell.gate, "begin_fit", None)):
+            begin()
 
     def fit(self, *, resume: bool = False) -> Fit:
         """Train to the end, from the checkpoint file on if that is there and wanted."""
@@ -229,7 +228,7 @@ class CellTrainer:
 
 
 def gradient_norms(cell: ConsensusCell) -> dict[str, float]:
-    """L2 norms of the gradient by part of the cell ("gate", "trust", "kappa", ...); 0 where none arrives."""
+    """L2 norms of the gradient by part of the cell ("gate", "trust", ...); 0 where none arrives."""
     parts: dict[str, list[Tensor]] = {}
     for name, parameter in cell.named_parameters():
         if parameter.requires_grad:

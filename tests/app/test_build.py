@@ -119,7 +119,6 @@ def test_a_consensus_cell_starts_at_the_published_values_in_float64():
     assert torch.sigmoid(cell.gate.bias).item() == pytest.approx(0.8, abs=1e-15)
     assert cell.gate.weight.tolist() == [0.0] * 4
     assert cell.beta.item() == 1
-    assert cell.kappa.item() == 0
     assert cell.slots == 4
     leaky = consensus_cell(dim=3, agents=2, slots=2, leak=0.9, gate="leaky")
     assert leaky.gate.leak.item() == 0.9

@@ -22,7 +22,7 @@ def test_published_config_builds_the_quadratic_vote():
 
 
 @pytest.mark.parametrize("vote", VOTES)
-@pytest.mark.parametrize("gate", ["leaky", "vector"])
+@pytest.mark.parametrize("gate", ["leaky", "notes"])
 def test_votes_and_gates_by_name(vote, gate):
     cell = instantiate(OmegaConf.merge(published(), {"vote": vote, "gate": gate}), dim=4, agents=3)
     assert type(cell.vote) is VOTES[vote]

@@ -15,7 +15,7 @@ from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.core.engine import Decoding
 from nsed_torch.core.functional.ties import Ties
-from nsed_torch.core.gate import VectorGate
+from nsed_torch.core.gate import NoteGate
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.engines.scripted import ScriptedEngine
@@ -173,8 +173,8 @@ def test_a_sweep_is_compared_with_the_baseline_that_is_named(nsed, data, tmp_pat
     assert found["reference"] == "voting=plurality gate=none"
     assert "sweep/sweep.md" in nsed.ok(*words, "baseline=gate=none")
     assert read_json(tmp_path / "sweep/sweep.json")["reference"] == "voting=quadratic gate=none"
-    out = nsed.ok(*words, "baseline=gate=vector")
-    assert "got gate=vector: all are compared with the first" in out
+    out = nsed.ok(*words, "baseline=gate=notes")
+    assert "got gate=notes: all are compared with the first" in out
     assert read_json(tmp_path / "sweep/sweep.json")["reference"] == "voting=quadratic gate=learned"
 
 
@@ -269,7 +269,7 @@ def test_traces_are_tuned_on_like_recorded_answers(nsed):
             "optimizer=adam",
             "optimizer.lr=0.2",
         ),
-        *("gate=vector", "calibration=true"),
+        *("gate=notes", "calibration=true"),
     )
     metrics = read_json(nsed.folder / "out/metrics.json")["methods"]
     elected = [trace.grades[-1][trace.transcript.rounds[-1].winner] for trace in found]
@@ -278,7 +278,7 @@ def test_traces_are_tuned_on_like_recorded_answers(nsed):
     assert metrics["consensus_tuned"]["accuracy"]["mean"] > metrics["consensus_untrained"]["accuracy"]["mean"]
     cell = ConsensusCell.from_pretrained(nsed.folder / "out/cell")
     assert cell.agent_names == NAMES
-    assert isinstance(cell.gate, VectorGate)
+    assert isinstance(cell.gate, NoteGate)
     assert (cell.calibration.scale != 1).any()
     line = nsed.fault("tune", "data_dir=traces", "agents=[ann,bob]")
     assert line == "traces: expected no agents for traces, whose rounds are as they were held"

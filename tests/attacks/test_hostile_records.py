@@ -120,7 +120,7 @@ def test_embeddings_that_are_no_numbers_are_refused(tmp_path):
 def test_numbers_that_are_none_leave_every_gradient_finite(bad, where):
     draw = torch.Generator().manual_seed(0)
     cell = ConsensusCell(4, 3).double()
-    cell.kappa.data.fill_(0.3)
+    cell.trust.weight.data.fill_(0.3)
     cell.backing.data.fill_(0.2)
     given = {
         "embeddings": torch.randn(1, 3, 4, dtype=torch.float64, generator=draw),

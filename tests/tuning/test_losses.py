@@ -65,9 +65,9 @@ def test_distance_counts_trained_parameters_only():
     start = {name: value.clone() for name, value in cell.state_dict().items()}
     assert distance_from_start(cell, start).item() == 0
     with torch.no_grad():
-        cell.kappa += 2
+        cell.backing += 2
         cell.gate.bias -= 1
         cell.trust.bias += 0.5
     assert distance_from_start(cell, start).item() == pytest.approx(4 + 1 + 3 * 0.25)
-    cell.kappa.requires_grad_(False)
+    cell.backing.requires_grad_(False)
     assert distance_from_start(cell, start).item() == pytest.approx(1 + 3 * 0.25)

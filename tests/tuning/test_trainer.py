@@ -13,7 +13,7 @@ from planted_rounds import planted
 
 from nsed_torch.app.config.instantiate import instantiate
 from nsed_torch.core.cell import ConsensusCell
-from nsed_torch.core.gate import VectorGate
+from nsed_torch.core.gate import NoteGate
 from nsed_torch.core.trust import Calibration
 from nsed_torch.traces.episodes import joined
 from nsed_torch.traces.rounds import elect, prepare, unroll, winners_correct
@@ -61,9 +61,9 @@ def test_pull_keeps_near_the_protocol(guesses):
 
 def test_frozen_parameters_stay(guesses):
     cell = ConsensusCell(8, 4)
-    trainer(guesses, cell, rounds=2, schedule=Schedule(epochs=10, frozen=["trust.weight", "kappa"])).fit()
+    trainer(guesses, cell, rounds=2, schedule=Schedule(epochs=10, frozen=["trust.weight", "backing"])).fit()
     assert (cell.trust.weight == 0).all()
-    assert cell.kappa == 0
+    assert cell.backing == 0
     assert (cell.trust.bias != 0).any()
     with pytest.raises(ValueError, match="parameters to train with the loss consensus, got all of them frozen"):
         trainer(guesses, cell, schedule=Schedule(frozen=[""]))
@@ -95,7 +95,7 @@ def bomb(monkeypatch):
 def test_a_resumed_run_equals_a_straight_one(guesses, tmp_path, bomb, stop):
     def run(folder, resume=False):
         torch.manual_seed(0)
-        cell = ConsensusCell(8, 4, gate=VectorGate(8))
+        cell = ConsensusCell(8, 4, gate=NoteGate())
         schedule = Schedule(epochs=6, checkpoint=3, probe=2, every_round=True)
         return cell, trainer(guesses, cell, rounds=2, schedule=schedule, folder=folder).fit(resume=resume)
 
@@ -122,7 +122,7 @@ def same(resumed, straight, folder):
 def test_the_log_tells_rates_losses_and_which_parts_gradients_reach(guesses, tmp_path):
     cell = ConsensusCell(8, 4)
     with torch.no_grad():
-        cell.kappa += 0.5  # from here the state speaks into the vote
+        cell.trust.weight += 0.5  # from here the state speaks into the vote
     schedule = Schedule(epochs=3, probe=2)
     trainer(guesses, cell, rounds=4, schedule=schedule, folder=tmp_path).fit()
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]

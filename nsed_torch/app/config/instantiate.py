@@ -51,7 +51,7 @@ _LISTED = {
     "nsed_torch.app.build": "consensus_cell fitted_halting",
     "nsed_torch.core.halting": "EvidenceHalting FatigueHalting FixedHalting",
     "nsed_torch.core.vote": "ApprovalVote BordaVote EntmaxVote L2Vote LinearVote PluralityVote QuadraticVote TokenVote",
-    "nsed_torch.core.gate": "ForgetGate LeakyGate NoteGate OpenGate VectorGate",
+    "nsed_torch.core.gate": "ForgetGate LeakyGate NoteGate OpenGate",
     "nsed_torch.tuning.fine_tuning": "FineTuning",
     "nsed_torch.tuning.trainer": "Schedule",
     "torch.optim": "SGD Adam AdamW NAdam RAdam Adagrad RMSprop LBFGS",

@@ -7,7 +7,7 @@ formulas stand in the modules: `law`, `memory`, `tally`, `vote`.
 """
 
 from nsed_torch.core.functional.halting import evidence, optimal_round, utility
-from nsed_torch.core.functional.memory import entry_gate, forget_gate, held, hidden_state, update_memory, vector_gate
+from nsed_torch.core.functional.memory import entry_gate, forget_gate, held, hidden_state, update_memory
 from nsed_torch.core.functional.tally import (
     all_negative,
     consensus,
@@ -55,6 +55,5 @@ __all__ = [
     "trust",
     "update_memory",
     "utility",
-    "vector_gate",
     "vote_mask",
 ]

@@ -23,8 +23,7 @@ def root(x: Tensor) -> Tensor:
 def unit(x: Tensor) -> Tensor:
     """Direction of the last axis; 0 with gradient 0 where its length squared underflows."""
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    directed = norm > torch.finfo(x.dtype).tiny ** 0.5
-    return torch.where(directed, x / torch.where(directed, norm, 1), 0)
+    return x / torch.where(norm > torch.finfo(x.dtype).tiny ** 0.5, norm, torch.inf)
 
 
 def tolerance(x: Tensor) -> float:

@@ -24,46 +24,6 @@ def entry_gate(
     return (2 * torch.sigmoid(features @ weight)).clamp(max=1)
 
 
-def vector_gate(
-    embeddings: Float[Tensor, "batch slot dim"],
-    consensus: Float[Tensor, "batch dim"],
-    task: Float[Tensor, "batch dim"],
-    features: Float[Tensor, "batch slot feature"],
-    *,
-    weight: Float[Tensor, "dim 3"],
-    mixing: Float[Tensor, "dim feature"],
-    bias: Float[Tensor, "dim"],
-) -> Float[Tensor, "batch slot dim"]:
-    """A factor for each dimension d of each slot, as in a GRU: `sigmoid(b_d + u_d . [m_d, c_d, x_d] + v_d . features)`.
-
-    Diagonal where a GRU has full matrices: 8 numbers a dimension, not 3 dim, for a few thousand tasks to fit.
-    The paper names the gate; this formula is ours.
-    m are the slots' embeddings, c the consensus's, x the task's; u is the weight and v the mixing. Features are
-    `[cos(m, c), cos(m, x), support, age]`, for every slot.
-    """
-    own = weight[:, 0] * embeddings
-    shared = weight[:, 1] * consensus + weight[:, 2] * task + bias
-    return torch.sigmoid(own + shared[:, None, :] + features @ mixing.T)
-
-
-def split_gate(
-    gate: Float[Tensor, "batch slot dim"], embeddings: Float[Tensor, "batch slot dim"]
-) -> tuple[Float[Tensor, "batch slot"], Float[Tensor, "batch slot dim"]]:
-    """A gate on every dimension as a factor on the slot's retention and a new embedding. Ours.
-
-    With `g = mean_d gate_d` and `m' = m gate / g`, retention times embedding fades by the gate in each dimension:
-    `(g retention) m' = gate (retention m)`. Where all dimensions agree, g is their factor and m' is m, bit by bit.
-
-    Returns:
-        g, and m'; where g underflows, 0 and m.
-    """
-    anchor = gate[..., :1].detach()
-    factor = anchor + (gate - anchor).mean(-1, keepdim=True)
-    alive = factor > torch.finfo(gate.dtype).tiny
-    relative = torch.where(alive, gate / torch.where(alive, factor, 1), 1)
-    return torch.where(alive, factor, 0)[..., 0], embeddings * relative
-
-
 def update_memory(
     retention: Float[Tensor, "batch slot"],
     mask: Bool[Tensor, "batch slot"],

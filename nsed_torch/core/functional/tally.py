@@ -49,21 +49,12 @@ def support(
     ballots: Float[Tensor, "batch voter proposal"],
     mask: Bool[Tensor, "batch voter proposal"],
     tau: Float[Tensor, "batch voter"],
-    *,
-    kappa: Coefficient = 0.0,
-    embeddings: Float[Tensor, "batch proposal dim"] | None = None,
-    hidden: Float[Tensor, "batch dim"] | None = None,
 ) -> Float[Tensor, "batch proposal"]:
-    """Net support `sum_i tau_i q_ij + kappa cos(e_j, h)`.
+    """Net support `sum_i tau_i q_ij`.
 
-    The sum of ballots (tau = 1, kappa = 0) is published in the authors' SDK; tau, the trust in each voter, and kappa,
-    how strongly the hidden state speaks into the vote, are ours. Without a hidden state, as before the first round, it
-    has no say.
+    The sum of ballots (tau = 1) is published in the authors' SDK; tau, the trust in each voter, is ours.
     """
-    votes = torch.where(mask, tau[:, :, None] * ballots, 0).sum(1)
-    if embeddings is None or hidden is None:
-        return votes
-    return votes + kappa * cosine(embeddings, hidden[:, None, :])
+    return torch.where(mask, tau[:, :, None] * ballots, 0).sum(1)
 
 
 def author_weight(
@@ -85,7 +76,7 @@ def same_answer(
     Classes are equal numbers for equal answers, -1 for a proposal that is its own; None makes every one its own.
     """
     same = torch.eye(proposal_mask.shape[1], dtype=torch.bool, device=proposal_mask.device).expand(
-        len(proposal_mask), -1, -1
+        proposal_mask.shape[0], -1, -1
     )
     if classes is not None:
         same = same | ((classes[:, :, None] == classes[:, None, :]) & (classes >= 0)[:, :, None])

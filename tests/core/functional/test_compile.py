@@ -36,17 +36,12 @@ calls = {
     "consensus": (s, there, number), "conviction": (s, w), "decisiveness": (s,), "all_negative": (s, w),
     "forget_gate": (phi, torch.randn(4, dtype=R), number), "hidden_state": (slots, ret, full),
     "entry_gate": (phi, torch.randn(4, dtype=R)),
-    "update_memory": (ret, full, ret, s.softmax(-1), there), "split_gate": (slots.sigmoid(), slots),
+    "update_memory": (ret, full, ret, s.softmax(-1), there), "support": (r, m, ones),
     "held": (torch.tensor([[[2, 3, -1], [0, 4, 1]]] * b), 2),
     "utility": (t, 0.5, 0.3, 0.01), "marginal_utility": (t, 0.5, 0.3, 0.01), "optimal_round": (t, 0.5, 0.01),
     "lambert_w0": (t,), "evidence": (t, 0.5, 0.3, 0.01),
 }
 named = {
-    "support": ((r, m, ones), {"kappa": number, "embeddings": e, "hidden": h}),
-    "vector_gate": (
-        (slots, c, x, phi),
-        {"weight": torch.randn(d, 3, dtype=R), "mixing": torch.randn(d, 4, dtype=R), "bias": torch.randn(d, dtype=R)},
-    ),
 }
 for name in sys.argv[1:]:
     function = next(getattr(home, name) for home in (law, memory, tally, vote) if hasattr(home, name))

@@ -6,7 +6,6 @@ from drawn_tensors import REAL, masks, randn, tensor
 from torch.autograd import gradcheck
 
 from nsed_torch.core import functional as F
-from nsed_torch.core.functional.memory import split_gate
 from nsed_torch.core.functional.tally import cosine
 
 
@@ -37,41 +36,6 @@ def test_gradcheck_memory_and_gate():
         [t.requires_grad_() for t in (retention, gate, entering)],
     )
     assert gradcheck(lambda m, r: F.hidden_state(m, r, old), (randn(2, 3, 5), retention))
-
-
-def test_vector_gate_by_hand():
-    gate = F.vector_gate(
-        tensor([[[1.0, 2.0]]]), tensor([[3.0, 4.0]]), tensor([[5.0, 6.0]]), tensor([[[0.5, -1.0]]]),
-        weight=tensor([[1.0, 0.5, 0.1], [0.0, 0.0, -1.0]]), mixing=tensor([[2.0, 0.0], [0.0, 1.0]]),
-        bias=tensor([0.1, 0.2]),
-    )  # fmt: skip
-    expected = [1 / (1 + math.exp(-z)) for z in (0.1 + 1 + 1.5 + 0.5 + 1, 0.2 - 6 - 1)]
-    assert gate[0, 0].tolist() == pytest.approx(expected, abs=1e-15)
-
-
-def test_split_gate_fades_retention_times_embedding_by_the_gate():
-    gate, m = randn(2, 3, 5).sigmoid(), randn(2, 3, 5, seed=1)
-    factor, embeddings = split_gate(gate, m)
-    torch.testing.assert_close(factor, gate.mean(-1), atol=1e-15, rtol=0)
-    torch.testing.assert_close(factor[..., None] * embeddings, gate * m, atol=1e-15, rtol=0)
-    even = torch.full((1, 2, 7), 0.8, dtype=REAL)
-    factor, same = split_gate(even, m[:1, :2, :1].expand(1, 2, 7))
-    assert torch.equal(factor, even[..., 0])
-    assert torch.equal(same, m[:1, :2, :1].expand(1, 2, 7))
-    factor, same = split_gate(torch.zeros(2, 3, 5, dtype=REAL), m)
-    assert not factor.any()
-    assert torch.equal(same, m)
-
-
-def test_gradcheck_vector_gate():
-    inputs = (randn(2, 3, 4), randn(2, 4, seed=1), randn(2, 4, seed=2), randn(2, 3, 4, seed=3))
-    weights = (randn(4, 3, seed=4), randn(4, 4, seed=5), randn(4, seed=6))
-
-    def run(m, c, x, phi, u, v, b):
-        gate = F.vector_gate(m, c, x, phi, weight=u, mixing=v, bias=b)
-        return split_gate(gate, m)
-
-    assert gradcheck(run, (*inputs, *weights))
 
 
 def test_held_follows_slots_back_to_the_proposals_that_they_hold():

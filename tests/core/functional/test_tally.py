@@ -168,8 +168,8 @@ def test_gradcheck_support_consensus_conviction(shape):
             (randn(v), randn(v, 2), randn(b, 2)),
         )
         assert gradcheck(
-            lambda q, t, k, e, h, m=mask: F.support(q, m, t, kappa=k, embeddings=e, hidden=h),
-            (randn(*shape), randn(b, v, seed=1), tensor(0.3, grad=True), randn(b, p, 5), randn(b, 5, seed=1)),
+            lambda q, t, m=mask: F.support(q, m, t),
+            (randn(*shape), randn(b, v, seed=1)),
         )
         voters, authors = torch.arange(v).expand(b, -1), torch.arange(p).flip(0).expand(b, -1)
         assert gradcheck(lambda t, i=voters, a=authors: author_weight(t, i, a), randn(b, v))

@@ -2,7 +2,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsed_torch.core.memory import BoundedMemory, MemoryState
+from nsed_torch.core.memory import MemoryState, remember
 
 
 def test_empty_state_has_no_direction():
@@ -15,16 +15,17 @@ def test_empty_state_has_no_direction():
 def test_slots_carry_everything_along():
     state = MemoryState.empty(1, 2, 1)
     enter = torch.tensor([[[5.0], [6.0], [7.0]]])
-    args = {"proposal_mask": torch.ones(1, 3, dtype=torch.bool)}
-    memory = BoundedMemory()
+    everything = torch.ones(1, 3, dtype=torch.bool)
     gate = torch.full((1, 2), 0.5)
-    state, source = memory(state, gate, enter, torch.tensor([[0.2, 0.7, 0.1]]), torch.tensor([[1.0, 2.0, 3.0]]), **args)
+    state, source = remember(
+        state, gate, enter, torch.tensor([[0.2, 0.7, 0.1]]), torch.tensor([[1.0, 2.0, 3.0]]), everything
+    )
     assert source.tolist() == [[3, 2]]
     assert state.embeddings[0, :, 0].tolist() == [6, 5]
     assert state.support.tolist() == [[2, 1]]
     assert state.age.tolist() == [[0, 0]]
     torch.testing.assert_close(state.hidden(), torch.tensor([[(0.7 * 6 + 0.2 * 5) / 0.9]]))
-    state, source = memory(state, gate, enter, torch.tensor([[0.9, 0.05, 0.05]]), torch.zeros(1, 3), **args)
+    state, source = remember(state, gate, enter, torch.tensor([[0.9, 0.05, 0.05]]), torch.zeros(1, 3), everything)
     assert source.tolist() == [[2, 0]]
     assert state.age.tolist() == [[0, 1]]
     torch.testing.assert_close(state.retention, torch.tensor([[0.9, 0.35]]))
@@ -41,7 +42,7 @@ def test_bounded_ordered_and_consistent(slots, proposals, seed, dtype):
         retention = torch.rand(3, proposals, generator=generator, dtype=dtype)
         embeddings = torch.randn(3, proposals, 2, generator=generator, dtype=dtype)
         gate = torch.rand(3, slots, generator=generator, dtype=dtype)
-        state, source = BoundedMemory()(state, gate, embeddings, retention, retention, proposal_mask=mask)
+        state, source = remember(state, gate, embeddings, retention, retention, mask)
         assert state.mask.shape == (3, slots)
         assert torch.equal(state.mask, source >= 0)
         assert torch.equal(state.mask.sum(1), (before.mask.sum(1) + mask.sum(1)).clamp(max=slots))

@@ -6,7 +6,7 @@ import pickle
 import pytest
 import torch
 import yaml
-from saved_cells import DIM, NAMES, POOL, OwnVote, cell_of, with_part
+from saved_cells import DIM, NAMES, POOL, OwnVote, cell_of, reweighed, with_part
 
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.trust import Calibration
@@ -33,7 +33,7 @@ def same(ours, theirs):
 
 
 @pytest.mark.parametrize("vote", VOTES)
-@pytest.mark.parametrize("gate", ["learned", "notes", "leaky", "vector", "none"])
+@pytest.mark.parametrize("gate", ["learned", "notes", "leaky", "none"])
 @pytest.mark.parametrize("calibration", [False, True])
 def test_outputs_are_equal_to_the_last_bit(tmp_path, vote, gate, calibration):
     cell = cell_of(vote, gate, calibration)
@@ -60,7 +60,7 @@ def test_dtype_is_kept(tmp_path, dtype):
 
 
 def test_save_load_save_writes_the_same_bytes(tmp_path):
-    cell = cell_of("entmax", "vector", True)
+    cell = cell_of("entmax", "notes", True)
     cell.agent_names = NAMES
     cell.save_pretrained(tmp_path / "one")
     again = ConsensusCell.from_pretrained(tmp_path / "one")
@@ -157,11 +157,14 @@ def test_the_card(tmp_path):
     assert body.endswith("\n\n## Measured\n\n{accuracy} 80%\n")
 
 
-def test_cells_saved_when_trust_could_read_features_are_read(folder):
+def test_cells_saved_with_a_pull_that_was_never_tuned_are_read(folder):
+    """Earlier cells had kappa, a pull of the state on support; one that was tuned is refused."""
     before = ConsensusCell.from_pretrained(folder).fingerprint()
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "trust": {"features": None, "rank": None}}))
+    reweighed(folder, kappa=torch.zeros((), dtype=torch.float64))
     assert ConsensusCell.from_pretrained(folder).fingerprint() == before
+    reweighed(folder, kappa=torch.ones((), dtype=torch.float64))
+    with pytest.raises(ValueError, match=r"expected no pull of the state on support \(kappa\), which has left"):
+        ConsensusCell.from_pretrained(folder)
 
 
 def test_the_fingerprint_tells_cells_apart():
