@@ -61,7 +61,7 @@ def supports(cell: MacroRNNCell, groups: Mapping[str, Sequence[str]]) -> dict[tu
         for judge in judges:
             seed = call_seed(cell.seed, question, 1, judge.name, "rate")
             places = [str(place) for place in range(len(texts))]
-            order = judging_order(seed, judge.name, places, [True] * len(texts), shuffled=cell.shuffled)
+            order = judging_order(seed, judge.name, places, [True] * len(texts), shuffled=cell.protocol.shuffled)
             asked.append(JudgeQuestion(judge, question, tuple(texts[place] for place in order), seed))
             orders.append(order)
     replies = iter(zip(orders, cell.rating.rate(cell.ensemble, cell.prompts, asked), strict=True))
