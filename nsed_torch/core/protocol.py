@@ -54,6 +54,8 @@ class Protocol:
         if self.unit not in UNITS or (self.ahead is not None and not 0 < self.ahead < math.inf):
             wanted = f"expected a unit out of {', '.join(UNITS)} and a lead above 0"
             raise ValueError(f"protocol: {wanted}, got {self.unit!r} and ahead={self.ahead}: correct them")
+        if self.memory_tokens < 0:
+            raise ValueError(f"protocol: expected memory_tokens of at least 0, got {self.memory_tokens}: correct it")
         if not 0 <= self.shown_from < 1:
             wanted = "expected a retention from 0 to below 1 from which slots are shown"
             raise ValueError(f"protocol: {wanted}, got shown_from={self.shown_from}: correct it")
