@@ -1,4 +1,4 @@
-"""Who is asked next, where proposers are asked until an answer is far enough ahead.
+"""What proposers are asked, and who is asked next where they are asked until an answer is far enough ahead.
 
 First to be ahead by k is published by Meyerson et al. (2025, arXiv 2511.09030), for samples of one model; here what
 counts is trust in who gives an answer, the consensus cell's, before it reads what proposals say. Where that is the
@@ -14,8 +14,10 @@ from nsed_torch.core.agent import Agent
 from nsed_torch.core.batch import padded
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.encoder import Encoder
+from nsed_torch.core.engine import GenerateRequest
 from nsed_torch.core.memory import MemoryState
 from nsed_torch.core.open_round import OpenRound
+from nsed_torch.core.prompts import Prompts
 
 SLACK = 1e-9
 """Of leads, which sums in another order do not meet exactly."""
@@ -28,6 +30,18 @@ def weigh(turns: Sequence[OpenRound], consensus: ConsensusCell, encoder: Encoder
     trust = consensus.trust(authors, task.to(hidden), hidden, authors >= 0)
     for turn, row in zip(turns, trust.tolist(), strict=True):
         turn.trust = row[: len(turn.authors)]
+
+
+def request_of(turn: OpenRound, agent: Agent, prompts: Prompts, template: str, seed: int) -> GenerateRequest:
+    """What an agent is asked for its proposal; `template` is the fingerprint of what makes the messages."""
+    messages = prompts.propose(
+        turn.asked.questions[agent.name],
+        memory=turn.asked.memory,
+        critiques=turn.critiques.get(agent.name, ()),
+        persona=agent.persona,
+        seed=turn.mark,
+    )
+    return GenerateRequest(agent.name, messages, agent.decoding, seed, agent.adapter, template, turn.ledger)
 
 
 def next_asked(turn: OpenRound, ahead: float | None) -> list[Agent]:

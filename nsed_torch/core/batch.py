@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.election import ConsensusOutput
 from nsed_torch.core.encoder import Encoder
 from nsed_torch.core.features import groups_of, letters_of, proposal_features
@@ -41,6 +42,17 @@ class BallotBox(NamedTuple):
         answered = padded([[bool(text) for text in turn.texts] for turn in turns], fill=False)
         box = cls(embeddings, ratings, authors, voters, padded([turn.classes for turn in turns]), answered)
         return cls(*(tensor.to(like.device) for tensor in box))
+
+
+def check_consensus(consensus: ConsensusCell, dim: int, names: Sequence[str]) -> None:
+    """Refuse, with a ValueError, a consensus cell for other sizes or agents than an encoder's and a team's."""
+    for what, got, expected in (("dim", consensus.dim, dim), ("agents", consensus.agents, len(names))):
+        if got != expected:
+            wanted = f"expected a consensus cell of {what}={expected}, got {got}"
+            raise ValueError(f"{wanted}: build it with {what}={expected}")
+    if consensus.agent_names not in {None, tuple(names)}:
+        wanted = f"expected a consensus cell of the agents {tuple(names)}"
+        raise ValueError(f"{wanted}, got one of {consensus.agent_names}: load it for them")
 
 
 def padded(rows: Sequence[Sequence[int | bool]], fill: int | bool = -1) -> Int[Tensor, "batch width"]:

@@ -4,7 +4,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from nsed_torch.core.agent import Agent, Ensemble, Progress
 from nsed_torch.core.engine import (
@@ -117,6 +117,8 @@ class AgreementRating:
 
     No model is asked. It makes every vote count heads, with whatever weights the consensus cell has; ours.
     """
+
+    by_own: ClassVar[bool] = True  # a judge rates by what it proposed itself
 
     def rate(
         self, ensemble: Ensemble, prompts: Prompts, questions: Sequence[JudgeQuestion], progress: Progress | None = None

@@ -10,13 +10,13 @@ from torch import nn
 
 from nsed_torch.core.agent import Agent, Ensemble, Progress
 from nsed_torch.core.answer_classes import AnswerClasses
-from nsed_torch.core.asking import next_asked, weigh
-from nsed_torch.core.batch import BallotBox, read_features, remembered
+from nsed_torch.core.asking import next_asked, request_of, weigh
+from nsed_torch.core.batch import BallotBox, check_consensus, read_features, remembered
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.controls import counted_ratings, shown_slots
 from nsed_torch.core.election import ConsensusOutput
 from nsed_torch.core.encoder import Encoder
-from nsed_torch.core.engine import GenerateRequest, call_seed
+from nsed_torch.core.engine import call_seed
 from nsed_torch.core.functional import vote_mask
 from nsed_torch.core.inputs import check_inputs
 from nsed_torch.core.judging import checked_rating, judged, rated
@@ -24,7 +24,6 @@ from nsed_torch.core.kinds.answers import Answers
 from nsed_torch.core.kinds.readings import Readings
 from nsed_torch.core.kinds.round_kind import RoundKind, check_no_inputs, check_plain
 from nsed_torch.core.kinds.steps import Steps
-from nsed_torch.core.ledger import TokenLedger
 from nsed_torch.core.memory import MemoryState
 from nsed_torch.core.observer import Observer
 from nsed_torch.core.open_round import OpenRound, round_record
@@ -92,17 +91,7 @@ class MacroRNNCell(nn.Module):
         self.protocol = protocol or Protocol()
         if self.protocol.unit != "step":
             check_plain(ensemble.agents)
-        sizes = ("dim", consensus.dim, encoder.dim), ("agents", consensus.agents, len(ensemble))
-        for what, got, expected in sizes:
-            if got != expected:
-                raise ValueError(
-                    f"expected a consensus cell of {what}={expected}, got {got}: build it with {what}={expected}"
-                )
-        names = tuple(agent.name for agent in ensemble.agents)
-        if consensus.agent_names not in {None, names}:
-            raise ValueError(
-                f"expected a consensus cell of the agents {names}, got one of {consensus.agent_names}: load it for them"
-            )
+        check_consensus(consensus, encoder.dim, [agent.name for agent in ensemble.agents])
         self.ensemble, self.encoder, self.consensus = ensemble, encoder, consensus
         self.prompts, self.seed = prompts or Prompts(), seed
         self.rating: Rating = checked_rating(rating or VerdictRating(), ensemble)
@@ -117,11 +106,7 @@ class MacroRNNCell(nn.Module):
 
     def start(self, tasks: Sequence[Task]) -> DeliberationState:
         """The state before the first round: no memory."""
-        parameter = next(self.consensus.parameters())
-        size = (len(tasks), self.consensus.slots, self.consensus.dim)
-        memory = MemoryState.empty(*size, dtype=parameter.dtype, device=parameter.device)
-        ledgers = tuple(TokenLedger() for _ in tasks)
-        return DeliberationState(memory, ((),) * len(tasks), ({},) * len(tasks), (None,) * len(tasks), ledgers)
+        return DeliberationState.start(len(tasks), self.consensus)
 
     def check(self, task: Task) -> None:
         """Refuse a task whose inputs no round can show, with a ValueError, before any run."""
@@ -210,20 +195,13 @@ class MacroRNNCell(nn.Module):
 
     def _ask(self, asked: Sequence[tuple[OpenRound, list[Agent]]], index: int, progress: Progress) -> None:
         """Have some of each task's proposers propose, and take down what counts of it."""
-        template = self.prompts.fingerprint("propose")
-        requests = []
-        for turn, agents in asked:
-            for agent in (a for a in agents if a.name not in turn.given):
-                seed = call_seed(self.seed, turn.task.id, index, agent.name, "propose")
-                messages = self.prompts.propose(
-                    turn.asked.questions[agent.name],
-                    memory=turn.asked.memory,
-                    critiques=turn.critiques.get(agent.name, ()),
-                    persona=agent.persona,
-                    seed=turn.mark,
-                )
-                call = agent.name, messages, agent.decoding, seed, agent.adapter, template
-                requests.append(GenerateRequest(*call, ledger=turn.ledger))
+        asks = partial(request_of, prompts=self.prompts, template=self.prompts.fingerprint("propose"))
+        requests = [
+            asks(turn, agent, seed=call_seed(self.seed, turn.task.id, index, agent.name, "propose"))
+            for turn, agents in asked
+            for agent in agents
+            if agent.name not in turn.given
+        ]
         generations = iter(self.ensemble.generate(requests, progress, silent=True))
         for turn, agents in asked:
             failures = []

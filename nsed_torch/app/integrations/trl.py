@@ -8,7 +8,7 @@ import torch
 from nsed_torch.app.door import Door, question_of
 from nsed_torch.core.election import RoundInput
 from nsed_torch.core.engine import call_seed
-from nsed_torch.core.ratings import AgreementRating, JudgeQuestion, judging_order
+from nsed_torch.core.ratings import JudgeQuestion, judging_order
 from nsed_torch.core.round import MacroRNNCell
 
 Chat = str | Sequence[Mapping[str, str]]
@@ -35,7 +35,7 @@ def consensus_reward(**settings: Any) -> Callable[..., list[float]]:
     """
     door = Door(settings)
     cell = door.rnn.cell
-    if isinstance(cell.rating, AgreementRating):
+    if getattr(cell.rating, "by_own", False):
         raise ValueError("expected judges that rate others' texts, got rating=agreement: choose another rating")
 
     def support_of_the_team(prompts: Sequence[Chat], completions: Sequence[Chat], **columns: Any) -> list[float]:

@@ -10,7 +10,7 @@ from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.core.engine import Decoding
 from nsed_torch.core.protocol import Protocol
-from nsed_torch.core.ratings import AgreementRating, CritiqueRating, LikelihoodRating, VerdictRating
+from nsed_torch.core.ratings import MARKUP, AgreementRating, CritiqueRating, LikelihoodRating, VerdictRating
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.engines.scripted import ScriptedEngine
@@ -22,17 +22,23 @@ FORMS = ("plain", "backwards", "counted")
 PIECES = ["Bo has the ring. Cy sleeps.", {"0": "Ada has it."}, "so " * 30]
 
 
-def team(seed, agents, allowance, slots, rounds, rating, form, protocol, slack=0.0):
+class Marked(ScriptedEngine):
+    """Its chats come with as much markup as is foreseen, which would hide what else is not."""
+
+    def count_prompt(self, messages, texts=()):
+        return super().count_prompt(messages, texts) + MARKUP * (len(messages) + len(texts))
+
+
+def team(seed, agents, allowance, slots, rounds, rating, form, protocol, brief):
     """Agents who write between nothing and more than they may, the same now and then, and now and then too long."""
 
     def write(request):
         draw = random.Random(request.seed)
         if draw.random() < 0.2:
             return draw.choice(["", "nothing", "Answer: 7", "Bo has the ring."])
-        most = draw.choice([2, allowance, allowance + 3])
-        return " ".join(
-            draw.choice(["a", "B#e", "77", "90007", str(request.seed)]) for _ in range(draw.randint(1, most))
-        )
+        most = 2 if brief else draw.choice([2, allowance, allowance + 3])
+        words = ["a", "B#e", "77", "90007", str(request.seed)]
+        return " ".join(draw.choices(words, k=draw.randint(1, most)))
 
     def judge(request, candidate):
         draw = random.Random(f"{seed} {request.agent} {candidate}")
@@ -44,7 +50,7 @@ def team(seed, agents, allowance, slots, rounds, rating, form, protocol, slack=0
         )
         for i, f in enumerate([form, *["plain"] * (agents - 1)])
     ]
-    ensemble = Ensemble({"s": ScriptedEngine(write, judge)}, members)
+    ensemble = Ensemble({"s": Marked(write, judge)}, members)
     consensus = ConsensusCell(16, agents, slots).double()
     cell = MacroRNNCell(ensemble, HashedEncoder(16), consensus, protocol=protocol, rating=rating, seed=seed)
     return MacroRNN(cell, rounds=rounds)
@@ -72,6 +78,7 @@ TEAMS = {
     "slots": st.integers(1, 4),
     "rounds": st.integers(1, 4),
     "rating": st.sampled_from(RATINGS),
+    "brief": st.booleans(),
 }
 
 
@@ -93,6 +100,7 @@ def check(rnn, tasks):
     slots=4,
     rounds=4,
     rating=VerdictRating(),
+    brief=True,
 )
 @settings(max_examples=40, deadline=None)
 def test_of_steps(protocol, form, words, **options):
