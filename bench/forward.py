@@ -1,7 +1,7 @@
 """A consensus cell's round against the same protocol written by hand in plain PyTorch: `python -m bench.forward`.
 
 Both take the published protocol's way over several rounds, with trust, a learned gate and a bounded memory, and give
-the same consensus. What the cell does beside is what it is for: masks, classes of equal answers, checks of what comes in.
+the same consensus. The cell also masks, pools equal answers and checks what comes in.
 """
 
 from collections.abc import Callable

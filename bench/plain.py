@@ -16,7 +16,7 @@ from nsed_torch.core.engine import (
     Likelihood,
     LikelihoodRequest,
     RateRequest,
-    Rating,
+    Ratings,
 )
 from nsed_torch.engines.packing.products import computing
 from nsed_torch.engines.transformers_engine import TransformersEngine, likelihood, log_likelihoods
@@ -54,7 +54,7 @@ class PlainEngine(Engine):
         return answers
 
     @torch.no_grad()
-    def rate(self, requests: Sequence[RateRequest]) -> list[Rating]:
+    def rate(self, requests: Sequence[RateRequest]) -> list[Ratings]:
         """Rate candidates one after the other, each by a forward pass over its whole prompt."""
         ratings, model = [], self.engine.model
         for request in requests:

@@ -3,7 +3,7 @@
 import re
 
 from nsed_torch.core.agent import Agent, Ensemble
-from nsed_torch.core.engine import Decoding, Engine, Generation, Rating
+from nsed_torch.core.engine import Decoding, Engine, Generation, Ratings
 from nsed_torch.core.prompts import unfence
 from nsed_torch.traces.equality import Equality
 
@@ -43,7 +43,7 @@ class RecordedEngine(Engine):
         return [Generation(text, *count) for text, count in zip(texts, counts, strict=True)]
 
     def rate(self, requests):
-        return [Rating(self.agreement(r), prompt_tokens=self.count_prompt(r.messages, r.candidates)) for r in requests]
+        return [Ratings(self.agreement(r), prompt_tokens=self.count_prompt(r.messages, r.candidates)) for r in requests]
 
     def agreement(self, request):
         row, agent = self.told(request)

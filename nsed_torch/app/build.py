@@ -12,22 +12,24 @@ from torch import nn
 
 from nsed_torch.app.config.instantiate import call, instantiate
 from nsed_torch.core.agent import Agent, Ensemble, check_agents
-from nsed_torch.core.answers import SimilarTexts
+from nsed_torch.core.answer_classes import SimilarTexts
+from nsed_torch.core.broker import Broker
 from nsed_torch.core.cell import ConsensusCell
-from nsed_torch.core.conformal import ConformalSets
 from nsed_torch.core.encoder import Encoder, HashedEncoder, logged
 from nsed_torch.core.engine import Decoding, Engine
 from nsed_torch.core.gate import gate_named
-from nsed_torch.core.halting import FatigueHalting
 from nsed_torch.core.pretrained import CONFORMAL, located
+from nsed_torch.core.protocol import Protocol
 from nsed_torch.core.reading import Reading
-from nsed_torch.core.rnn import Broker, MacroRNN
+from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.core.trust import Calibration
 from nsed_torch.core.vote import VOTES
 from nsed_torch.engines.backbones import SPREADS, check_device, load_counter, weights_bytes
 from nsed_torch.engines.replicas import EngineReplicas
 from nsed_torch.engines.weights import ResolvedWeights, resolve
+from nsed_torch.parts.conformal import ConformalSets
+from nsed_torch.parts.halting_rules import FatigueHalting
 from nsed_torch.parts.learned_broker import LearnedBroker
 from nsed_torch.parts.telemetry import Telemetry
 from nsed_torch.questions.graded import GradedTasks
@@ -73,24 +75,24 @@ def build_rnn(
         raise ValueError(f"{expected}: choose the encoder that the cell was trained with")
     protocol = {str(name): value for name, value in cfg.protocol.items() if name != "pooled"}
     similarity, without = protocol.pop("similarity"), protocol.pop("without", None) or ()
+    held = call(Protocol, [], {"memory_tokens": cfg.memory_tokens, **protocol})
     cell = MacroRNNCell(
         ensemble,
         encoder,
         instantiate(cfg.consensus, dim=encoder.dim, agents=len(ensemble)) if saved is None else saved,
+        protocol=held,
         prompts=prompts,
         rating=rating,
-        memory_tokens=cfg.memory_tokens,
         seed=cfg.seed,
         answers=None if similarity is None else SimilarTexts(encoder, float(similarity)),
         sets=saved_sets(cfg.cell) if cfg.cell else None,
-        **protocol,
     )
     return MacroRNN(cell, halting=halting, broker=None if counting else broker, without=without)
 
 
 def pool_answers(rnn: MacroRNN, graded: GradedTasks, cfg: DictConfig) -> None:
     """Let answers that the grader calls equal pool their support, if the config wants it."""
-    if cfg.protocol.pooled and cfg.protocol.unit == "answer":
+    if cfg.protocol.pooled and rnn.cell.protocol.unit == "answer":
         rnn.cell.answers = GradersAnswers(graded.grader)
 
 

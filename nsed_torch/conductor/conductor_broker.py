@@ -10,6 +10,7 @@ from nsed_torch.conductor.policy import Conductor, WorkflowPlan, WritingAgent
 from nsed_torch.conductor.pools import Pools
 from nsed_torch.conductor.workflow import Workflow
 from nsed_torch.core.agent import Agent, Ensemble
+from nsed_torch.core.broker import RunBroker
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.core.team import Team, full_team
 from nsed_torch.records.transcript import ROLES, Round, Task, Usage
@@ -29,7 +30,7 @@ def workflow_team(workflow: Workflow, pool: Sequence[str], ensemble: Ensemble) -
     return Team(*(tuple(i for i, name in places if name in chosen) for chosen in (named, voters)))
 
 
-class ConductorBroker:
+class ConductorBroker(RunBroker):
     """Has one workflow written a question and lets its team deliberate, the same in every round.
 
     Subtasks and access beyond `workflow_team` count for nothing here. Where no step can be read, everybody takes part.

@@ -17,7 +17,7 @@ from nsed_torch.core.engine import (
     Likelihood,
     LikelihoodRequest,
     RateRequest,
-    Rating,
+    Ratings,
     Request,
     check_answered,
 )
@@ -29,7 +29,7 @@ Progress = Callable[[int, int], None]
 """Called with calls done and calls in all."""
 
 Kind = Literal["generate", "rate", "likelihood"]
-R = TypeVar("R", Generation, Rating, Likelihood)
+R = TypeVar("R", Generation, Ratings, Likelihood)
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Agent:
         price = (prompt_tokens * self.prompt_price + completion_tokens * self.completion_price) / 1e6
         return Usage(1, prompt_tokens, completion_tokens, price, seconds, computed_tokens)
 
-    def charged(self, result: Generation | Rating | Likelihood) -> Usage:
+    def charged(self, result: Generation | Ratings | Likelihood) -> Usage:
         """What a finished call cost; ratings write nothing."""
         written = result.completion_tokens if isinstance(result, Generation) else 0
         return self.usage(result.prompt_tokens, written, result.seconds, result.computed_tokens)
@@ -138,9 +138,9 @@ class Ensemble(nn.Module):
 
     def rate(
         self, requests: Sequence[RateRequest], progress: Progress | None = None, *, silent: bool = False
-    ) -> list[Rating]:
+    ) -> list[Ratings]:
         """Rate candidates for any agents, one backbone after the other."""
-        return self._call("rate", requests, Rating, progress, silent)
+        return self._call("rate", requests, Ratings, progress, silent)
 
     def measure(
         self, requests: Sequence[LikelihoodRequest], progress: Progress | None = None, *, silent: bool = False

@@ -120,7 +120,7 @@ class RateRequest:
 
 
 @dataclass(frozen=True)
-class Rating:
+class Ratings:
     """A judge's expected ratings, one per candidate."""
 
     values: tuple[float | None, ...]  # in [-1, 1]; None where the judge gave none
@@ -158,7 +158,7 @@ class Likelihood:
     lengths: tuple[int, ...] = field(default=(), compare=False)
 
 
-R = TypeVar("R", Generation, Rating, Likelihood)
+R = TypeVar("R", Generation, Ratings, Likelihood)
 Request = GenerateRequest | RateRequest | LikelihoodRequest
 
 
@@ -173,7 +173,7 @@ def failed(request: Request, error: Exception) -> Any:
     if isinstance(request, GenerateRequest):
         return Generation("", 0, 0, "failed", notes, failure=why)
     if isinstance(request, RateRequest):
-        return Rating((None,) * len(request.candidates), notes=notes, failure=why)
+        return Ratings((None,) * len(request.candidates), notes=notes, failure=why)
     return Likelihood((None,) * len(request.texts), notes=notes, failure=why)
 
 
@@ -257,7 +257,7 @@ class Engine(Protocol):
         """Answer all requests, in order."""
         return _in_order(self.generations(requests))
 
-    def rate(self, requests: Sequence[RateRequest]) -> list[Rating]:
+    def rate(self, requests: Sequence[RateRequest]) -> list[Ratings]:
         """Rate all requests' candidates, in order."""
         return _in_order(self.ratings(requests))
 
@@ -269,7 +269,7 @@ class Engine(Protocol):
         """As `generate`, answers as they are done."""
         return _batches(self.generate, requests, self.max_batch)
 
-    def ratings(self, requests: Sequence[RateRequest]) -> Iterator[dict[int, Rating]]:
+    def ratings(self, requests: Sequence[RateRequest]) -> Iterator[dict[int, Ratings]]:
         """As `rate`, ratings as they are done."""
         return _batches(self.rate, requests, self.max_batch)
 

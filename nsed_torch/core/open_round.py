@@ -1,14 +1,16 @@
 """A task's round as it comes about, and the record of it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
 
 from nsed_torch.core.agent import Agent
 from nsed_torch.core.election import ConsensusOutput
+from nsed_torch.core.kinds.round_kind import Asked, RoundKind
 from nsed_torch.core.ledger import TokenLedger
 from nsed_torch.core.memory import MemoryState
+from nsed_torch.core.prompts import NOTHING
 from nsed_torch.core.ratings_received import DIGITS, Hearing
 from nsed_torch.core.state import SlotText
 from nsed_torch.core.team import Standing, Team
@@ -21,39 +23,34 @@ class OpenRound:
 
     row: int  # in the batch
     task: Task
+    kind: RoundKind
     team: Team
     authors: list[Agent]
     voters: list[Agent]
     standing: Standing
+    asked: Asked
+    mark: int = 0  # seed of the fences around what agents are shown
+    critiques: Mapping[str, Sequence[str]] = field(default_factory=dict)  # author -> what others wrote of its last one
+    ledger: TokenLedger = field(default_factory=TokenLedger)  # what the task's calls have had computed
     proposals: list[Proposal] = field(default_factory=list)
     classes: list[int] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    silent: set[str] = field(default_factory=set)  # whose call failed
-    question: str = ""  # what everybody is asked: the task's, or for the next step of its work
-    reads: bool = False  # whether there is a piece to read, so that proposals are notes
-    pieces: dict[str, str] = field(default_factory=dict)  # agent -> its piece
-    shared: bool = True  # whether all read the same piece
-    otherwise: dict[str, str] = field(default_factory=dict)  # agent -> what it is asked instead, to note or in its form
-    excused: dict[str, Proposal] = field(default_factory=dict)  # who has nothing to read and is not asked
-    memory: list[str] = field(default_factory=list)  # what proposers are shown beside it
-    mark: int = 0  # seed of the fences around what they are shown
-    hearing: Hearing = field(default_factory=lambda: Hearing.of([], 0))
-    ledger: TokenLedger = field(default_factory=TokenLedger)  # what the task's calls have had computed
     trust: list[float] = field(default_factory=list)  # in each author, where who is asked depends on it
-
-    def asked(self, name: str) -> str:
-        """What an agent is asked, as a proposer and, apart from the candidates, as a judge."""
-        return self.otherwise.get(name, self.question)
+    hearing: Hearing = field(default_factory=lambda: Hearing.of([], 0))
 
     @property
     def given(self) -> dict[str, Proposal]:
         """Proposals that nobody is asked for."""
-        return {**self.excused, **self.standing.proposals}
+        return {**{name: Proposal(name, "", NOTHING) for name in self.asked.excused}, **self.standing.proposals}
 
     @property
     def texts(self) -> list[str]:
         """What the proposals say, in their order."""
         return [proposal.text for proposal in self.proposals]
+
+    def said(self, name: str) -> str:
+        """What an agent proposed; "" for nothing, or where nobody could have said the same."""
+        return next((p.text for p in self.proposals if p.agent == name and self.asked.alike), "")
 
     def narrow(self) -> None:
         """Leave out those who were not asked, as proposers and as voters."""
@@ -74,6 +71,14 @@ class OpenRound:
     def voter_names(self) -> list[str]:
         """Of the agents that rate."""
         return [voter.name for voter in self.voters]
+
+    def received(self) -> dict[str, tuple[str, ...]]:
+        """Author -> what others wrote about its proposal, for the next round; of a note nothing, for it is no answer.
+
+        Who stands has heard before what was said, and hears it again.
+        """
+        before = {name: tuple(self.critiques.get(name, ())) for name in self.standing.proposals}
+        return {} if self.kind.notes else self.hearing.received(self.voter_names, self.author_names, before)
 
 
 def round_record(

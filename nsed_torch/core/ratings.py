@@ -4,7 +4,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from nsed_torch.core.agent import Agent, Ensemble, Progress
 from nsed_torch.core.engine import (
@@ -16,7 +16,7 @@ from nsed_torch.core.engine import (
     LikelihoodRequest,
     Message,
     RateRequest,
-    Rating,
+    Ratings,
     RatingScale,
 )
 from nsed_torch.core.ledger import TokenLedger
@@ -44,24 +44,43 @@ class JudgeReply(NamedTuple):
     """What one judge answered, in the order of its question's candidates."""
 
     ratings: tuple[float | None, ...]  # in [-1, 1]
-    critiques: tuple[str, ...]  # "" where nothing was written
-    usage: Usage
+    critiques: tuple[str, ...] = ()  # "" where nothing was written; none if nobody writes
+    usage: Usage = Usage()
     notes: tuple[str, ...] = ()
     failure: str = ""  # why a call failed, so that what it was about has no rating
 
 
-class RatingMode(Protocol):
-    """A way to rate; knows what it costs."""
+class Rating(Protocol):
+    """A way to rate, in one method; any object with it will do.
+
+    One that also has `check(ensemble)` is asked, before any run, to refuse agents that it cannot have rate, with a
+    ValueError; one with `most_usage(prompts, engine, question)` can be had under a budget.
+
+    Examples:
+        >>> class ByLength:  # the longest is the best
+        ...     def rate(self, ensemble, prompts, questions, progress=None):
+        ...         longest = [max(map(len, question.candidates), default=1) for question in questions]
+        ...         return [JudgeReply(tuple(len(text) / most for text in question.candidates))
+        ...                 for question, most in zip(questions, longest)]
+        >>> ant, told = Agent("ant", "tiny"), ("17 is", "71 is the larger one of them")
+        >>> ByLength().rate(None, None, [JudgeQuestion(ant, "17 or 71?", told, seed=0)])[0].ratings
+        (0.17857142857142858, 1.0)
+    """
 
     def rate(
         self, ensemble: Ensemble, prompts: Prompts, questions: Sequence[JudgeQuestion], progress: Progress | None = None
     ) -> list[JudgeReply]:
-        """Answer all questions."""
+        """Answer all questions, in order: a rating in [-1, 1], or None, for each candidate."""
         ...
 
-    def most_usage(self, prompts: Prompts, engine: Engine, question: JudgeQuestion) -> Usage:
-        """What a question costs at most, chat markup aside."""
-        ...
+
+def most_usage(rating: Rating, prompts: Prompts, engine: Engine, question: JudgeQuestion) -> Usage:
+    """What a question costs at most, chat markup aside; a ValueError for a rating that cannot tell."""
+    if (most := getattr(rating, "most_usage", None)) is None:
+        wanted = "expected one that has most_usage(prompts, engine, question) where costs are weighed beforehand"
+        raise ValueError(f"rating {type(rating).__name__}: {wanted}, got none: define it, or seat no team by a budget")
+    usage: Usage = most(prompts, engine, question)
+    return usage
 
 
 @dataclass(frozen=True)
@@ -99,6 +118,8 @@ class AgreementRating:
     No model is asked. It makes every vote count heads, with whatever weights the consensus cell has; ours.
     """
 
+    by_own: ClassVar[bool] = True  # a judge rates by what it proposed itself
+
     def rate(
         self, ensemble: Ensemble, prompts: Prompts, questions: Sequence[JudgeQuestion], progress: Progress | None = None
     ) -> list[JudgeReply]:
@@ -106,8 +127,6 @@ class AgreementRating:
         return [
             JudgeReply(
                 tuple((1.0 if text.split() == q.said.split() else -1.0) if q.said else None for text in q.candidates),
-                ("",) * len(q.candidates),
-                Usage(),
             )
             for q in questions
         ]
@@ -290,10 +309,10 @@ def _most(question: JudgeQuestion, engine: Engine, request: RateRequest, written
     return question.judge.usage(billed, written, computed_tokens=read + written)
 
 
-def _unwritten(question: JudgeQuestion, read: Rating | Likelihood, ratings: Sequence[float | None]) -> JudgeReply:
+def _unwritten(question: JudgeQuestion, read: Ratings | Likelihood, ratings: Sequence[float | None]) -> JudgeReply:
     """A reply of a judge whose logits were read."""
     usage = question.judge.charged(read)
-    return JudgeReply(tuple(ratings), ("",) * len(ratings), usage, _named(question, read.notes), read.failure)
+    return JudgeReply(tuple(ratings), (), usage, _named(question, read.notes), read.failure)
 
 
 def _named(question: JudgeQuestion, notes: Sequence[str]) -> tuple[str, ...]:

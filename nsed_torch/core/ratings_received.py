@@ -28,11 +28,11 @@ class Hearing:
         ratings: list[list[float | None]] = [[None] * proposals for _ in replies]
         critiques = []
         for i, (order, reply) in enumerate(replies):
-            for j, rating, text in zip(order, reply.ratings, reply.critiques, strict=True):
+            for j, rating in zip(order, reply.ratings, strict=True):
                 # What is recorded is what is voted on, so that a trace votes again as the team did.
                 ratings[i][j] = None if rating is None else round(rating, DIGITS)
-                if text:
-                    critiques.append(Critique(i, j, text))
+            written = zip(order, reply.critiques, strict=bool(reply.critiques))
+            critiques += [Critique(i, j, text) for j, text in written if text]
         notes = [note for _, reply in replies for note in reply.notes]
         return cls(ratings, critiques, Usage.sum(reply.usage for _, reply in replies), notes)
 

@@ -1,62 +1,31 @@
 """Deliberation as a recurrent network: broker, rounds, halting."""
 
-import dataclasses
 import importlib.metadata
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
+from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from nsed_torch.core.agent import Agent, Ensemble
-from nsed_torch.core.broker import InfeasibleBudgetError
+from nsed_torch.core.broker import Broker, InfeasibleBudgetError, Seating, hook, seating
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.encoder import Encoder, HashedEncoder
 from nsed_torch.core.engine import Decoding
-from nsed_torch.core.halting import FixedHalting
+from nsed_torch.core.halting import FixedHalting, Halting
+from nsed_torch.core.kinds.steps import Steps
 from nsed_torch.core.observer import Observer
-from nsed_torch.core.prompts import finished
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.core.state import DeliberationState
-from nsed_torch.core.team import Team, full_team
+from nsed_torch.core.team import Team, check_team, full_team
 from nsed_torch.records.transcript import Round, Task, Transcript, Usage
 
+UNSAID = 8
+"""Rounds that there are at most where neither the user nor the halting rule says how many."""
 
-class Halting(Protocol):
-    """When a task is done: a cap on the rounds, and a rule that reads the convictions so far."""
-
-    rounds: int
-
-    def reasons(self, convictions: Float[Tensor, "batch round"]) -> list[str]:
-        """Why each task stops after its last round; "" where it goes on."""
-        ...
-
-
-class Broker(Protocol):
-    """Who takes part: one team for each task and round of a run. It keeps what it needs between `begin` and the end."""
-
-    def check(self, cell: MacroRNNCell) -> None:
-        """Refuse a cell that it cannot choose teams for, with a ValueError, before any run."""
-        ...
-
-    def begin(self, tasks: Sequence[Task], cell: MacroRNNCell) -> None:
-        """A run begins; a broker that asks a model asks about all tasks together here."""
-        ...
-
-    def team(self, task: Task, rounds: Sequence[Round]) -> Team | None:
-        """The next team; None where nobody else is worth asking, an `InfeasibleBudgetError` where none can be paid."""
-        ...
-
-    def heard(self, records: Sequence[Round]) -> list[Round]:
-        """The records of a round, one per task that held it, with what the broker has to add."""
-        ...
-
-    def settings(self) -> dict[str, Any]:
-        """What a transcript keeps of it; JSON data."""
-        ...
+_SAME: Any = object()
 
 
 @dataclass(frozen=True)
@@ -64,6 +33,13 @@ class Deliberation:
     """What a `MacroRNN` returns: a transcript a task, in the order of the tasks."""
 
     transcripts: tuple[Transcript, ...]
+
+    @property
+    def answer(self) -> str:
+        """The answer to the one task; a ValueError where there were several."""
+        if len(self.transcripts) != 1:
+            raise ValueError(f"answer: expected a deliberation on one task, got {len(self.transcripts)}: read answers")
+        return self.transcripts[0].answer
 
     @property
     def answers(self) -> tuple[str, ...]:
@@ -86,12 +62,15 @@ class MacroRNN(nn.Module):
 
     Args:
         cell: one round.
-        halting: when to stop, and the most rounds there are; 3 fixed rounds by default.
+        halting: when to stop; as many rounds as there are at most if None.
+        rounds: how many there are at most, behind the inputs; if None, as many as the rule says, 3 without one, 8 for a
+            rule that does not say.
         broker: who takes part; None is everybody, as in the published runs.
         without: names of agents that take no part, where there is no broker: others may still ask them alone.
 
     Raises:
-        ValueError: if the broker knows other agents, or agents are left out that are not there, or beside a broker.
+        ValueError: if a part is none, the broker knows other agents, there are more rounds than the rule allows, or
+            agents are left out that are not there, or beside a broker.
 
     Examples:
         >>> from nsed_torch.core.agent import Agent, Ensemble
@@ -101,9 +80,11 @@ class MacroRNN(nn.Module):
         >>> engine = ScriptedEngine(lambda request: f"{request.agent} says 17", lambda request, candidate: 0.5)
         >>> ensemble = Ensemble({"tiny": engine}, [Agent("ant", "tiny"), Agent("bee", "tiny")])
         >>> cell = MacroRNNCell(ensemble, HashedEncoder(8), ConsensusCell(dim=8, agents=2))
-        >>> rnn = MacroRNN(cell, halting=FixedHalting(2))
-        >>> rnn([Task("17 or 71?")]).answers
-        ('ant says 17',)
+        >>> rnn = MacroRNN(cell, rounds=2)
+        >>> rnn("17 or 71?").answer
+        'ant says 17'
+        >>> rnn.with_(broker=lambda task, rounds: Team((1,), ())).forward(["17 or 71?", "7 or 1?"]).answers
+        ('bee says 17', 'bee says 17')
     """
 
     def __init__(
@@ -111,14 +92,17 @@ class MacroRNN(nn.Module):
         cell: MacroRNNCell,
         *,
         halting: Halting | None = None,
-        broker: Broker | None = None,
+        rounds: int | None = None,
+        broker: Broker | Seating | None = None,
         without: Sequence[str] = (),
     ) -> None:
         super().__init__()
         self.cell = cell
-        self.halting: Halting = halting or FixedHalting()
+        self.halting: Halting = halting if halting is not None else FixedHalting(3 if rounds is None else rounds)
+        self.rounds = _most_rounds(self.halting, rounds)
         if broker is not None:
-            broker.check(cell)
+            seating(broker)
+            hook(broker, "check")(cell)
         known = [agent.name for agent in cell.ensemble.agents]
         if without and (broker is not None or not set(without) <= set(known)):
             wanted = f"expected agents to leave out of {', '.join(known)}, and no broker"
@@ -126,6 +110,40 @@ class MacroRNN(nn.Module):
         self.broker, self.without = broker, tuple(without)
         if broker is None:
             full_team(cell.ensemble, self.without)  # refuses to leave nobody
+
+    def with_(
+        self,
+        *,
+        cell: ConsensusCell | MacroRNNCell | None = None,
+        halting: Halting | None = None,
+        rounds: int | None = None,
+        broker: Broker | Seating | None = _SAME,
+        without: Sequence[str] | None = None,
+        **parts: Any,
+    ) -> "MacroRNN":
+        """The same team with other parts; engines, and whatever is not named, are shared.
+
+        Args:
+            cell: the consensus cell, or a whole `MacroRNNCell`.
+            halting: the rule; the same if None, or with `rounds` alone that many rounds.
+            rounds: as in `MacroRNN`.
+            broker: another, or None for everybody.
+            without: who takes no part.
+            parts: of the `MacroRNNCell`, by the names of its arguments.
+        """
+        if halting is None and rounds is None:
+            halting, rounds = self.halting, self.rounds
+        if without is None:
+            without = self.without if broker is _SAME else ()
+        whole = cell if isinstance(cell, MacroRNNCell) else self.cell
+        parts |= {"consensus": cell} if isinstance(cell, ConsensusCell) else {}
+        return MacroRNN(
+            whole.with_(**parts),
+            halting=halting,
+            rounds=rounds,
+            broker=self.broker if broker is _SAME else broker,
+            without=without,
+        )
 
     @classmethod
     def from_models(
@@ -162,14 +180,17 @@ class MacroRNN(nn.Module):
         consensus = ConsensusCell(encoder.dim, len(agents)).double()
         return cls(MacroRNNCell(ensemble, encoder, consensus, **cell), halting=halting)
 
-    def forward(self, tasks: Sequence[Task], *, observer: Observer | None = None) -> Deliberation:
+    def forward(self, tasks: str | Task | Sequence[str | Task], *, observer: Observer | None = None) -> Deliberation:
         """Deliberate on all tasks, batched phase by phase.
+
+        A text is a task of its own: alone it has the id "task", in a list "task-1", "task-2" and so on by its place.
 
         Raises:
             ValueError: for no tasks, two of the same id, or inputs that no round can show.
             InfeasibleBudgetError: if a task's budget pays for no team even at the start; names the resource.
             ContextWindowError: if a prompt does not fit a model's window.
         """
+        tasks = _tasks(tasks)
         if not tasks or len({task.id for task in tasks}) < len(tasks):
             raise ValueError(f"expected tasks with different ids, got {[task.id for task in tasks]}")
         for task in tasks:
@@ -179,13 +200,13 @@ class MacroRNN(nn.Module):
 
     def _run(self, tasks: Sequence[Task], watch: Observer) -> Deliberation:
         if self.broker is not None:
-            self.broker.begin(tasks, self.cell)
+            hook(self.broker, "begin")(tasks, self.cell)
         rounds: list[list[Round]] = [[] for _ in tasks]
         reasons = [""] * len(tasks)  # why each task stopped, once it has
         over: dict[int, Transcript] = {}
         active = list(range(len(tasks)))
         state = self.cell.start(tasks)
-        for index in range(1, max(len(task.inputs) for task in tasks) + self.halting.rounds + 1):
+        for index in range(1, max(len(task.inputs) for task in tasks) + self.rounds + 1):
             teams: dict[int, Team] = {}
             for i in active:
                 team, reasons[i] = self._team(tasks[i], rounds[i])
@@ -197,51 +218,40 @@ class MacroRNN(nn.Module):
             batch = [tasks[i] for i in active]
             records, state = self.cell(batch, list(teams.values()), state, index=index, observer=watch)
             if self.broker is not None:
-                records = self.broker.heard(records)
+                records = hook(self.broker, "heard")(records)
             for i, record in zip(active, records, strict=True):
                 rounds[i].append(record)
                 watch.on_round(tasks[i], record)
             halted = self._halted([rounds[i][len(tasks[i].inputs) :] for i in active])
             for i, reason in zip(active, halted, strict=True):
-                reasons[i] = "finished" if self._finished(rounds[i]) is not None else reason
+                reasons[i] = "finished" if self._finished(tasks[i], rounds[i]) is not None else reason
             over |= self._ended([i for i in active if reasons[i]], tasks, rounds, reasons, watch)
             active, state = _keep(active, state, [i for i in active if not reasons[i]])
-        over |= self._ended(active, tasks, rounds, reasons, watch)  # nobody, unless a rule of the user's knows no cap
         return Deliberation(tuple(over[i] for i in range(len(tasks))))
 
     def settings(self) -> dict[str, Any]:
         """What shapes a run besides its agents, as a transcript keeps it."""
-        rating = self.cell.rating
-        forms = {agent.name: agent.form for agent in self.cell.ensemble.agents if agent.form != "plain"}
-        rare = {
-            "without": self.without,
-            "forms": forms,
-            "shown_from": self.cell.shown_from,
-            "verbatim": self.cell.verbatim,
-            "control": self.cell.control,
-        }
+        cell = self.cell
+        rating: Any = cell.rating
+        forms = {agent.name: agent.form for agent in cell.ensemble.agents if agent.form != "plain"}
+        rule = cell.answers if cell.protocol.unit == "answer" else Steps.rule
         settings = {
             "version": importlib.metadata.version("nsed_torch"),
-            "encoder": dict(self.cell.encoder.identity()),
-            "consensus": str(self.cell.consensus),
-            "cell": self.cell.consensus.fingerprint(),
-            "parameters": {k: v.tolist() for k, v in self.cell.consensus.state_dict().items() if v.numel() <= 32},
-            "rating": {"mode": type(rating).__name__, **dataclasses.asdict(rating)},  # type: ignore[call-overload]
-            "templates": {name: self.cell.prompts.fingerprint(name) for name in ("propose", "rate", "critique")},
-            "memory_tokens": self.cell.memory_tokens,
-            "diagonal_mask": self.cell.diagonal_mask,
-            "anonymous": self.cell.anonymous,
-            "shuffled": self.cell.shuffled,
-            "unit": self.cell.unit,
-            "ahead": self.cell.ahead,
-            "answers": dict(self.cell.answers.identity()) if self.cell.answers else None,
-            "halting": str(self.halting),
+            "encoder": dict(cell.encoder.identity()),
+            "consensus": str(cell.consensus),
+            "cell": cell.consensus.fingerprint(),
+            "parameters": {k: v.tolist() for k, v in cell.consensus.state_dict().items() if v.numel() <= 32},
+            "rating": {"mode": type(rating).__name__, **(asdict(rating) if is_dataclass(type(rating)) else {})},
+            "templates": {name: cell.prompts.fingerprint(name) for name in ("propose", "rate", "critique")},
+            **cell.protocol.settings(),
+            "answers": dict(rule.identity()) if rule else None,
+            "halting": _named(self.halting),
             "budget": None,
-            **{name: value for name, value in rare.items() if value},
-            **(self.broker.settings() if self.broker else {}),
+            **{name: value for name, value in {"without": self.without, "forms": forms}.items() if value},
+            **(hook(self.broker, "settings")() if self.broker is not None else {}),
         }
         # As JSON has it, with lists for tuples, so that a transcript equals its saved copy.
-        return dict(json.loads(json.dumps(settings)))
+        return dict(json.loads(json.dumps(settings, default=str)))
 
     def _ended(
         self, which: list[int], tasks: Sequence[Task], rounds: list[list[Round]], reasons: list[str], watch: Observer
@@ -258,8 +268,12 @@ class MacroRNN(nn.Module):
         for count in sorted({len(rounds) for rounds in closing} - {0}):
             which = [j for j, rounds in enumerate(closing) if len(rounds) == count]
             convictions = torch.tensor([[record.conviction for record in closing[j]] for j in which])
-            for j, reason in zip(which, self.halting.reasons(convictions), strict=True):
-                reasons[j] = reason
+            given: Any = self.halting.reasons(convictions)
+            if not isinstance(given, list | tuple) or [type(reason) for reason in given] != [str] * len(which):
+                wanted = f"expected a list of {len(which)} reasons, a text a task, empty where it goes on"
+                raise ValueError(f"halting {type(self.halting).__name__}: {wanted}, got {given!r}: correct reasons()")
+            for j, reason in zip(which, given, strict=True):
+                reasons[j] = reason or ("rounds" if count >= self.rounds else "")
         return reasons
 
     def _team(self, task: Task, rounds: Sequence[Round]) -> tuple[Team | None, str]:
@@ -267,23 +281,26 @@ class MacroRNN(nn.Module):
         if self.broker is None:
             return full_team(self.cell.ensemble, self.without), ""
         try:
-            team = self.broker.team(task, rounds)
+            team: Any = seating(self.broker)(task, rounds)
         except InfeasibleBudgetError:
             if not rounds:
                 raise
             return None, "budget"
-        return team, "" if team else "broker"
+        if team is None:
+            return None, "broker"
+        check_team(team, self.cell.ensemble)
+        return team, ""
 
-    def _finished(self, rounds: Sequence[Round]) -> str | None:
-        """The answer where the last elected step says that nothing is left to do."""
+    def _finished(self, task: Task, rounds: Sequence[Round]) -> str | None:
+        """The answer where the last elected text says that nothing is left to do."""
         last = rounds[-1] if rounds else None
-        if self.cell.unit != "step" or last is None or last.winner is None:
+        if last is None or last.winner is None:
             return None
-        return finished(last.proposals[last.winner].text)
+        return self.cell.kind(task, last.index).finished(last.proposals[last.winner].text)
 
     def _transcript(self, task: Task, rounds: list[Round], reason: str) -> Transcript:
         winners = [r.proposals[r.winner].text for r in rounds if r.winner is not None and not task.reads(r.index)]
-        final = self._finished(rounds)
+        final = self._finished(task, rounds)
         settings = self.settings()
         if task.inputs:
             settings["templates"] |= {name: self.cell.prompts.fingerprint(name) for name in ("read", "weigh")}
@@ -297,6 +314,33 @@ class MacroRNN(nn.Module):
             seed=self.cell.seed,
             settings=settings,
         )
+
+
+def _tasks(given: Any) -> list[Task]:
+    """Tasks of tasks and texts, each text with an id by its place."""
+    if isinstance(given, str | Task):
+        return [Task(given) if isinstance(given, str) else given]
+    listed = list(given) if isinstance(given, Iterable) else [given]
+    if wrong := [one for one in listed if not isinstance(one, str | Task)]:
+        raise ValueError(f"expected a text, a Task, or a list of these, got {wrong[0]!r:.60}: pass one of them")
+    return [Task(one, f"task-{i}") if isinstance(one, str) else one for i, one in enumerate(listed, 1)]
+
+
+def _most_rounds(halting: Any, rounds: int | None) -> int:
+    """How many rounds there are at most; a ValueError for no rule, or more rounds than it allows."""
+    if isinstance(halting, type) or not callable(getattr(halting, "reasons", None)):
+        wanted = "expected an object with reasons(convictions)"
+        raise ValueError(f"halting: {wanted}, got {halting!r}: pass one such as FixedHalting(3)")
+    own = getattr(halting, "rounds", None)
+    if rounds is not None and not 1 <= rounds <= (own or rounds):
+        most = "" if own is None else f" and at most {own}, the rule's"
+        raise ValueError(f"rounds: expected at least 1{most}, got {rounds}: correct it, or pass another halting rule")
+    return rounds or own or UNSAID
+
+
+def _named(part: object) -> str:
+    """A part as a transcript names it, alike in every process."""
+    return type(part).__name__ if type(part).__repr__ is object.__repr__ else str(part)
 
 
 def _keep(active: list[int], state: DeliberationState, kept: list[int]) -> tuple[list[int], DeliberationState]:

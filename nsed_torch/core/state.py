@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 
+from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.ledger import TokenLedger
 from nsed_torch.core.memory import MemoryState
 from nsed_torch.records.transcript import Proposal, Round
@@ -29,6 +30,15 @@ class DeliberationState:
     critiques: tuple[dict[str, tuple[str, ...]], ...]  # of each task, author -> what others wrote of its last proposal
     last: tuple[Round | None, ...]  # the record of each task's last round, of which proposals may stand
     ledgers: tuple[TokenLedger, ...]  # what each task's calls have had computed; no agent reads of it
+
+    @classmethod
+    def start(cls, tasks: int, consensus: ConsensusCell) -> "DeliberationState":
+        """What so many tasks begin with: no memory, in the type of a consensus cell's parameters."""
+        parameter = next(consensus.parameters())
+        size = (tasks, consensus.slots, consensus.dim)
+        memory = MemoryState.empty(*size, dtype=parameter.dtype, device=parameter.device)
+        ledgers = tuple(TokenLedger() for _ in range(tasks))
+        return cls(memory, ((),) * tasks, ({},) * tasks, (None,) * tasks, ledgers)
 
     def select(self, tasks: Sequence[int]) -> "DeliberationState":
         """The state of some of the tasks."""

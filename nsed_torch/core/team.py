@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from nsed_torch.core.agent import Ensemble
 from nsed_torch.records.transcript import ROLES, Proposal, Round, Usage
@@ -34,6 +35,18 @@ def full_team(ensemble: Ensemble, without: Collection[str] = ()) -> Team:
     seated = [(i, agent) for i, agent in enumerate(ensemble.agents) if agent.name not in without]
     proposers, judges = (tuple(i for i, agent in seated if role in agent.roles) for role in ROLES)
     return Team(proposers, judges)
+
+
+def check_team(team: Any, ensemble: Ensemble) -> None:
+    """Refuse, with a ValueError, what is no team, or one of agents that are not there or may not take their role."""
+    if not isinstance(team, Team):
+        wanted = "expected a Team of the next round, or None to end the task"
+        raise ValueError(f"broker: {wanted}, got {team!r:.60}: return Team(proposers, voters)")
+    for role, seats in zip(ROLES, (team.proposers, team.voters), strict=True):
+        may = [i for i, agent in enumerate(ensemble.agents) if role in agent.roles]
+        if len(set(seats)) < len(seats) or not set(seats) <= set(may):
+            wanted = f"expected different {role}s out of {may}, places of agents that may be one"
+            raise ValueError(f"broker: {wanted}, got {list(seats)}: correct the team")
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from nsed_torch.core.engine import (
     LikelihoodRequest,
     Message,
     RateRequest,
-    Rating,
+    Ratings,
     RatingScale,
     allowance,
     failed,
@@ -167,7 +167,7 @@ class EndpointEngine(Engine):
         for i, reply in self._replies(bodies):
             yield {i: self._generation(requests[i], reply, bodies[i]["max_tokens"])}
 
-    def ratings(self, requests: Sequence[RateRequest]) -> Iterator[dict[int, Rating]]:
+    def ratings(self, requests: Sequence[RateRequest]) -> Iterator[dict[int, Ratings]]:
         """Rate all requests' candidates, one call each, and hand ratings out once all their candidates are through.
 
         A rating is the expected value of the scale under the probabilities of its labels, its coverage their sum, as
@@ -175,7 +175,7 @@ class EndpointEngine(Engine):
         reading). Where none is, or the server gives no log-probabilities, there is no rating. What candidates share is
         read, and counted, with every one of them. Raises as `generations`.
         """
-        yield from ({i: Rating(())} for i, request in enumerate(requests) if not request.candidates)
+        yield from ({i: Ratings(())} for i, request in enumerate(requests) if not request.candidates)
         places = [(i, k) for i, request in enumerate(requests) for k in range(len(request.candidates))]
         bodies = [self._judging(requests[i], requests[i].candidates[k]) for i, k in places]
         replies: list[dict[int, Reply]] = [{} for _ in requests]
@@ -241,7 +241,7 @@ class EndpointEngine(Engine):
             seconds=seconds,
         )
 
-    def _rating(self, request: RateRequest, came: Sequence[Reply]) -> Rating:
+    def _rating(self, request: RateRequest, came: Sequence[Reply]) -> Ratings:
         if lost := [reply for reply in came if not isinstance(reply, ChatReply)]:
             return failed(request, lost[0])  # type: ignore[no-any-return]
         replies = [reply for reply in came if isinstance(reply, ChatReply)]
@@ -254,7 +254,7 @@ class EndpointEngine(Engine):
             "the endpoint said no usage, tokens are estimated": read.count(None),
         }
         values, coverage = zip(*(verdict or (None, 0.0) for verdict in verdicts), strict=True)
-        return Rating(
+        return Ratings(
             values=values,
             coverage=coverage,
             prompt_tokens=sum(guess if said is None else said for said, guess in zip(read, estimated, strict=True)),

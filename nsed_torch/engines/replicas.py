@@ -23,7 +23,7 @@ from nsed_torch.core.engine import (
     LikelihoodRequest,
     Message,
     RateRequest,
-    Rating,
+    Ratings,
     Request,
     failed,
 )
@@ -152,7 +152,7 @@ class EngineReplicas(Engine):
         """
         return self._answered("generations", requests)
 
-    def ratings(self, requests: Sequence[RateRequest]) -> Iterator[dict[int, Rating]]:
+    def ratings(self, requests: Sequence[RateRequest]) -> Iterator[dict[int, Ratings]]:
         """As `generations`, ratings."""
         return self._answered("ratings", requests)
 

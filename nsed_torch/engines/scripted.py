@@ -10,7 +10,7 @@ from nsed_torch.core.engine import (
     Likelihood,
     LikelihoodRequest,
     RateRequest,
-    Rating,
+    Ratings,
 )
 
 
@@ -53,13 +53,13 @@ class ScriptedEngine(Engine):
             results.append(Generation(text, self.count_prompt(request.messages), self.count_tokens(text), reason))
         return results
 
-    def rate(self, requests: Sequence[RateRequest]) -> list[Rating]:
+    def rate(self, requests: Sequence[RateRequest]) -> list[Ratings]:
         """Call `judge` on each candidate of each request."""
         results = []
         for request in requests:
             values = tuple(self.judge(request, candidate) for candidate in request.candidates)
             chats = [self.count_prompt(request.about(candidate)) for candidate in request.candidates]
-            results.append(Rating(values, prompt_tokens=sum(chats)))
+            results.append(Ratings(values, prompt_tokens=sum(chats)))
         return results
 
     def measure(self, requests: Sequence[LikelihoodRequest]) -> list[Likelihood]:

@@ -18,7 +18,7 @@ from nsed_torch.core.engine import (
     LikelihoodRequest,
     Message,
     RateRequest,
-    Rating,
+    Ratings,
     RatingScale,
     Request,
     allowance,
@@ -176,12 +176,12 @@ class TransformersEngine(nn.Module, Engine):
                 yield done
 
     @torch.no_grad()
-    def ratings(self, requests: Sequence[RateRequest]) -> Iterator[dict[int, Rating]]:
+    def ratings(self, requests: Sequence[RateRequest]) -> Iterator[dict[int, Ratings]]:
         """Rate all requests' candidates pass by pass, each rating under its request's index.
 
         A rating is the expected value of the scale under the judge's own logits.
         """
-        yield from ({i: Rating(())} for i, request in enumerate(requests) if not request.candidates)
+        yield from ({i: Ratings(())} for i, request in enumerate(requests) if not request.candidates)
         owners = [i for i, request in enumerate(requests) if request.candidates]
         prompts = {i: self.rating_prompts(requests[i]) for i in owners}
         read = {i: tokens_read(rows) for i, rows in prompts.items()}
@@ -281,10 +281,10 @@ class TransformersEngine(nn.Module, Engine):
 
     def rating_from(
         self, request: RateRequest, logits: Float[Tensor, "candidate token"], read: int, seconds: float
-    ) -> Rating:
+    ) -> Ratings:
         """The rating that next-token logits behind each candidate's prompt stand for, with the tokens of these."""
         values, coverage = verdicts(logits, request.scale, self.chat.label_ids(request.scale.labels))
-        return Rating(
+        return Ratings(
             # A model that overflows has given no rating.
             values=tuple(None if math.isnan(v) else v for v in values.clamp(-1, 1).tolist()),
             coverage=tuple(coverage.nan_to_num().clamp(max=1).tolist()),

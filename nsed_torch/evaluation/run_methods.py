@@ -189,10 +189,10 @@ def panel_of(rnn: MacroRNN, graded: GradedTasks) -> Panel:
 
 def alone(rnn: MacroRNN, agent: str) -> MacroRNN | None:
     """One of a team that takes steps, stepping by itself; None where it answers whole questions when it is asked."""
-    if rnn.cell.unit != "step" or agent in rnn.without:
+    if rnn.cell.protocol.unit != "step" or agent in rnn.without:
         return None
     others = [other.name for other in rnn.cell.ensemble.agents if other.name != agent]
-    return MacroRNN(rnn.cell, halting=rnn.halting, without=others)
+    return rnn.with_(broker=None, without=others)
 
 
 def _stepping(rnn: MacroRNN) -> Run:

@@ -13,9 +13,9 @@ from jaxtyping import Bool, Float
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from nsed_torch.core.broker import InfeasibleBudgetError
+from nsed_torch.core.broker import InfeasibleBudgetError, RunBroker
 from nsed_torch.core.prompts import NOTHING
-from nsed_torch.core.ratings import MARKUP, JudgeQuestion
+from nsed_torch.core.ratings import MARKUP, JudgeQuestion, most_usage
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.core.team import Team
 from nsed_torch.parts.knapsack import KnapsackBroker
@@ -65,7 +65,7 @@ class _Run:
     bench: Bench | None = None  # of the round that is being seated or held
 
 
-class BudgetBroker(nn.Module):
+class BudgetBroker(nn.Module, RunBroker):
     """Chooses each round's proposers and judges: as many as the budget allows, the cheapest of equals.
 
     Costs are what a round may take at most, from the very prompts that will be sent: a full memory, every answer at
@@ -191,7 +191,7 @@ class BudgetBroker(nn.Module):
             if least > most:
                 raise ValueError(f"broker: expected min_{role}s of at most {most}, the ensemble's, got {least}")
         maximum = [h if m is None else min(m, h) for m, h in zip(self.maximum, have, strict=True)]
-        costs = round_costs(task, self._run.cell, proposers=maximum[0])
+        costs = round_costs(task, self._run.cell, proposers=maximum[0], index=len(rounds) + 1)
 
         def solve(available: Tensor) -> Tensor:
             return self._solve(worth, costs, rounds, self.minimum, maximum, available)
@@ -221,7 +221,7 @@ class BudgetBroker(nn.Module):
         if not free.any():
             return None
         standing = [i for i, agent in enumerate(agents) if agent.name in heard]
-        costs = self._joining_costs(task, standing)
+        costs = self._joining_costs(task, standing, len(rounds) + 1)
 
         def solve(available: Tensor) -> Tensor:
             if costs is None:  # nothing binds: no knapsack is needed to find the largest
@@ -235,13 +235,15 @@ class BudgetBroker(nn.Module):
         judges = tuple(i for i in proposers if "judge" in agents[i].roles) if standing else ()
         return Team(proposers, judges, tuple(standing))
 
-    def _joining_costs(self, task: Task, standing: Sequence[int]) -> Float[Tensor, "agent role resource"] | None:
+    def _joining_costs(
+        self, task: Task, standing: Sequence[int], index: int
+    ) -> Float[Tensor, "agent role resource"] | None:
         """What each agent's joining costs at most: its answer, its ratings of all others, theirs of its own."""
         if self.budget == Budget():
             return None
         judges = torch.tensor([["judge" in agent.roles] for agent in self._run.cell.ensemble.agents])
-        own = round_costs(task, self._run.cell, proposers=max(len(standing), 1))
-        one = torch.where(judges, round_costs(task, self._run.cell, proposers=1)[:, 1], 0)
+        own = round_costs(task, self._run.cell, max(len(standing), 1), index)
+        one = torch.where(judges, round_costs(task, self._run.cell, 1, index)[:, 1], 0)
         joining = own[:, 0] + torch.where(judges, own[:, 1], 0) + one[list(standing)].sum(0)
         return joining[:, None]
 
@@ -277,33 +279,36 @@ class BudgetBroker(nn.Module):
         return chosen
 
 
-def round_costs(task: Task, cell: MacroRNNCell, proposers: int) -> Float[Tensor, "agent role resource"]:
-    """What one round costs at most: US$ billed, tokens computed, and no GiB beyond the backbone's opening charge.
+def round_costs(task: Task, cell: MacroRNNCell, proposers: int, index: int = 1) -> Float[Tensor, "agent role resource"]:
+    """What round `index` costs at most: US$ billed, tokens computed, and no GiB beyond the backbone's opening charge.
 
     What calls share beyond the candidates of one judge is not foreseen. `proposers` is the most answers that a judge
     may have to read.
+
+    Raises:
+        ValueError: if the cell's rating cannot tell what it costs.
     """
-    authors = cell.ensemble.proposers
-    longest = max(agent.decoding.max_new_tokens for agent in authors)
+    authors, kind = cell.ensemble.proposers, cell.kind(task, index)
+    longest = max(map(kind.longest, authors))
     answers = (" ".join(["word"] * longest),) * proposers
-    memory = ["…"] * cell.consensus.slots
-    asked = task.question
-    if task.inputs:  # the round that reads the longest piece costs most
-        texts = [text for piece in task.inputs for text in ([piece] if isinstance(piece, str) else piece.values())]
-        full = [*memory[1:], " ".join(["word"] * cell.memory_tokens)]
-        asked = cell.prompts.read(task.question, memory=full, piece=max(texts, key=len), seed=0)
+    # All fences of the memory, and as many words as its allowance.
+    full = ["…"] * cell.consensus.slots
+    full[-1] += " word" * cell.protocol.memory_tokens
+    if kind.begins_with and cell.ensemble.count_tokens(kind.begins_with) > cell.protocol.memory_tokens:
+        full = []  # the work may always begin anew, where nothing was elected
+    asked = kind.ask(full, 0)
     rows = []
     for agent in cell.ensemble.agents:
         engine = cell.ensemble.engine(agent)
         longest_name = max((a.name for a in authors), key=engine.count_tokens)
-        names = None if cell.anonymous else (longest_name,) * proposers
-        question = JudgeQuestion(agent, asked, answers, seed=0, names=names, notes=bool(task.inputs))
-        judged = cell.rating.most_usage(cell.prompts, engine, question)
+        names = None if cell.protocol.anonymous else (longest_name,) * proposers
+        question = JudgeQuestion(agent, asked.questions[agent.name], answers, seed=0, names=names, notes=kind.notes)
+        judged = most_usage(cell.rating, cell.prompts, engine, question)
         written = judged.completion_tokens
         critics = sum(judge != agent for judge in cell.ensemble.judges) if written else 0
-        # All fences of memory and critiques, whose words are counted by their allowances.
-        prompt = cell.prompts.propose(asked, memory=memory, critiques=["…"] * critics, persona=agent.persona, seed=0)
-        tokens = engine.count_prompt(prompt) + cell.memory_tokens + written // proposers * critics + 2 * MARKUP
+        told, memory = ["…"] * critics, asked.memory
+        prompt = cell.prompts.propose(question.text, memory=memory, critiques=told, persona=agent.persona, seed=0)
+        tokens = engine.count_prompt(prompt) + written // proposers * critics + 2 * MARKUP
         markup = agent.usage(2 * MARKUP * proposers, 0)
         usages = agent.usage(tokens, agent.decoding.max_new_tokens), judged + markup
         rows.append([[usage.price, float(usage.tokens), 0.0] for usage in usages])

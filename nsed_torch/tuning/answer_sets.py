@@ -7,7 +7,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from nsed_torch.core.cell import ConsensusCell
-from nsed_torch.core.conformal import ConformalSets
+from nsed_torch.parts.conformal import ConformalSets
 from nsed_torch.traces.episodes import Episodes
 from nsed_torch.traces.rounds import unroll
 

@@ -16,11 +16,13 @@ from nsed_torch.app.config.paths import conf_dir
 from nsed_torch.core.agent import Agent
 from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.core.engine import Decoding
-from nsed_torch.core.halting import EvidenceHalting, FatigueHalting, FixedHalting
+from nsed_torch.core.halting import FixedHalting
+from nsed_torch.core.protocol import Protocol
 from nsed_torch.core.ratings import CritiqueRating, LikelihoodRating, VerdictRating
 from nsed_torch.engines.backbones import load_backbone
 from nsed_torch.engines.scripted import ScriptedEngine
 from nsed_torch.parts.budget_broker import BudgetBroker
+from nsed_torch.parts.halting_rules import EvidenceHalting, FatigueHalting
 from nsed_torch.records.call_log import CallLog
 from nsed_torch.records.files import read_json
 from nsed_torch.records.transcript import Task
@@ -62,8 +64,7 @@ def test_the_whole_network_as_configured(nsed):
     with CallLog(None) as log:
         rnn = build_rnn(composed(nsed, "seed=3", "memory_tokens=9", "rounds=2", "consensus.slots=5"), log)
         assert rnn.cell.ensemble.call_log is log
-        assert (rnn.cell.seed, rnn.cell.memory_tokens) == (3, 9)
-        assert (rnn.cell.diagonal_mask, rnn.cell.anonymous, rnn.cell.shuffled) == (True, True, True)
+        assert (rnn.cell.seed, rnn.cell.protocol) == (3, Protocol(memory_tokens=9))
         assert rnn.cell.prompts.style == "short"
         assert isinstance(rnn.halting, FixedHalting)
         assert rnn.halting.rounds == 2
@@ -96,7 +97,7 @@ def test_the_protocols_switches_and_the_style_reach_the_cell(nsed):
     for name in ("diagonal_mask", "anonymous", "shuffled"):
         with CallLog(None) as log:
             rnn = build_rnn(composed(nsed, f"protocol.{name}=false", "prompts.style=worked"), log)
-        switches = {key: getattr(rnn.cell, key) for key in ("diagonal_mask", "anonymous", "shuffled")}
+        switches = {key: getattr(rnn.cell.protocol, key) for key in ("diagonal_mask", "anonymous", "shuffled")}
         assert [key for key, on in switches.items() if not on] == [name]
         assert rnn.cell.prompts.style == "worked"
 

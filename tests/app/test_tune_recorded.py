@@ -6,7 +6,7 @@ import random
 import pytest
 
 from nsed_torch.core.cell import ConsensusCell
-from nsed_torch.core.conformal import ConformalSets
+from nsed_torch.parts.conformal import ConformalSets
 from nsed_torch.records.files import read_json
 
 QUICK = ["seeds=2", "training.epochs=8", "training.firmness=[10.0]"]

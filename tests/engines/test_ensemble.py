@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from recording_team import AGENTS, Recording, weigh
 
 from nsed_torch.core.agent import Agent, Ensemble
-from nsed_torch.core.engine import Decoding, Generation, Likelihood, Rating
+from nsed_torch.core.engine import Decoding, Generation, Likelihood, Ratings
 from nsed_torch.records.call_log import CallLog
 from nsed_torch.records.transcript import Usage
 
@@ -26,7 +26,7 @@ def test_a_second_call_asks_no_engine_and_gives_the_same(ensemble, engines, ask,
     asked = [list(engine.batches) for engine in engines.values()]
     assert (ensemble.generate(writes), ensemble.rate(ratings)) == first
     assert [engine.batches for engine in engines.values()] == asked
-    assert first[1][0] == Rating((0.2, None), prompt_tokens=6)
+    assert first[1][0] == Ratings((0.2, None), prompt_tokens=6)
 
 
 def test_a_file_gives_another_process_equal_results(tmp_path, ask, judge):
@@ -62,14 +62,14 @@ def test_likelihoods_are_calls_of_their_own_kept_in_the_file(tmp_path, ask, judg
 def test_notes_and_coverage_survive_the_log(judge):
     class Noting(Recording):
         def rate(self, requests):
-            return [Rating((0.1 + 0.2,), (1 / 3,), 7, ("a note",), 1.5) for _ in requests]
+            return [Ratings((0.1 + 0.2,), (1 / 3,), 7, ("a note",), 1.5) for _ in requests]
 
         def generate(self, requests):
             return [Generation("é\n", 1, 2, "length", ("shrunk", "twice"), 0.5) for _ in requests]
 
     ensemble = Ensemble({"one": Noting(), "two": Noting()}, AGENTS)
     for _ in range(2):
-        assert ensemble.rate([judge(["x"])]) == [Rating((0.1 + 0.2,), (1 / 3,), 7, ("a note",))]
+        assert ensemble.rate([judge(["x"])]) == [Ratings((0.1 + 0.2,), (1 / 3,), 7, ("a note",))]
 
 
 def test_what_a_failed_batch_follows_is_kept(ask):

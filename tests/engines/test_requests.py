@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsed_torch.core.engine import Decoding, Engine, Generation, Rating, RatingScale, call_seed
+from nsed_torch.core.engine import Decoding, Engine, Generation, Ratings, RatingScale, call_seed
 
 
 @pytest.mark.parametrize(
@@ -51,8 +51,8 @@ def test_a_scale_says_what_is_wrong(labels, values, text, fails):
 
 def test_the_clock_takes_no_part_in_comparisons():
     assert Generation("a", 1, 1, seconds=1.0) == Generation("a", 1, 1, seconds=2.0)
-    assert Rating((0.5,), seconds=1.0) == Rating((0.5,), seconds=2.0)
-    assert Rating((0.5,)) != Rating((None,))
+    assert Ratings((0.5,), seconds=1.0) == Ratings((0.5,), seconds=2.0)
+    assert Ratings((0.5,)) != Ratings((None,))
 
 
 class Streaming(Engine):

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsed_torch.core.encoder import Encoder, HashedEncoder
-from nsed_torch.core.engine import Likelihood, LikelihoodRequest, Message, RateRequest, Rating
+from nsed_torch.core.engine import Likelihood, LikelihoodRequest, Message, RateRequest, Ratings
 from nsed_torch.engines.scripted import ScriptedEngine
 
 
@@ -31,7 +31,7 @@ def test_it_keeps_the_line_breaks_of_what_the_function_says(ask):
 
 def test_it_rates_each_candidate_and_may_give_none(engine):
     request = RateRequest("a", (Message("user", "rate this"),), ("abc", "?", ""))
-    assert engine.rate([request]) == [Rating((0.3, None, 0.0), prompt_tokens=6)]
+    assert engine.rate([request]) == [Ratings((0.3, None, 0.0), prompt_tokens=6)]
     assert engine.generate([]) == engine.rate([]) == []
 
 

@@ -9,9 +9,9 @@ from scipy.special import xlogy
 from scipy.stats import chi2
 
 from nsed_torch.core import functional
-from nsed_torch.core.halting import REPORTED_BETA, REPORTED_K
 from nsed_torch.evaluation import competence_law as module
 from nsed_torch.evaluation.competence_law import fit_fatigue_law
+from nsed_torch.parts.halting_rules import REPORTED_BETA, REPORTED_K
 
 PAPER = (0.54, REPORTED_K, REPORTED_BETA)
 

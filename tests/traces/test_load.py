@@ -11,11 +11,11 @@ from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.core.engine import Decoding
-from nsed_torch.core.halting import EvidenceHalting
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.engines.scripted import ScriptedEngine
 from nsed_torch.parts.budget_broker import BudgetBroker
+from nsed_torch.parts.halting_rules import EvidenceHalting
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.questions.graders import AnswerGrader, GradersAnswers
 from nsed_torch.records.trace import TraceWriter, read_traces

@@ -170,7 +170,7 @@ def test_scores_of_answers_are_by_stratum(toy):
 
 
 def test_scores_of_verdicts_count_signs_and_pairs(toy):
-    from nsed_torch.core.engine import Rating
+    from nsed_torch.core.engine import Ratings
 
     engine = toy.engine()
     one, two = tasks(1, 2)
@@ -184,7 +184,7 @@ def test_scores_of_verdicts_count_signs_and_pairs(toy):
     assert lesson.identity() == {"learns": "to judge", "candidates": 4}
     values = {"2": 0.5, "3": 0.6, "4": 0.9, "5": -0.9}
     engine.rate = lambda requests: [
-        Rating((next(v for k, v in values.items() if f"\n{k}\n" in r.candidates[0]),)) for r in requests
+        Ratings((next(v for k, v in values.items() if f"\n{k}\n" in r.candidates[0]),)) for r in requests
     ]
     assert lesson.scores(engine, None) == {
         "right answers": [True, True],

@@ -8,7 +8,7 @@ import torch
 from nsed_torch.app.door import Door, question_of
 from nsed_torch.core.election import RoundInput
 from nsed_torch.core.engine import call_seed
-from nsed_torch.core.ratings import AgreementRating, JudgeQuestion, judging_order
+from nsed_torch.core.ratings import JudgeQuestion, judging_order
 from nsed_torch.core.round import MacroRNNCell
 
 Chat = str | Sequence[Mapping[str, str]]
@@ -35,7 +35,7 @@ def consensus_reward(**settings: Any) -> Callable[..., list[float]]:
     """
     door = Door(settings)
     cell = door.rnn.cell
-    if isinstance(cell.rating, AgreementRating):
+    if getattr(cell.rating, "by_own", False):
         raise ValueError("expected judges that rate others' texts, got rating=agreement: choose another rating")
 
     def support_of_the_team(prompts: Sequence[Chat], completions: Sequence[Chat], **columns: Any) -> list[float]:
@@ -61,7 +61,7 @@ def supports(cell: MacroRNNCell, groups: Mapping[str, Sequence[str]]) -> dict[tu
         for judge in judges:
             seed = call_seed(cell.seed, question, 1, judge.name, "rate")
             places = [str(place) for place in range(len(texts))]
-            order = judging_order(seed, judge.name, places, [True] * len(texts), shuffled=cell.shuffled)
+            order = judging_order(seed, judge.name, places, [True] * len(texts), shuffled=cell.protocol.shuffled)
             asked.append(JudgeQuestion(judge, question, tuple(texts[place] for place in order), seed))
             orders.append(order)
     replies = iter(zip(orders, cell.rating.rate(cell.ensemble, cell.prompts, asked), strict=True))

@@ -120,7 +120,7 @@ class Entrance:
 
         question = QueuedQuestion(asked, tell)
         try:
-            question.terms.rule(self.batches.own[asked.model][0])
+            question.terms.team(self.batches.teams[asked.model])
         except ValueError as error:
             raise RefusedError(400, str(error)) from error
         self.batches.submit(question)

@@ -16,9 +16,10 @@ import torch
 from nsed_torch.app.serve.wire import ChatRequest, RefusedError
 from nsed_torch.core.broker import InfeasibleBudgetError
 from nsed_torch.core.engine import ContextWindowError
-from nsed_torch.core.halting import EvidenceHalting, FatigueHalting, FixedHalting
+from nsed_torch.core.halting import FixedHalting, Halting
 from nsed_torch.core.observer import Observer
-from nsed_torch.core.rnn import Halting, MacroRNN
+from nsed_torch.core.rnn import MacroRNN
+from nsed_torch.parts.halting_rules import EvidenceHalting, FatigueHalting
 from nsed_torch.records.call_log import CallLog
 from nsed_torch.records.transcript import Round, Task, Transcript
 
@@ -41,15 +42,16 @@ class Terms(NamedTuple):
     rounds: int | None
     halting: str | None
 
-    def rule(self, own: Halting) -> Halting:
-        """When to stop; a ValueError for a rule that cannot have that cap."""
+    def team(self, own: MacroRNN) -> MacroRNN:
+        """The model's own team on these terms; a ValueError for a rule that cannot have that cap."""
+        rounds, rule = own.rounds if self.rounds is None else self.rounds, own.halting
         if self.halting is not None:
-            return HALTING[self.halting](own.rounds if self.rounds is None else self.rounds)
-        if self.rounds is None:
-            return own
-        rule = copy.deepcopy(own)
-        rule.rounds = self.rounds
-        return rule
+            rule = HALTING[self.halting](rounds)
+        elif self.rounds is not None:
+            rule = copy.deepcopy(rule)
+            if hasattr(rule, "rounds"):
+                rule.rounds = rounds
+        return own.with_(halting=rule, rounds=rounds, seed=own.cell.seed if self.seed is None else self.seed)
 
 
 class QueuedQuestion:
@@ -106,7 +108,6 @@ class Batches:
     ) -> None:
         self.teams = dict(teams)
         self.max_queue, self.max_batch, self.gather_s, self.calls = max_queue, max_batch, gather_s, calls
-        self.own = {name: (team.halting, team.cell.seed) for name, team in teams.items()}
         self.running = self.batches = self.tasks = 0
         self.seconds = 0.0  # of all batches
         self._waiting: list[QueuedQuestion] = []
@@ -184,13 +185,12 @@ class Batches:
     def _run(self, batch: Sequence[QueuedQuestion]) -> None:
         """Deliberate on a batch; whatever happens, everybody in it hears an end."""
         terms = batch[0].terms
-        rnn, (halting, seed) = self.teams[terms.model], self.own[terms.model]
         told = _Telling(batch)
         try:
             with ExitStack() as held:
                 held.enter_context(torch.no_grad())
+                rnn = terms.team(self.teams[terms.model])
                 rnn.cell.ensemble.call_log = held.enter_context(CallLog(self.calls))
-                rnn.halting, rnn.cell.seed = terms.rule(halting), seed if terms.seed is None else terms.seed
                 self._deliberate(rnn, list(told.listening), told)
         except Exception as error:
             told.fail(list(told.listening), error)

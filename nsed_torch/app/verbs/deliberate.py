@@ -15,7 +15,7 @@ def main(cfg: DictConfig, run: VerbRun) -> str:
     task = Task(cfg.question)
     with call_log(cfg, run.folder) as log:
         rnn = build_rnn(cfg, log, run.report)
-        with view(run.console, steps=rnn.cell.unit == "step") as watch, torch.no_grad():
+        with view(run.console, steps=rnn.cell.protocol.unit == "step") as watch, torch.no_grad():
             deliberation = rnn([task], observer=watch)
     transcript = deliberation.transcripts[0]
     transcript.save(run.folder / "transcript.json")

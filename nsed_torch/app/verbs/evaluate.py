@@ -88,7 +88,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
             return None
         graded = bound(graded, rnn)
         pool_answers(rnn, graded, cfg)
-        steps = rnn.cell.unit == "step"
+        steps = rnn.cell.protocol.unit == "step"
         with view(console, rounds=steps and cfg.show > 0, steps=steps, only=graded.tasks[: cfg.show]) as watch:
             contested = evaluate(
                 rnn,

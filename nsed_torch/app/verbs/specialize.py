@@ -13,7 +13,6 @@ from rich.console import RenderableType
 from nsed_torch.app.config.instantiate import instantiate
 from nsed_torch.app.verb import VerbRun, verb
 from nsed_torch.core.prompts import Prompts
-from nsed_torch.core.ratings import VerdictRating
 from nsed_torch.engines.adapters import adapter_shape, save_adapter
 from nsed_torch.engines.transformers_engine import TransformersEngine
 from nsed_torch.evaluation.statistics import clopper_pearson
@@ -94,7 +93,7 @@ def lesson(cfg: DictConfig, settings: FineTuning) -> Lesson:
         raise ValueError(f"expected steps to learn with {asked}, got {got}: unit=step")
     if cfg.candidates:
         rating = instantiate(cfg.rating)
-        if not isinstance(rating, VerdictRating):
+        if not hasattr(rating, "scale"):
             raise ValueError(f"expected a verdict that a judge can learn, got {type(rating).__name__}: rating=verdict")
         candidates = read_candidates(cfg.candidates)
         # By task, so that no question is in both parts.

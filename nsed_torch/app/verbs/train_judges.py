@@ -10,7 +10,6 @@ from torch import Tensor
 from nsed_torch.app.build import build_ensemble
 from nsed_torch.app.config.instantiate import instantiate
 from nsed_torch.app.verb import VerbRun, verb
-from nsed_torch.core.ratings import VerdictRating
 from nsed_torch.engines.adapters import save_adapter
 from nsed_torch.evaluation.statistics import Estimate, plain, shown, student
 from nsed_torch.evaluation.tables import terminal_table
@@ -31,7 +30,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
     check_tracker(cfg.logger.tracker)
     out, start = run.folder, time.perf_counter()
     rating, lora = instantiate(cfg.rating), cfg.lora
-    if not isinstance(rating, VerdictRating):
+    if not hasattr(rating, "scale"):
         raise ValueError(f"expected a verdict that is read off logits, got {type(rating).__name__}: set rating=verdict")
     answers = load_recorded(cfg.data_dir)
     parts = held_out(answers, lora.validation_tasks, lora.test_tasks)

@@ -1,8 +1,11 @@
 """What methods and deliberations may cost, before any model is called."""
 
 import itertools
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from string import ascii_lowercase
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -20,12 +23,13 @@ from nsed_torch.core.engine import (
     LikelihoodRequest,
     Message,
     RateRequest,
-    Rating,
+    Ratings,
 )
-from nsed_torch.core.halting import FixedHalting
 from nsed_torch.core.ratings import MARKUP
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
+from nsed_torch.core.state import SlotText
+from nsed_torch.core.team import full_team
 from nsed_torch.evaluation.methods.conducted import Conducted
 from nsed_torch.evaluation.methods.method import Method, Panel
 from nsed_torch.records.transcript import Task, Usage
@@ -54,25 +58,64 @@ def expected_usage(method: Method, panel: Panel, tasks: Sequence[Task]) -> Usage
 def expected_deliberation(rnn: MacroRNN, tasks: Sequence[Task]) -> Usage:
     """Calls, tokens and price of a deliberation, estimated from above as in `expected_usage`.
 
-    Everybody takes part in every round that the halting rule allows: what a broker or an early stop saves is not
-    foreseen.
+    Everybody takes part in every round that there may be, whatever the others say: what a broker, an early stop or
+    asking one after the other saves is not foreseen, nor what a broker asks itself. Every round is held with the
+    fullest memory that there may be by then; where work may begin anew, as elected by nobody, with what it begins with
+    if that is longer. That an agent's form makes more tokens of a text than the plain one has is not foreseen.
     """
     cell = rnn.cell
-    stand_in = MacroRNNCell(
-        _stand_in(cell.ensemble),
-        _Alike(cell.encoder.dim),
-        cell.consensus,
-        prompts=cell.prompts,
-        rating=cell.rating,
-        memory_tokens=cell.memory_tokens,
-        seed=cell.seed,
-        diagonal_mask=cell.diagonal_mask,
-        anonymous=cell.anonymous,
-        shuffled=cell.shuffled,
-    )
-    with torch.no_grad():
-        deliberation = MacroRNN(stand_in, halting=FixedHalting(rnn.halting.rounds), without=rnn.without)(tasks)
-    return Usage.sum(transcript.usage for transcript in deliberation.transcripts)
+    protocol = replace(cell.protocol, ahead=None, shown_from=0.0, verbatim=False, control=None)
+    ensemble = _stand_in(cell.ensemble, steps=_steps(cell, tasks))
+    stand_in = cell.with_(ensemble=ensemble, encoder=_Alike(cell.encoder.dim), protocol=protocol)
+    used = Usage()
+    for inputs in sorted({len(task.inputs) for task in tasks}):
+        batch = [task for task in tasks if len(task.inputs) == inputs]
+        teams, start = [full_team(ensemble, rnn.without)] * len(batch), stand_in.start(batch)
+        state = start
+        for index in range(1, inputs + rnn.rounds + 1):
+            slots = tuple(_fullest(stand_in, task, index) for task in batch)
+            with torch.no_grad():
+                full = replace(state, memory=start.memory, slots=slots)
+                records, state = stand_in(batch, teams, full, index=index)
+            used += Usage.sum(record.usage for record in records)
+    return used
+
+
+def _steps(cell: MacroRNNCell, tasks: Sequence[Task]) -> dict[str, int]:
+    """How many words each agent may write at most where rounds are steps: no longer step is shown, or rated."""
+    if cell.protocol.unit == "answer":
+        return {}
+    budget, count = cell.protocol.memory_tokens, cell.ensemble.count_tokens
+
+    def length(words: int) -> int:
+        return count(" ".join([_named(10**6), *["word"] * words]))
+
+    longest = {agent.name: cell.kind(tasks[0], 1).longest(agent) for agent in cell.ensemble.agents}
+    return {name: max(bisect_right(range(most), budget, key=length), 1) for name, most in longest.items()}
+
+
+def _fullest(cell: MacroRNNCell, task: Task, index: int) -> tuple[SlotText, ...]:
+    """A memory of as many texts, and as many words in all, as there can be before a round.
+
+    None where the work may begin anew, elected by nobody, and what it begins with is longer.
+    """
+    kind, budget, proposers = cell.kind(task, index), cell.protocol.memory_tokens, cell.ensemble.proposers
+    most = min(cell.consensus.slots, (index - 1) * (1 if kind.winner_alone else len(proposers)), budget)
+    words = min(budget, most * max(map(kind.longest, proposers)))
+    # The longest is the weakest: it alone is cut, to whatever the others leave.
+    texts = [_named(i) for i in range(most - 1)] + ["word " * (words - most) + "word"] * bool(most)
+
+    def length(shown: Sequence[str]) -> int:
+        return max(map(cell.ensemble.count_tokens, kind.ask(shown, 0).questions.values()))
+
+    if kind.begins_with and length([]) > length(texts):
+        return ()
+    return tuple(SlotText(text, "", 0) for text in texts)
+
+
+def _named(number: int) -> str:
+    """A word for a number: no form of steps reads a digit in it."""
+    return "".join(ascii_lowercase[int(digit)] for digit in str(number))
 
 
 class _Alike(HashedEncoder):
@@ -87,9 +130,10 @@ class _Longest(Engine):
 
     max_batch = 1024
 
-    def __init__(self, engine: Engine, conducts: str) -> None:
+    def __init__(self, engine: Engine, conducts: str, steps: Mapping[str, int]) -> None:
         self.engine, self.context_window = engine, engine.context_window
         self.conducts = conducts  # the template of those who write workflows
+        self.steps = steps  # agent -> words of the longest step it may write, where rounds are steps
         # Equal texts would be rated once and shown once.
         self.written = itertools.count(1)
 
@@ -103,20 +147,21 @@ class _Longest(Engine):
         results = []
         for request in requests:
             allowance = request.decoding.max_new_tokens
-            text = " ".join([str(next(self.written)), *["word"] * (allowance - 1)])
+            words = self.steps.get(request.agent, allowance)
+            text = " ".join([_named(next(self.written)), *["word"] * (words - 1)])
             text = FULLEST if request.template == self.conducts else text
-            results.append(Generation(text, self._read(request), allowance, "length"))
+            results.append(Generation(text, self._read(request), allowance, "stop" if self.steps else "length"))
         return results
 
     def hidden_states(self, chats: Sequence[Sequence[Message]], adapter: str | None = None) -> tuple[Any, list[int]]:
         # One number stands for as many as a head wants.
         return torch.zeros(len(chats), 1), [self.count_prompt(c) + MARKUP * len(c) for c in chats]
 
-    def rate(self, requests: Sequence[RateRequest]) -> list[Rating]:
+    def rate(self, requests: Sequence[RateRequest]) -> list[Ratings]:
         results = []
         for request in requests:
             billed, computed = self._chats(request, request.candidates)
-            results.append(Rating((1.0,) * len(request.candidates), prompt_tokens=billed, computed_tokens=computed))
+            results.append(Ratings((1.0,) * len(request.candidates), prompt_tokens=billed, computed_tokens=computed))
         return results
 
     def measure(self, requests: Sequence[LikelihoodRequest]) -> list[Likelihood]:
@@ -135,7 +180,5 @@ class _Longest(Engine):
         return self.count_prompt(request.messages, texts) + MARKUP * (len(request.messages) + len(texts))
 
 
-def _stand_in(ensemble: Ensemble, conducts: str = "") -> Ensemble:
-    # Whoever has a form of its own reads about as much, and would be refused where steps are not told apart.
-    agents = [replace(agent, form="plain") for agent in ensemble.agents]
-    return Ensemble({name: _Longest(engine, conducts) for name, engine in ensemble.engines.items()}, agents)
+def _stand_in(ensemble: Ensemble, conducts: str = "", steps: Mapping[str, int] = MappingProxyType({})) -> Ensemble:
+    return Ensemble({name: _Longest(e, conducts, steps) for name, e in ensemble.engines.items()}, ensemble.agents)

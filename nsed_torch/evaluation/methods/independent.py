@@ -11,7 +11,7 @@ import torch
 
 from nsed_torch.core.agent import Agent
 from nsed_torch.core.engine import call_seed, check_answered
-from nsed_torch.core.ratings import MARKUP, JudgeQuestion, JudgeReply
+from nsed_torch.core.ratings import MARKUP, JudgeQuestion, JudgeReply, most_usage
 from nsed_torch.evaluation.methods.method import Answer, Attempt, Panel, Tied
 from nsed_torch.evaluation.methods.sizing import Growth, Trail, answers
 from nsed_torch.parts.learned_broker import Heard, LearnedBroker
@@ -117,7 +117,7 @@ class BestOf:
             judge, texts = judges[trail.task.id], _different(trail)
             longest = max((draft.text for draft in trail.drafts), key=len)
             question = JudgeQuestion(judge, panel.question(trail.task, judge), (*texts, longest), 0)
-            most = panel.rating.most_usage(panel.prompts, panel.ensemble.engine(judge), question)
+            most = most_usage(panel.rating, panel.prompts, panel.ensemble.engine(judge), question)
             return most.tokens + 2 * MARKUP * len(question.candidates)
 
         trails = Growth(panel, self.samples, closing=closing).trails(tasks, budgets)

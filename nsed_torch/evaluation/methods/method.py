@@ -12,7 +12,7 @@ from nsed_torch.core.engine import GenerateRequest, call_seed
 from nsed_torch.core.inputs import pieces
 from nsed_torch.core.ledger import TokenLedger
 from nsed_torch.core.prompts import Prompts, unfence, unseen
-from nsed_torch.core.ratings import MARKUP, RatingMode
+from nsed_torch.core.ratings import MARKUP, Rating
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.questions.graders import Grader
 from nsed_torch.records.transcript import Task, Usage
@@ -73,7 +73,7 @@ class Panel:
 
     ensemble: Ensemble
     prompts: Prompts
-    rating: RatingMode
+    rating: Rating
     grader: Grader  # finds final answers and says which are equal
     seed: int = 0
     leads: Mapping[str, str] = field(default_factory=dict)  # task id -> name; see `lead`

@@ -13,6 +13,7 @@ from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.core.engine import Decoding, LikelihoodRequest
 from nsed_torch.core.halting import FixedHalting
+from nsed_torch.core.protocol import Protocol
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.engines.scripted import ScriptedEngine
@@ -106,10 +107,12 @@ def build(
         for i, name in enumerate(NAMES[:agents])
     ]
     encoder = HashedEncoder(16)
+    held = {field.name: cell.pop(field.name) for field in dataclasses.fields(Protocol) if field.name in cell}
     macro_cell = MacroRNNCell(
         Ensemble(engines or {"scripted": engine}, members, call_log=call_log),
         encoder,
         consensus_cell(dim=encoder.dim, agents=agents, slots=slots),
+        protocol=Protocol(**held),
         **cell,
     )
     return MacroRNN(macro_cell, halting=halting or FixedHalting(rounds), broker=broker), engine

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsed_torch.core.answers import SimilarTexts
+from nsed_torch.core.answer_classes import SimilarTexts
 from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.questions.graded import GradedTasks

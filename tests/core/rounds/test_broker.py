@@ -12,6 +12,7 @@ from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.broker import InfeasibleBudgetError
 from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.core.engine import Decoding
+from nsed_torch.core.protocol import Protocol
 from nsed_torch.core.ratings import MARKUP, CritiqueRating, LikelihoodRating, VerdictRating
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.core.team import full_team
@@ -218,7 +219,9 @@ def test_the_most_counts_the_names_that_judges_see_and_their_own_answers(scripte
     ensemble, encoder = Ensemble({"scripted": engine}, members), HashedEncoder(16)
 
     def most(**switches):
-        cell = MacroRNNCell(ensemble, encoder, consensus_cell(dim=16, agents=3), rating=VerdictRating(), **switches)
+        cell = MacroRNNCell(
+            ensemble, encoder, consensus_cell(dim=16, agents=3), rating=VerdictRating(), protocol=Protocol(**switches)
+        )
         judging = round_costs(TASK, cell, proposers=3)[:, 1, 1]
         return cell, judging - 2 * MARKUP * 3
 

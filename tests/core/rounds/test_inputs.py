@@ -274,11 +274,13 @@ def test_saying_nothing_of_a_piece_is_no_failure_and_having_none_is_no_success(s
     assert counted[2:] == [(zebulon, True), (quillfeather, True), (oberon, True)]
 
 
-def test_a_budget_foresees_the_longest_piece(scripted):
+def test_a_budget_foresees_the_piece_of_every_round(scripted):
     rnn, _ = scripted.build(3)
     short, long = (Task("Who?", inputs=("word",) * 3 + (" ".join(["word"] * n),)) for n in (1, 500))
-    tokens = [round_costs(task, rnn.cell, 3)[:, :, 1] for task in (short, long)]
-    assert (tokens[1] - tokens[0] >= 499).all()
+    for index, more in ((1, 0), (4, 499), (5, 0)):
+        tokens = [round_costs(task, rnn.cell, 3, index)[:, :, 1] for task in (short, long)]
+        assert (tokens[1] - tokens[0] >= more).all()
+        assert bool((tokens[1] > tokens[0]).any()) == bool(more)
 
 
 def test_a_run_goes_on_from_its_call_log(scripted, tmp_path):

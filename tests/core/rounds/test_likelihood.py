@@ -46,7 +46,7 @@ def test_equal_texts_are_asked_for_once_and_all_have_their_rating(scripted):
     asked = question(scripted, "second", "first", "second", "third", "first")
     (reply,), engine = rate(scripted, [asked])
     assert reply.ratings == pytest.approx((0.5, -0.5, 0.5, 0.5, -0.5))
-    assert reply.critiques == ("",) * 5
+    assert not reply.critiques
     (request,) = engine.measured
     assert request.texts == ("first", "second", "third")
     assert (reply.usage.calls, reply.usage.completion_tokens) == (1, 0)

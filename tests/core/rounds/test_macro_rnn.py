@@ -11,9 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsed_torch.core.halting import EvidenceHalting, FatigueHalting
 from nsed_torch.core.observer import Observer
 from nsed_torch.core.ratings import CritiqueRating, VerdictRating
+from nsed_torch.parts.halting_rules import EvidenceHalting, FatigueHalting
 from nsed_torch.records.transcript import Task, Transcript, Usage
 
 TASKS = [Task(f"What is {i} times {i + 2}?", id=f"task {i}") for i in range(4)]
@@ -255,7 +255,9 @@ def test_an_observer_hears_of_a_task_that_is_over_while_others_go_on(scripted):
 
         def reasons(self, convictions):
             early = len(convictions) == len(TASKS)
-            return ["early" if early and i == 0 else "" for i in range(len(convictions))]  # and knows no cap
+            return [
+                "early" if early and i == 0 else "" for i in range(len(convictions))
+            ]  # and leaves the cap to others
 
     class Ear(Observer):
         def on_round(self, task, record):
@@ -268,7 +270,7 @@ def test_an_observer_hears_of_a_task_that_is_over_while_others_go_on(scripted):
     deliberation = rnn(TASKS, observer=Ear())
     first, *others = (task.id for task in TASKS)
     assert heard[len(TASKS)] == (first, "early")
-    assert heard[-len(others) :] == [(name, "") for name in others]
+    assert heard[-len(others) :] == [(name, "rounds") for name in others]
     assert heard.index((first, "early")) < heard.index((others[0], 2))
     assert [t.task.id for t in deliberation.transcripts] == [task.id for task in TASKS]
 

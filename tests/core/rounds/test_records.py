@@ -6,6 +6,7 @@ import torch
 
 from nsed_torch.core.agent import Agent
 from nsed_torch.core.cell import ConsensusCell
+from nsed_torch.core.kinds.answers import Answers
 from nsed_torch.core.open_round import OpenRound, round_record
 from nsed_torch.core.ratings_received import DIGITS, Hearing
 from nsed_torch.core.state import SlotText
@@ -46,7 +47,10 @@ def records():
     made = []
     for i, voters in enumerate(["abc", "a"]):
         agents = [[Agent(name, "one") for name in names] for names in (proposed[i], voters)]
-        turn = OpenRound(i, Task("Why?"), Team((0,), ()), *agents, Standing({}, {}), proposals[i])
+        task, seats = Task("Why?"), [Agent(name, "one") for name in "abc"]
+        kind = Answers(task, seats, None)
+        turn = OpenRound(i, task, kind, Team((0,), ()), *agents, Standing({}, {}), kind.ask([], 0))
+        turn.proposals = proposals[i]
         turn.hearing = Hearing(last[i], [], Usage(), [])
         made.append(round_record(turn, 2, output, state, slots[i], ["shown", None], None))
     return made, output, state

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsed_torch.core.answers import SameTexts
+from nsed_torch.core.answer_classes import SameTexts
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.forms import FORMS
 from nsed_torch.core.prompts import finished

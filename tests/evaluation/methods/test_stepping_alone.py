@@ -12,6 +12,7 @@ from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.core.engine import Decoding
 from nsed_torch.core.halting import FixedHalting
+from nsed_torch.core.protocol import Protocol
 from nsed_torch.core.ratings import AgreementRating
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
@@ -53,7 +54,7 @@ def rnn(towers, team):
         HashedEncoder(8),
         consensus_cell(dim=8, agents=4, slots=1),
         rating=AgreementRating(),
-        unit="step",
+        protocol=Protocol(unit="step"),
     )
     return MacroRNN(cell, halting=FixedHalting(24), without=["dog"])
 

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsed_torch.core import functional
-from nsed_torch.core.halting import REPORTED_BETA, REPORTED_K, EvidenceHalting, FatigueHalting, FixedHalting
+from nsed_torch.core.halting import FixedHalting
+from nsed_torch.parts.halting_rules import REPORTED_BETA, REPORTED_K, EvidenceHalting, FatigueHalting
 
 REAL = torch.float64
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from nsed_torch.core.conformal import ConformalSets
+from nsed_torch.parts.conformal import ConformalSets
 
 
 def drawn(n, seed=0, answers=3):

@@ -4,22 +4,14 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from nsed_torch.core.pretrained import CONFORMAL, located, read_module, write_module
+from nsed_torch.core.promised_sets import AnswerSets
 from nsed_torch.records.files import to_json
-
-
-class AnswerSets(NamedTuple):
-    """What may be right, task by task."""
-
-    answers: Bool[Tensor, "batch proposal"]  # which proposals show an answer of the set
-    none: Bool[Tensor, "batch"]  # whether the set holds "none of these" as well
-    decided: Bool[Tensor, "batch"]  # whether it is one answer alone
 
 
 class ConformalSets(nn.Module):
