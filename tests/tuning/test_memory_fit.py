@@ -143,7 +143,7 @@ def test_faults(short):
         ValueError, match="expected a gate of the kinds notes or learned, got LeakyGate: set gate=notes"
     ):
         Notes.of(fresh(gate=gate_named("leaky", DIM)), short)
-    with pytest.raises(ValueError, match="knows which notes matter, such as benchmark=reading, got others"):
+    with pytest.raises(ValueError, match="knows which notes matter, such as tasks=reading, got others"):
         Notes.of(fresh(), dataclasses.replace(short, needed=None))
     with pytest.raises(ValueError, match="training loss: expected one of consensus, memory, got 'text'"):
         Schedule("text")
