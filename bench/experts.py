@@ -48,8 +48,8 @@ def experts_lines(
         return []
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         cfg = compose("deliberate", overrides=list(team))
-    benchmark: Any = OmegaConf.load(conf_dir() / "benchmark/experts.yaml")
-    graded = instantiate({**benchmark, "size": QUESTIONS})
+    tasks_of: Any = OmegaConf.load(conf_dir() / "tasks/experts.yaml")
+    graded = instantiate({**tasks_of, "size": QUESTIONS})
     rnn = build_rnn(cfg, CallLog(None))
     pool_answers(rnn, graded, cfg)
     engines: Mapping[str, Any] = rnn.cell.ensemble.engines

@@ -64,8 +64,8 @@ def serve_lines(repeats: int, team: Sequence[str] = TEAM, report: Callable[[str]
             return []
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         cfg = compose("deliberate", overrides=list(team))
-    benchmark: Any = OmegaConf.load(conf_dir() / "benchmark/experts.yaml")
-    graded = instantiate({**benchmark, "size": QUESTIONS})
+    tasks_of: Any = OmegaConf.load(conf_dir() / "tasks/experts.yaml")
+    graded = instantiate({**tasks_of, "size": QUESTIONS})
     tasks = [Task(task.question, task.id) for task in graded.tasks]
     rnn = build_rnn(cfg, CallLog(None))
     here: list[str] = []

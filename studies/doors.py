@@ -50,7 +50,7 @@ Answers = dict[str, str]
 def native(folder: Path, file: Path, settings: Mapping[str, str]) -> Answers:
     """By `nsed evaluate`; equal texts alone are one answer, as for who knows no grader."""
     words = [f"{name}={value}" for name, value in settings.items()]
-    words += ["benchmark=file", f"benchmark.questions={file}", "methods=[deliberation]", "protocol.pooled=false"]
+    words += ["tasks=file", f"tasks.questions={file}", "methods=[deliberation]", "protocol.pooled=false"]
     if code := main(["evaluate", *words, f"output_dir={folder / 'native'}"]):
         raise SystemExit(code)
     return {trace.transcript.task.id: trace.transcript.answer for trace in read_traces(folder / "native")}

@@ -58,7 +58,7 @@ def lessons(learned: int) -> set[str]:
 
 def main(benchmark: str, seed: int, size: int, learned: int) -> dict[str, float]:
     """Kind -> share of questions whose form is among the lessons."""
-    families = yaml.safe_load((conf_dir() / f"benchmark/{benchmark}.yaml").read_text("utf-8"))["families"]
+    families = yaml.safe_load((conf_dir() / f"tasks/{benchmark}.yaml").read_text("utf-8"))["families"]
     known, found = lessons(learned), {}
     tasks = mixed_tasks(families, size, seed, {0: learned, 1: 400, 2: 1000, **dict.fromkeys(range(3, seed), 1008)})
     for kind, family, settings, _ in shares(families, size):

@@ -212,9 +212,9 @@ def _prepared(settings: Sequence[str]) -> tuple[StepwiseTasks, Ensemble, Prompts
     """Tasks, and the first agent of each kind among those who would be asked."""
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         cfg = compose("evaluate", overrides=list(settings))
-    graded = instantiate(cfg.benchmark)
+    graded = instantiate(cfg.tasks)
     if not isinstance(graded, StepwiseTasks):
-        raise TypeError(f"expected tasks in steps, got {type(graded).__name__}: set benchmark=steps")
+        raise TypeError(f"expected tasks in steps, got {type(graded).__name__}: set tasks=steps")
     ensemble, prompts = build_ensemble(cfg.ensemble), instantiate(cfg.prompts)
     kinds = {(a.backbone, a.adapter, a.form): a for a in reversed(ensemble.agents)}
     return graded, ensemble, prompts, [agent for agent in ensemble.agents if agent in kinds.values()]

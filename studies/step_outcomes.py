@@ -26,7 +26,7 @@ ENDING = ".steps.jsonl.gz"
 
 
 def keep_steps(folder: Path, file: Path) -> None:
-    """Store the steps of a run folder of `nsed evaluate benchmark=steps`."""
+    """Store the steps of a run folder of `nsed evaluate tasks=steps`."""
     outcomes = {o.task: o for o in read_outcomes(folder / "outcomes.jsonl") if o.method == "deliberation"}
     lines = []
     for line in (folder / "traces.jsonl").read_bytes().splitlines():

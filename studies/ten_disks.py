@@ -62,7 +62,7 @@ def main(seeds: Sequence[int], steps: Sequence[int] = (), settings: Sequence[str
     """Per seed: steps that the vote and the first of each adapter get wrong, and how many are asked."""
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         cfg = compose("evaluate", overrides=["+experiment=ten_disks", *settings])
-    ensemble, prompts, graded = build_ensemble(cfg.ensemble), instantiate(cfg.prompts), instantiate(cfg.benchmark)
+    ensemble, prompts, graded = build_ensemble(cfg.ensemble), instantiate(cfg.prompts), instantiate(cfg.tasks)
     (task,) = graded.tasks
     chain = graded.chains[task.id]
     works = [task.start, *chain[:-1]]

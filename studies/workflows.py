@@ -1,4 +1,4 @@
-"""`python -m studies.workflows RUN...`: what the workflows of runs of `nsed evaluate benchmark=composite` were like.
+"""`python -m studies.workflows RUN...`: what the workflows of runs of `nsed evaluate tasks=composite` were like.
 
 A line a run, for single questions and composites: how many texts were valid as written, calls of workers a question,
 how often a single question's specialist alone was asked, and shapes.

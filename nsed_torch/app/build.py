@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf
-from torch import nn
 
 from nsed_torch.app.config.instantiate import call, instantiate
 from nsed_torch.core.agent import Agent, Ensemble, check_agents
@@ -17,7 +16,7 @@ from nsed_torch.core.broker import Broker
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.encoder import Encoder, HashedEncoder, logged
 from nsed_torch.core.engine import Decoding, Engine
-from nsed_torch.core.gate import gate_named
+from nsed_torch.core.gate import GATES, gate_named
 from nsed_torch.core.pretrained import CONFORMAL, located
 from nsed_torch.core.protocol import Protocol
 from nsed_torch.core.reading import Reading
@@ -88,6 +87,20 @@ def build_rnn(
         sets=saved_sets(cfg.cell) if cfg.cell else None,
     )
     return MacroRNN(cell, halting=halting, broker=None if counting else broker, without=without)
+
+
+def graded_tasks(cfg: DictConfig) -> GradedTasks:
+    """What is asked: the questions of the file `questions`, or the set that `tasks` names.
+
+    Raises:
+        ValueError: for a file and a set at once.
+    """
+    if cfg.questions and cfg.tasks.get("questions") != cfg.questions:
+        raise ValueError(
+            f"expected questions=FILE or tasks=NAME, got both: remove one of {cfg.questions!r} and the set"
+        )
+    graded: GradedTasks = instantiate(cfg.tasks)
+    return graded
 
 
 def pool_answers(rnn: MacroRNN, graded: GradedTasks, cfg: DictConfig) -> None:
@@ -281,8 +294,8 @@ def consensus_cell(
     agents: int,
     slots: int = 4,
     leak: float = 0.8,
-    vote: str | nn.Module = "quadratic",
-    gate: str | nn.Module = "learned",
+    vote: Any = "quadratic",
+    gate: Any = "learned",
     calibration: bool = False,
     pooling: str = "mean",
     reading: Reading | None = None,
@@ -291,8 +304,8 @@ def consensus_cell(
     """A fresh consensus cell with the published protocol's values, in float64.
 
     Beside a language model that costs nothing, and it keeps results from depending on the batch. Retention is
-    multiplied by `leak`, in (0, 1), each round before training changes it. A vote or gate is a name out of `nn.VOTES`
-    or `nn.gate.GATES`, or one of other settings; with `calibration` every judge learns to read the rating scale.
+    multiplied by `leak`, in (0, 1), each round before training changes it. A vote or gate is a name out of `VOTES`
+    or `GATES`, or one of other settings; with `calibration` every judge learns to read the rating scale.
     `trust` is in each agent, in the ensemble's order, 1 each if None.
 
     Raises:
@@ -302,10 +315,12 @@ def consensus_cell(
         if vote not in VOTES:
             raise ValueError(f"consensus vote: expected one of {', '.join(VOTES)}, got {vote!r}")
         vote = VOTES[vote]()
-    elif not isinstance(vote, nn.Module):
+    elif not callable(vote):
         raise ValueError(f"consensus vote: expected one of {', '.join(VOTES)}, or the _target_ of a vote, got {vote!r}")
     if isinstance(gate, str):
         gate = gate_named(gate, leak, torch.float64)
+    elif not callable(gate):
+        raise ValueError(f"consensus gate: expected one of {', '.join(GATES)}, or the _target_ of a gate, got {gate!r}")
     read = Calibration(agents) if calibration else None
     cell = ConsensusCell(
         dim, agents, slots=slots, vote=vote, gate=gate, calibration=read, reading=reading, pooling=pooling

@@ -123,7 +123,7 @@ def _demo(arguments: Sequence[str]) -> int:
 
 
 def _run(verb: str, arguments: Sequence[str]) -> int:
-    from nsed_torch.app.config.overrides import quote, with_question  # noqa: PLC0415 - Hydra is slow to import
+    from nsed_torch.app.config.overrides import quote, refuse_former, with_question  # noqa: PLC0415 - Hydra is slow to import
 
     options, values = _split(arguments)
     asked = _check_options(options)
@@ -138,6 +138,7 @@ def _run(verb: str, arguments: Sequence[str]) -> int:
     values = [f"baseline={quote(v[9:])}" if v.startswith("baseline=") and "=" in v[9:] else v for v in values]
     if verb in {"deliberate", "conduct"}:
         values = with_question(values, verb)
+    refuse_former((value for value in values if not value.startswith("question=")), name)
     with _command_line([f"nsed {verb}", *values, *options]):
         try:
             main()

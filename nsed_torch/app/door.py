@@ -18,6 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from nsed_torch.app.build import build_rnn, call_log
 from nsed_torch.app.config.hydra_node import checked_compositions
+from nsed_torch.app.config.overrides import refuse_former
 from nsed_torch.app.config.paths import conf_dir
 from nsed_torch.app.config.settings import check_settings
 from nsed_torch.records.call_log import CallLog
@@ -80,6 +81,7 @@ def composed(settings: Mapping[str, Any]) -> DictConfig:
             raise ValueError(
                 f"setting {key!r}: expected one of a team's, got one of a run's: {TOOLS.get(key, 'remove it')}"
             )
+    refuse_former(settings, ROOT)
     overrides = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in settings.items()]
     try:
         inside = GlobalHydra().is_initialized()  # of a verb, which found the configs

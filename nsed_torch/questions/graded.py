@@ -113,18 +113,17 @@ class GradedTasks:
 
 
 def file_tasks(questions: str, *, prompt: str = "", math_verify: bool | None = None) -> GradedTasks:
-    r"""Tasks from a file of questions, right if equal to its gold answers.
+    r"""Tasks from a file of questions, right if equal to its targets.
 
-    The file is JSON Lines {id, question, gold}, compressed if the name ends in `.gz`. The prompt says behind every
+    The file is JSON Lines {id, question, target}, compressed if the name ends in `.gz`. The prompt says behind every
     question how to answer, such as `Put your final answer in \boxed{}.`; `math_verify` is as in `Equality`.
     """
     if not questions:
-        where = "questions=FILE, or benchmark.questions=FILE for nsed evaluate"
-        raise ValueError(f"expected a file of questions, got none: pass {where}")
+        raise ValueError("expected a file of questions, got none: pass questions=FILE, or tasks=NAME for a set")
     grader = AnswerGrader(Equality(math_verify))
     tasks = read_tasks(Path(questions).expanduser())
     if missing := [task.id for task in tasks if task.target is None]:
-        raise ValueError(f"{questions}: expected a gold answer for every question, got none for {missing[0]!r}")
+        raise ValueError(f"{questions}: expected a target for every question, got none for {missing[0]!r}")
     tasks = tuple(replace(t, question=f"{t.question}\n\n{prompt}") if prompt else t for t in tasks)
     return GradedTasks(tasks, grader, grader.identity())
 
@@ -134,9 +133,9 @@ def recorded_tasks(
 ) -> GradedTasks:
     r"""The questions of a folder of recorded answers, as tasks for others to answer.
 
-    `data_dir` holds `questions.jsonl[.gz]` {id, question, gold}, or has it in `zeroeval/subset` or `subset`. The prompt
-    says behind every question how to answer, such as `Put your final answer in \boxed{}.`; "" keeps the questions as
-    they were recorded. `math_verify` is as in `Equality`.
+    `data_dir` holds `questions.jsonl[.gz]` {id, question, target}, or has it in `zeroeval/subset` or `subset`. The
+    prompt says behind every question how to answer, such as `Put your final answer in \boxed{}.`; "" keeps the
+    questions as they were recorded. `math_verify` is as in `Equality`.
     """
     if not data_dir:
         raise ValueError("expected a folder of recorded answers, got none: pass data_dir=DIR")

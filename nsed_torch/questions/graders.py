@@ -120,11 +120,11 @@ def last_line(text: str) -> str | None:
     return next((answer for line in reversed(text.splitlines()) if (answer := _bare(line))), None)
 
 
-def grade(answer: str | None, gold: str | None, equality: Equality) -> bool:
-    """Whether a final answer equals the gold answer; no answer is never right."""
-    if gold is None:
-        raise ValueError("expected a gold answer to grade by, got none: give the task a target")
-    return answer is not None and equality.equal(answer, gold)
+def grade(answer: str | None, target: str | None, equality: Equality) -> bool:
+    """Whether a final answer equals the target; no answer is never right."""
+    if target is None:
+        raise ValueError("expected a target to grade by, got none: give the task a target")
+    return answer is not None and equality.equal(answer, target)
 
 
 def boxes(text: str) -> Iterator[str]:

@@ -124,7 +124,7 @@ class Rows:
 def hub_tasks(
     repo: str,
     question: str,
-    gold: str,
+    target: str,
     *,
     revision: str = "main",
     config: str = "",
@@ -139,7 +139,7 @@ def hub_tasks(
     Args:
         repo: OWNER/NAME on the Hub, or a folder or file here that `datasets` reads (JSON Lines, CSV, Parquet).
         question: its column; likewise the next.
-        gold: texts or whole numbers.
+        target: texts or whole numbers.
         revision: commit or tag on the Hub; main moves.
         config: "" for the only one.
         split: as the set names it; of a file, all of it.
@@ -152,7 +152,7 @@ def hub_tasks(
         ValueError: in one line, for a set that cannot be read or that lacks a column.
     """
     if not repo:
-        raise ValueError("expected a set of questions, got none: pass benchmark.repo=OWNER/NAME, a folder or a file")
+        raise ValueError("expected a set of questions, got none: pass tasks.repo=OWNER/NAME, a folder or a file")
     here = Path(repo).expanduser()
     hub = Hub(
         str(here) if here.exists() else repo,
@@ -163,14 +163,14 @@ def hub_tasks(
     )
     source = read_rows("hub", "", hub, None)
     has = set().union(*(row.values for row in source.rows))
-    for role, column in {"question": question, "gold": gold, "id": id, "stratum": stratum}.items():
+    for role, column in {"question": question, "target": target, "id": id, "stratum": stratum}.items():
         if column and column not in has:
             raise ValueError(f"{repo}: expected {role} to be one of {', '.join(sorted(has))}, got {column!r}")
     entries = (
         (
             row.text(id) if id else f"{split}-{place}",
             row.text(question),
-            row.text(gold),
+            row.text(target),
             row.text(stratum) if stratum else "",
         )
         for place, row in enumerate(source.rows)

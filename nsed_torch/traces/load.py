@@ -39,7 +39,7 @@ def load_traces(folder: str | Path, *, equality: Equality | None = None, reading
     if reading:
         traces = [_reading(trace) for trace in traces if trace.transcript.task.inputs]
         if not traces:
-            raise ValueError(f"{folder}: expected traces of tasks with inputs, got none: collect benchmark=reading")
+            raise ValueError(f"{folder}: expected traces of tasks with inputs, got none: collect tasks=reading")
     return joined([_episode(trace, agents, *vectors[trace.transcript.task.id], rule) for trace in traces])
 
 

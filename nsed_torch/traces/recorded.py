@@ -29,7 +29,7 @@ class RecordedAnswers:
     False, `correct` is False, and downstream masks it.
     """
 
-    tasks: tuple[Task, ...]  # in the order of the file; the target is the recorded gold answer
+    tasks: tuple[Task, ...]  # in the order of the file; the target is the recorded right answer
     agents: tuple[str, ...]
     answers: tuple[tuple[str | None, ...], ...]  # by task and agent; None where it gave none
     outputs: tuple[tuple[str, ...], ...]  # the full texts; "" where there is no line
@@ -72,7 +72,7 @@ def load_recorded(
 ) -> RecordedAnswers:
     """Read a folder of recorded answers, line by line.
 
-    `questions.jsonl[.gz]` holds {id, question, gold} and, where one is known, {category}; `answers/<agent>.jsonl[.gz]`
+    `questions.jsonl[.gz]` holds {id, question, target} and, where known, {category}; `answers/<agent>.jsonl[.gz]`
     {id, output, answer, correct}; `agents.json`, if there is one, {agent: {parameters_b}}, in billions or null.
     Answers to questions that are not listed are left out.
 
@@ -108,22 +108,23 @@ def load_recorded(
 
 
 def read_tasks(path: str | Path, digest: Any = None) -> tuple[Task, ...]:
-    """Read the tasks of a file of questions, `{id, question, gold}` a line, with category and inputs if it has them.
+    """Read the tasks of a file of questions, `{id, question, target}` a line, with category and inputs if it has them.
 
-    A gold of null is no target. The digest, a hash object, is updated with every line.
+    Files of earlier versions say `gold` for target, and are read as they were. A target of null is none. The digest, a
+    hash object, is updated with every line.
 
     Raises:
         ValueError: in one line with the file, and the line where there is one.
     """
     tasks = []
-    for where, line in _read_records(Path(path).expanduser(), digest or hashlib.sha256(), ("id", "question", "gold")):
+    for where, line in _read_records(Path(path).expanduser(), digest or hashlib.sha256(), ("id", "question", "target")):
         try:
-            known = line["question"], line["id"], _text(line["gold"]), _text(line.get("category"))
+            known = line["question"], line["id"], _text(line["target"]), _text(line.get("category"))
             tasks.append(Task(*known, inputs=line.get("inputs", ())))
         except (ValueError, TypeError, AttributeError) as error:
             if "inputs" in line:
                 raise ValueError(f"{where}: {error}") from error
-            raise ValueError(f"{where}: expected texts for question and gold, got {str(line)[:60]}") from error
+            raise ValueError(f"{where}: expected texts for question and target, got {str(line)[:60]}") from error
     if not tasks:
         raise ValueError(f"{path}: expected questions, got an empty file")
     return tuple(tasks)
@@ -227,6 +228,8 @@ def _read_records(path: Path, digest: Any, fields: Sequence[str]) -> Iterator[tu
         where = f"{path}:{number}"
         digest.update(line.strip() + b"\n")
         record = parse_json(line, where, "mend or remove the line")
+        if isinstance(record, dict) and "gold" in record:  # what earlier versions called it
+            record.setdefault("target", record["gold"])
         if not isinstance(record, dict) or not set(fields) <= set(record):
             raise ValueError(f"{where}: expected an object with {', '.join(fields)}, got {str(record)[:60]}")
         if isinstance(record["id"], bool) or not isinstance(record["id"], str | int):

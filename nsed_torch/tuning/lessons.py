@@ -210,7 +210,7 @@ class HopLesson:
             raise ValueError(
                 f"expected step_share in (0, 1] and hops to learn from and to test on, got {self.step_share}, "
                 f"{len(learned)} and {len(tested)} of {', '.join(self.kinds) or 'no kind'}: name families of "
-                "benchmark=composite, or raise composites"
+                "tasks=composite, or raise composites"
             )
 
     def examples(self) -> list[Example]:

@@ -173,5 +173,5 @@ def _useful(episodes: Episodes, enters: Bool[Tensor, "batch note"]) -> Bool[Tens
 def _needed(episodes: Episodes) -> Int[Tensor, "batch round proposal"]:
     if episodes.needed is None:
         wanted = "expected traces of a benchmark that knows which notes matter"
-        raise ValueError(f"loss memory: {wanted}, such as benchmark=reading, got others: collect them anew")
+        raise ValueError(f"loss memory: {wanted}, such as tasks=reading, got others: collect them anew")
     return episodes.needed

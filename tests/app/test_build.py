@@ -160,7 +160,7 @@ def test_every_adapter_that_a_config_names_ships():
         name for path in conf_dir().rglob("*.yaml") for name in re.findall(r": experts:([\w/]+)", path.read_text())
     }
     experts = Path(nsed_torch.__file__).parent / "experts"
-    assert {"sums", "nf4/sums", "workers/sums", "conductor", "reader"} <= named
+    assert {"sums", "workers/sums", "conductor", "reader"} <= named
     assert [name for name in sorted(named) if not (experts / name / "adapter_model.safetensors").is_file()] == []
 
 

@@ -88,7 +88,7 @@ def test_version(capsys):
 def test_the_shell_completes_verbs_groups_options_and_settings():
     script = (
         'nsed() { "$PYTHON" -m nsed_torch "$@"; }; eval "$(nsed --completion)"\n'
-        'for COMP_LINE in "nsed ev" "nsed evaluate benchmark=gs" "nsed tune seeds=2 voti"; do\n'
+        'for COMP_LINE in "nsed ev" "nsed evaluate tasks=gs" "nsed tune divisions=2 wav"; do\n'
         '  COMP_WORDS=($COMP_LINE); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _nsed; echo "${COMPREPLY[@]}"\ndone'
     )
     child = subprocess.run(
@@ -98,7 +98,7 @@ def test_the_shell_completes_verbs_groups_options_and_settings():
         text=True,
         check=True,
     )
-    assert child.stdout.splitlines() == ["evaluate", "benchmark=gsm8k", "voting="]
+    assert child.stdout.splitlines() == ["evaluate", "tasks=gsm8k", "waves="]
 
 
 def test_unknown_verb_names_the_nearest(fault):

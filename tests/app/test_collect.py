@@ -15,7 +15,7 @@ from nsed_torch.records.files import read_json
 from nsed_torch.records.trace import read_traces
 from nsed_torch.traces.load import load_traces
 
-QUESTIONS = [{"id": f"q{i}", "question": f"How much is {i} + {i}?", "gold": 2 * i} for i in range(2)]
+QUESTIONS = [{"id": f"q{i}", "question": f"How much is {i} + {i}?", "target": 2 * i} for i in range(2)]
 FILES = ("traces.jsonl", "embeddings.safetensors", "collect.json")
 
 
@@ -71,7 +71,7 @@ def test_under_pressure_it_tells_who_adopts(nsed, questions):
     [
         ([], "expected a file of questions, got none: pass questions=FILE"),
         (["questions=nowhere.jsonl"], "nowhere.jsonl: cannot be read ("),
-        (["questions=bad.jsonl"], "bad.jsonl:2: expected an object with id, question, gold, got {'id': 2}"),
+        (["questions=bad.jsonl"], "bad.jsonl:2: expected an object with id, question, target, got {'id': 2}"),
         (["questions=bad.jsonl", "limit=few"], "limit: expected a whole number or null, got 'few'"),
         (["questions=good.jsonl", "limit=0"], "limit: expected a value of at least 1, got 0"),
         (["questions=good.jsonl", "batch_tasks=0"], "batch_tasks: expected a value of at least 1, got 0"),
@@ -80,13 +80,13 @@ def test_under_pressure_it_tells_who_adopts(nsed, questions):
         (["question=Why"], "unknown setting 'question'; did you mean 'questions'?"),
         (
             ["tasks=riddles"],
-            "could not find 'tasks/riddles'; available: composite, experts, file, reading, reasoning_gym",
+            "could not find 'tasks/riddles'; available: ",
         ),
         (["tasks=reasoning_gym"], "expected reasoning-gym for generated tasks"),
     ],
 )
 def test_what_a_user_can_fix_is_one_line(nsed, monkeypatch, arguments, line):
-    good = json.dumps({"id": 1, "question": "?", "gold": "1"})
+    good = json.dumps({"id": 1, "question": "?", "target": "1"})
     (nsed.folder / "good.jsonl").write_text(good + "\n")
     (nsed.folder / "bad.jsonl").write_text(good + '\n{"id": 2}\n')
     monkeypatch.setitem(sys.modules, "reasoning_gym", None)
@@ -207,7 +207,7 @@ def test_a_killed_run_goes_on_and_ends_as_a_straight_one(tmp_path):
 def test_runs_that_share_a_file_of_calls_make_none_twice(nsed, tmp_path):
     shared = f"calls={tmp_path / 'shared' / 'calls.sqlite'}"
     questions = tmp_path / "q.jsonl"
-    questions.write_text('{"id": "a", "question": "1 + 1?", "gold": "2"}\n')
+    questions.write_text('{"id": "a", "question": "1 + 1?", "target": "2"}\n')
     for folder in ("one", "two"):
         nsed.ok("collect", *nsed.tiny, f"questions={questions}", "rounds=1", shared, f"output_dir={folder}")
         assert not (tmp_path / folder / "calls.sqlite").exists()

@@ -81,12 +81,12 @@ def test_the_whole_ensemble_is_a_worker(conduct, monkeypatch):
 
 
 def test_workflows_are_a_method_of_evaluate(nsed, tiny_model):
-    rows = [{"id": f"q{i}", "question": f"How much is {i} + {i}?", "gold": 2 * i} for i in range(2)]
+    rows = [{"id": f"q{i}", "question": f"How much is {i} + {i}?", "target": 2 * i} for i in range(2)]
     (nsed.folder / "data").mkdir()
     (nsed.folder / "data/questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     methods = "methods=[single,conductor,random_routing]"
     nsed.ok(
-        *("evaluate", *nsed.tiny, "benchmark=recorded", f"data_dir={nsed.folder / 'data'}", methods, "budget=own"),
+        *("evaluate", *nsed.tiny, "tasks=recorded", f"data_dir={nsed.folder / 'data'}", methods, "budget=own"),
         *("+backbone@ensemble.engines.large=smollm2_135m_instruct", "ensemble.engines.large.quantization=none"),
         *(f"ensemble.engines.large.weights.path={tiny_model}", "conductor.backbone=large"),
         *("conductor.decoding.max_new_tokens=8", "method.conductor.recursion=1", "output_dir=run"),

@@ -12,7 +12,7 @@ from preset_verbs import PRESETS
 from nsed_torch.app.cli import VERBS
 from nsed_torch.app.config.instantiate import instantiate
 from nsed_torch.app.config.paths import conf_dir
-from nsed_torch.app.config.settings import check_settings
+from nsed_torch.app.config.settings import check_settings, root_config
 from nsed_torch.engines.backbones import load_backbone
 
 LAUNCH = "accelerate"  # a folder for another program
@@ -37,23 +37,22 @@ def config_name(verb):
 
 
 def groups(verb):
-    """The groups in a root config's defaults."""
-    defaults = OmegaConf.load(conf_dir() / f"{config_name(verb)}.yaml").defaults
-    return [group for entry in defaults if not isinstance(entry, str) for group in entry]
+    """The groups that a verb chooses from."""
+    return sorted(root_config(config_name(verb))[1])
 
 
 CHOICES = [(verb, f"{group}={option}") for verb in VERBS for group in groups(verb) for option in OPTIONS[group]]
 CHOICES = [choice for choice in CHOICES if choice[1] not in ELSEWHERE]
 CHOICES += [(verb, "") for verb in VERBS]
 CHOICES += [(verb, f"+experiment={name}") for name, verb in PRESETS.items()]
-CHOICES += [("fetch", f"backbone@ensemble.engines.smollm2={option}") for option in OPTIONS["backbone"]]
+CHOICES += [("fetch", f"ensemble=demo backbone@ensemble.engines.smollm2={option}") for option in OPTIONS["backbone"]]
 
 
 @functools.cache
 def composed(verb, *overrides):
     """A verb's config as plain data. Shared: leave it as it is."""
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        config = compose(config_name(verb), overrides=[o for o in overrides if o])
+        config = compose(config_name(verb), overrides=[word for o in overrides for word in o.split()])
         check_settings(config, config_name(verb))
         return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
 
@@ -67,9 +66,9 @@ def targets(node):
 
 def test_no_file_is_left_out():
     reached = (
-        {re.sub("(@.*)?=", "/", choice.removeprefix("+")) for _, choice in CHOICES}
+        {re.sub("(@.*)?=", "/", choice.rpartition(" ")[2].removeprefix("+")) for _, choice in CHOICES}
         | {config_name(verb) for verb in VERBS}
-        | {"base"}
+        | {"base", "team"}
     )
     assert reached >= set(FILES)
     assert set(OPTIONS) == {"experiment"} | {group for verb in VERBS for group in groups(verb)}
@@ -123,7 +122,8 @@ def test_help_names_groups_settings_and_an_example(nsed, verb):
 
 
 @pytest.mark.parametrize(
-    ("verb", "also"), [("evaluate", {"backbone"}), ("tune", set()), ("fetch", {"backbone"}), ("report", set())]
+    ("verb", "also"),
+    [("evaluate", {"backbone"}), ("tune", set()), ("fetch", {"backbone", "conductor"}), ("report", set())],
 )
 def test_help_lists_the_groups_that_the_verb_has_and_no_others(nsed, verb, also):
     text = nsed.ok(verb, "--help")
@@ -185,7 +185,11 @@ def test_settings_that_nothing_reads_are_refused_even_if_added(nsed, words, line
 
 
 def test_a_key_of_a_group_that_an_interpolation_reads_may_be_added(nsed):
-    words = "+ensemble.allowance=7", "ensemble.agents.solver.decoding.max_new_tokens=${ensemble.allowance}"
+    words = (
+        "ensemble=demo",
+        "+ensemble.allowance=7",
+        "ensemble.agents.solver.decoding.max_new_tokens=${ensemble.allowance}",
+    )
     assert "ensemble.engine'" in nsed.fault("fetch", *words, "+ensemble.engine=1")
 
 

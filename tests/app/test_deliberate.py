@@ -129,8 +129,7 @@ SOLVER = "ensemble.agents.solver"
             [QUESTION, "ensemble=nobody"],
             (
                 "could not find 'ensemble/nobody'; available: "
-                "adders, demo, experts, experts_int8, experts_judged, experts_nf4, "
-                "laptop, readers, samplers, scanners, served, sorters, three_adders, three_open, three_sorters, "
+                "demo, experts, experts_judged, laptop, readers, samplers, scanners, served, three_open, "
                 "two_families, two_readers, workers"
             ),
         ),

@@ -15,13 +15,14 @@ from tiny_models import save_tiny_encoder
 from nsed_torch.app.verbs import evaluate as verb
 from nsed_torch.app.verbs.evaluate import labelled_accuracy
 from nsed_torch.core.encoder import HashedEncoder, SentenceEncoder
+from nsed_torch.core.functional.ties import Ties
 from nsed_torch.engines.transformers_engine import TransformersEngine
 from nsed_torch.records.files import read_json
 from nsed_torch.records.outcome import read_outcomes
 from nsed_torch.records.trace import TraceWriter, read_traces
 from nsed_torch.records.transcript import Task
 
-QUESTIONS = [{"id": f"q{i}", "question": f"How much is {i} + {i}?", "gold": 2 * i} for i in range(3)]
+QUESTIONS = [{"id": f"q{i}", "question": f"How much is {i} + {i}?", "target": 2 * i} for i in range(3)]
 METHODS = ("deliberation", "single:solver", "single:skeptic", "single:explainer", "best_single", "plurality")
 METHODS += ("self_consistency", "self_correction", "best_of_n", "self_moa", "moa", "debate")
 
@@ -31,7 +32,7 @@ def questions(nsed):
     folder = nsed.folder / "data"
     folder.mkdir()
     (folder / "questions.jsonl").write_text("".join(json.dumps(record) + "\n" for record in QUESTIONS))
-    return ["benchmark=recorded", f"data_dir={folder}"]
+    return ["tasks=recorded", f"data_dir={folder}"]
 
 
 def test_one_command_writes_everything_and_again_without_a_model(nsed, questions, monkeypatch):
@@ -118,11 +119,9 @@ def test_what_votes_anew_over_recorded_calls_embeds_nothing(nsed, questions, mon
 
 
 def test_texts_in_pieces_are_read_over_rounds_and_at_once(nsed):
-    left_out = [
-        f"~benchmark.families.{name}" for name in ("hidden_profile", "last", "first", "before", "chains", "swaps")
-    ]
-    needles = [f"benchmark.families.needles.{option}" for option in ("pieces=3", "statements=1", "needles=1")]
-    words = [*nsed.tiny, "benchmark=reading", *left_out, *needles, "benchmark.size=2", "rounds=1", "output_dir=run"]
+    left_out = [f"~tasks.families.{name}" for name in ("hidden_profile", "last", "first", "before", "chains", "swaps")]
+    needles = [f"tasks.families.needles.{option}" for option in ("pieces=3", "statements=1", "needles=1")]
+    words = [*nsed.tiny, "tasks=reading", *left_out, *needles, "tasks.size=2", "rounds=1", "output_dir=run"]
     readers = ["cut", "retrieval", "retrieved_memory", "overwriting", "oracle_memory"]
     methods = f"methods=[deliberation, plurality, debate, {', '.join(readers)}]"
     out = nsed.ok("evaluate", *words, methods, "dry_run=true")
@@ -138,7 +137,7 @@ def test_texts_in_pieces_are_read_over_rounds_and_at_once(nsed):
     assert notes == dict(
         zip(readers, ["pieces: 3 of 3", "pieces: 3 of 3", "notes: 3", "rewritten: 3 times", "notes: 1"], strict=True)
     )
-    assert read_json(folder / "results.json")["provenance"]["config"]["benchmark"]["size"] == 2
+    assert read_json(folder / "results.json")["provenance"]["config"]["tasks"]["size"] == 2
     assert "accuracy" in out
     assert "expected no inputs" in nsed.fault("evaluate", *words[:-1], "protocol.unit=step", "output_dir=other")
 
@@ -161,12 +160,13 @@ def test_steps_are_summed_up_in_a_line_a_task_and_some_take_no_part(nsed, questi
 
 def test_questions_of_ones_own_are_a_benchmark(nsed, questions):
     file = nsed.folder / "data/questions.jsonl"
-    words = ["benchmark=file", f"benchmark.questions={file}", "benchmark.prompt=Give a number.", "output_dir=run"]
+    words = [f"questions={file}", "tasks.prompt=Give a number.", "output_dir=run"]
     nsed.ok("evaluate", *nsed.tiny, *words, "methods=[deliberation]", "rounds=1", "limit=2")
     (first, second) = read_traces(nsed.folder / "run")
     assert (first.transcript.task.id, first.transcript.task.target) == ("q0", "0")
     assert second.transcript.task.question == "How much is 1 + 1?\n\nGive a number."
-    assert "pass questions=FILE, or benchmark.questions=FILE" in nsed.fault("evaluate", "benchmark=file")
+    assert "pass questions=FILE, or tasks=NAME" in nsed.fault("evaluate")
+    assert "got both: remove one" in nsed.fault("evaluate", f"questions={file}", "tasks=gsm8k")
 
 
 def test_a_dry_run_tells_cost_and_hours_and_loads_no_model(nsed, questions, monkeypatch):
@@ -233,7 +233,10 @@ def test_a_sweep_names_folders_by_their_settings_and_skips_what_is_complete(nsed
         (["ids=[q9]"], "expected ids of 3 tasks, such as 'q0', got 'q9'"),
         (["ties=last"], "expected ties=first or ties=lot or ties=accuracy, got ties=last"),
         (["ties=accuracy"], "ties=accuracy: expected traces to learn accuracies from, got none: set labels=DIR"),
-        (["labels=traces"], "expected ties=accuracy with labels, got ties=first: set it, or remove labels"),
+        (
+            ["ties=first", "labels=traces"],
+            "expected ties=accuracy with labels, got ties=first: set it, or remove labels",
+        ),
         (["methods=[router]", "budget=own"], "router: expected the file that nsed fit-broker wrote, got none"),
         (["pressure=strong"], "expected pressure=none, wrong or right, got pressure=strong"),
         (["epochs=0"], "epochs: expected a value of at least 1, got 0"),
@@ -243,7 +246,7 @@ def test_a_sweep_names_folders_by_their_settings_and_skips_what_is_complete(nsed
             ["data_dir=nowhere"],
             "expected questions in one of nowhere/questions.jsonl, nowhere/questions.jsonl.gz, got none",
         ),
-        (["benchmark=riddles"], "could not find 'benchmark/riddles'; available: "),
+        (["tasks=riddles"], "could not find 'tasks/riddles'; available: "),
     ],
 )
 def test_what_a_user_can_fix_is_one_line(nsed, questions, arguments, line):
@@ -257,16 +260,16 @@ def test_accuracies_of_labelled_traces_decide_ties(tmp_path):
     writer.finish(HashedEncoder(8).embed)
     agents = {name: {"backbone": "scripted"} for name in "abc"}
     engines = {"scripted": {"_target_": "nowhere"}}
-    cfg = OmegaConf.create({"ties": "accuracy", "labels": str(tmp_path / "labels")})
+    cfg = OmegaConf.create({"labels": str(tmp_path / "labels")})
     cfg.ensemble = {"agents": agents, "engines": engines}
-    assert labelled_accuracy(cfg, [Task("Which?", "new")]) == {"a": 0.5, "b": 1.0, "c": 0.0}
+    assert labelled_accuracy(cfg, Ties.ACCURACY, [Task("Which?", "new")]) == {"a": 0.5, "b": 1.0, "c": 0.0}
     with pytest.raises(
         ValueError, match="labels: expected traces of other questions than are asked, got 1, such as 'q'"
     ):
-        labelled_accuracy(cfg, [Task("?", "q"), Task("Which?", "new")])
+        labelled_accuracy(cfg, Ties.ACCURACY, [Task("?", "q"), Task("Which?", "new")])
     cfg.ensemble.agents.dora = {"backbone": "scripted"}
     with pytest.raises(ValueError, match="labels: expected agents out of a, b, c, got dora: collect with it"):
-        labelled_accuracy(cfg, [])
+        labelled_accuracy(cfg, Ties.ACCURACY, [])
 
 
 SCRIPT = """

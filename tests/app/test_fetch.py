@@ -72,13 +72,12 @@ def test_missing_weights_are_one_line_with_a_remedy(nsed, offline):
             ["ensemble=nobody"],
             (
                 "could not find 'ensemble/nobody'; available: "
-                "adders, demo, experts, experts_int8, experts_judged, experts_nf4, "
-                "laptop, readers, samplers, scanners, served, sorters, three_adders, three_open, three_sorters, "
+                "demo, experts, experts_judged, laptop, readers, samplers, scanners, served, three_open, "
                 "two_families, two_readers, workers"
             ),
         ),
         (
-            ["~ensemble.agents.skeptic", "~ensemble.agents.explainer"],
+            ["ensemble=demo", "~ensemble.agents.skeptic", "~ensemble.agents.explainer"],
             "expected an ensemble of at least 2 agents, got 1",
         ),
         (["weights.path=x"], "unknown setting 'weights.path'"),

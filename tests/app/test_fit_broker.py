@@ -31,7 +31,7 @@ def folder(root: Path, parameters: bool = True) -> RecordedAnswers:
     """Three agents and 60 tasks; the dear one is right most often."""
     draw = torch.Generator().manual_seed(0)
     names = [f"q{i}" for i in range(60)]
-    lines = [json.dumps({"id": n, "question": f"What is {n}?", "gold": "1"}) for n in names]
+    lines = [json.dumps({"id": n, "question": f"What is {n}?", "target": "1"}) for n in names]
     (root / "answers").mkdir(parents=True)
     with gzip.open(root / "questions.jsonl.gz", "wt") as file:
         file.write("\n".join(lines))
@@ -52,8 +52,16 @@ def folder(root: Path, parameters: bool = True) -> RecordedAnswers:
     return load_recorded(root)
 
 
-TRACES = ("data_dir=traces", "output_dir=out", "seeds=2", "ridges=[3.0]", "prices=[0.0]", "budgets=[0.15,0.4,1.0]")
-QUICK = ("data_dir=data", "output_dir=out", "seeds=2", "steps=5", "ridges=[3.0,30.0]", "budgets=[0.3,1.0]")
+TRACES = ("data_dir=traces", "output_dir=out", "divisions=2", "ridges=[3.0]", "prices=[0.0]", "budgets=[0.15,0.4,1.0]")
+QUICK = (
+    "data_dir=data",
+    "encoder=hashed",
+    "output_dir=out",
+    "divisions=2",
+    "steps=5",
+    "ridges=[3.0,30.0]",
+    "budgets=[0.3,1.0]",
+)
 
 
 def test_results_of_recorded_answers_are_written(nsed: Any) -> None:
@@ -79,7 +87,7 @@ def test_results_of_recorded_answers_are_written(nsed: Any) -> None:
 
 def test_what_is_used_may_learn_from_all_tasks(nsed: Any) -> None:
     folder(nsed.folder / "data")
-    quick = "data_dir=data", "seeds=1", "steps=5", "budgets=[0.5]"
+    quick = "data_dir=data", "encoder=hashed", "divisions=1", "steps=5", "budgets=[0.5]"
     nsed.ok("fit-broker", *quick, "output_dir=first", "refit=false")
     nsed.ok("fit-broker", *quick, "output_dir=whole")
     files = [nsed.folder / name / "broker/0.50.safetensors" for name in ("first", "whole")]
@@ -89,7 +97,9 @@ def test_what_is_used_may_learn_from_all_tasks(nsed: Any) -> None:
 def test_the_saved_broker_decides_live_as_on_the_recorded_answers(nsed: Any) -> None:
     """From recorded answers to files, with which the same agents are asked of the same team."""
     recorded = folder(nsed.folder / "data")
-    told = nsed.ok("fit-broker", "data_dir=data", "seeds=1", "output_dir=out", "budgets=[0.4]", "steps=20")
+    told = nsed.ok(
+        "fit-broker", "data_dir=data", "encoder=hashed", "divisions=1", "output_dir=out", "budgets=[0.4]", "steps=20"
+    )
     out = nsed.folder / "out/broker"
     assert f"broker=learned broker.learned={out}/SHARE.safetensors cell={out}/cell rounds=8\n" in told
     broker = LearnedBroker.from_pretrained(out / "0.40.safetensors")
@@ -113,7 +123,7 @@ def test_the_saved_broker_decides_live_as_on_the_recorded_answers(nsed: Any) -> 
 def collected(nsed):
     """What the tiny model said to 24 questions, graded as if the solver knew of sums and the skeptic of the rest."""
     questions = [
-        {"id": f"q{i}", "question": f"{'sum' if i % 2 else 'word'} number {i}", "gold": str(i)} for i in range(24)
+        {"id": f"q{i}", "question": f"{'sum' if i % 2 else 'word'} number {i}", "target": str(i)} for i in range(24)
     ]
     (nsed.folder / "questions.jsonl").write_text("".join(json.dumps(question) + "\n" for question in questions))
     nsed.ok("collect", *nsed.tiny, "questions=questions.jsonl", "rounds=1", "output_dir=raw")
@@ -129,7 +139,7 @@ def collected(nsed):
 
 def test_from_traces_to_a_live_broker(nsed, collected):
     costs_add_up(nsed.folder / "traces", collected[0].transcript.rounds[0])
-    nsed.ok("tune", "data_dir=traces", "output_dir=tuned", "seeds=2", "training.epochs=1")
+    nsed.ok("tune", "data_dir=traces", "output_dir=tuned", "divisions=2", "training.epochs=1")
     out = nsed.ok("fit-broker", *TRACES, "cell=tuned")
     found = read_json(nsed.folder / "out/cost.json")
     assert "broker, seed 1: ridge 3 and 3 chosen by" in out
@@ -175,7 +185,7 @@ def test_from_traces_to_a_live_broker(nsed, collected):
 def test_the_same_command_writes_the_same_bytes(nsed, collected):
     for name in ("one", "two"):
         nsed.ok(
-            "fit-broker", *TRACES, f"output_dir={name}", "seeds=1", "judging=0.5",
+            "fit-broker", *TRACES, f"output_dir={name}", "divisions=1", "judging=0.5",
         )  # fmt: skip
     for name in ("cost.json", "broker/0.40.safetensors"):
         assert (nsed.folder / "one" / name).read_bytes() == (nsed.folder / "two" / name).read_bytes()
@@ -216,7 +226,7 @@ def test_a_broker_without_its_file_or_of_others_is_one_line(nsed, tmp_path):
         (["pool=11"], "expected a pool of 1 to 10 agents and steps above 0, got 11 and 5"),
         (["ridges=[]"], "expected ridges above 0, got []"),
         (["prices=[-1.0]"], "prices: expected a value of at least 0, got [-1.0]"),
-        (["seeds=0"], "seeds: expected a value of at least 1, got 0"),
+        (["divisions=0"], "divisions: expected a value of at least 1, got 0"),
         (["data_dir="], "pass data_dir=DIR"),
         (["data_dir=[data,data]"], "expected one folder of recorded answers, got 2: pass them one by one"),
         ([], "expected parameters_b of every agent, got none of large: choose others by agents or max_parameters_b"),
@@ -229,8 +239,8 @@ def test_faults_are_one_line(nsed: Any, overrides: list[str], fault: str) -> Non
 
 
 def test_a_tuned_cell_elects_where_it_has_not_learned(nsed: Any, collected: Any) -> None:
-    nsed.ok("tune", "data_dir=traces", "output_dir=tuned", "seeds=2", "training.epochs=1")
-    line = nsed.fault("fit-broker", *TRACES, "seeds=3", "cell=tuned")
+    nsed.ok("tune", "data_dir=traces", "output_dir=tuned", "divisions=2", "training.epochs=1")
+    line = nsed.fault("fit-broker", *TRACES, "divisions=3", "cell=tuned")
     assert line.startswith("tuned/seed_2: expected a cell that was tested on the same tasks")
     line = nsed.fault("fit-broker", *TRACES, "fractions=[0.5,0.2,0.3]", "cell=tuned")
     assert line.startswith("tuned/seed_0: expected a cell that was tested on the same tasks")

@@ -16,7 +16,7 @@ FILES = {
     "darkbench/darkbench_660.jsonl": [{"id": f"{p}-001", "pattern": p, "prompt": "Hello."} for p in PATTERNS],
     "gsm8k/test.jsonl": [{"question": "How much is 1 + 1?", "answer": "2 #### 2"}],
     "livecodebench/problems_v5_880.jsonl.gz": [PROGRAM],
-    "questions.jsonl": [{"id": "q", "question": "How much is 1 + 1?", "gold": "2"}],
+    "questions.jsonl": [{"id": "q", "question": "How much is 1 + 1?", "target": "2"}],
 }
 HERE = {"aime2025": 40.8, "livecodebench": 40.8, "darkbench": 40.8, "endpoint": 0.0, "conductor_7b": 15.2}
 """GB of weights, of those whose models are named in full."""
@@ -64,5 +64,5 @@ def test_the_seed_papers_presets_sweep_over_the_mask(nsed, data):
 
 def test_a_dry_run_of_a_training_lays_no_pool_out(nsed, data):
     pytest.importorskip("reasoning_gym")
-    asked = ["conductor=experts", "tasks.size=8", "limit=4", "dry_run=true", "output_dir=run"]
+    asked = ["conductor=experts", "tasks=experts_tuning", "tasks.size=8", "limit=4", "dry_run=true", "output_dir=run"]
     assert "memory: " in nsed.ok("train-conductor", *asked)

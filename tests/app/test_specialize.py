@@ -23,7 +23,7 @@ def backbone(tiny_model):
 @pytest.fixture
 def questions(tmp_path):
     path = tmp_path / "questions.jsonl"
-    lines = [{"id": str(i), "question": f"How much is {i} + {i}?", "gold": str(2 * i)} for i in range(20)]
+    lines = [{"id": str(i), "question": f"How much is {i} + {i}?", "target": str(2 * i)} for i in range(20)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
 
@@ -191,4 +191,4 @@ def test_a_specialist_learns_its_part_of_a_workflow(nsed, backbone, tmp_path):
     again = nsed.ok("specialize", "specialist=none", sums, *small, "step_share=0.5", "output_dir=out")
     assert "testing the bare backbone" not in again
     other = nsed.fault("specialize", "specialist=none", "families={gcd:{}}", *small, "step_share=0.5", "output_dir=b")
-    assert "0 and 0 of no kind: name families of benchmark=composite" in other
+    assert "0 and 0 of no kind: name families of tasks=composite" in other

@@ -255,7 +255,7 @@ def test_questions_without_a_signal_are_left_out(conductor):
 def small(tiny_model, tmp_path):
     """What makes `nsed train-conductor` a matter of seconds."""
     path = tmp_path / "questions.jsonl"
-    lines = [{"id": str(i), "question": f"How much is {i} + {i}?", "gold": str(2 * i)} for i in range(6)]
+    lines = [{"id": str(i), "question": f"How much is {i} + {i}?", "target": str(2 * i)} for i in range(6)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     engine = "ensemble.engines.smollm2"
     return [

@@ -16,7 +16,7 @@ WHO = ("solver", "skeptic", "explainer")
 @pytest.fixture
 def small(tiny_model, tmp_path):
     path = tmp_path / "questions.jsonl"
-    lines = [{"id": str(i), "question": f"How much is {i} + {i}?", "gold": str(2 * i)} for i in range(6)]
+    lines = [{"id": str(i), "question": f"How much is {i} + {i}?", "target": str(2 * i)} for i in range(6)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     engine = "ensemble.engines.smollm2"
     return [
@@ -55,7 +55,7 @@ def test_it_is_trained_goes_on_and_is_used(nsed, small, tmp_path):
     assert {step.worker for step in level.steps} <= set(WHO)
     assert len(level.plan.text.splitlines()) == len(level.steps)
 
-    asked = ["benchmark=file", f"benchmark.questions={tmp_path / 'questions.jsonl'}", "limit=2", "rounds=1"]
+    asked = ["tasks=file", f"tasks.questions={tmp_path / 'questions.jsonl'}", "limit=2", "rounds=1"]
     asked += ["methods=[conductor,random_routing]", "budget=own", "method.conductor.max_steps=2", *nsed.tiny, *ours]
     assert "conductor" in nsed.ok("evaluate", *asked, "dry_run=true", "output_dir=dry")
     nsed.ok("evaluate", *asked, "output_dir=evaluated")

@@ -28,7 +28,7 @@ def words(tiny_model, tmp_path):
     small = {"rank": 2, "steps": 2, "batch": 2, "every": 1, "validation_tasks": 2, "test_tasks": 3}
     engine = {"weights.path": tiny_model, "quantization": "nf4", "dtype": "float32", "device": "cpu"}
     return [
-        *("train-judges", "data_dir=data", "output_dir=out", "~ensemble.agents.explainer"),
+        *("train-judges", "data_dir=data", "output_dir=out", "ensemble=demo", "~ensemble.agents.explainer"),
         *(f"lora.{key}={value}" for key, value in small.items()),
         *(f"ensemble.engines.smollm2.{key}={value}" for key, value in engine.items()),
     ]

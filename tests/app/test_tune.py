@@ -33,7 +33,7 @@ from nsed_torch.traces.rounds import unroll
 from nsed_torch.tuning.trainer import CellTrainer
 
 METHODS = ["oracle", "best_single", "plurality", "consensus_untrained", "consensus_tuned"]
-QUICK = ["seeds=2", "training.epochs=12"]
+QUICK = ["divisions=2", "training.epochs=12"]
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def data(tmp_path):
     (folder / "answers").mkdir(parents=True)
     questions, lines = [], {name: [] for name in ("ant", "bee", "cat", "dog")}
     for i in range(100):
-        questions.append({"id": f"q{i}", "question": f"What is {i} + 1?", "gold": str(i + 1)})
+        questions.append({"id": f"q{i}", "question": f"What is {i} + 1?", "target": str(i + 1)})
         misled = draw.random() < 0.6
         for name, rows in lines.items():
             right = draw.random() < 0.9 if name == "cat" else not misled
@@ -58,7 +58,7 @@ def data(tmp_path):
 
 def test_tuning_helps_where_one_agent_knows_better(nsed, data):
     # The rule is left out: it needs categories.
-    out = nsed.ok("tune", f"data_dir={data}", "output_dir=out", "rules=[best_by_category]", *QUICK)
+    out = nsed.ok("tune", f"data_dir={data}", "encoder=hashed", "output_dir=out", "rules=[best_by_category]", *QUICK)
     metrics = read_json(nsed.folder / "out/metrics.json")
     seeds = [nsed.folder / "out" / f"seed_{seed['seed']}" / "result.json" for seed in metrics["seeds"]]
     scores = [read_json(seed)["scores"] for seed in seeds]
@@ -81,7 +81,7 @@ def test_tuning_helps_where_one_agent_knows_better(nsed, data):
 
 
 def test_the_saved_cell_learned_from_every_task(nsed, data):
-    out = nsed.ok("tune", f"data_dir={data}", "output_dir=out", *QUICK)
+    out = nsed.ok("tune", f"data_dir={data}", "encoder=hashed", "output_dir=out", *QUICK)
     train, validation = map(int, re.search(r"cell: (\d+) \+ (\d+) tasks", out).groups())
     assert train + validation == 100
     cell = ConsensusCell.from_pretrained(nsed.folder / "out/cell")
@@ -90,20 +90,27 @@ def test_the_saved_cell_learned_from_every_task(nsed, data):
     card = (nsed.folder / "out/cell/README.md").read_text()
     assert "| consensus\\_tuned " in card
     assert "## Tuned on\n\n100 tasks, 4 agents, at most " in card
-    assert f"    recordings: {data.name}\n    nsed tune {' '.join(QUICK)}\n" in card
+    assert f"    recordings: {data.name}\n    nsed tune encoder=hashed {' '.join(QUICK)}\n" in card
     assert str(data.parent) not in card  # it may be shown to anybody
 
 
 def test_a_vote_may_have_settings_of_its_own(nsed, data):
-    vote = "voting={_target_: nsed_torch.core.vote.ApprovalVote, threshold: 0.2}"
+    vote = "consensus.vote={_target_: nsed_torch.core.vote.ApprovalVote, threshold: 0.2}"
     nsed.ok(
-        "tune", f"data_dir={data}", "output_dir=out", vote, "seeds=1", "training.epochs=1", "training.frozen=[vote]"
+        "tune",
+        f"data_dir={data}",
+        "encoder=hashed",
+        "output_dir=out",
+        vote,
+        "divisions=1",
+        "training.epochs=1",
+        "training.frozen=[vote]",
     )
     assert ConsensusCell.from_pretrained(nsed.folder / "out/cell").vote.threshold.item() == pytest.approx(0.2)
 
 
 def test_without_a_refit_the_saved_cell_is_the_first_divisions(nsed, data):
-    nsed.ok("tune", f"data_dir={data}", "output_dir=out", "refit=false", *QUICK)
+    nsed.ok("tune", f"data_dir={data}", "encoder=hashed", "output_dir=out", "refit=false", *QUICK)
     cell = ConsensusCell.from_pretrained(nsed.folder / "out/cell")
     again = ConsensusCell.from_pretrained(nsed.folder / "out/seed_0/cell")
     episodes = recorded_episodes(load_recorded(data), HashedEncoder(64))
@@ -113,7 +120,7 @@ def test_without_a_refit_the_saved_cell_is_the_first_divisions(nsed, data):
 
 
 def test_resume_goes_on_and_ends_the_same(nsed, data, tmp_path):
-    arguments = "tune", f"data_dir={data}", *QUICK, "training.checkpoint=5"
+    arguments = "tune", f"data_dir={data}", "encoder=hashed", *QUICK, "training.checkpoint=5"
     nsed.ok(*arguments, "output_dir=straight")
     nsed.ok(*arguments, "output_dir=broken")
     # As after a kill in seed 1: no result, a checkpoint from epoch 10, a log that had gone on.
@@ -122,13 +129,21 @@ def test_resume_goes_on_and_ends_the_same(nsed, data, tmp_path):
     assert "seed 0: done before" in out
     straight, broken = (read_json(tmp_path / name / "seed_1/result.json") for name in ("straight", "broken"))
     assert straight == broken
-    fault = nsed.fault(*arguments, "output_dir=broken", "resume=true", "gate=none")
-    assert "expected to go on with this run, got another's (gate 'learned' is now 'none'): choose" in fault
+    fault = nsed.fault(*arguments, "output_dir=broken", "resume=true", "consensus.gate=none")
+    assert "expected to go on with this run, got another's (consensus.gate 'learned' is now 'none'): choose" in fault
 
 
-@pytest.mark.parametrize("mode", [[], ["-m", "voting=quadratic,plurality"]])
+@pytest.mark.parametrize("mode", [[], ["-m", "consensus.vote=quadratic,plurality"]])
 def test_the_same_command_again_trains_nothing(nsed, data, tmp_path, monkeypatch, mode):
-    arguments = "tune", f"data_dir={data}", "output_dir=out", "seeds=1", "training.epochs=12", *mode
+    arguments = (
+        "tune",
+        f"data_dir={data}",
+        "encoder=hashed",
+        "output_dir=out",
+        "divisions=1",
+        "training.epochs=12",
+        *mode,
+    )
     nsed.ok(*arguments)
     monkeypatch.setattr(CellTrainer, "_train_epoch", lambda _: pytest.fail("trained again"))
     tables = {path: path.read_bytes() for path in tmp_path.glob("out/**/README.md")}
@@ -137,25 +152,29 @@ def test_the_same_command_again_trains_nothing(nsed, data, tmp_path, monkeypatch
     assert {path: path.read_bytes() for path in tables} == tables
     trained = []
     monkeypatch.setattr(CellTrainer, "_train_epoch", lambda trainer: trained.append(trainer) or {"objective": 0.0})
-    nsed.ok(*arguments, "gate=none")  # in place of what the other left
+    nsed.ok(*arguments, "consensus.gate=none")  # in place of what the other left
     assert trained
     trained.clear()
-    nsed.ok(*arguments, "gate=none", "resume=false")
+    nsed.ok(*arguments, "consensus.gate=none", "resume=false")
     assert trained
 
 
 def test_a_sweep_ends_with_one_table(nsed, data, tmp_path):
     out = nsed.ok(
-        "tune", "-m", f"data_dir={data}", "voting=quadratic,plurality", "gate=learned,none", "rounds=2",
-        "output_dir=sweep", "seeds=1", "training.epochs=2",
+        "tune", "-m", f"data_dir={data}", "encoder=hashed", "consensus.vote=quadratic,plurality",
+        "consensus.gate=learned,none", "waves=2", "output_dir=sweep", "divisions=1", "training.epochs=2",
     )  # fmt: skip
     data, first = read_json(tmp_path / "sweep/sweep.json"), read_json(tmp_path / "sweep/0/metrics.json")
     assert (
         list(data["methods"])
         == list(data["against"])
-        == [f"voting={voting} gate={gate}" for voting in ("quadratic", "plurality") for gate in ("learned", "none")]
+        == [
+            f"consensus.vote={voting} consensus.gate={gate}"
+            for voting in ("quadratic", "plurality")
+            for gate in ("learned", "none")
+        ]
     )
-    assert data["reference"] == "voting=quadratic gate=learned"
+    assert data["reference"] == "consensus.vote=quadratic consensus.gate=learned"
     tuned = data["methods"][data["reference"]]["accuracy"]
     assert tuned == first["methods"]["consensus_tuned"]["accuracy"]
     assert tuned["interval"] == "Student"
@@ -166,23 +185,39 @@ def test_a_sweep_ends_with_one_table(nsed, data, tmp_path):
 
 
 def test_a_sweep_is_compared_with_the_baseline_that_is_named(nsed, data, tmp_path):
-    words = "tune", "-m", f"data_dir={data}", "voting=quadratic,plurality", "gate=learned,none", "output_dir=sweep"
-    words = (*words, "seeds=1", "training.epochs=2")
-    nsed.ok(*words, "baseline=gate=none voting=plurality")
+    words = (
+        "tune",
+        "-m",
+        f"data_dir={data}",
+        "encoder=hashed",
+        "consensus.vote=quadratic,plurality",
+        "consensus.gate=learned,none",
+        "output_dir=sweep",
+    )
+    words = (*words, "divisions=1", "training.epochs=2")
+    nsed.ok(*words, "baseline=consensus.gate=none consensus.vote=plurality")
     found = read_json(tmp_path / "sweep/sweep.json")
-    assert found["reference"] == "voting=plurality gate=none"
-    assert "sweep/sweep.md" in nsed.ok(*words, "baseline=gate=none")
-    assert read_json(tmp_path / "sweep/sweep.json")["reference"] == "voting=quadratic gate=none"
-    out = nsed.ok(*words, "baseline=gate=notes")
-    assert "got gate=notes: all are compared with the first" in out
-    assert read_json(tmp_path / "sweep/sweep.json")["reference"] == "voting=quadratic gate=learned"
+    assert found["reference"] == "consensus.vote=plurality consensus.gate=none"
+    assert "sweep/sweep.md" in nsed.ok(*words, "baseline=consensus.gate=none")
+    assert read_json(tmp_path / "sweep/sweep.json")["reference"] == "consensus.vote=quadratic consensus.gate=none"
+    out = nsed.ok(*words, "baseline=consensus.gate=notes")
+    assert "got consensus.gate=notes: all are compared with the first" in out
+    assert read_json(tmp_path / "sweep/sweep.json")["reference"] == "consensus.vote=quadratic consensus.gate=learned"
 
 
 def test_a_sweeper_is_told_the_objective(nsed, data, tmp_path, monkeypatch):
     told = []
     ended = lambda self, config, job_return, **_: told.append(job_return._return_value)  # noqa: E731
     monkeypatch.setattr(SweepTable, "on_job_end", ended)
-    words = "tune", "-m", f"data_dir={data}", "voting=quadratic,token", "output_dir=sweep", "seeds=1"
+    words = (
+        "tune",
+        "-m",
+        f"data_dir={data}",
+        "encoder=hashed",
+        "consensus.vote=quadratic,token",
+        "output_dir=sweep",
+        "divisions=1",
+    )
     words = (*words, "training.epochs=2")
     nsed.ok(*words)
     nsed.ok(*words, "objective=methods.oracle.accuracy.mean")
@@ -198,25 +233,28 @@ def test_a_sweeper_is_told_the_objective(nsed, data, tmp_path, monkeypatch):
     [
         (["data_dir=nowhere"], "check data_dir"),
         ([], "pass data_dir=DIR"),
-        (["seeds=0"], "seeds: expected a value of at least 1, got 0"),
+        (["divisions=0"], "divisions: expected a value of at least 1, got 0"),
         (["agents=[ant,eel]"], "expected agents out of ant, bee, cat, dog, got eel"),
-        (["voting=loudest"], "consensus vote: expected one of quadratic"),
+        (["consensus.vote=loudest"], "consensus vote: expected one of quadratic"),
         (
-            ["voting={_target_: nowhere.Vote}"],
+            ["consensus.vote={_target_: nowhere.Vote}"],
             "_target_: expected one of nsed_torch.app.config.instantiate.CONSTRUCTORS",
         ),
-        (["voting={threshold: 0.2}"], "or the _target_ of a vote, got {'threshold': 0.2}"),
-        (["voting={_target_: nsed_torch.core.engine.Decoding}"], "or the _target_ of a vote, got Decoding(max_new"),
+        (["consensus.vote={threshold: 0.2}"], "or the _target_ of a vote, got {'threshold': 0.2}"),
+        (
+            ["consensus.vote={_target_: nsed_torch.core.engine.Decoding}"],
+            "or the _target_ of a vote, got Decoding(max_new",
+        ),
         (["training.patience=0"], "patience: expected a value of at least 1, got 0"),
         (["training.patients=3"], "unknown setting 'training.patients'; did you mean 'training.patience'?"),
         (["fractions=[0.5,0.5,0.5]"], "three fractions of at least 0 that sum to 1"),
         (["ties=last"], "expected ties=first or ties=lot or ties=accuracy, got ties=last"),
-        (["without=[ant]"], "expected no without for recorded answers"),
-        (["rounds=9"], "expected rounds from 1 to the number of agents, 4, got 9"),
+        (["protocol.without=[ant]"], "expected no protocol.without for recorded answers"),
+        (["waves=9"], "expected rounds from 1 to the number of agents, 4, got 9"),
     ],
 )
 def test_faults_are_one_line(nsed, data, arguments, complaint):
-    given = [] if not arguments or arguments[0].startswith("data_dir") else [f"data_dir={data}"]
+    given = [] if not arguments or arguments[0].startswith("data_dir") else [f"data_dir={data}", "encoder=hashed"]
     assert complaint in nsed.fault("tune", *given, *arguments)
 
 
@@ -264,12 +302,12 @@ def test_traces_are_tuned_on_like_recorded_answers(nsed):
             "tune",
             "data_dir=traces",
             "output_dir=out",
-            "seeds=5",
+            "divisions=5",
             "training.epochs=6",
             "optimizer=adam",
             "optimizer.lr=0.2",
         ),
-        *("gate=notes", "calibration=true"),
+        *("consensus.gate=notes", "consensus.calibration=true"),
     )
     metrics = read_json(nsed.folder / "out/metrics.json")["methods"]
     elected = [trace.grades[-1][trace.transcript.rounds[-1].winner] for trace in found]
@@ -287,8 +325,8 @@ def test_traces_are_tuned_on_like_recorded_answers(nsed):
 def test_ties_by_lot_and_a_team_without_a_member(nsed):
     found = traces(nsed.folder / "traces", tasks=20)
     out = nsed.ok(
-        *("tune", "data_dir=traces", "output_dir=out", "seeds=5", "training.epochs=1", "refit=false"),
-        *("ties=lot", "without=[bob]"),
+        *("tune", "data_dir=traces", "output_dir=out", "divisions=5", "training.epochs=1", "refit=false"),
+        *("ties=lot", "protocol.without=[bob]"),
     )
     assert " ".join(Ties.LOT.note.split()) in " ".join(out.split())
     metrics = read_json(nsed.folder / "out/metrics.json")
@@ -298,14 +336,14 @@ def test_ties_by_lot_and_a_team_without_a_member(nsed):
     assert metrics["methods"]["plurality"]["accuracy"]["mean"] == pytest.approx(fmean(shares))
     assert ConsensusCell.from_pretrained(nsed.folder / "out/cell").agent_names == NAMES
     assert "without: expected agents out of ann, bob, cyd, got eve" in nsed.fault(
-        "tune", "data_dir=traces", "without=[eve]"
+        "tune", "data_dir=traces", "protocol.without=[eve]"
     )
 
 
 def test_several_folders_of_traces_are_one(nsed, data):
     traces(nsed.folder / "some", tasks=20)
     traces(nsed.folder / "more", tasks=40, first=20)
-    out = nsed.ok("tune", "data_dir=[some,more]", "output_dir=out", "seeds=2", "training.epochs=2")
+    out = nsed.ok("tune", "data_dir=[some,more]", "output_dir=out", "divisions=2", "training.epochs=2")
     assert "40 tasks, 3 agents" in out
     line = nsed.fault("tune", f"data_dir=[some,{data}]")
     assert line == f"{data}: expected traces in each of several folders, got no traces.jsonl: pass one kind"
@@ -315,7 +353,13 @@ def test_several_folders_of_traces_are_one(nsed, data):
 def test_a_gate_is_fitted_to_readings(nsed):
     planted_readings(nsed.folder / "reading", reading_of(12, 30))
     out = nsed.ok(
-        "tune", "data_dir=reading", "training.loss=memory", "gate=notes", "slots=2", "seeds=2", "output_dir=out"
+        "tune",
+        "data_dir=reading",
+        "training.loss=memory",
+        "consensus.gate=notes",
+        "consensus.slots=2",
+        "divisions=2",
+        "output_dir=out",
     )
     metrics = read_json(nsed.folder / "out/metrics.json")
     share, found = metrics["methods"], metrics["found"]["methods"]
@@ -335,24 +379,24 @@ def test_a_gate_is_fitted_to_readings(nsed):
 
 def test_a_sweep_of_gates_is_told_by_what_they_keep(nsed):
     planted_readings(nsed.folder / "reading", reading_of(6, 30))
-    memory = "training.loss=memory", "training.epochs=2", "seeds=1", "output_dir=sweep"
-    nsed.ok("tune", "-m", "data_dir=reading", "gate=learned,notes", *memory)
+    memory = "training.loss=memory", "training.epochs=2", "divisions=1", "output_dir=sweep"
+    nsed.ok("tune", "-m", "data_dir=reading", "consensus.gate=learned,notes", *memory)
     table = (nsed.folder / "sweep/sweep.md").read_text()
     assert "| share of the last memory on notes that matter |" in table
     data, first = (read_json(nsed.folder / "sweep" / name) for name in ("sweep.json", "0/metrics.json"))
-    assert list(data["methods"]) == ["gate=learned", "gate=notes"]
-    assert data["methods"]["gate=learned"]["accuracy"] == first["methods"]["consensus_tuned"]["accuracy"]
+    assert list(data["methods"]) == ["consensus.gate=learned", "consensus.gate=notes"]
+    assert data["methods"]["consensus.gate=learned"]["accuracy"] == first["methods"]["consensus_tuned"]["accuracy"]
 
 
 def test_readings_alone_fit_a_gate_and_settings_that_would_count_for_nothing_are_refused(nsed, data):
     traces(nsed.folder / "answers", tasks=8)
     memory = "training.loss=memory"
     line = nsed.fault("tune", "data_dir=answers", memory)
-    assert line == "answers: expected traces of tasks with inputs, got none: collect benchmark=reading"
-    assert "expected traces of benchmark=reading" in nsed.fault("tune", f"data_dir={data}", memory)
+    assert line == "answers: expected traces of tasks with inputs, got none: collect tasks=reading"
+    assert "expected traces of tasks=reading" in nsed.fault("tune", f"data_dir={data}", "encoder=hashed", memory)
     planted_readings(nsed.folder / "reading", reading_of(4, 30))
-    for setting in ("rules=[all]", "coverage=0.9", "calibration=true", "training.every_round=true"):
+    for setting in ("rules=[all]", "coverage=0.9", "consensus.calibration=true", "training.every_round=true"):
         name = setting.partition("=")[0]
         line = nsed.fault("tune", "data_dir=reading", memory, setting)
         assert line == f"expected no {name} with training.loss=memory, which fits the gate alone: remove it"
-    assert "set gate=notes" in nsed.fault("tune", "data_dir=reading", memory, "gate=leaky")
+    assert "set consensus.gate=notes" in nsed.fault("tune", "data_dir=reading", memory, "consensus.gate=leaky")

@@ -48,17 +48,27 @@ VERBS = {
     "deliberate": (TEAM, "How much is 4 times 7?", "encoder=hashed", "rating=verdict", "rounds=3"),
     "conduct": (TEAM, "How much is 4 times 7?", "recursion=2", "conductor=smollm2", "conductor.adapter=conductor"),
     "evaluate": (
-        *(TEAM, "benchmark=recorded", "data_dir={data}/few", "benchmark.math_verify=false", "encoder=hashed"),
+        *(TEAM, "tasks=recorded", "data_dir={data}/few", "tasks.math_verify=false", "encoder=hashed"),
         *("rounds=2", "methods=[deliberation,single,self_consistency,conductor]", "conductor.adapter=conductor"),
     ),
     "tune": (
-        *("data_dir={data}/recorded", "optimizer=adam", "optimizer.lr=0.1", "training.epochs=12", "seeds=2"),
-        *("training.checkpoint=3", "coverage=0.9", "resume=true"),
+        *("data_dir={data}/recorded", "optimizer=adam", "optimizer.lr=0.1", "training.epochs=12", "divisions=2"),
+        *("training.checkpoint=3", "coverage=0.9", "resume=true", "encoder=hashed"),
     ),
-    "fit-broker": ("data_dir={data}/recorded", "seeds=2", "steps=20", "ridges=[3.0]", "budgets=[0.2,1.0]", "pool=3"),
+    "fit-broker": (
+        *("data_dir={data}/recorded", "encoder=hashed", "divisions=2", "steps=20", "ridges=[3.0]"),
+        *("budgets=[0.2,1.0]", "pool=3"),
+    ),
     "members": ("data_dir={data}/traces", "votes=[quadratic]", "draws=2", "most_teams=5"),
     "train-judges": (
-        *("data_dir={data}/judged", "lora.steps=2", "lora.batch=2", "lora.every=1", "lora.validation_tasks=2"),
+        *(
+            "data_dir={data}/judged",
+            "ensemble=demo",
+            "lora.steps=2",
+            "lora.batch=2",
+            "lora.every=1",
+            "lora.validation_tasks=2",
+        ),
         *("lora.test_tasks=3", "lora.rank=2", *(f"ensemble.engines.smollm2.{word}" for word in MODEL)),
     ),
     "specialize": (

@@ -43,7 +43,7 @@ LINES = [
     ("deliberate", "memory_tokens=-5", "q?"),
     ("deliberate", "output_dir=", "q?"),
     ("deliberate", "+protocol.typo=1", "q?"),
-    ("evaluate", "dry_run=true", "benchmark.size=two"),
+    ("evaluate", "dry_run=true", "tasks.size=two"),
     ("train-conductor", "dry_run=true", "expect.speeds.read=0"),
     ("tune", "data_dir=5"),
     ("specialize", "examples=2.5"),
@@ -115,7 +115,7 @@ def test_what_users_mistook_is_one_line(one_line, line):
 def test_a_device_that_is_not_there_is_one_line_before_any_weights(one_line, line, device):
     tasks = [Task(f"{i} + {i} = ?", f"t{i}", str(2 * i)) for i in range(16)]
     write_candidates(Path("data"), tasks, count=2)
-    asked = [{"id": task.id, "question": task.question, "gold": task.target} for task in tasks]
+    asked = [{"id": task.id, "question": task.question, "target": task.target} for task in tasks]
     Path("questions.jsonl").write_text("".join(json.dumps(one) + "\n" for one in asked))
     err = one_line([word.format(device) for word in line])
     assert "expected a device out of cpu" in err

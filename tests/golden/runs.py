@@ -49,7 +49,7 @@ def deliberate(folder):
         ],
         "one who only judges": [
             *("rounds=2", "+ensemble.agents.solver.roles=[judge]", "consensus.vote=linear", "consensus.gate=leaky"),
-            *("+consensus.pooling=sum", "protocol.anonymous=false", "seed=5"),
+            *("consensus.pooling=sum", "protocol.anonymous=false", "seed=5"),
         ],
         "likeness of texts": ["rounds=2", "protocol.similarity=0.8", "halting=fatigue", "seed=1"],
     }
@@ -128,8 +128,8 @@ def evaluate(folder):
     methods = ["deliberation", "single", "best_single", "plurality", "self_consistency", "self_correction", "best_of_n"]
     methods += ["self_moa", "moa", "debate", "conductor", "random_routing"]
     with team() as words:
-        asked = "benchmark=recorded", "data_dir=data", "benchmark.math_verify=false", "conductor.adapter=conductor"
-        run = "encoder=hashed", "rounds=2", f"methods=[{','.join(methods)}]", "output_dir=run"
+        asked = "tasks=recorded", "data_dir=data", "tasks.math_verify=false", "conductor.adapter=conductor"
+        run = "encoder=hashed", "prompts.style=worked", "rounds=2", f"methods=[{','.join(methods)}]", "output_dir=run"
         nsed(folder, "evaluate", *words, *asked, *run)
     results = read(folder / "run/results.json")
     page = (folder / "run/report.html").read_text()
@@ -182,7 +182,7 @@ def conduct(folder):
     with team() as words:
         for name, (number, settings) in variants.items():
             run = f"run{number}"
-            orders = "conductor=smollm2", "conductor.adapter=conductor", f"output_dir={run}"
+            orders = "conductor=smollm2", "conductor.adapter=conductor", "prompts.style=direct", f"output_dir={run}"
             nsed(folder, "conduct", question(number), *words, *settings, *orders)
             found[name] = executed(read(folder / run / "conduct.json"))
     return found
@@ -231,7 +231,8 @@ def specialize(folder):
         write_lines(folder / f"data/answers/{name}.jsonl", rows)
     questions(folder / "data/questions.jsonl", 40)
     model = f"backbone.weights.path={tiny(folder / 'tiny')}", "backbone.device=cpu", "backbone.dtype=float32"
-    small = "training.steps=3", "training.batch=4", "training.save_steps=3", "adapter.rank=2", "max_new_tokens=2"
+    small = "training.steps=3", "training.batch=4", "training.save_steps=3", "max_new_tokens=2"
+    small += "adapter.rank=2", "adapter.alpha=8.0", "prompts.style=direct"
     found = {}
     for name, data in (("answers", f"questions={asked}"), ("judges", "candidates=data")):
         words = f"name={name}", data, f"output_dir={name}"
@@ -266,7 +267,7 @@ def conduct_train(folder):
         *("grpo.save_steps=2", "adapter.rank=2", "warm.lessons=4", "warm.training.steps=2", "warm.training.batch=2"),
     ]
     with team(price=False) as words:
-        data = "tasks=file", "tasks.math_verify=false", f"questions={asked}", "pools.size=2"
+        data = "tasks.math_verify=false", f"questions={asked}", "pools.size=2", "prompts.style=direct"
         nsed(folder, "train-conductor", *words, *policy, *small, *data, "output_dir=out")
     metrics = read(folder / "out/metrics.json")
     texts = [text for line in read_lines(folder / "out/rollouts.jsonl") for text in line["rollouts"]]
@@ -290,6 +291,7 @@ def real(folder, data):
         f"data_dir={data}",
         "max_parameters_b=20",
         "rules=[logistic_vote]",
+        "encoder=hashed",
         f"output_dir={Path(data).name}",
     )
     return compared(read(folder / Path(data).name / "metrics.json"))

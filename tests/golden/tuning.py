@@ -65,7 +65,7 @@ def tuned(folder, data, *words, rough=False):
         words: settings.
         rough: whether fits are of float32 and go on to their end, where machines share two or three digits.
     """
-    nsed(folder, "tune", f"data_dir={data}", "output_dir=out", *words)
+    nsed(folder, "tune", f"data_dir={data}", "encoder=hashed", "output_dir=out", *words)
     metrics = read(folder / "out/metrics.json")
     return {
         **compared(metrics),
@@ -128,24 +128,25 @@ def curves(found):
 def tune_votes(folder):
     """Votes alone, beside rules of the field."""
     rules = "rules=[best_by_category,log_odds,logistic_vote,dawid_skene]"
-    return tuned(folder, recorded(folder / "data"), rules, "seeds=2", rough=True)
+    return tuned(folder, recorded(folder / "data"), rules, "divisions=2", rough=True)
 
 
 def tune_ballots(folder):
     """Another vote, another pooling, some of the agents, the first division's cell."""
-    other = "voting=linear", "pooling=logsumexp", "gate=none", "refit=false", "agents=[cat,bee,dog]", "against=[ant]"
-    return tuned(folder, recorded(folder / "data"), *other, *ADAM, "seeds=2")
+    other = "consensus.vote=linear", "consensus.pooling=logsumexp", "consensus.gate=none", "refit=false"
+    team = "agents=[cat,bee,dog]", "against=[ant]"
+    return tuned(folder, recorded(folder / "data"), *other, *team, *ADAM, "divisions=2")
 
 
 def tune_reading(folder):
     """Trust and support that read what answers say and what the question is about."""
     reads = "reading=[text,support]", "categories=true", "training.firmness=[3.0,10.0]"
-    return tuned(folder, recorded(folder / "data"), *reads, *ADAM, "seeds=2")
+    return tuned(folder, recorded(folder / "data"), *reads, *ADAM, "divisions=2")
 
 
 def tune_coverage(folder):
     """Sets of answers that hold the truth as often as promised."""
-    found = tuned(folder, recorded(folder / "data"), "coverage=0.9", "by_category=true", "seeds=2", rough=True)
+    found = tuned(folder, recorded(folder / "data"), "coverage=0.9", "by_category=true", "divisions=2", rough=True)
     sets = read(folder / "out/metrics.json")["sets"]
     told = {
         "hold the truth": interval(sets["covered"]),
@@ -161,25 +162,25 @@ def tune_coverage(folder):
 def tune_rounds(folder):
     """Waves of agents, and a gate that is trained by Adam with patience."""
     slow = "optimizer=adam", "optimizer.lr=0.1", "training.epochs=25", "training.patience=4", "training.frozen=[]"
-    words = "rounds=3", "gate=learned", "training.every_round=true", "seeds=2"
+    words = "waves=3", "consensus.gate=learned", "training.every_round=true", "divisions=2"
     return tuned(folder, recorded(folder / "data", 80), *words, *slow, rough=True)
 
 
 def tune_cost(folder):
     """Cost against accuracy of asking one after the other."""
     data = recorded(folder / "data", 80)
-    found = tuned(folder, data, "seeds=2")
+    found = tuned(folder, data, "divisions=2")
     quick = "steps=40", "ridges=[3.0,30.0]", "budgets=[0.2,0.5,1.0]", "pool=4"
-    nsed(folder, "fit-broker", f"data_dir={data}", "output_dir=fitted", "seeds=2", *quick)
+    nsed(folder, "fit-broker", f"data_dir={data}", "encoder=hashed", "output_dir=fitted", "divisions=2", *quick)
     return {"tuned cell": found["accuracy"]["tuned cell"], **curves(read(folder / "fitted/cost.json"))}
 
 
 def tune_utility(folder):
     """Whom a question is worth asking, learned from rounds; whom the learned brokers then ask."""
     data = rounds(folder)
-    found = tuned(folder, data, "calibration=true", "seeds=3")
+    found = tuned(folder, data, "consensus.calibration=true", "divisions=3")
     quick = "ridges=[3.0,30.0]", "prices=[0.0,10.0]", "budgets=[0.3,0.6,1.0]", "judging=0.5"
-    nsed(folder, "fit-broker", f"data_dir={data}", "cell=out", "output_dir=fitted", "seeds=3", *quick)
+    nsed(folder, "fit-broker", f"data_dir={data}", "cell=out", "ties=first", "output_dir=fitted", "divisions=3", *quick)
     teams = read(folder / "fitted/cost.json")
     return {
         **found,
@@ -224,7 +225,7 @@ def tune_judges(folder):
     )
     model = f"ensemble.engines.smollm2.weights.path={tiny(folder / 'tiny')}", "ensemble.engines.smollm2.dtype=float32"
     words = "ensemble.engines.smollm2.quantization=none", "ensemble.engines.smollm2.device=cpu"
-    nsed(folder, "train-judges", "data_dir=data", "output_dir=out", *words, *model, *small)
+    nsed(folder, "train-judges", "ensemble=demo", "data_dir=data", "output_dir=out", *words, *model, *small)
     metrics = read(folder / "out/metrics.json")
     whole = ("pairs, all judges", "signs, all judges", "consensus")
     return {
@@ -239,8 +240,8 @@ def tune_judges(folder):
 def members(folder):
     """Smaller, weaker and faulty teams on recorded rounds, under fresh votes and a tuned cell."""
     data = rounds(folder)
-    nsed(folder, "tune", f"data_dir={data}", "output_dir=out", "seeds=2", "training.epochs=3")
-    votes = "votes=[quadratic]", "draws=2", "cell=out/cell"
+    nsed(folder, "tune", f"data_dir={data}", "output_dir=out", "divisions=2", "training.epochs=3")
+    votes = "votes=[quadratic]", "draws=2", "cell=out/cell", "ties=lot"
     nsed(folder, "members", f"data_dir={data}", "output_dir=members", *votes)
     found = read(folder / "members/members.json")
     return {

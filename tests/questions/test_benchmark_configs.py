@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 
 from nsed_torch.app.config.paths import conf_dir
 
-FILES = sorted((conf_dir() / "benchmark").glob("*.yaml"))
+FILES = sorted(path for path in (conf_dir() / "tasks").glob("*.yaml") if not path.stem.endswith("_tuning"))
 NAMES = {
     *("aime2024", "aime2025", "darkbench", "gpqa", "gsm8k", "hellaswag", "humaneval", "livecodebench", "math500"),
     *(
@@ -42,15 +42,16 @@ def test_every_benchmark_has_its_config():
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_config_says_what_the_loader_does_by_itself(path):
-    config = OmegaConf.merge({"data_dir": "below/here"}, {"benchmark": OmegaConf.load(path)})
-    settings = OmegaConf.to_container(config.benchmark, resolve=True)
+    config = OmegaConf.merge({"data_dir": "below/here", "questions": ""}, {"tasks": OmegaConf.load(path)})
+    settings = OmegaConf.to_container(config.tasks, resolve=True)
     loader = pydoc.locate(settings.pop("_target_"))
     assert settings.pop("data_dir", "below/here") == "below/here"
     signature = inspect.signature(loader)
     signature.bind(**settings)
     own = {key: parameter.default for key, parameter in signature.parameters.items()}
-    free = {"year", "family", "families", "options", "unlike", "learned", "questions", "repo", "question", "gold"} | (
+    free = {"year", "family", "families", "options", "unlike", "learned", "questions", "repo", "question", "target"} | (
         {"size", "seed"} if path.stem in OWN_SEEDS else set()
     )
     assert {key: value for key, value in settings.items() if key not in free and own[key] != value} == {}
-    assert f"benchmark={path.stem} " in path.read_text().partition("_target_")[0]
+    word = "questions=FILE" if path.stem == "file" else f"tasks={path.stem} "
+    assert word in path.read_text().partition("_target_")[0]

@@ -67,5 +67,5 @@ def test_grades():
     assert grade("$1,234.50", "1234.5", RULE)
     assert not grade("1235", "1234.5", RULE)
     assert not grade(None, "1234.5", RULE)
-    with pytest.raises(ValueError, match="expected a gold answer to grade by, got none"):
+    with pytest.raises(ValueError, match="expected a target to grade by, got none"):
         grade("1", None, RULE)

@@ -14,7 +14,7 @@ from nsed_torch.records.outcome import Verdict
 from nsed_torch.records.transcript import Proposal, Round, Task, Transcript, Usage
 from nsed_torch.traces.recorded import read_tasks
 
-QUESTIONS = [{"id": i, "question": f"How much is {i} + {i}?", "gold": 2 * i} for i in range(3)]
+QUESTIONS = [{"id": i, "question": f"How much is {i} + {i}?", "target": 2 * i} for i in range(3)]
 
 
 @pytest.fixture
@@ -71,15 +71,15 @@ def test_every_proposal_of_every_round_is_graded(questions):
     ("text", "complaint"),
     [
         ("", "expected questions, got an empty file"),
-        ('{"id": 1, "question": "?"}\n', "1: expected an object with id, question, gold"),
-        ('{"id": 1, "question": "?", "gold": null}\n', "expected a gold answer for every question, got none for '1'"),
-        ('{"id": 1, "question": "?", "gold": [1]}\n', "1: expected texts for question and gold"),
+        ('{"id": 1, "question": "?"}\n', "1: expected an object with id, question, target"),
+        ('{"id": 1, "question": "?", "target": null}\n', "expected a target for every question, got none for '1'"),
+        ('{"id": 1, "question": "?", "target": [1]}\n', "1: expected texts for question and target"),
         ("{\n", "1: not valid JSON"),
         (
-            '{"id": 1, "question": "?", "gold": "a", "inputs": "x"}\n',
+            '{"id": 1, "question": "?", "target": "a", "inputs": "x"}\n',
             "1: task '1': expected a text, or agents with a text",
         ),
-        ('{"id": 1, "question": "?", "gold": "a", "inputs": null}\n', "got None: correct the inputs"),
+        ('{"id": 1, "question": "?", "target": "a", "inputs": null}\n', "got None: correct the inputs"),
     ],
 )
 def test_a_bad_file_is_named(tmp_path, text, complaint):
@@ -92,7 +92,7 @@ def test_a_bad_file_is_named(tmp_path, text, complaint):
 
 def test_questions_of_a_file_may_have_inputs(tmp_path):
     path = tmp_path / "questions.jsonl"
-    path.write_text('{"id": 1, "question": "?", "gold": "a", "inputs": ["x", {"0": "y"}]}\n')
+    path.write_text('{"id": 1, "question": "?", "target": "a", "inputs": ["x", {"0": "y"}]}\n')
     assert file_tasks(str(path)).tasks[0].inputs == ("x", {"0": "y"})
 
 
@@ -150,7 +150,7 @@ def test_a_family_that_does_not_exist_or_a_wrong_setting_is_one_line():
 
 def test_a_task_without_target_is_not_graded_by_guess(questions):
     graded = file_tasks(str(questions))
-    with pytest.raises(ValueError, match="expected a gold answer"):
+    with pytest.raises(ValueError, match="expected a target"):
         graded.traces([transcript(Task("?", "new"), ["4"])])
 
 

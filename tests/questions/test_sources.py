@@ -83,7 +83,9 @@ def test_a_set_of_one_s_own_on_the_hub(hub):
     graded = hub_tasks("me/mine", "asked", "right", revision="v2", config="hard", split="dev")
     assert calls == [(("me/mine", "hard"), {"split": "dev", "revision": "v2"})]
     assert graded.identity["repo"] == "me/mine"
-    with pytest.raises(ValueError, match=r"^me/mine: expected gold to be one of asked, kind, name, right, got 'gold'$"):
+    with pytest.raises(
+        ValueError, match=r"^me/mine: expected target to be one of asked, kind, name, right, got 'gold'$"
+    ):
         hub_tasks("me/mine", "asked", "gold")
     hub(ConnectionError("no way"))
     with pytest.raises(ValueError, match=r"^me/mine: cannot be read .* or name a folder or file here that datasets"):

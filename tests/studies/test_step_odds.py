@@ -201,7 +201,7 @@ def test_what_was_read_is_stored_told_and_read_again(tmp_path, monkeypatch, caps
     ensemble = Ensemble({"tiny": ScriptedEngine(lambda request: "", lambda request, text: 0.9)}, agents)
     monkeypatch.setattr(step_odds, "build_ensemble", lambda cfg: ensemble)
     file = tmp_path / "kept" / f"run{ENDING}"
-    main(file, ["benchmark=steps", "prompts.style=direct"])
+    main(file, ["tasks=steps", "prompts.style=direct"])
     (task,) = load_odds(file)
     assert task["agents"] == ["ant", "cow"]  # a sample of the ant's kind is the ant
     assert len(task["wrong"]) == 128
@@ -212,8 +212,8 @@ def test_what_was_read_is_stored_told_and_read_again(tmp_path, monkeypatch, caps
 
 
 def test_other_tasks_have_no_steps(tmp_path):
-    with pytest.raises(TypeError, match="expected tasks in steps, got GradedTasks: set benchmark=steps"):
-        keep_odds(tmp_path / f"run{ENDING}", ["benchmark=experts", "benchmark.size=8"])
+    with pytest.raises(TypeError, match="expected tasks in steps, got GradedTasks: set tasks=steps"):
+        keep_odds(tmp_path / f"run{ENDING}", ["tasks=experts", "tasks.size=8"])
 
 
 def test_a_greedy_run_of_two_is_gone_on_with_by_a_third_where_one_of_them_may_be_wrong(tmp_path, monkeypatch, capsys):
@@ -228,7 +228,7 @@ def test_a_greedy_run_of_two_is_gone_on_with_by_a_third_where_one_of_them_may_be
     agents = [Agent("ant", "tiny"), Agent("bee", "tiny", form="backwards"), Agent("cow", "tiny", form="counted")]
     ensemble = Ensemble({"tiny": ScriptedEngine(lambda request: "a  wrong step", rate)}, agents[:2])
     monkeypatch.setattr(step_odds, "build_ensemble", lambda cfg: ensemble)
-    file, settings = tmp_path / f"run{ENDING}", ["benchmark=additions", "benchmark.size=3", "prompts.style=direct"]
+    file, settings = tmp_path / f"run{ENDING}", ["tasks=additions", "tasks.size=3", "prompts.style=direct"]
     main(file, settings, greedily=True)
     two = load_odds(file)
     steps = sum(len(task["wrong"]) for task in two)

@@ -13,7 +13,7 @@ from polls import plurality
 from nsed_torch.traces.equality import Equality
 from nsed_torch.traces.recorded import RecordedAnswers, load_recorded, read_tasks
 
-QUESTIONS = [{"id": f"q{i}", "question": f"How much is {i} + {i}?", "gold": str(2 * i)} for i in range(4)]
+QUESTIONS = [{"id": f"q{i}", "question": f"How much is {i} + {i}?", "target": str(2 * i)} for i in range(4)]
 
 
 def line(i, answer, correct, output=None):
@@ -116,7 +116,7 @@ def test_a_selection_equals_reading_that_much(folder):
 
 
 def test_blank_lines_numbers_as_ids_and_foreign_ids_are_tolerated(folder):
-    write(folder / "questions.jsonl", [{"id": 7, "question": "Q?", "gold": 3}])
+    write(folder / "questions.jsonl", [{"id": 7, "question": "Q?", "target": 3}])
     (folder / "answers" / "ant.jsonl").write_text(
         '\n{"id": 7, "output": null, "answer": 3.5, "correct": 0, "seconds": 2}\n\n'
         '{"id": "elsewhere", "output": "", "answer": "", "correct": true}\n'
@@ -159,8 +159,8 @@ def test_a_broken_line_is_named(folder, text, message):
     [
         (lambda f: (f / "questions.jsonl").unlink(), "questions.jsonl.gz, got none; check data_dir"),
         (lambda f: (f / "questions.jsonl").write_text(""), "expected questions, got an empty file"),
-        (lambda f: write(f / "questions.jsonl", [{"id": "q", "question": " ", "gold": ""}]), "questions.jsonl:1: "),
-        (lambda f: write(f / "questions.jsonl", [{"id": "q", "question": 5, "gold": ""}]), "questions.jsonl:1: "),
+        (lambda f: write(f / "questions.jsonl", [{"id": "q", "question": " ", "target": ""}]), "questions.jsonl:1: "),
+        (lambda f: write(f / "questions.jsonl", [{"id": "q", "question": 5, "target": ""}]), "questions.jsonl:1: "),
         (lambda f: write(f / "answers" / "ant.jsonl", ANSWERS["ant"], packed=True), "expected one file of agent 'ant'"),
         (
             lambda f: (f / "answers" / "ant.jsonl").write_text(""),

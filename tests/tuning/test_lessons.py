@@ -195,7 +195,7 @@ def test_scores_of_verdicts_count_signs_and_pairs(toy):
 
 def test_candidates_of_recorded_answers_come_once_each(tmp_path):
     (tmp_path / "answers").mkdir()
-    (tmp_path / "questions.jsonl").write_text(json.dumps({"id": "a", "question": "1 + 1?", "gold": "2"}) + "\n")
+    (tmp_path / "questions.jsonl").write_text(json.dumps({"id": "a", "question": "1 + 1?", "target": "2"}) + "\n")
     for name, output, right in (("x", "2", True), ("y", "3", False), ("z", "2", True)):
         line = {"id": "a", "output": output, "answer": output, "correct": right}
         (tmp_path / "answers" / f"{name}.jsonl").write_text(json.dumps(line) + "\n")

@@ -9,7 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 SIGNED = {"values", "threshold", "seed"}  # numbers that may be negative
-COUNTS = {"rounds", "max_batch", "context_window", "pass_tokens", "batch_tasks", "epochs", "seeds", "max_steps", "dim"}
+COUNTS = {
+    "rounds",
+    "max_batch",
+    "context_window",
+    "pass_tokens",
+    "batch_tasks",
+    "epochs",
+    "divisions",
+    "waves",
+    "max_steps",
+    "dim",
+}
 COUNTS |= {"slots", "samples", "layers", "batch", "limit", "examples", "round", "questions", "rollouts", "rank", "size"}
 COUNTS |= {"patience", "probe", "checkpoint"}
 COUNTS |= {"read", "written", "learned"}  # speeds

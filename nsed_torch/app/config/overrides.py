@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,41 @@ from nsed_torch.app.config.settings import root_config
 _QUESTION = re.compile(r"\+{0,2}question=(.*)", re.DOTALL)
 _ASSIGNMENT = re.compile(r"(\+{1,2}|~)?([A-Za-z_$][\w$-]*)([./][\w$-]+)*(@[\w$.-]*)?=.*", re.DOTALL)
 _DELETION = re.compile(r"~[A-Za-z_][\w./@-]*")
+
+
+FORMER = {
+    "benchmark": "tasks",
+    "tasks.gold": "tasks.target",
+    "voting": "consensus.vote",
+    "gate": "consensus.gate",
+    "slots": "consensus.slots",
+    "pooling": "consensus.pooling",
+    "calibration": "consensus.calibration",
+    "without": "protocol.without",
+    "rounds": "waves",
+    "seeds": "divisions",
+}
+"""What settings were called, and are called now; each counts in the verbs that have the second and not the first."""
+
+
+def refuse_former(words: Iterable[str], config_name: str) -> None:
+    """Refuse a setting by a name that it had in an earlier version, with the name that it has now.
+
+    Args:
+        words: overrides, or bare names.
+        config_name: the root config of the verb that they are for.
+    """
+    root, groups = root_config(config_name)
+    known = {str(key) for key in root} | groups
+    for word in words:
+        name = re.split(r"[=@]", word.lstrip("+~"), maxsplit=1)[0]
+        now = name
+        for old, new in FORMER.items():
+            first, here = old.partition(".")[0], new.partition(".")[0] in known
+            if re.match(rf"{re.escape(old)}(?![\w-])", now) and here and ("." in old or first not in known):
+                now = new + now[len(old) :]
+        if now != name:
+            raise ValueError(f"{name}: is {now} now")
 
 
 def quote(text: str) -> str:
@@ -80,8 +115,7 @@ def setting_names(config_name: str) -> list[str]:
 
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         config = OmegaConf.to_container(compose(config_name))
-    groups = {group for group in root_config(config_name)[1] if not group.startswith("override ")}
-    return [*walk(config, ""), *sorted(groups), "hydra"]
+    return [*walk(config, ""), *sorted(root_config(config_name)[1]), "hydra"]
 
 
 def _is_override(value: str, config_name: str) -> bool:

@@ -1,6 +1,7 @@
 """The settings of a verb: where they come from, what they may hold, and a short name for all of them."""
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -15,20 +16,29 @@ PLACES = ("hydra", "output_dir", "dry_run", "expect", "calls", "show", "objectiv
 NAMED: dict[str, Any] = {
     **dict.fromkeys(("agents", "ids", "without"), list[str] | None),
     **dict.fromkeys(("ahead", "coverage", "max_parameters_b", "similarity"), float | None),
-    **dict.fromkeys(("baseline", "calls", "objective"), str | None),
+    **dict.fromkeys(("baseline", "calls", "objective", "ties"), str | None),
     "resume": bool | None,
     "data_dir": str | list[str] | None,
     **dict.fromkeys(("examples", "limit"), int | None),
-    "voting": str | dict,
 }
 OPEN = {"method", "avoid", "models"}  # keys that may be added, also to each of the last
 
 
 def root_config(config_name: str) -> tuple[DictConfig, set[str]]:
-    """A root file's own settings, and the config groups that it chooses from."""
+    """The settings of a root file and of those it includes, and the config groups that they choose from."""
     root: Any = OmegaConf.load(conf_dir() / f"{config_name}.yaml")
-    defaults = [entry for entry in root.pop("defaults", []) if isinstance(entry, DictConfig)]
-    return root, {str(group) for entry in defaults for group in entry}
+    entries = root.pop("defaults", [])
+    groups = chosen_from(entries)
+    for included in (entry for entry in entries if isinstance(entry, str) and entry != "_self_"):
+        its, more = root_config(included)
+        root, groups = OmegaConf.merge(its, root), groups | more
+    return root, groups
+
+
+def chosen_from(defaults: Iterable[Any]) -> set[str]:
+    """The config groups that a list of defaults chooses from, without those that it only overrides."""
+    named = {str(group) for entry in defaults if isinstance(entry, DictConfig) for group in entry}
+    return {group.lstrip("/").split("@")[0] for group in named if not group.startswith("override ")}
 
 
 def groups_of(config_name: str) -> set[str]:
@@ -38,8 +48,7 @@ def groups_of(config_name: str) -> set[str]:
     while new:
         found |= new
         options: Any = [OmegaConf.load(path) for group in new for path in (conf_dir() / group).glob("*.yaml")]
-        chosen = [entry for option in options for entry in option.get("defaults", []) if isinstance(entry, DictConfig)]
-        new = {str(group).lstrip("/").split("@")[0] for entry in chosen for group in entry} - found
+        new = {group for option in options for group in chosen_from(option.get("defaults", []))} - found
     return found
 
 

@@ -8,8 +8,7 @@ from time import perf_counter
 import torch
 from omegaconf import DictConfig
 
-from nsed_torch.app.build import build_rnn, call_log, pool_answers
-from nsed_torch.app.config.instantiate import instantiate
+from nsed_torch.app.build import build_rnn, call_log, graded_tasks, pool_answers
 from nsed_torch.app.verb import VerbRun, verb
 from nsed_torch.app.view import summary_table, view
 from nsed_torch.core.observer import Observer
@@ -27,7 +26,7 @@ from nsed_torch.records.withholding import withheld_trace
 @verb("collect", ("traces.jsonl", "embeddings.safetensors", "collect.json", "report.html"))
 def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Compose, build, deliberate task by task, write the folder of traces, print what it comes to."""
-    tasks: GradedTasks = instantiate(cfg.tasks)
+    tasks = graded_tasks(cfg)
     graded = pressed(tasks.limited(cfg.limit), cfg.pressure, seed=cfg.seed, among=tasks.tasks)
     with call_log(cfg, run.folder) as log:
         rnn = build_rnn(cfg, log, run.report)

@@ -11,7 +11,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from rich.table import Table
 
-from nsed_torch.app.build import build_agents, build_rnn, call_log, memory_ahead, pool_answers
+from nsed_torch.app.build import build_agents, build_rnn, call_log, graded_tasks, memory_ahead, pool_answers
 from nsed_torch.app.config.instantiate import instantiate
 from nsed_torch.app.config.settings import plain_config
 from nsed_torch.app.processes import this_shard
@@ -68,11 +68,13 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
     if HydraConfig.get().mode == RunMode.MULTIRUN and complete:
         run.report(f"{folder}: complete already")
         return None
-    methods, ties = chosen_methods(cfg), Ties.named(cfg.ties)
-    benchmark: GradedTasks = instantiate(cfg.benchmark)
-    asked = benchmark.chosen(cfg.ids).limited(cfg.limit)
-    accuracy = labelled_accuracy(cfg, asked.tasks)
-    graded = pressed(asked, cfg.pressure, seed=cfg.seed, among=benchmark.tasks).repeated(cfg.epochs)
+    methods = chosen_methods(cfg)
+    ties = Ties.named(cfg.ties or (Ties.ACCURACY if cfg.labels else Ties.FIRST))
+    settings["ties"] = str(ties)
+    everything = graded_tasks(cfg)
+    asked = everything.chosen(cfg.ids).limited(cfg.limit)
+    accuracy = labelled_accuracy(cfg, ties, asked.tasks)
+    graded = pressed(asked, cfg.pressure, seed=cfg.seed, among=everything.tasks).repeated(cfg.epochs)
     if isinstance(graded.grader, ProgramGrader) and graded.grader.why:
         console.print(f"programs are not run: {graded.grader.why}", style="bold", markup=False, soft_wrap=True)
     shard = this_shard(cfg.ensemble)
@@ -301,16 +303,16 @@ def cost_table(costs: Mapping[str, Usage], tasks: int, speeds: Mapping[str, floa
     return table
 
 
-def labelled_accuracy(cfg: DictConfig, tasks: Sequence[Task]) -> dict[str, float]:
+def labelled_accuracy(cfg: DictConfig, ties: Ties, tasks: Sequence[Task]) -> dict[str, float]:
     """Each agent's accuracy in round 1 of the traces `labels`, by which `ties=accuracy` decides; empty for other rules.
 
     Raises:
         ValueError: if one of the two settings is there without the other, an agent has no accuracy, or a question of
             the tasks is among those that taught it.
     """
-    if Ties.named(cfg.ties) is not Ties.ACCURACY:
+    if ties is not Ties.ACCURACY:
         if cfg.labels:
-            raise ValueError(f"expected ties=accuracy with labels, got ties={cfg.ties}: set it, or remove labels")
+            raise ValueError(f"expected ties=accuracy with labels, got ties={ties}: set it, or remove labels")
         return {}
     if not cfg.labels:
         raise ValueError("ties=accuracy: expected traces to learn accuracies from, got none: set labels=DIR")

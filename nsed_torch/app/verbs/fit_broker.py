@@ -54,14 +54,14 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Compose, load, learn and test on every division, then learn from all tasks; write numbers, plot and brokers."""
     folder = run.folder
     check(cfg)
+    ties = Ties.named(cfg.ties or Ties.ACCURACY)
     folders = folders_of(cfg)
     if hold_traces(folders, agents=cfg.agents, max_parameters_b=cfg.max_parameters_b):
         episodes, _ = traces_of(cfg, folders)
         rounds, facts = Rounds.of(episodes, shared=cfg.judging), {"judging": cfg.judging, "cell": cfg.cell}
-        splits = divisions(episodes.ids, cfg.fractions, cfg.seeds)
+        splits = divisions(episodes.ids, cfg.fractions, cfg.divisions)
         learn: Learn = partial(seating, cfg, rounds, encoder_of(folders[0]), electing(cfg.cell, episodes, splits))
         names: Sequence[str] = SEATING
-        ties = Ties.named(cfg.ties or Ties.FIRST)
         unit = "tokens"
         live = f"broker=learned broker.learned={folder / 'broker'}/SHARE.safetensors"
     else:
@@ -69,9 +69,8 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
             raise ValueError(f"expected one folder of recorded answers, got {len(folders)}: pass them one by one")
         episodes, answers = answers_of(cfg, folders[0])
         rounds, facts = priced(episodes, answers), {}
-        splits = divisions(episodes.ids, cfg.fractions, cfg.seeds)
+        splits = divisions(episodes.ids, cfg.fractions, cfg.divisions)
         learn = partial(asking, cfg, rounds)
-        ties = Ties.named(cfg.ties or Ties.ACCURACY)
         names, unit = ASKING, "parameters x answer length"
         live = (
             f"with the agents of the saved cell: broker=learned broker.learned={folder / 'broker'}/SHARE.safetensors "
@@ -152,7 +151,7 @@ def electing(source: str, episodes: Episodes, splits: Sequence[Split]) -> Callab
         if set(tested) != {episodes.ids[i] for i in part.test.tolist()}:
             raise ValueError(
                 f"{where}: expected a cell that was tested on the same tasks, got another: "
-                "use the data_dir, seeds and fractions of that run"
+                "use the data_dir, divisions and fractions of that run"
             )
 
     def load(seed: int | None) -> ConsensusCell:
@@ -210,7 +209,7 @@ def seating(
     """A broker that seats proposers and judges by the question."""
     cell, tests = cell_of(seed), len(part.test) > 0
     taught = torch.cat([part.train, part.validation]) if tests else torch.arange(len(rounds))
-    rounds = rounds.settling(Ties.named(cfg.ties or Ties.FIRST), taught)
+    rounds = rounds.settling(Ties.named(cfg.ties or Ties.ACCURACY), taught)
     learned_on = rounds.select(taught)
     ridges = [0.3, 1.0, 3.0, 10.0, 30.0, 100.0] if cfg.ridges is None else list(cfg.ridges)
     fit = SeatingFit(cell, learned_on, encoder, ridges=ridges, prices=list(cfg.prices))

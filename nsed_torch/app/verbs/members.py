@@ -27,7 +27,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
     if not cfg.data_dir:
         raise ValueError("expected traces, got no folder: pass data_dir=<folder of nsed collect or nsed evaluate>")
     data, began = Path(cfg.data_dir).expanduser(), perf_counter()
-    rounds = polled(load_traces(data), cfg.round, Ties.named(cfg.ties))
+    rounds = polled(load_traces(data), cfg.round, Ties.named(cfg.ties or Ties.FIRST))
     extra = most_faulty(len(rounds.agents))
     cell = ConsensusCell.from_pretrained(cfg.cell, agents=rounds.agents) if cfg.cell else None
     tuned = None if cell is None else with_strangers(cell, extra)

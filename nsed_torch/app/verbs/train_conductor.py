@@ -11,7 +11,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from rich.console import RenderableType
 
-from nsed_torch.app.build import build_agents, build_ensemble, call_log, fetch_weights, memory_ahead
+from nsed_torch.app.build import build_agents, build_ensemble, call_log, fetch_weights, graded_tasks, memory_ahead
 from nsed_torch.app.config.instantiate import instantiate
 from nsed_torch.app.config.settings import plain_config
 from nsed_torch.app.processes import this_shard
@@ -69,12 +69,13 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
     folder = run.folder
     check_tracker(cfg.logger.tracker)
     settings: GRPO = instantiate(cfg.grpo)
-    graded: GradedTasks = instantiate(cfg.tasks).limited(cfg.limit)
+    graded = graded_tasks(cfg).limited(cfg.limit)
     if isinstance(agent := instantiate(cfg.conductor), HeadAgent):
         return _train_head(cfg, run, agent, graded)
     if cfg.dry_run:
         run.console.print(cost_table(cfg, graded, settings))
-        run.console.print(f"{memory_ahead(cfg, [agent])}, in every process", markup=False, soft_wrap=True)
+        ours = OmegaConf.masked_copy(cfg, ["ensemble", "conductor"])
+        run.console.print(f"{memory_ahead(ours, [agent])}, in every process", markup=False, soft_wrap=True)
         return None
     first = this_shard(cfg.ensemble).rank == 0
     report: Callable[[str], None] = run.report if first else lambda text: None
@@ -235,7 +236,9 @@ def _warm_start(
     warm = cfg.warm
     if warm.by_hand:
         if not isinstance(graded, CompositeTasks):
-            raise ValueError("warm.by_hand: expected tasks whose hops are known, got others: set tasks=composite")
+            raise ValueError(
+                "warm.by_hand: expected tasks whose hops are known, got others: set tasks=composite_tuning"
+            )
         lessons = lessons_by_hand(conductor, graded, warm.lessons, others=warm.others, seed=cfg.seed)
     else:
         lessons = workflow_lessons(conductor, graded.tasks[: warm.lessons], seed=cfg.seed)

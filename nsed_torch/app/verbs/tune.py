@@ -9,10 +9,9 @@ from time import perf_counter
 from typing import Any
 
 from jaxtyping import Float
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from nsed_torch.app.build import consensus_cell
 from nsed_torch.app.config.instantiate import instantiate
 from nsed_torch.app.config.settings import plain_config
 from nsed_torch.app.recordings import RecordedTasks, answers_of, folders_of, hold_traces, readings_of, traces_of
@@ -39,7 +38,7 @@ from nsed_torch.tuning.rules import RULES, decide
 from nsed_torch.tuning.rules.weighted_votes import accuracy
 from nsed_torch.tuning.trainer import MEMORY, Refit, fit_cell
 
-FREE = ("resume", "seeds", "refit")
+FREE = ("resume", "divisions", "refit")
 """Settings by which a run may be gone on with otherwise than it began."""
 
 _NAMES = ("seed_*", "cell", "metrics.json", "coverage.png", "log.jsonl", "checkpoint.pt", "firmness_*")
@@ -53,26 +52,26 @@ FOUND = "of the notes that matter, the share that it holds"
 @verb("tune", MADE, goes_on=lambda cfg: bool(cfg.resume), free=FREE, measures="metrics.json")
 def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Compose, load, train a cell a seed, compare on the tasks held out, write `metrics.json` and the cells."""
-    Ties.named(cfg.ties)  # refused before anything is read, like the next
+    ties_of(cfg)  # refused before anything is read, like the next
     check_tracker(cfg.logger.tracker)
     folders = folders_of(cfg)
-    waves = None if cfg.rounds == 1 else cfg.rounds
-    traces = hold_traces(folders, agents=cfg.agents, max_parameters_b=cfg.max_parameters_b, rounds=waves)
+    waves = None if cfg.waves == 1 else cfg.waves
+    traces = hold_traces(folders, agents=cfg.agents, max_parameters_b=cfg.max_parameters_b, waves=waves)
     if keeps_notes(cfg):
         _check_notes(cfg, folders, traces)
         return tune(cfg, readings_of(folders), run, {})
     if traces:
         recording = traces_of(cfg, folders, cfg.reading)
-        return tune(cfg, recording._replace(episodes=recording.episodes.without(cfg.without)), run, {})
-    if cfg.without:
-        raise ValueError("expected no without for recorded answers, got some: choose the team by agents")
+        return tune(cfg, recording._replace(episodes=recording.episodes.without(cfg.protocol.without)), run, {})
+    if cfg.protocol.without:
+        raise ValueError("expected no protocol.without for recorded answers, got some: choose the team by agents")
     # Recorded answers of other pools to other tasks: a comparison each.
     names = [Path(path).expanduser().resolve().name for path in folders]
     if len(set(names)) < len(names):
         raise ValueError(f"expected folders of different names, got {', '.join(names)}: pass them one by one")
     for path, name in zip(folders, names, strict=True):
         one = run._replace(folder=run.folder / name) if len(folders) > 1 else run
-        recording = answers_of(cfg, path, rounds=cfg.rounds, reading=cfg.reading)
+        recording = answers_of(cfg, path, rounds=cfg.waves, reading=cfg.reading)
         done = tune(cfg, recording, one, _others(cfg, path, recording) if cfg.against else {}, [name])
     return done if len(folders) == 1 else run.folder
 
@@ -90,7 +89,7 @@ def tune(
     of all folders.
     """
     began, (episodes, answers), folder = perf_counter(), recording, run.folder
-    splits = divisions(episodes.ids, cfg.fractions, cfg.seeds)
+    splits = divisions(episodes.ids, cfg.fractions, cfg.divisions)
     run.report(
         f"{folder.name}: {len(episodes)} tasks, {len(episodes.agents)} agents, {episodes.round_mask.shape[1]} rounds"
     )
@@ -99,7 +98,7 @@ def tune(
         results.append(tune_seed(cfg, episodes, seed, parts, folder / f"seed_{seed}", run.report, others))
         if rest := time_left(perf_counter() - began, seed + 1, len(splits)):
             run.report(f"{seed + 1} of {len(splits)} divisions{rest}")
-    ties = None if keeps_notes(cfg) else Ties.named(cfg.ties)
+    ties = None if keeps_notes(cfg) else ties_of(cfg)
     comparison = _compared([result["scores"] for result in results], SHARE if keeps_notes(cfg) else "accuracy", ties)
     shown, extra = [comparison], dict[str, Any]()
     if keeps_notes(cfg):
@@ -149,11 +148,13 @@ def _compared(scores: Sequence[Mapping[str, Mapping[str, float]]], what: str, ti
 def _check_notes(cfg: DictConfig, folders: Sequence[str], traces: bool) -> None:
     """Refuse what a gate cannot be fitted to, and settings that would count for nothing."""
     if not traces:
-        raise ValueError(f"{folders[0]}: expected traces of benchmark=reading for training.loss=memory, got answers")
-    if cfg.gate not in ("notes", "learned"):
-        raise ValueError(f"expected gate=notes or learned with training.loss=memory, got {cfg.gate}: set gate=notes")
-    unused = ("rules", "without", "reading", "categories", "against", "coverage", "calibration")
-    named = [*(name for name in unused if cfg[name]), *(["training.every_round"] if cfg.training.every_round else [])]
+        raise ValueError(f"{folders[0]}: expected traces of tasks=reading for training.loss=memory, got answers")
+    gate = cfg.consensus.gate
+    if isinstance(gate, str) and gate not in ("notes", "learned"):
+        raise ValueError(f"expected a gate that learns with training.loss=memory, got {gate}: set consensus.gate=notes")
+    unused = ["rules", "protocol.without", "reading", "categories", "against", "coverage"]
+    unused += ["consensus.calibration", "training.every_round"]
+    named = [name for name in unused if OmegaConf.select(cfg, name)]
     if named:
         raise ValueError(f"expected no {named[0]} with training.loss=memory, which fits the gate alone: remove it")
 
@@ -220,6 +221,11 @@ def tune_seed(
     return result
 
 
+def ties_of(cfg: DictConfig) -> Ties:
+    """How ties are broken; unless something else is said, by the accuracy that the training tasks show."""
+    return Ties.named(cfg.ties or Ties.ACCURACY)
+
+
 def keeps_notes(cfg: DictConfig) -> bool:
     """Whether what a memory keeps is learned, rather than what a vote decides."""
     return bool(cfg.training.loss == MEMORY)
@@ -229,7 +235,7 @@ def _own(cfg: DictConfig, cell: ConsensusCell, test: Episodes) -> Sequence[Tenso
     if keeps_notes(cfg):
         return kept(cell, test)
     # With accuracy proposals stand in its order.
-    ties = Ties.LOT if Ties.named(cfg.ties) is Ties.LOT else Ties.FIRST
+    ties = Ties.LOT if ties_of(cfg) is Ties.LOT else Ties.FIRST
     return (winners_correct(cell, test, ties),)
 
 
@@ -251,7 +257,7 @@ def refit(cfg: DictConfig, episodes: Episodes, folder: Path, card: str, report: 
 
 def _in_order(cfg: DictConfig, episodes: Episodes, parts: Split) -> tuple[Episodes, Episodes, Episodes]:
     """Train, validation and test; proposals by their authors' accuracy in training where that decides ties."""
-    if Ties.named(cfg.ties) is Ties.ACCURACY:
+    if ties_of(cfg) is Ties.ACCURACY:
         episodes = episodes.sorted_by(accuracy(episodes.select(parts.train)))
     train, validation, test = (episodes.select(rows) for rows in parts)
     return train, validation, test
@@ -264,7 +270,7 @@ def _by_rules(
 
     The best agent is that of all tasks learned from, and ties of the plurality are broken as the cell's are.
     """
-    names, ties = list(cfg.rules), Ties.named(cfg.ties)
+    names, ties = list(cfg.rules), ties_of(cfg)
     wanted = list(RULES) if names == ["all"] else names
     if unknown := [name for name in wanted if name not in RULES]:
         raise ValueError(f"rules: expected names out of {', '.join(RULES)}, or all, got {', '.join(unknown)}")
@@ -317,14 +323,5 @@ def fresh_cell(cfg: DictConfig, episodes: Episodes) -> ConsensusCell:
         reading = Reading(agents, episodes.feature_names, categories)
         if episodes.features is not None:
             reading.learn_habits(episodes.of_agents(episodes.features, math.nan))
-    cell = consensus_cell(
-        dim=episodes.dim,
-        agents=agents,
-        slots=cfg.slots,
-        vote=cfg.voting if isinstance(cfg.voting, str) else instantiate(cfg.voting),
-        gate=cfg.gate,
-        calibration=cfg.calibration,
-        pooling=cfg.pooling,
-        reading=reading,
-    )
+    cell: ConsensusCell = instantiate(cfg.consensus, dim=episodes.dim, agents=agents, reading=reading)
     return cell.to(episodes.task.dtype)

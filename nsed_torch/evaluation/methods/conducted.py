@@ -78,7 +78,7 @@ class HandWritten:
         """Answer all tasks, as `Method`; a `ValueError` for tasks whose hops nobody knows."""
         grader = panel.grader
         if not isinstance(grader, CompositeGrader):
-            raise ValueError("hand_written: expected tasks whose hops are known, got others: set benchmark=composite")
+            raise ValueError("hand_written: expected tasks whose hops are known, got others: set tasks=composite")
         executor = Executor(panel.ensemble, prompts=panel.prompts, seed=panel.seed, bare=self.bare)
         pool = tuple(agent.name for agent in panel.ensemble.proposers)
         jobs = [WorkflowJob(task, best_workflow(grader.hops[question_id(task)], pool), pool) for task in tasks]

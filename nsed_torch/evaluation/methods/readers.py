@@ -127,7 +127,7 @@ class PerfectMemory:
     def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
         """Answer all tasks, as `Method`; a `ValueError` where nobody knows what matters."""
         if unknown := [task.id for task in tasks if not panel.facts.get(task.id)]:
-            wanted = "expected a benchmark that knows which notes matter, such as benchmark=reading"
+            wanted = "expected a benchmark that knows which notes matter, such as tasks=reading"
             raise ValueError(f"task {unknown[0]!r}: {wanted}: leave this method out")
         asked = [(replace(task, inputs=()), panel.lead(task)) for task in tasks]
         notes = [f"notes: {len(panel.facts[task.id])}" for task in tasks]

@@ -3,8 +3,7 @@
 import pytest
 from omegaconf import OmegaConf
 
-from nsed_torch.app.config.paths import conf_dir
-from nsed_torch.app.config.settings import check_settings, config_hash, plain_config
+from nsed_torch.app.config.settings import check_settings, config_hash, plain_config, root_config
 
 
 def test_places_do_not_count_and_settings_do():
@@ -24,7 +23,7 @@ def test_any_setting_changes_the_name(change):
 
 def test_a_key_that_a_setting_does_not_have_is_refused():
     """Hydra itself takes whatever is added with a plus."""
-    root = OmegaConf.load(conf_dir() / "deliberate.yaml")
+    root, _ = root_config("deliberate")
     cfg = OmegaConf.create({"protocol": {**root.protocol, "typo": 1}})
     with pytest.raises(ValueError, match=r"unknown setting 'protocol\.typo'; remove it"):
         check_settings(cfg, "deliberate")

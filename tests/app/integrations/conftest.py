@@ -5,7 +5,7 @@ import json
 import pytest
 from tiny_models import save_tiny, tiny_tokenizer
 
-QUESTIONS = [{"id": f"q{i}", "question": f"How much is {i} + {i}?", "gold": str(2 * i)} for i in range(4)]
+QUESTIONS = [{"id": f"q{i}", "question": f"How much is {i} + {i}?", "target": str(2 * i)} for i in range(4)]
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +53,7 @@ def evaluated(tmp_path):
         file = tmp_path / "native.jsonl"
         file.write_text("".join(json.dumps({**record, "id": named(record)}) + "\n" for record in QUESTIONS))
         words = [f"{key}={value}" for key, value in settings.items()]
-        words += ["benchmark=file", f"benchmark.questions={file}"]
+        words += ["tasks=file", f"tasks.questions={file}"]
         words += ["methods=[deliberation]", "protocol.pooled=false", f"output_dir={tmp_path / 'native'}"]
         assert main(["evaluate", *words]) == 0
         return {trace.transcript.task.id: trace.transcript for trace in read_traces(tmp_path / "native")}

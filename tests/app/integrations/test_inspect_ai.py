@@ -32,7 +32,7 @@ def answered(questions_file, tmp_path):
 
     def run(**how):
         def sample(record):
-            return Sample(id=record["id"], input=record["question"], target=record["gold"])
+            return Sample(id=record["id"], input=record["question"], target=record["target"])
 
         task = inspect_ai.Task(json_dataset(str(questions_file), sample), scorer=match())
         (log,) = inspect_ai.eval(task, log_dir=str(tmp_path / "logs"), display="none", **how)

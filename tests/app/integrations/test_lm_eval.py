@@ -25,14 +25,14 @@ doc_to_text: "{{{{question}}}}"
 """
 WRITTEN = """\
 output_type: generate_until
-doc_to_target: "{{gold}}"
+doc_to_target: "{{target}}"
 generation_kwargs: {until: [], do_sample: false}
 metric_list: [{metric: exact_match}]
 """
 CHOSEN = """\
 output_type: multiple_choice
 doc_to_choice: ["0", "2", "4", "6"]
-doc_to_target: "{{gold}}"
+doc_to_target: "{{target}}"
 metric_list: [{metric: acc}]
 """
 

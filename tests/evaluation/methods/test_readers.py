@@ -191,7 +191,6 @@ def test_the_best_memory_is_given_and_nothing_else_is_read(team, fails):
         assert task.question in text(request)
         assert not any(piece in text(request) for piece in task.inputs)
     with fails(
-        "task 'book': expected a benchmark that knows which notes matter, such as benchmark=reading: leave this "
-        "method out"
+        "task 'book': expected a benchmark that knows which notes matter, such as tasks=reading: leave this method out"
     ):
         PerfectMemory()(panel, [TASK])
