@@ -86,7 +86,9 @@ def build_rnn(
         answers=None if similarity is None else SimilarTexts(encoder, float(similarity)),
         sets=saved_sets(cfg.cell) if cfg.cell else None,
     )
-    return MacroRNN(cell, halting=halting, broker=None if counting else broker, without=without)
+    # A rule of the user's own may know no cap.
+    rounds = None if hasattr(halting, "rounds") else cfg.rounds
+    return MacroRNN(cell, halting=halting, rounds=rounds, broker=None if counting else broker, without=without)
 
 
 def graded_tasks(cfg: DictConfig) -> GradedTasks:

@@ -83,7 +83,7 @@ class BudgetBroker(nn.Module, RunBroker):
     call, as far as nobody's bench ends in between.
 
     Args:
-        budget: per task.
+        budget: per task; or what it is made of, by the names of its fields, as `BudgetBroker(tokens=9000)`.
         min_proposers: of a round.
         max_proposers: None is all agents.
         min_judges: of a round.
@@ -109,8 +109,12 @@ class BudgetBroker(nn.Module, RunBroker):
         learned: LearnedBroker | None = None,
         telemetry: Telemetry | None = None,
         telemetry_file: Path | None = None,
+        **limits: float | None,
     ) -> None:
         super().__init__()
+        if unknown := set(limits) - set(RESOURCES) or (set(limits) if budget is not None else set()):
+            wanted = f"expected a budget, or limits out of {', '.join(RESOURCES)}"
+            raise ValueError(f"broker: {wanted}, got {', '.join(sorted(unknown))}: pass one or the other")
         for role, fewest, least, most in (
             ("proposers", 1, min_proposers, max_proposers),
             ("judges", 0, min_judges, max_judges),
@@ -119,7 +123,7 @@ class BudgetBroker(nn.Module, RunBroker):
                 raise ValueError(f"broker: expected {fewest} <= min_{role} <= max_{role}, got {least} and {most}")
         if telemetry_file is not None and telemetry is None:
             raise ValueError(f"broker: expected telemetry to save in {telemetry_file}, got none: pass telemetry too")
-        self.budget = budget or Budget()
+        self.budget = budget or Budget(**limits)
         self.minimum = (min_proposers, min_judges)
         self.maximum = (max_proposers, max_judges)
         self.knapsack = KnapsackBroker(RESOURCES)
