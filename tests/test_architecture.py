@@ -22,15 +22,15 @@ FLOORS = {
     "engines": 3,
     "traces": 4,
     "questions": 5,
-    "tuning": 6,
+    "tuning": 8,
     "evaluation": 7,
     "conductor": 6,
-    "app": 8,
-    "__main__": 9,
+    "app": 9,
+    "__main__": 10,
 }
 # Engines are imported when one is built: the way from models in memory to a team.
 WHEN_BUILT = {("nsed_torch.core.rnn", "nsed_torch.engines.backbones")}
-ROOF = 9  # the package's own __init__ may show anything; nobody imports from it, save its version
+ROOF = 10  # the package's own __init__ may show anything; nobody imports from it, save its version
 MAX_LINES = 500
 
 TEXT_LIBRARIES = {

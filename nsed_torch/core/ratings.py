@@ -252,6 +252,20 @@ class LikelihoodRating:
         return _most(question, engine, RateRequest(question.judge.name, chat, question.candidates))
 
 
+def rating_named(name: str) -> "Rating":
+    """A way to rate by its name, at its default settings; a ValueError for an unknown one."""
+    kinds = {
+        "verdict": VerdictRating,
+        "likelihood": LikelihoodRating,
+        "critique": CritiqueRating,
+        "agreement": AgreementRating,
+    }
+    if name not in kinds:
+        raise ValueError(f"rating: expected one of {', '.join(kinds)} or one of your own, got {name!r}: correct it")
+    rating: Rating = kinds[name]()
+    return rating
+
+
 def judging_order(
     seed: int,
     voter: str,

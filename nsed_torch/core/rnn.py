@@ -1,6 +1,8 @@
 """Deliberation as a recurrent network: broker, rounds, halting."""
 
+import difflib
 import importlib.metadata
+import inspect
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
@@ -9,14 +11,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.broker import Broker, InfeasibleBudgetError, Seating, hook, seating
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.encoder import Encoder, HashedEncoder
 from nsed_torch.core.engine import Decoding
 from nsed_torch.core.halting import FixedHalting, Halting
 from nsed_torch.core.kinds.steps import Steps
-from nsed_torch.core.observer import Observer
+from nsed_torch.core.observer import Counter, Observer
+from nsed_torch.core.protocol import Protocol
+from nsed_torch.core.ratings import Rating, rating_named
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.core.state import DeliberationState
 from nsed_torch.core.team import Team, check_team, full_team
@@ -98,6 +101,7 @@ class MacroRNN(nn.Module):
     ) -> None:
         super().__init__()
         self.cell = cell
+        self.observer: Observer | None = None  # hears of every run that names no other
         self.halting: Halting = halting if halting is not None else FixedHalting(3 if rounds is None else rounds)
         self.rounds = _most_rounds(self.halting, rounds)
         if broker is not None:
@@ -137,48 +141,73 @@ class MacroRNN(nn.Module):
             without = self.without if broker is _SAME else ()
         whole = cell if isinstance(cell, MacroRNNCell) else self.cell
         parts |= {"consensus": cell} if isinstance(cell, ConsensusCell) else {}
-        return MacroRNN(
-            whole.with_(**parts),
-            halting=halting,
-            rounds=rounds,
-            broker=self.broker if broker is _SAME else broker,
-            without=without,
-        )
+        broker = self.broker if broker is _SAME else broker
+        other = MacroRNN(whole.with_(**parts), halting=halting, rounds=rounds, broker=broker, without=without)
+        other.observer = self.observer
+        return other
 
     @classmethod
     def from_models(
         cls,
         models: Mapping[str, tuple[Any, Any]],
         *,
+        personas: Mapping[str, str] | None = None,
+        rounds: int | None = None,
+        cell: ConsensusCell | None = None,
+        gate: Any = None,
+        vote: Any = None,
+        broker: Broker | Seating | None = None,
+        halting: Halting | None = None,
+        rating: Rating | str | None = None,
         decoding: Decoding | None = None,
         encoder: Encoder | None = None,
-        halting: Halting | None = None,
-        **cell: Any,
+        protocol: Protocol | None = None,
+        progress: bool = False,
+        **others: Any,
     ) -> "MacroRNN":
         """A team of causal language models that are in memory already, by the published protocol.
 
         Args:
             models: agent's name -> (model, tokenizer), as transformers loads them; several agents may share a model,
                 which is then held and asked once for all of them.
+            personas: agent's name -> what it is told about itself.
+            rounds: how many are held, 3 if None.
+            cell: votes and remembers; a fresh one if None, with the gate and vote that are named.
+            gate: of a fresh cell, by its name or a module of your own.
+            vote: likewise.
+            broker: who takes part; everybody if None.
+            halting: when to stop; after `rounds` if None.
+            rating: how judges rate: `verdict`, as if None, `likelihood`, `critique`, `agreement`, or your own.
             decoding: how all of them write; by default 256 tokens at a temperature of 0.7.
             encoder: turns texts into vectors; by default bags of hashed words, which need no weights. A fresh cell
                 decides alike with any, a tuned one wants that of its training.
-            halting: as in `MacroRNN`.
-            cell: further arguments of `MacroRNNCell`, as `rating` and `seed`.
+            protocol: the switches of rounds.
+            progress: whether finished calls are counted on standard error.
+            others: further arguments of `MacroRNNCell`: prompts, seed, answers, sets.
 
         Raises:
-            ValueError: for models that `agents.in_memory` refuses, and as the parts.
+            ValueError: in one line, for models that are none, an argument that is not there, and as the parts.
         """
-        from nsed_torch.engines.backbones import in_memory  # noqa: PLC0415 - engines are imported when one is built
+        from nsed_torch.engines.backbones import ensemble_of  # noqa: PLC0415 - engines are imported when one is built
 
-        numbers = {pair: i for i, pair in enumerate(dict.fromkeys((id(m), id(t)) for m, t in models.values()))}
-        engines = {f"model{numbers[id(m), id(t)]}": (m, t) for m, t in models.values()}
-        how = decoding or Decoding(256, 0.7)
-        agents = [Agent(name, f"model{numbers[id(m), id(t)]}", decoding=how) for name, (m, t) in models.items()]
-        ensemble = Ensemble({name: in_memory(*pair) for name, pair in engines.items()}, agents)
+        wanted = set(inspect.signature(MacroRNNCell).parameters) - {"ensemble", "encoder", "consensus"}
+        if unknown := [name for name in others if name not in wanted]:
+            known = [*inspect.signature(cls.from_models).parameters, *sorted(wanted)]
+            near = difflib.get_close_matches(unknown[0], known, n=1)
+            hint = f": did you mean {near[0]}?" if near else f": it takes {', '.join(dict.fromkeys(known))}"
+            raise ValueError(f"from_models: got an unexpected argument {unknown[0]!r}{hint}")
+        ensemble = ensemble_of(models, personas or {}, decoding or Decoding(256, 0.7))
         encoder = encoder or HashedEncoder()
-        consensus = ConsensusCell(encoder.dim, len(agents)).double()
-        return cls(MacroRNNCell(ensemble, encoder, consensus, **cell), halting=halting)
+        if cell is not None and (gate is not None or vote is not None):
+            raise ValueError(
+                "from_models: expected a cell, or the gate and vote of a fresh one, got both: use cell.like"
+            )
+        consensus = cell or ConsensusCell(encoder.dim, len(ensemble), gate=gate, vote=vote).double()
+        mode = rating_named(rating) if isinstance(rating, str) else rating
+        whole = MacroRNNCell(ensemble, encoder, consensus, rating=mode, protocol=protocol, **others)
+        rnn = cls(whole, halting=halting, rounds=rounds, broker=broker)
+        rnn.observer = Counter() if progress else None
+        return rnn
 
     def forward(self, tasks: str | Task | Sequence[str | Task], *, observer: Observer | None = None) -> Deliberation:
         """Deliberate on all tasks, batched phase by phase.
@@ -196,7 +225,7 @@ class MacroRNN(nn.Module):
         for task in tasks:
             self.cell.check(task)
         with self.cell.ensemble.one_run():
-            return self._run(tasks, observer or Observer())
+            return self._run(tasks, observer or self.observer or Observer())
 
     def _run(self, tasks: Sequence[Task], watch: Observer) -> Deliberation:
         if self.broker is not None:

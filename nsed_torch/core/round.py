@@ -104,6 +104,10 @@ class MacroRNNCell(nn.Module):
             raise ValueError(f"expected parts out of {', '.join(names)}, got {', '.join(unknown)}: correct the names")
         return MacroRNNCell(**{name: parts.get(name, getattr(self, name)) for name in names})
 
+    def like(self, **parts: Any) -> ConsensusCell:
+        """The consensus cell with other parts in place of its own, to be fitted: `team.cell.like(gate=MyGate())`."""
+        return self.consensus.like(**parts)
+
     def start(self, tasks: Sequence[Task]) -> DeliberationState:
         """The state before the first round: no memory."""
         return DeliberationState.start(len(tasks), self.consensus)

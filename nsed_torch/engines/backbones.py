@@ -1,5 +1,6 @@
 """Building engines and encoders from weights on disk."""
 
+import hashlib
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -10,8 +11,9 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
+from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.encoder import SentenceEncoder
-from nsed_torch.core.engine import Engine
+from nsed_torch.core.engine import Decoding, Engine
 from nsed_torch.engines.adapters import adapter_folder, fingerprint, load_adapters
 from nsed_torch.engines.transformers_engine import TransformersEngine
 from nsed_torch.engines.weights import Report, Weights, first_line, quiet_libraries, resolve
@@ -106,8 +108,8 @@ def load_backbone(
 def in_memory(model: Any, tokenizer: Any, **options: Any) -> TransformersEngine:
     """An engine around a causal language model that is in memory already, which is put into evaluation mode.
 
-    Options are those of `TransformersEngine`; a tokenizer without a chat template gets the plain one. Nobody knows
-    which weights these are, so finished calls should be kept for one process alone.
+    Options are those of `TransformersEngine`; a tokenizer without a chat template gets the plain one. Which
+    weights these are is told by a fingerprint of the beginning of each.
 
     Raises:
         ValueError: for a `PeftModel`, whose adapters only `load_backbone` names, and as `TransformersEngine`.
@@ -118,12 +120,43 @@ def in_memory(model: Any, tokenizer: Any, **options: Any) -> TransformersEngine:
     _keep_order(model)
     identity = {
         "name": str(model.config.name_or_path or type(model).__name__),
-        "revision": "in memory",
+        "revision": f"in memory, {_fingerprint(model)}",
         "dtype": str(model.dtype).removeprefix("torch."),
         "device": torch.device(model.device).type,
     }
     plain = {} if tokenizer.chat_template else {"chat_template": "plain"}
     return TransformersEngine(model, tokenizer, identity=identity, **{**plain, **options})
+
+
+@torch.no_grad()
+def _fingerprint(model: Any) -> str:
+    """Twelve hex digits for weights that nobody names: of the beginning of every parameter."""
+    digest = hashlib.sha256()
+    for name, value in model.named_parameters():
+        start = value.detach().flatten()[:64].float().cpu().numpy().tobytes()
+        digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode() + start)
+    return str(digest.hexdigest()[:12])
+
+
+def ensemble_of(models: Any, personas: Mapping[str, str], decoding: Decoding) -> Ensemble:
+    """Agents and engines of (model, tokenizer) by agent's name; who shares both shares an engine."""
+    if not isinstance(models, Mapping) or not models:
+        raise ValueError(f"models: expected {{name: (model, tokenizer)}} of one agent or more, got {models!r:.60}")
+    for name, pair in models.items():
+        if not isinstance(pair, tuple | list) or len(pair) != 2 or not callable(getattr(pair[1], "decode", None)):
+            got = type(pair).__name__ if not isinstance(pair, tuple | list) else [type(part).__name__ for part in pair]
+            raise ValueError(
+                f"models: expected (model, tokenizer) for {name!r}, got {got}: load both with transformers"
+            )
+    if unknown := personas.keys() - models.keys():
+        raise ValueError(f"personas: expected names out of {', '.join(models)}, got {', '.join(sorted(unknown))}")
+    numbers = {pair: i for i, pair in enumerate(dict.fromkeys((id(m), id(t)) for m, t in models.values()))}
+    engines = {f"model{numbers[id(m), id(t)]}": (m, t) for m, t in models.values()}
+    agents = [
+        Agent(name, f"model{numbers[id(m), id(t)]}", persona=personas.get(name, ""), decoding=decoding)
+        for name, (m, t) in models.items()
+    ]
+    return Ensemble({name: in_memory(*pair) for name, pair in engines.items()}, agents)
 
 
 class TokenCounter(Engine):

@@ -80,6 +80,14 @@ def show(console: Console, comparison: Comparison) -> None:
     (console if console.is_terminal else Console(highlight=False, width=_WIDTH)).print(terminal(comparison))
 
 
+def printed(comparison: Comparison) -> str:
+    """The same as text."""
+    console = Console(width=_WIDTH, highlight=False, color_system=None, force_terminal=False)
+    with console.capture() as capture:
+        console.print(terminal(comparison))
+    return capture.get().rstrip()
+
+
 def notes(comparison: Comparison) -> list[str]:
     """What to know about the numbers, a sentence or two each: intervals, tests, what failed."""
     methods, pairs = comparison.methods, comparison.paired.values()

@@ -6,13 +6,14 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from nsed_torch.questions.graders import AnswerGrader, Grader
+from nsed_torch.questions.graders import AnswerGrader, Grader, GradersAnswers
 from nsed_torch.records.call_log import CallLog, call_key
 from nsed_torch.records.outcome import Verdict
 from nsed_torch.records.trace import Trace
 from nsed_torch.records.transcript import Task, Transcript
 from nsed_torch.traces.equality import Equality
 from nsed_torch.traces.recorded import questions_in, read_tasks
+from nsed_torch.traces.splits import place
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,28 @@ class GradedTasks:
     def limited(self, limit: int | None) -> "GradedTasks":
         """The first `limit` tasks; all if None."""
         return replace(self, tasks=self.tasks[:limit])
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    @property
+    def answers(self) -> GradersAnswers:
+        """What tells which texts give the same answer, without telling which are right."""
+        return GradersAnswers(self.grader)
+
+    def split(self, share: float, *, seed: int = 0) -> tuple["GradedTasks", "GradedTasks"]:
+        """Divide the questions at random, by seed: about that share of them, and the rest; epochs stay together.
+
+        Raises:
+            ValueError: unless both parts get a question.
+        """
+        order = sorted({self.group(task) for task in self.tasks}, key=lambda name: place(name, seed))
+        count = round(share * len(order)) if 0 < share < 1 else 0
+        if not 0 < count < len(order):
+            raise ValueError(f"split: expected a share that leaves both parts a question, got {share} of {len(order)}")
+        first = set(order[:count])
+        parts = [[task for task in self.tasks if (self.group(task) in first) is kept] for kept in (True, False)]
+        return replace(self, tasks=tuple(parts[0])), replace(self, tasks=tuple(parts[1]))
 
     def chosen(self, ids: Collection[str] | None) -> "GradedTasks":
         """The tasks with these ids, in the benchmark's order; all if None."""

@@ -108,7 +108,7 @@ from nsed_torch.questions.graders import AnswerGrader
 from nsed_torch.traces.equality import Equality
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
-from nsed_torch.app.verbs.collect import collect
+from nsed_torch.traces.collecting import collect
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.halting import FixedHalting
 from nsed_torch.records.call_log import CallLog

@@ -2,7 +2,6 @@
 
 import pytest
 
-from nsed_torch.app.verbs.collect import collect
 from nsed_torch.app.verbs.evaluate import evaluate, write_run
 from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.cell import ConsensusCell
@@ -22,6 +21,7 @@ from nsed_torch.questions.graders import AnswerGrader
 from nsed_torch.records.call_log import CallLog
 from nsed_torch.records.trace import read_traces
 from nsed_torch.records.transcript import Task
+from nsed_torch.traces.collecting import collect
 from nsed_torch.traces.equality import Equality
 
 ASKED, TARGET, WRITTEN, ANSWERED = "Zanzibar", "Tirana", "Quetzal", "Lisbon"

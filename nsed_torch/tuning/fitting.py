@@ -1,0 +1,132 @@
+"""Fit a consensus cell to traces, and say with intervals what that was worth, from Python."""
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nsed_torch.core.cell import ConsensusCell
+from nsed_torch.core.functional.ties import Ties
+from nsed_torch.evaluation.comparison import Comparison, scored
+from nsed_torch.evaluation.tables import printed
+from nsed_torch.traces.collecting import Traces
+from nsed_torch.traces.episodes import Episodes, joined
+from nsed_torch.traces.load import load_traces
+from nsed_torch.traces.rounds import winners_correct
+from nsed_torch.traces.splits import Split, place
+from nsed_torch.tuning.memory_fit import informative, kept
+from nsed_torch.tuning.trainer import MEMORY, MakeOptimizer, Refit, Schedule, fit_cell
+
+LBFGS: MakeOptimizer = partial(torch.optim.LBFGS, lr=1.0, max_iter=5, history_size=20, line_search_fn="strong_wolfe")
+FITTED, NO_GATE, UNTRAINED = "fitted", "no gate", "not fitted"
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A cell that learned from all tasks, and what such cells came to on tasks they had not seen."""
+
+    cell: ConsensusCell
+    comparison: Comparison  # of the fitted cell against the same without a gate, and as it was before
+    fits: tuple[Refit, ...]  # how training went, fold by fold
+
+    def __str__(self) -> str:
+        return printed(self.comparison)
+
+
+def fit(
+    cell: ConsensusCell,
+    traces: Traces | Episodes | str | Path | Sequence[Traces | str | Path],
+    *,
+    folds: int = 5,
+    loss: str = "consensus",
+    seed: int = 0,
+    optimizer: MakeOptimizer = LBFGS,
+    schedule: Schedule | None = None,
+    report: Callable[[str], None] = lambda text: None,
+) -> Fitted:
+    """Fit gate, vote, trust and whatever else of a cell learns to graded deliberations.
+
+    Each fold trains a copy on the other folds (one of which chooses, where there is something to choose) and is tested
+    on its own tasks; so does the same cell without a gate (`gate="none"`). The cell that comes out learned from all.
+
+    Args:
+        cell: what is fitted; it stays as it is.
+        traces: what `collect` returned, or folders of it, or episodes.
+        folds: at least 3; each tests its share of the tasks.
+        loss: `consensus`, surprise at the right answer; or `memory`, what the gate fails to keep of notes that matter,
+            for traces of tasks that know which do.
+        seed: deals the tasks out to the folds.
+        optimizer: makes one of parameters; L-BFGS, which can converge, unless you give another.
+        schedule: how long and how; that of the loss if None.
+        report: hears of every fold.
+
+    Raises:
+        ValueError: in one line, for fewer tasks than folds, agents that the cell was not built for, or embeddings of
+            another width.
+    """
+    schedule = schedule or Schedule(loss, frozen=("trust.weight",))
+    episodes = _episodes(traces, reading=schedule.loss == MEMORY)
+    _check(cell, episodes, folds)
+    start = copy.deepcopy(cell).double()
+    start.agent_names = episodes.agents
+    runs, fits = [], []
+    for number, parts in enumerate(_folds(episodes.ids, folds, seed)):
+        train, validation, test = (episodes.select(rows) for rows in parts)
+        rivals = {FITTED: copy.deepcopy(start), NO_GATE: start.like(gate="none")}
+        for name, rival in rivals.items():
+            # Without a gate there is nothing to learn of a memory.
+            if name == FITTED or schedule.loss != MEMORY:
+                how = fit_cell(rival, train, validation, optimizer=optimizer, schedule=schedule)
+                fits += [how] * (name == FITTED)
+        rivals[UNTRAINED] = start
+        runs.append({name: _scores(rival, test, schedule.loss) for name, rival in rivals.items()})
+        report(f"fold {number + 1} of {folds}: {fits[-1]}")
+    first, whole = _folds(episodes.ids, folds, seed)[0], copy.deepcopy(start)
+    # Tasks that choose are no others than before; what follows learns from all, those of the first test too.
+    learned, chooses = episodes.select(torch.cat([first.train, first.test])), episodes.select(first.validation)
+    fit_cell(whole, learned, chooses, optimizer=optimizer, schedule=schedule)
+    what = "share of the last memory on notes that matter" if schedule.loss == MEMORY else "accuracy"
+    table = Comparison.of(scored(runs), reference=FITTED, by_student=True, what=what, ties=None)
+    return Fitted(whole, table, tuple(fits))
+
+
+def _episodes(given: Any, *, reading: bool) -> Episodes:
+    if isinstance(given, Episodes):
+        return given
+    parts = list(given) if isinstance(given, list | tuple) else [given]
+    if not parts or not all(isinstance(part, Traces | str | Path) for part in parts):
+        raise ValueError(f"fit: expected traces that collect wrote, or their folders, got {given!r:.80}")
+    folders = [part.folder if isinstance(part, Traces) else Path(part) for part in parts]
+    episodes = joined([load_traces(folder, reading=reading) for folder in folders])
+    return episodes.select(informative(episodes).nonzero()[:, 0]) if reading else episodes
+
+
+def _check(cell: ConsensusCell, episodes: Episodes, folds: int) -> None:
+    if not 3 <= folds <= len(episodes):
+        raise ValueError(f"fit: expected from 3 to {len(episodes)} folds, one task each or more, got {folds}")
+    for what, got, expected in (("dim", cell.dim, episodes.dim), ("agents", cell.agents, len(episodes.agents))):
+        if got != expected:
+            raise ValueError(f"fit: expected a cell of {what}={expected}, as the traces have, got {got}: build it so")
+
+
+def _folds(ids: Sequence[str], folds: int, seed: int) -> list[Split]:
+    """Tasks dealt out by a hash of their ids: each fold tests its own, the next one chooses, the rest train."""
+    dealt = torch.empty(len(ids), dtype=torch.long)
+    order = sorted(range(len(ids)), key=lambda i: place(ids[i], seed))
+    dealt[order] = torch.arange(len(ids)) % folds
+    found = []
+    for fold in range(folds):
+        test = dealt == fold
+        chooses = dealt == (fold + 1) % folds
+        found.append(Split(*(part.nonzero()[:, 0] for part in (~test & ~chooses, chooses, test))))
+    return found
+
+
+def _scores(cell: ConsensusCell, test: Episodes, loss: str) -> dict[str, float]:
+    right: Tensor = kept(cell, test).share if loss == MEMORY else winners_correct(cell, test, Ties.FIRST)
+    return dict(zip(test.ids, right.double().tolist(), strict=True))

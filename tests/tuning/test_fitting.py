@@ -1,0 +1,52 @@
+"""A cell fitted from Python: what it is worth on tasks it has not seen, against the same without a gate."""
+
+import pytest
+import torch
+from planted_readings import DIM, planted_readings, reading_of
+
+from nsed_torch import ConsensusCell, fit
+from nsed_torch.core.gate import NoteGate
+from nsed_torch.tuning.trainer import Schedule
+
+FEW = Schedule(epochs=6, frozen=("trust.weight",))
+
+
+def test_every_task_is_tested_once_and_the_cell_learns_from_all(guesses):
+    episodes = guesses(tasks=60, rounds=3)
+    cell = ConsensusCell(episodes.dim, len(episodes.agents))
+    before = {name: value.clone() for name, value in cell.state_dict().items()}
+    heard = []
+    fitted = fit(cell, episodes, folds=3, schedule=FEW, report=heard.append)
+    methods = fitted.comparison.methods
+    assert {name: method.tasks for name, method in methods.items()} == dict.fromkeys(methods, 60)
+    assert set(methods) == {"fitted", "no gate", "not fitted"}
+    assert methods["fitted"].accuracy.mean > methods["not fitted"].accuracy.mean + 0.1
+    assert "no gate" in str(fitted)
+    assert (len(fitted.fits), len(heard)) == (3, 3)
+    assert fitted.cell.agent_names == episodes.agents
+    assert fitted.cell.trust.bias.argmax() == 2
+    assert all(torch.equal(value, before[name]) for name, value in cell.state_dict().items())
+
+
+def test_a_gate_is_fitted_to_what_a_memory_should_keep(tmp_path):
+    episodes = planted_readings(tmp_path, reading_of(16, 24, seed=1))
+    fitted = fit(ConsensusCell(DIM, 2, gate=NoteGate()), episodes, folds=3, schedule=Schedule("memory", epochs=8))
+    means = {name: method.accuracy.mean for name, method in fitted.comparison.methods.items()}
+    assert means["fitted"] > max(means["no gate"], means["not fitted"]) + 0.1
+
+
+def test_what_cannot_be_fitted_is_one_line(guesses, tmp_path):
+    episodes = guesses(tasks=12)
+    cell = ConsensusCell(episodes.dim, len(episodes.agents))
+    for given, words, line in (
+        (cell, {"folds": 2}, "fit: expected from 3 to 12 folds"),
+        (cell, {"folds": 13}, "fit: expected from 3 to 12 folds, one task each or more, got 13"),
+        (ConsensusCell(5, 4), {}, "fit: expected a cell of dim=8, as the traces have, got 5"),
+        (ConsensusCell(8, 9), {}, "fit: expected a cell of agents=4, as the traces have, got 9"),
+    ):
+        with pytest.raises(ValueError, match=line):
+            fit(given, episodes, **words)
+    with pytest.raises(ValueError, match="fit: expected traces that collect wrote, or their folders, got 3"):
+        fit(cell, 3)
+    with pytest.raises(ValueError, match=r"traces\.jsonl"):
+        fit(cell, tmp_path)
