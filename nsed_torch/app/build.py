@@ -57,7 +57,7 @@ def build_rnn(
     # What costs nothing comes first: a faulty setting is refused before any weights are fetched.
     prompts, rating, halting = instantiate(cfg.prompts), instantiate(cfg.rating), instantiate(cfg.halting)
     broker = build_broker(cfg.broker, cfg.ensemble) if cfg.broker else None
-    saved = saved_cell(cfg.cell, build_agents(cfg.ensemble)) if cfg.cell else None
+    saved = saved_cell(cfg.cell, build_agents(cfg.ensemble), **own_parts(cfg.consensus)) if cfg.cell else None
     if counting:
         parts = _parts(cfg, also)
         engines = {name: _counter(parts[name], report) for name in _backbones(cfg.ensemble, also)}
@@ -156,9 +156,14 @@ def fitted_halting(results: str, rounds: int = 8) -> FatigueHalting:
     return FatigueHalting(rounds, **{name: fit[name] for name in ("p_g", "k", "beta")})
 
 
-def saved_cell(folder: str, agents: Sequence[Agent]) -> ConsensusCell:
+def saved_cell(folder: str, agents: Sequence[Agent], **parts: Any) -> ConsensusCell:
     """A saved cell, of a folder or a Hub repo, for a team that it knows by name; in float64 as `consensus_cell`."""
-    return ConsensusCell.from_pretrained(folder, agents=[agent.name for agent in agents]).double()
+    return ConsensusCell.from_pretrained(folder, agents=[agent.name for agent in agents], **parts).double()
+
+
+def own_parts(consensus: DictConfig) -> dict[str, Any]:
+    """The parts of a cell whose `_target_` the settings name, for the saved tensors of such a part."""
+    return {str(name): instantiate(node) for name, node in consensus.items() if isinstance(node, Mapping)}
 
 
 def saved_sets(folder: str) -> ConformalSets | None:
