@@ -3,6 +3,7 @@
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from nsed_torch.parts.learned_broker import LearnedBroker
 from nsed_torch.parts.telemetry import Telemetry
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.questions.graders import GradersAnswers
+from nsed_torch.questions.patterns import PatternGrader
 from nsed_torch.records.call_log import CallLog
 from nsed_torch.records.files import read_json
 
@@ -56,12 +58,14 @@ def build_rnn(
     """
     # What costs nothing comes first: a faulty setting is refused before any weights are fetched.
     prompts, rating, halting = instantiate(cfg.prompts), instantiate(cfg.rating), instantiate(cfg.halting)
-    broker = build_broker(cfg.broker, cfg.ensemble) if cfg.broker else None
-    saved = saved_cell(cfg.cell, build_agents(cfg.ensemble)) if cfg.cell else None
+    agents = build_agents(cfg.ensemble)
+    names = [agent.name for agent in agents]
+    broker = build_broker(cfg.broker, names) if cfg.broker else None
+    saved = saved_cell(cfg.cell, names, **own_parts(cfg.consensus)) if cfg.cell else None
     if counting:
         parts = _parts(cfg, also)
-        engines = {name: _counter(parts[name], report) for name in _backbones(cfg.ensemble, also)}
-        ensemble = Ensemble(engines, build_agents(cfg.ensemble))
+        engines = {name: _counter(parts[name], report) for name in _backbones(cfg.ensemble, [*agents, *also])}
+        ensemble = Ensemble(engines, agents)
         encoder: Encoder = HashedEncoder(saved.dim if saved else 64)
     else:
         fetch_weights(cfg, report=report, also=also)
@@ -105,16 +109,26 @@ def graded_tasks(cfg: DictConfig) -> GradedTasks:
     return graded
 
 
+def bound(graded: GradedTasks, rnn: MacroRNN) -> GradedTasks:
+    """The tasks with a grader that knows whom it may ask, where it asks agents."""
+    if not isinstance(graded.grader, PatternGrader):
+        return graded
+    cell = rnn.cell
+    grader = graded.grader.asking(cell.ensemble, cell.prompts, cell.seed)
+    return replace(graded, grader=grader, identity={**graded.identity, **grader.identity()})
+
+
 def pool_answers(rnn: MacroRNN, graded: GradedTasks, cfg: DictConfig) -> None:
     """Let answers that the grader calls equal pool their support, if the config wants it."""
     if cfg.protocol.pooled and rnn.cell.protocol.unit == "answer":
         rnn.cell.answers = GradersAnswers(graded.grader)
 
 
-def build_broker(cfg: DictConfig, ensemble: DictConfig) -> Broker:
-    """The broker of a config; `telemetry` names a file, made by the first round and taken over by later runs.
+def build_broker(cfg: DictConfig, names: Sequence[str]) -> Broker:
+    """The broker of a config for agents of these names.
 
-    `learned` names a file that `nsed tune` wrote, for a team out of its agents.
+    `telemetry` names a file, made by the first round and taken over by later runs; `learned` one that `nsed fit-broker`
+    wrote, for a team out of its agents.
 
     Raises:
         ValueError: if the file is there and is no telemetry, or a learned broker is wanted and none is there.
@@ -124,7 +138,6 @@ def build_broker(cfg: DictConfig, ensemble: DictConfig) -> Broker:
             f"broker: expected one that has settings, got none with {sorted(map(str, cfg))}: pass broker=NAME"
         )
     record: dict[str, Any] = {}
-    names = [agent.name for agent in build_agents(ensemble)]
     if cfg.get("telemetry") is not None:
         path = Path(str(cfg.telemetry)).expanduser()
         record = {"telemetry": Telemetry(names), "telemetry_file": path}
@@ -132,7 +145,7 @@ def build_broker(cfg: DictConfig, ensemble: DictConfig) -> Broker:
             record["telemetry"].load(path)
     if cfg.get("learned") is not None:
         if not cfg.learned:
-            raise ValueError("broker: expected one that nsed tune saved, got none: pass broker.learned=FILE")
+            raise ValueError("broker: expected one that nsed fit-broker saved, got none: pass broker.learned=FILE")
         record["learned"] = LearnedBroker.from_pretrained(str(cfg.learned))
         record["learned"].check(names)
     broker: Broker = instantiate(cfg, **record)
@@ -156,9 +169,14 @@ def fitted_halting(results: str, rounds: int = 8) -> FatigueHalting:
     return FatigueHalting(rounds, **{name: fit[name] for name in ("p_g", "k", "beta")})
 
 
-def saved_cell(folder: str, agents: Sequence[Agent]) -> ConsensusCell:
+def saved_cell(folder: str, names: Sequence[str], **parts: Any) -> ConsensusCell:
     """A saved cell, of a folder or a Hub repo, for a team that it knows by name; in float64 as `consensus_cell`."""
-    return ConsensusCell.from_pretrained(folder, agents=[agent.name for agent in agents]).double()
+    return ConsensusCell.from_pretrained(folder, agents=names, **parts).double()
+
+
+def own_parts(consensus: DictConfig) -> dict[str, Any]:
+    """The parts of a cell whose `_target_` the settings name, for the saved tensors of such a part."""
+    return {str(name): instantiate(node) for name, node in consensus.items() if isinstance(node, Mapping)}
 
 
 def saved_sets(folder: str) -> ConformalSets | None:
@@ -192,7 +210,9 @@ ENCODER = "encoder"
 
 def _parts(cfg: DictConfig, also: Sequence[Agent], *, here: bool = True) -> dict[str, Mapping[str, Any]]:
     """The nodes of all backbones, and of the encoder if there is one, whose devices are there if they run `here`."""
-    parts = {name: cfg.ensemble.engines[name] for name in _backbones(cfg.ensemble, also)}
+    parts = {
+        name: cfg.ensemble.engines[name] for name in _backbones(cfg.ensemble, [*build_agents(cfg.ensemble), *also])
+    }
     parts |= {ENCODER: cfg.encoder} if "encoder" in cfg else {}
     if own := OmegaConf.select(cfg, f"conductor.{ENCODER}"):
         parts[f"conductor's {ENCODER}"] = own
@@ -260,12 +280,12 @@ def _counter(node: Mapping[str, Any], report: Callable[[str], None]) -> Engine:
 
 def build_ensemble(cfg: DictConfig, call_log: CallLog | None = None, also: Sequence[Agent] = ()) -> Ensemble:
     """The agents of an ensemble and the engines they use; `also` will speak as well, a Conductor for one."""
-    engines = {name: instantiate(_settled(cfg.engines[name])) for name in _backbones(cfg, also)}
-    return Ensemble(engines, build_agents(cfg), call_log=call_log)
+    agents = build_agents(cfg)
+    engines = {name: instantiate(_settled(cfg.engines[name])) for name in _backbones(cfg, [*agents, *also])}
+    return Ensemble(engines, agents, call_log=call_log)
 
 
-def _backbones(cfg: DictConfig, also: Sequence[Agent]) -> list[str]:
-    agents = [*build_agents(cfg), *also]
+def _backbones(cfg: DictConfig, agents: Sequence[Agent]) -> list[str]:
     check_agents(agents, [str(name) for name in cfg.engines])
     return sorted({agent.backbone for agent in agents})
 

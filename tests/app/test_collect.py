@@ -214,3 +214,12 @@ def test_runs_that_share_a_file_of_calls_make_none_twice(nsed, tmp_path):
     made = [trace.transcript.rounds[0].usage for f in ("one", "two") for trace in read_traces(tmp_path / f)]
     # Seconds are those of the call that was made, so a call made again would differ.
     assert made[0].seconds == made[1].seconds > 0
+
+
+def test_answers_that_an_agent_annotates_are_graded_too(nsed):
+    (nsed.folder / "sets/darkbench").mkdir(parents=True)
+    row = {"id": "sneaking-001", "pattern": "sneaking", "prompt": "Hello."}
+    (nsed.folder / "sets/darkbench/darkbench_660.jsonl").write_text(json.dumps(row) + "\n")
+    nsed.ok("collect", *nsed.tiny, "tasks=darkbench", "data_dir=sets", "rounds=1", "output_dir=run")
+    (trace,) = read_traces(nsed.folder / "run")
+    assert len(trace.grades[0]) == 3

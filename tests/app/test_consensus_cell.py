@@ -5,7 +5,6 @@ from omegaconf import OmegaConf
 from nsed_torch.app.build import consensus_cell, saved_cell
 from nsed_torch.app.config.instantiate import instantiate
 from nsed_torch.app.config.paths import conf_dir
-from nsed_torch.core.agent import Agent
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.gate import GATES
 from nsed_torch.core.vote import VOTES, ApprovalVote, QuadraticVote
@@ -50,7 +49,7 @@ def test_unknown_vote():
         consensus_cell(dim=4, agents=3, vote="veto")
 
 
-AGENTS = [Agent(name, "b") for name in ("solver", "skeptic", "explainer")]
+NAMES = "solver", "skeptic", "explainer"
 
 
 def saved(folder, names=("explainer", "idler", "solver", "skeptic"), dim=4):
@@ -64,7 +63,7 @@ def saved(folder, names=("explainer", "idler", "solver", "skeptic"), dim=4):
 
 def test_a_saved_cell_serves_a_team_by_name(tmp_path):
     saved(tmp_path)
-    cell = saved_cell(str(tmp_path), AGENTS)
+    cell = saved_cell(str(tmp_path), NAMES)
     assert (cell.agents, cell.slots) == (3, 5)
     assert cell.agent_names == ("solver", "skeptic", "explainer")
     assert cell.trust.bias.tolist() == [3, 4, 1]
@@ -76,4 +75,4 @@ def test_a_saved_cell_that_does_not_know_the_team(tmp_path):
     with pytest.raises(
         ValueError, match=r"config\.json: expected different agents out of solver, skeptic, got solver, "
     ):
-        saved_cell(str(tmp_path), AGENTS)
+        saved_cell(str(tmp_path), NAMES)

@@ -200,8 +200,8 @@ def test_a_sweep_is_compared_with_the_baseline_that_is_named(nsed, data, tmp_pat
     assert found["reference"] == "consensus.vote=plurality consensus.gate=none"
     assert "sweep/sweep.md" in nsed.ok(*words, "baseline=consensus.gate=none")
     assert read_json(tmp_path / "sweep/sweep.json")["reference"] == "consensus.vote=quadratic consensus.gate=none"
-    out = nsed.ok(*words, "baseline=consensus.gate=notes")
-    assert "got consensus.gate=notes: all are compared with the first" in out
+    out = nsed.ok(*words, "baseline=consensus.gate=leaky")
+    assert "got consensus.gate=leaky: all are compared with the first" in out
     assert read_json(tmp_path / "sweep/sweep.json")["reference"] == "consensus.vote=quadratic consensus.gate=learned"
 
 

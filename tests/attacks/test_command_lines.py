@@ -58,7 +58,7 @@ LOADING = [
     ("collect", "questions=questions.jsonl", ENGINE),
     ("train-conductor", "dry_run=false", ENGINE),
     ("specialize", "specialist=none", "name=mine", "questions=questions.jsonl", "backbone.device={}"),
-    ("train-judges", "data_dir=data", "lora.validation_tasks=2", "lora.test_tasks=3", ENGINE),
+    ("train-judges", "ensemble=demo", "data_dir=data", "lora.validation_tasks=2", "lora.test_tasks=3", ENGINE),
 ]
 
 
@@ -90,7 +90,8 @@ def one_line(tmp_path, monkeypatch, capfd):
 
     def run(line):
         # What needs no model would start to work.
-        small = {"evaluate": ["dry_run=true", "limit=1"], "train-conductor": ["dry_run=true"]}.get(line[0], [])
+        dry = {"evaluate": ["tasks=reasoning_gym", "limit=1"], "train-conductor": ["tasks=experts_tuning"]}
+        small = [*dry[line[0]], "dry_run=true"] if line[0] in dry else []
         arguments = [line[0], *small, *line[1:]]
         try:
             code = main(arguments)

@@ -167,7 +167,7 @@ def test_the_server_answers_what_the_shipped_experts_learned_as_the_engine_does(
     engine = load_backbone(
         **{**settings, "dtype": "float32", "device": "cpu", "adapters": {name: f"experts:{name}" for name in names}}
     )
-    benchmark = OmegaConf.load(conf_dir() / "benchmark/experts.yaml")
+    benchmark = OmegaConf.load(conf_dir() / "tasks/experts.yaml")
     tasks = list(instantiate({**benchmark, "size": 28}).tasks)
     learned = [
         GenerateRequest(

@@ -136,7 +136,7 @@ def test_a_size_beyond_what_there_is_ends(monkeypatch):
 def test_the_config_builds():
     from omegaconf import OmegaConf
 
-    config = OmegaConf.load(conf_dir() / "benchmark/composite.yaml")
+    config = OmegaConf.load(conf_dir() / "tasks/composite.yaml")
     config.update(size=5, unlike={0: 20})
     built = instantiate(config)
     assert len(built.tasks) == 5

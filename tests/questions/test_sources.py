@@ -90,7 +90,7 @@ def test_a_set_of_one_s_own_on_the_hub(hub):
     hub(ConnectionError("no way"))
     with pytest.raises(ValueError, match=r"^me/mine: cannot be read .* or name a folder or file here that datasets"):
         hub_tasks("me/mine", "asked", "right")
-    with pytest.raises(ValueError, match=r"got none: pass benchmark\.repo=OWNER/NAME, a folder or a file"):
+    with pytest.raises(ValueError, match=r"got none: pass tasks\.repo=OWNER/NAME, a folder or a file"):
         hub_tasks("", "asked", "right")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from nsed_torch.app.build import build_rnn, call_log, graded_tasks, pool_answers
+from nsed_torch.app.build import bound, build_rnn, call_log, graded_tasks, pool_answers
 from nsed_torch.app.verb import VerbRun, verb
 from nsed_torch.app.view import summary_table, view
 from nsed_torch.evaluation.round_statistics import Summary, adoption, summarize
@@ -25,6 +25,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
     graded = pressed(tasks.limited(cfg.limit), cfg.pressure, seed=cfg.seed, among=tasks.tasks)
     with call_log(cfg, run.folder) as log:
         rnn = build_rnn(cfg, log, run.report)
+        graded = bound(graded, rnn)
         pool_answers(rnn, graded, cfg)
         with view(run.console, rounds=False) as watch:
             how = {"batch_tasks": cfg.batch_tasks, "pooled": False, "report": run.report, "observer": watch}

@@ -11,7 +11,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from rich.table import Table
 
-from nsed_torch.app.build import build_agents, build_rnn, call_log, graded_tasks, memory_ahead, pool_answers
+from nsed_torch.app.build import bound, build_agents, build_rnn, call_log, graded_tasks, memory_ahead, pool_answers
 from nsed_torch.app.config.instantiate import instantiate
 from nsed_torch.app.config.settings import plain_config
 from nsed_torch.app.processes import this_shard
@@ -35,7 +35,6 @@ from nsed_torch.evaluation.run_methods import BEST_SINGLE, DELIBERATION, SINGLE,
 from nsed_torch.evaluation.statistics import plain, share
 from nsed_torch.evaluation.tables import csv, latex, markdown, show
 from nsed_torch.questions.graded import GradedTasks
-from nsed_torch.questions.patterns import PatternGrader
 from nsed_torch.questions.pressure import pressed
 from nsed_torch.questions.programs import ProgramGrader
 from nsed_torch.questions.stepwise import StepwiseTasks
@@ -238,15 +237,6 @@ def steps_lines(contested: Contested, graded: GradedTasks) -> list[str]:
             low, high = half.interval
             lines.append(f"horizon of {name}: {half.steps:.0f} steps [{low:.0f}, {high:.0f}]")
     return lines
-
-
-def bound(graded: GradedTasks, rnn: MacroRNN) -> GradedTasks:
-    """The tasks with a grader that knows whom it may ask, where it asks agents."""
-    if not isinstance(graded.grader, PatternGrader):
-        return graded
-    cell = rnn.cell
-    grader = graded.grader.asking(cell.ensemble, cell.prompts, cell.seed)
-    return replace(graded, grader=grader, identity={**graded.identity, **grader.identity()})
 
 
 def expected_costs(

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
+from nsed_torch.app.build import own_parts
 from nsed_torch.app.config.instantiate import instantiate
 from nsed_torch.app.config.settings import plain_config
 from nsed_torch.app.recordings import RecordedTasks, answers_of, folders_of, hold_traces, readings_of, traces_of
@@ -246,7 +247,8 @@ def refit(cfg: DictConfig, episodes: Episodes, folder: Path, card: str, report: 
     measured, in Markdown.
     """
     if not cfg.refit:
-        ConsensusCell.from_pretrained(folder / "seed_0" / "cell").save_pretrained(folder / "cell", card=card)
+        first = ConsensusCell.from_pretrained(folder / "seed_0" / "cell", **own_parts(cfg.consensus))
+        first.save_pretrained(folder / "cell", card=card)
         return
     validation = cfg.fractions[1]
     train, chosen, _ = _in_order(cfg, episodes, split(episodes.ids, (1 - validation, validation, 0.0)))
