@@ -208,9 +208,11 @@ def test_a_broker_for_a_team_of_nobody_is_refused(options, line):
 def test_a_budget_is_given_whole_or_by_its_limits():
     assert BudgetBroker(tokens=9000, money=2).budget == Budget(tokens=9000, money=2)
     for faulty in ({"budget": Budget(), "tokens": 1}, {"seconds": 1}):
-        with pytest.raises(ValueError, match="^broker: expected a budget, or limits out of money, tokens, memory, got"):
+        with pytest.raises(
+            ValueError, match=r"^broker: expected a budget, or limits out of money, tokens, memory, got"
+        ):
             BudgetBroker(**faulty)
-    with pytest.raises(ValueError, match="expected a tokens budget of at least 0"):
+    with pytest.raises(ValueError, match=r"expected a tokens budget of at least 0"):
         BudgetBroker(tokens=-1)
 
 
