@@ -100,6 +100,10 @@ class MacroRNN(nn.Module):
         without: Sequence[str] = (),
     ) -> None:
         super().__init__()
+        given: Any = cell  # which may be the consensus cell alone
+        if not isinstance(given, MacroRNNCell):
+            wanted = "expected a MacroRNNCell, one round of a team"
+            raise ValueError(f"cell: {wanted}, got {_kind(given)}: build it of ensemble, encoder and consensus cell")
         self.cell = cell
         self.observer: Observer | None = None  # hears of every run that names no other
         self.halting: Halting = halting if halting is not None else FixedHalting(3 if rounds is None else rounds)
@@ -139,6 +143,8 @@ class MacroRNN(nn.Module):
             halting, rounds = self.halting, self.rounds
         if without is None:
             without = self.without if broker is _SAME else ()
+        if not isinstance(cell, ConsensusCell | MacroRNNCell | None):
+            raise ValueError(f"cell: expected a ConsensusCell or a MacroRNNCell, got {_kind(cell)}: pass one of them")
         whole = cell if isinstance(cell, MacroRNNCell) else self.cell
         parts |= {"consensus": cell} if isinstance(cell, ConsensusCell) else {}
         broker = self.broker if broker is _SAME else broker
@@ -365,6 +371,10 @@ def _most_rounds(halting: Any, rounds: int | None) -> int:
         most = "" if own is None else f" and at most {own}, the rule's"
         raise ValueError(f"rounds: expected at least 1{most}, got {rounds}: correct it, or pass another halting rule")
     return rounds or own or UNSAID
+
+
+def _kind(given: object) -> str:
+    return given.__name__ if isinstance(given, type) else type(given).__name__
 
 
 def _named(part: object) -> str:

@@ -88,6 +88,8 @@ class MacroRNNCell(nn.Module):
         sets: SetRule | None = None,
     ) -> None:
         super().__init__()
+        if not isinstance(protocol, Protocol | None):
+            raise ValueError(f"protocol: expected a Protocol, got {protocol!r}: pass Protocol(...) with these switches")
         self.protocol = protocol or Protocol()
         if self.protocol.unit != "step":
             check_plain(ensemble.agents)

@@ -150,7 +150,7 @@ def test_of_those_that_it_can_pay_the_most_worthy_joins(recorded, cell) -> None:
     rnn.broker.begin(recorded.tasks[:1], rnn.cell)
     team = rnn.broker.team(recorded.tasks[0], [])
     assert (team.proposers, team.voters, team.standing) == ((3,), (), ())
-    dear = rnn.broker._joining_costs(recorded.tasks[0], [])[:, 0, 0]
+    dear = rnn.broker._joining_costs(recorded.tasks[0], [], 1)[:, 0, 0]
     budget = Budget(money=float(dear.sort().values[1]) * 1.0000001)
     rnn = live(recorded, cell, BudgetBroker(budget, learned=broker))
     best = max((i for i in range(4) if dear[i] <= budget.money), key=lambda i: i)

@@ -212,7 +212,7 @@ def test_a_budget_is_given_whole_or_by_its_limits():
             ValueError, match=r"^broker: expected a budget, or limits out of money, tokens, memory, got"
         ):
             BudgetBroker(**faulty)
-    with pytest.raises(ValueError, match="expected a tokens budget of at least 0"):
+    with pytest.raises(ValueError, match=r"expected a tokens budget of at least 0"):
         BudgetBroker(tokens=-1)
 
 

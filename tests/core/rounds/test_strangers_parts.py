@@ -150,6 +150,18 @@ def test_what_is_no_part_is_one_line(scripted, wrong):
             rnn.with_(**{part: wrong})
 
 
+def test_cells_in_each_others_place_are_one_line(scripted):
+    rnn, _ = scripted.build(3)
+    with pytest.raises(
+        ValueError, match=r"^cell: expected a MacroRNNCell, one round of a team, got ConsensusCell: build"
+    ):
+        MacroRNN(rnn.cell.consensus)
+    with pytest.raises(ValueError, match=r"^cell: expected a ConsensusCell or a MacroRNNCell, got str: pass one of"):
+        rnn.with_(cell="mine")
+    with pytest.raises(ValueError, match=r"^protocol: expected a Protocol, got \{'unit': 'step'\}: pass Protocol"):
+        rnn.with_(protocol={"unit": "step"})
+
+
 def test_a_text_or_several_are_tasks(scripted):
     rnn, _ = scripted.build(3)
     one, several = rnn("17 or 71?"), rnn(["17 or 71?", Task("3 or 4?", "own"), "5 or 6?"])
