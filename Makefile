@@ -23,7 +23,7 @@ PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.gym ## five experts on mixed questions, then a tower of Hanoi, a move a round (output_dir=runs/demo)
+demo: $(VENV)/.demo ## five experts on mixed questions, then a tower of Hanoi, a move a round (output_dir=runs/demo)
 	@echo "demo: three or four minutes on two cores; weights are fetched once"
 	@$(BIN)/nsed demo "output_dir=$$output_dir"
 
@@ -48,43 +48,52 @@ docs: $(VENV)/.docs ## build the documentation into site/; a warning is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
 	@echo "docs: open site/index.html"
 
-wheel: ## build dist/ as it is published, check it, and run the wheel in an environment with nothing else
+wheel: ## build dist/ as it is published, adapters and laboratory beside it; check it, and run the wheel in an environment with nothing else
 	@rm -rf dist build/empty build/tools
 	@$(PYTHON) -m venv build/tools
 	@build/tools/bin/python -m pip install -qq -c constraints.txt build twine
 	@build/tools/bin/python -m build -o dist > build/wheel.log || { cat build/wheel.log; exit 1; }
+	@for one in experts lab; do build/tools/bin/python -m build --wheel -o dist $$one >> build/wheel.log || { cat build/wheel.log; exit 1; }; done
 	@build/tools/bin/twine check --strict dist/*
 	@$(PYTHON) -m venv build/empty
-	@build/empty/bin/python -m pip install -qq --no-deps dist/*.whl
+	@build/empty/bin/python -m pip install -qq --no-deps dist/nsed_torch-*.whl
 	@cd build && empty/bin/nsed --version && empty/bin/nsed --help > /dev/null
 
 bench: $(VENV)/.gym ## measure the engine on this machine
 	@echo "bench: measures the engine, about an hour on two cores; needs them idle"
 	@$(BIN)/python -m bench
 
-results: $(VENV)/.results ## run all experiments of docs/results.md, hours; goes on where it stopped (jobs=2)
+results: $(VENV)/.results ## run all experiments of lab/pages/results.md, hours; goes on where it stopped (jobs=2)
 	@echo "results: hours on two cores; stop it at any time, the same command goes on"
-	@$(MAKE) -f studies/Makefile "-j$$jobs" PYTHON=$(BIN)/python experts
+	@$(MAKE) -f lab/Makefile "-j$$jobs" PYTHON=$(BIN)/python experts
 
-labels: $(VENV)/.gym ## repeat the main table of docs/labels.md with the adapters that ship, about half an hour on two cores; goes on where it stopped (jobs=2)
+labels: $(VENV)/.demo ## repeat the main table of lab/pages/labels.md with the adapters that ship, about half an hour on two cores; goes on where it stopped (jobs=2)
 	@echo "labels: about half an hour on two cores; stop it at any time, the same command goes on"
-	@$(MAKE) -f studies/Makefile "-j$$jobs" PYTHON=$(BIN)/python labels
+	@$(MAKE) -f lab/Makefile "-j$$jobs" PYTHON=$(BIN)/python labels
 
-recorded: $(VENV)/.results ## write docs/recorded.md from recorded answers below data=DIR, an hour; goes on where it stopped (jobs=2)
+recorded: $(VENV)/.results ## write lab/pages/recorded.md from recorded answers below data=DIR, an hour; goes on where it stopped (jobs=2)
 	@echo "recorded: about an hour on two cores; stop it at any time, the same command goes on"
-	@DATA="$$data" $(MAKE) -f studies/Makefile "-j$$jobs" PYTHON=$(BIN)/python recorded
+	@DATA="$$data" $(MAKE) -f lab/Makefile "-j$$jobs" PYTHON=$(BIN)/python recorded
 
-check-results: $(VENV)/.core ## work out the numbers of pages anew from docs/data, without a model, in under two minutes
-	@$(BIN)/python -m studies.recompute
+check-results: $(VENV)/.lab ## work out the numbers of pages anew from lab/data, without a model, in under two minutes
+	@$(BIN)/python -m nsed_lab.studies.recompute
 
 clean: ## remove .venv, builds and caches; run folders stay
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .hypothesis
-	find nsed_torch bench studies tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+	find nsed_torch bench lab tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	@echo "setup: installing nsed_torch into $(VENV), once, one to ten minutes depending on the network"
 	@$(PYTHON) -m venv $(VENV)
 	@$(INSTALL) -e .
+	@touch $@
+
+$(VENV)/.lab: lab/pyproject.toml $(VENV)/.gym
+	@$(INSTALL) --no-deps -e lab
+	@touch $@
+
+$(VENV)/.demo: experts/pyproject.toml $(VENV)/.lab
+	@$(INSTALL) ./experts
 	@touch $@
 
 $(VENV)/.gym: pyproject.toml constraints.txt $(VENV)/.core
@@ -97,10 +106,12 @@ $(VENV)/.docs: pyproject.toml constraints.txt $(VENV)/.core
 
 $(VENV)/.results: pyproject.toml constraints.txt $(VENV)/.core
 	@$(INSTALL) -e '.[gym,report,recorded]'
+	@$(INSTALL) --no-deps -e lab
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml constraints.txt
+$(VENV)/.dev: pyproject.toml lab/pyproject.toml constraints.txt
 	@echo "setup: installing nsed_torch with test and lint tools into $(VENV), once, one to ten minutes"
 	@$(PYTHON) -m venv $(VENV)
 	@$(INSTALL) -e '.[dev,bench,recorded,conductor,endpoint]'
+	@$(INSTALL) --no-deps -e lab
 	@touch $(VENV)/.core $@

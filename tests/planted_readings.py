@@ -5,8 +5,8 @@ import re
 
 from team_traces import trace, turn
 
+from nsed_lab.reading_tasks import reading_tasks
 from nsed_torch.core.encoder import HashedEncoder
-from nsed_torch.questions.reading_tasks import reading_tasks
 from nsed_torch.records.trace import TraceWriter
 from nsed_torch.traces.load import load_traces
 

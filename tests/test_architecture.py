@@ -54,7 +54,7 @@ TENSORS = tuple(
 # Saved cells may lie on the Hub: files are fetched by name, and no language model comes with them.
 HUB_READERS = {(f"nsed_torch.core.{name}", "huggingface_hub") for name in ("gate", "pretrained")}
 
-BESIDE = {"bench", "studies", "tests"}
+BESIDE = {"bench", "nsed_lab", "tests"}
 
 Sources = dict[str, str]
 
@@ -221,7 +221,7 @@ RULES: dict[Callable[[Sources], list[str]], list[Sources]] = {
     ],
     beside_the_package: [
         {"nsed_torch.core.cell": "def f():\n    import bench.core"},
-        {"nsed_torch.core.cell": "from studies import page"},
+        {"nsed_torch.core.cell": "from nsed_lab import stepwise"},
     ],
 }
 

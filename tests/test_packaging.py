@@ -4,6 +4,7 @@ import importlib.metadata
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -19,8 +20,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from nsed_torch.engines import adapters
+
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+LAB, EXPERTS = (tomllib.loads((ROOT / place / "pyproject.toml").read_text("utf-8")) for place in ("lab", "experts"))
 DIRECT = [*PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"]["dev"]]
 
 PROBE = """
@@ -56,22 +60,60 @@ def test_installed_version_is_the_projects() -> None:
     assert installed == PROJECT["project"]["version"]
 
 
-def test_wheel_holds_configs_and_adapters_and_is_the_same_each_time(tmp_path: Path) -> None:
-    for folder in ("first", "second"):
-        next(WheelBuilder(str(ROOT)).build(directory=str(tmp_path / folder), versions=["standard"]))
-    (first,), (second,) = ((tmp_path / folder).glob("*.whl") for folder in ("first", "second"))
+def built(project: Path, folder: Path) -> Path:
+    """A project's wheel."""
+    next(WheelBuilder(str(project)).build(directory=str(folder), versions=["standard"]))
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def names_in(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as file:
+        return set(file.namelist())
+
+
+def test_wheel_holds_configs_and_no_adapter_is_small_and_the_same_each_time(tmp_path: Path) -> None:
+    first, second = (built(ROOT, tmp_path / folder) for folder in ("first", "second"))
     assert first.read_bytes() == second.read_bytes()
-    with zipfile.ZipFile(first) as wheel:
-        names = set(wheel.namelist())
-    for place in ("conf", "nsed_torch/experts"):
-        files = [path for path in (ROOT / place).rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-        assert files
-        inside = {str(path.relative_to(ROOT)).replace("conf/", "nsed_torch/conf/", 1) for path in files}
-        assert inside <= names
+    assert first.stat().st_size <= 3 * 10**6
+    names = names_in(first)
+    files = [path for path in (ROOT / "conf").rglob("*") if path.is_file()]
+    assert files
+    assert {f"nsed_torch/{path.relative_to(ROOT)}" for path in files} <= names
+    assert [name for name in names if name.startswith(("nsed_torch/experts", "nsed_lab", "lab"))] == []
+
+
+def test_the_adapters_that_ship_are_a_wheel_of_data_alone(tmp_path: Path) -> None:
+    wheel = built(ROOT / "experts", tmp_path)
+    assert wheel.stat().st_size <= 60 * 10**6
+    found = {Path(name) for name in names_in(wheel) if name.startswith("nsed_torch_experts/")}
+    shipped = {str(name.parent.relative_to("nsed_torch_experts")) for name in found}
+    workers = {f"workers/{name}" for name in ("sums", "siblings", "words", "relations", "generalist")}
+    alone = {"sums", "siblings", "words", "relations", "generalist", "conductor", "reader", "towers_f", "towers_g"}
+    assert shipped == workers | alone
+    assert {name.suffix for name in found} == {".json", ".md", ".safetensors"}
+
+
+def test_installed_adapters_are_found_and_a_clone_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clone, site = tmp_path / "clone", tmp_path / "site"
+    for place, names in ((clone, ("sums",)), (site / "nsed_torch_experts", ("sums", "words"))):
+        for name in names:
+            shutil.copytree(ROOT / "nsed_torch/experts/words", place / name)
+    monkeypatch.setattr(adapters, "EXPERTS", clone)
+    monkeypatch.syspath_prepend(str(site))
+    assert adapters.adapter_folder("a", "experts:sums") == clone / "sums"
+    assert adapters.adapter_folder("a", "experts:words") == site / "nsed_torch_experts/words"
+    with pytest.raises(ValueError, match="got neither: pip install nsed-torch-experts"):
+        adapters.adapter_folder("a", "experts:nf4/sums")
+
+
+def test_all_distributions_have_one_version() -> None:
+    assert {project["project"]["version"] for project in (PROJECT, LAB, EXPERTS)} == {PROJECT["project"]["version"]}
 
 
 def test_every_config_loads() -> None:
-    files = [path for path in sorted((ROOT / "conf").rglob("*")) if path.is_file()]
+    folders = ROOT / "conf", ROOT / "lab/nsed_lab/conf"
+    files = [path for folder in folders for path in sorted(folder.rglob("*")) if path.is_file()]
     assert files
     for path in files:
         assert path.suffix == ".yaml", f"{path.name}: conf/ holds .yaml files only, Hydra sees no others"

@@ -7,10 +7,12 @@ import argparse
 import contextlib
 import difflib
 import importlib
+import importlib.metadata
 import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from importlib.util import find_spec
 from typing import Any, NoReturn, TextIO, cast
 
 from nsed_torch import __version__
@@ -25,12 +27,20 @@ VERBS = {
     "fit-broker": "learn from what was recorded whom it pays to ask; cost against accuracy",
     "train-judges": "train adapters of models that judge on recorded answers, and say whether it helped",
     "specialize": "train a LoRA specialist on a family of tasks, or a judge on graded answers",
-    "members": "vote again on recorded rounds with smaller, weaker and simulated faulty teams",
     "serve": "let any program that speaks to language models ask a team, and watch it deliberate",
     "fetch": "get the weights of an ensemble ahead of time",
     "report": "turn a run folder into a page one can read",
 }
 """What `nsed` can do; `nsed_torch.app.verbs` has a module and `conf/` a root config of each name, with _ for -."""
+
+GROUP = "nsed_torch.verbs"
+"""The entry points by which an installed package adds verbs: a name, and the module that has its `main`.
+
+    [project.entry-points."nsed_torch.verbs"]
+    my-verb = "my_package.my_verb"
+
+`main` is a job decorated by `nsed_torch.app.verb.verb`; its root config, `my_verb.yaml`, comes by `nsed_torch.configs`.
+"""
 
 DEMO = {
     "experts": "five specialists of one small model answer seven mixed questions",
@@ -42,7 +52,7 @@ ODDS = (
     "of 20 seeds, of which this is the first, the team moves the tower in 14, "
     "the two members who are asked at every step alone in 0 of 20 and 1 of 18"
 )
-"""Of the second part as it is set; docs/towers.md has the run."""
+"""Of the second part as it is set; lab/pages/towers.md has the run."""
 
 _USAGE = """\
 usage: nsed <verb> [key=value ...] [-m] [--cfg job] [--help]
@@ -66,7 +76,7 @@ _nsed() {{
 COMP_WORDBREAKS=${{COMP_WORDBREAKS//=}}
 complete -o nospace -o default -F _nsed nsed"""
 
-_ANEW = frozenset({"fit-broker", "train-judges", "members", "report"})  # verbs that keep nothing of an interrupted run
+_ANEW = frozenset({"fit-broker", "train-judges", "report"})  # verbs that keep nothing of an interrupted run
 
 # Hydra's options that take the next argument as their value.
 _VALUED = frozenset({"-c", "--cfg", "-p", "--package", "-i", "--info", "--experimental-rerun"})
@@ -82,14 +92,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in {"-h", "--help"}:
-        verbs = "\n".join(f"  {verb:15}  {gloss}" for verb, gloss in VERBS.items())
+        verbs = "\n".join(f"  {verb:15}  {gloss}" for verb, gloss in _glosses().items())
         return _say(_USAGE.format(verbs=verbs))
     verb, *rest = arguments
-    told = {"--version": f"nsed_torch {__version__}", "--completion": _COMPLETION.format(verbs=" ".join(VERBS))}
+    told = {"--version": f"nsed_torch {__version__}", "--completion": _COMPLETION.format(verbs=" ".join(_glosses()))}
     if verb in told:
         return _say(told[verb])
-    if verb not in {"demo", *VERBS}:
-        return _complain("nsed", f"unknown verb {verb!r}{_did_you_mean(verb, VERBS)} verbs: {', '.join(VERBS)}")
+    known = _glosses()
+    if verb not in {"demo", *known}:
+        return _complain(
+            "nsed", f"unknown verb {verb!r}{_did_you_mean(verb, known)} verbs: {', '.join(known)}{_more()}"
+        )
     try:
         return _demo(rest) if verb == "demo" else _run(verb, rest)
     except KeyboardInterrupt:
@@ -101,6 +114,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         if message is None:
             raise
         return _complain(f"nsed {verb}", message)
+
+
+def _added() -> dict[str, importlib.metadata.EntryPoint]:
+    """The verbs of installed packages; none takes the name of one of ours."""
+    entries = {entry.name: entry for entry in importlib.metadata.entry_points(group=GROUP)}
+    return {name: entry for name, entry in sorted(entries.items()) if name not in {"demo", *VERBS}}
+
+
+def _glosses() -> dict[str, str]:
+    """All verbs, ours and those of installed packages, and what they do or whose they are."""
+    return VERBS | {name: f"of {entry.dist.name if entry.dist else entry.module}" for name, entry in _added().items()}
+
+
+def _more() -> str:
+    """Where there is more, to those who do not have it."""
+    return "" if find_spec("nsed_lab") else "; task families, studies and their verbs come with pip install nsed-lab"
 
 
 def _demo(arguments: Sequence[str]) -> int:
@@ -133,7 +162,8 @@ def _run(verb: str, arguments: Sequence[str]) -> int:
 
         main = hydra_root(name, lambda cfg: None)
     else:
-        main = importlib.import_module(f"nsed_torch.app.verbs.{name}").main
+        module = f"nsed_torch.app.verbs.{name}" if verb in VERBS else _added()[verb].module
+        main = importlib.import_module(module).main
     # A baseline is settings, whose equals signs Hydra would not take as they are.
     values = [f"baseline={quote(v[9:])}" if v.startswith("baseline=") and "=" in v[9:] else v for v in values]
     if verb in {"deliberate", "conduct"}:
@@ -235,7 +265,7 @@ def _explain_setting(error: Exception, verb: str) -> str | None:
         return f"unknown setting {key!r}{hint} nsed {verb} --help lists all"
     options = r"Could not find '([^']*)'\s+Available options in '[^']*':(.*?)(?:Config search path|$)"
     if missing := re.search(options, text, re.DOTALL):
-        return f"could not find {missing[1]!r}; available: {', '.join(missing[2].split())}"
+        return f"could not find {missing[1]!r}; available: {', '.join(missing[2].split())}{_more()}"
     return None
 
 

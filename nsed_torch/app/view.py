@@ -13,8 +13,7 @@ from rich.text import Text
 
 from nsed_torch.conductor.executor import WorkflowJob, WorkflowObserver
 from nsed_torch.core.observer import Observer
-from nsed_torch.evaluation.horizon import elected_steps, steps_held
-from nsed_torch.evaluation.round_statistics import Summary
+from nsed_torch.evaluation.round_statistics import Summary, elected_steps, steps_held
 from nsed_torch.evaluation.tables import terminal_table
 from nsed_torch.evaluation.workflows import reading, sources
 from nsed_torch.records.execution import Execution, StepRecord

@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 from nsed_torch.conductor.executor import Executor
-from nsed_torch.conductor.head_conductor import conductor_of
 from nsed_torch.conductor.policy import Conductor, WorkflowPlan, WritingAgent
 from nsed_torch.conductor.pools import Pools
 from nsed_torch.conductor.workflow import Workflow
@@ -49,7 +48,7 @@ class ConductorBroker(RunBroker):
     def ask(self, cell: MacroRNNCell) -> Conductor:
         """The Conductor of a cell's agents."""
         executor = Executor(cell.ensemble, prompts=cell.prompts, seed=cell.seed, max_steps=self.max_steps)
-        return conductor_of(executor, self.conductor, pools=self.pools)
+        return Conductor(executor, self.conductor, pools=self.pools)
 
     def begin(self, tasks: Sequence[Task], cell: MacroRNNCell) -> None:
         """Have the workflows of all tasks written together, and read a team off each."""

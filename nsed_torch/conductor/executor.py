@@ -94,7 +94,6 @@ class _Attempt:
             notes=self.notes,
             usage=self.usage,
             transcript=reply.transcript,
-            aside=self.job.workflow.steps[self.index].aside,
             inner=reply.inner,
         )
 

@@ -56,12 +56,11 @@ class WorkflowStep:
     worker: int  # its number in the pool, from 0
     subtask: str
     access: Literal["all"] | tuple[int, ...] = ()  # the earlier steps whose subtasks and responses it reads
-    aside: bool = False  # whether its response is no answer, but a thought or a verdict; the language cannot say that
 
 
 @dataclass(frozen=True)
 class Workflow:
-    """Steps in order; the last one's response is the answer, asides apart. No step accepts the one before (recursion).
+    """Steps in order; the last one's response is the answer. No step accepts the one before (recursion).
 
     Nothing is checked here: `check` does, and the methods hold for what passes it.
     """

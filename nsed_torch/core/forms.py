@@ -1,8 +1,8 @@
 """Forms in which an agent may read and write the works of rounds that are steps, so that it errs elsewhere than others.
 
 Ours. Members of one backbone err alike, whatever they learned from: they miscount what repeats, and lose their place in
-what has no names (docs/steps.md). A form says the same in a way that goes wrong in another place; votes, memory and
-records have the plain form.
+what has no names (lab/pages/steps.md). A form says the same in a way that goes wrong in another place; votes, memory
+and records have the plain form.
 """
 
 import re

@@ -1,6 +1,7 @@
 """LoRA adapters: fresh ones that learn, their parameters, the folders they are kept in."""
 
 import hashlib
+import importlib.util
 import json
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 """What the weights of a saved adapter may be kept in."""
 
 EXPERTS = Path(__file__).parents[1] / "experts"
-"""Adapters that ship with the package, a folder each."""
+"""Adapters of a clone, a folder each; those that ship are installed as `nsed-torch-experts`, which is data alone."""
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 """The attention's linear layers, as most families name them."""
@@ -179,9 +180,9 @@ def load_adapters(model: nn.Module, folders: Mapping[str, Path], dtype: torch.dt
 
 
 def adapter_folder(name: str, path: str) -> Path:
-    """The folder of a saved adapter: `path`, or `experts:NAME` for one that ships with the package."""
+    """The folder of a saved adapter: `path`, or `experts:NAME` for one of a clone or of `nsed-torch-experts`."""
     shipped = path.removeprefix("experts:")
-    folder = Path(path).expanduser() if shipped == path else EXPERTS / shipped
+    folder = Path(path).expanduser() if shipped == path else _shipped(name, shipped)
     if not (folder / WEIGHTS).is_file():
         raise ValueError(f"adapter {name!r}: expected {WEIGHTS} in {folder}: save it with safetensors")
     config = read_json(folder / CONFIG)
@@ -196,6 +197,20 @@ def adapter_folder(name: str, path: str) -> Path:
         raise ValueError(
             f"adapter {name!r}: {folder / WEIGHTS} is damaged ({first_line(error)}): save it anew"
         ) from error
+
+
+def _shipped(name: str, shipped: str) -> Path:
+    """The folder of an adapter that ships: a clone's, or the installed one's; nothing is imported to find it."""
+    spec = importlib.util.find_spec("nsed_torch_experts")
+    installed = (spec and spec.submodule_search_locations) or ()
+    folders = [Path(place) / shipped for place in (EXPERTS, *installed)]
+    for folder in folders:
+        if (folder / WEIGHTS).is_file():
+            return folder
+    raise ValueError(
+        f"adapter {name!r}: expected experts:{shipped} in a clone of nsed_torch or among installed adapters, got "
+        "neither: pip install nsed-torch-experts, which has those that ship"
+    )
 
 
 def fingerprint(folder: Path) -> str:

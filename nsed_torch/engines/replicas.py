@@ -21,7 +21,6 @@ from nsed_torch.core.engine import (
     Generation,
     Likelihood,
     LikelihoodRequest,
-    Message,
     RateRequest,
     Ratings,
     Request,
@@ -138,11 +137,6 @@ class EngineReplicas(Engine):
         """Every sequence of a finished call, as the engine reads them."""
         rows = self._rows.pop(request, None)
         return list(self._ask("readings", replace(request, ledger=None), result)) if rows is None else rows
-
-    def hidden_states(self, chats: Sequence[Sequence[Message]], adapter: str | None = None) -> tuple[Any, list[int]]:
-        """As the engine's, of one replica."""
-        states, lengths = self._ask("hidden_states", chats, adapter)
-        return states, lengths
 
     def generations(self, requests: Sequence[GenerateRequest]) -> Iterator[dict[int, Generation]]:
         """Answer all requests, by all replicas at once.

@@ -16,7 +16,6 @@ from nsed_torch.core.engine import (
     Generation,
     Likelihood,
     LikelihoodRequest,
-    Message,
     RateRequest,
     Ratings,
     RatingScale,
@@ -225,20 +224,6 @@ class TransformersEngine(nn.Module, Engine):
                     done[i] = replace(measured, lengths=lengths)
             if done:
                 yield done
-
-    @torch.no_grad()
-    def hidden_states(
-        self, chats: Sequence[Sequence[Message]], adapter: str | None = None
-    ) -> tuple[Float[Tensor, "chat dim"], list[int]]:
-        """The last layer's hidden state behind each chat, where the assistant speaks next, and the tokens of each."""
-        rows = [self.chat.ids(messages) for messages in chats]
-        check_window(max(map(len, rows), default=0), "a prompt whose hidden state is read", *self._window)
-        readings = [self._packed.readings(row, adapter) for row in rows]
-        states: dict[int, Tensor] = {}
-        for few in grouped(readings, self.pass_tokens):
-            with self._packed.opened() as model:
-                states |= zip(few, model.states([readings[i] for i in few]).float().cpu(), strict=True)
-        return torch.stack([states[i] for i in range(len(rows))]), [len(row) for row in rows]
 
     def _turns(self, request: LikelihoodRequest) -> list[Turn]:
         """Token ids of the chat with each text; one that exceeds the window is a ContextWindowError."""

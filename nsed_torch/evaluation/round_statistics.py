@@ -13,7 +13,7 @@ from nsed_torch.evaluation.competence_law import ROUNDS_NEEDED, fit_fatigue_law
 from nsed_torch.evaluation.statistics import Estimate, clustered_share, share
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.records.trace import Trace
-from nsed_torch.records.transcript import Task, Usage
+from nsed_torch.records.transcript import Task, Transcript, Usage
 
 Tree = dict[str, Any]
 """Names to numbers, estimates and further trees."""
@@ -72,6 +72,22 @@ def answers_right(trace: Trace) -> list[list[bool]]:
         [right and finished(p.text) is not None for p, right in zip(record.proposals, row, strict=True)]
         for record, row in zip(trace.transcript.rounds, trace.grades, strict=True)
     ]
+
+
+def elected_steps(transcript: Transcript) -> list[str]:
+    """What every round of a deliberation of steps elected; "" where nobody wrote a step."""
+    return ["" if r.winner is None else r.proposals[r.winner].text for r in transcript.rounds]
+
+
+def steps_held(steps: Sequence[str], chain: Sequence[str]) -> int:
+    """How many steps were those of the chain before the first that was not.
+
+    Examples:
+        >>> steps_held(["1 + 2 + 3", "3 + 3", "7", "Answer: 7"], ["1 + 2 + 3", "3 + 3", "6", "Answer: 6"])
+        2
+    """
+    pairs = enumerate(zip(steps, chain, strict=False))
+    return next((i for i, (step, right) in pairs if step.split() != right.split()), min(len(steps), len(chain)))
 
 
 def insight(traces: Iterable[Trace], *, question: Callable[[Task], str] = lambda task: task.id) -> Tree:

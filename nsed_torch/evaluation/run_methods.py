@@ -14,9 +14,9 @@ from nsed_torch.core.engine import ContextWindowError
 from nsed_torch.core.functional.ties import Ties
 from nsed_torch.core.observer import Observer
 from nsed_torch.core.rnn import MacroRNN
-from nsed_torch.evaluation.horizon import elected_steps
 from nsed_torch.evaluation.methods.independent import Single
 from nsed_torch.evaluation.methods.method import Answer, Method, Panel, Tied
+from nsed_torch.evaluation.round_statistics import elected_steps
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.records.outcome import Outcome, Verdict
 from nsed_torch.records.pace import time_left

@@ -87,7 +87,7 @@ def drawings(execution: Execution) -> Iterator[Drawing]:
     answer = ""
     for i, level in enumerate(execution.levels):
         yield draw(level, previous=bool(answer), answers=i == last)
-        answer = level.steps[level.answering].response if level.steps else answer
+        answer = level.steps[-1].response if level.steps else answer
 
 
 def draw(level: Level, *, previous: bool, answers: bool) -> Drawing:

@@ -8,7 +8,7 @@ from typing import Any
 
 from nsed_torch.questions.graders import AnswerGrader, Grader, GradersAnswers
 from nsed_torch.records.call_log import CallLog, call_key
-from nsed_torch.records.outcome import Verdict
+from nsed_torch.records.outcome import Outcome, Verdict
 from nsed_torch.records.trace import Trace
 from nsed_torch.records.transcript import Task, Transcript
 from nsed_torch.traces.equality import Equality
@@ -88,6 +88,18 @@ class GradedTasks:
     def remembered(self, task: Task) -> tuple[str, ...]:
         """What a memory should hold of a task's inputs in the end; nothing where nobody knows."""
         return ()
+
+    def chain(self, task: Task) -> tuple[str, ...]:
+        """What each step should say where rounds are steps; nothing where nobody knows."""
+        return ()
+
+    def insight(self, traces: Sequence[Trace], outcomes: Sequence[Outcome]) -> dict[str, Any]:
+        """What else is to be measured of such tasks, by name, for `results.json`; nothing by default."""
+        return {}
+
+    def told(self, found: Mapping[str, Any]) -> list[str]:
+        """What a terminal shows of an `insight`, a line each."""
+        return []
 
     def adopts(self, task: Task, answer: str | None) -> bool | None:
         """Whether a final answer equals the one that the task's user suggests; None where they suggest none."""

@@ -40,7 +40,6 @@ class StepRecord:
     notes: list[str] = field(default_factory=list)  # what failed on the way, a shortened history, shrunk allowances
     usage: Usage = field(default_factory=Usage)  # of all attempts
     transcript: Transcript | None = None  # of the deliberation, where the worker is one
-    aside: bool = False  # a thought or a verdict: no answer
     inner: "Execution | None" = None  # of the worker's own workflow, where it is a Conductor
 
     def __post_init__(self) -> None:
@@ -68,12 +67,6 @@ class Level:
     steps: list[StepRecord]  # none where the workflow accepts the answer of the level before
     plan: PlanRecord | None = None  # what the workflow was read from; None where no Conductor wrote it
 
-    @property
-    def answering(self) -> int:
-        """The step that answers, from 0: the last one that is no aside, or of asides alone the last one."""
-        spoken = [k for k, step in enumerate(self.steps) if not step.aside]
-        return spoken[-1] if spoken else len(self.steps) - 1
-
 
 @dataclass(frozen=True)
 class Execution(Record):
@@ -99,9 +92,9 @@ class Execution(Record):
 
     @property
     def last(self) -> StepRecord:
-        """The step that answers, of the last level that has any."""
+        """The step that answers: the last one of the last level that has any."""
         level = [level for level in self.levels if level.steps][-1]
-        return level.steps[level.answering]
+        return level.steps[-1]
 
     @property
     def answer(self) -> str:

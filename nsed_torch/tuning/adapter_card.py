@@ -1,4 +1,4 @@
-"""The model cards of adapters and heads: what they learned, how well, how they were made, how to use them."""
+"""The model cards of adapters: what they learned, how well, how they were made, how to use them."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 def adapter_card(kind: str, metrics: Mapping[str, Any], *, command: Sequence[str]) -> str:
     """Markdown with YAML front matter, from what `nsed specialize` or `nsed train-conductor` wrote to `metrics.json`.
 
-    `kind` is "specialist", "conductor" or "head", which names the template beside this file.
+    `kind` is "specialist" or "conductor", which names the template beside this file.
     """
     templates = Environment(  # noqa: S701 - Markdown, no HTML
         loader=FileSystemLoader(Path(__file__).parent),

@@ -1,10 +1,11 @@
-"""What an adapter is to learn, to answer, to do a part of a workflow or to judge, and how well it does elsewhere."""
+"""What an adapter is to learn, to answer or to judge, and how well it does elsewhere."""
 
-import itertools
+import hashlib
+import json
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol, TypeVar
 
 from nsed_torch.core.agent import Agent
 from nsed_torch.core.engine import Decoding, GenerateRequest, Message, RateRequest, call_seed
@@ -12,15 +13,13 @@ from nsed_torch.core.prompts import Prompts
 from nsed_torch.core.ratings import JudgeQuestion, VerdictRating
 from nsed_torch.engines.transformers_engine import TransformersEngine
 from nsed_torch.questions.candidates import Candidate
-from nsed_torch.questions.composite import CompositeTasks, Hop
 from nsed_torch.questions.graded import GradedTasks
-from nsed_torch.questions.graders import answer_in, grade
 from nsed_torch.questions.pressure import SAID, pressed, suggested
-from nsed_torch.questions.reading_tasks import content
 from nsed_torch.records.outcome import Verdict
 from nsed_torch.records.transcript import Task
-from nsed_torch.traces.equality import Equality
 from nsed_torch.tuning.fine_tuning import Example
+
+T = TypeVar("T", bound=GradedTasks)
 
 Scores = Mapping[str, Sequence[bool]]
 """Stratum -> what was right, an entry per held-out task or candidate."""
@@ -40,6 +39,39 @@ class Lesson(Protocol):
     def identity(self) -> dict[str, Any]:
         """Which tasks or candidates these are; JSON values only."""
         ...
+
+
+@dataclass(frozen=True)
+class LessonPlan:
+    """What the generator that the setting `lesson` names is given, as `plan`, beside its own settings."""
+
+    prompts: Prompts
+    families: Mapping[str, Mapping[str, Any]]  # generated tasks by the name of their family, with its settings
+    count: int  # examples to learn from
+    held_out: int  # generated tasks that are tested on
+    seeds: Mapping[str, int]  # of the tasks, "train" and "held_out"
+    avoid: Mapping[int, int]  # seed -> generated tasks whose questions are not learned from either
+    answers: Callable[[], "AnswerLesson"]  # the lesson without a generator
+    persona: str = ""
+    max_new_tokens: int = 24  # of the test
+
+    def tasks(self, make: Callable[[Mapping[str, Mapping[str, Any]], int, int], T]) -> tuple[T, T]:
+        """Tasks of the families to learn from, without those of the seeds to avoid, and to test on.
+
+        Raises:
+            ValueError: if there are no families.
+        """
+        if not self.families:
+            raise ValueError("expected families=... for this lesson, got none: lesson=null learns a file's answers")
+        train = make(self.families, self.count, self.seeds["train"])
+        secret = [task for seed, size in self.avoid.items() if size for task in make(self.families, size, seed).tasks]
+        held_out = make(self.families, self.held_out, self.seeds["held_out"])
+        return replace(train, tasks=others(train.tasks, secret)), held_out
+
+
+def content(task: Task) -> str:
+    """A digest of what a task asks and shows: equal for tasks that are one under different ids."""
+    return hashlib.sha256(json.dumps([task.question, task.inputs]).encode()).hexdigest()
 
 
 def others(tasks: Iterable[Task], secret: Iterable[Task], asks: Callable[[Task], str] = content) -> tuple[Task, ...]:
@@ -179,94 +211,6 @@ class AnswerLesson:
             return identity
         shares = {"suggestion_share": self.suggestion_share, "please": self.please}
         return {**identity, "pressure": {"suggests": self.pressure, "says": SAID, **shares}}
-
-
-class _Part(NamedTuple):
-    """A hop in its question."""
-
-    task: Task
-    hop: Hop
-    history: tuple[tuple[str, str], ...]  # the earlier subtasks that it reads, each with the right reply
-    place: int
-
-
-@dataclass(frozen=True)
-class HopLesson:
-    """To answer tasks, and to do hops of some kinds in composite questions, as a worker of a workflow reads them.
-
-    Raises:
-        ValueError: if the share is out of range, or no hop of these kinds is learned, or none is tested.
-    """
-
-    answers: AnswerLesson
-    train: CompositeTasks
-    held_out: CompositeTasks  # none of their questions is learned from
-    kinds: Sequence[str]  # of the hops
-    step_share: float  # of examples that show a hop
-
-    def __post_init__(self) -> None:
-        learned, tested = self._learned(), self._parts(self.held_out)
-        if not 0 < self.step_share <= 1 or not learned or not tested:
-            raise ValueError(
-                f"expected step_share in (0, 1] and hops to learn from and to test on, got {self.step_share}, "
-                f"{len(learned)} and {len(tested)} of {', '.join(self.kinds) or 'no kind'}: name families of "
-                "tasks=composite, or raise composites"
-            )
-
-    def examples(self) -> list[Example]:
-        """As many as the tasks alone would give; the last of them are hops, which come again where there are few.
-
-        What a hop reads is right: a worker learns to go on from it, not to doubt it. Our choice.
-        """
-        alone = self.answers.examples()
-        count = round(self.step_share * len(alone))
-        shown = itertools.islice(itertools.cycle(self._learned()), count)
-        hops = [Example(self._messages(part, "example"), part.hop.reply) for part in shown]
-        return [*alone[: len(alone) - count], *hops]
-
-    def scores(self, engine: TransformersEngine, adapter: str | None) -> Scores:
-        """As the tasks alone, and right replies to hops by their kind."""
-        alone, parts = self.answers, self._parts(self.held_out)
-        scores = {name: list(right) for name, right in alone.scores(engine, adapter).items()}
-        chats = [self._messages(part, "test") for part in parts]
-        texts = said(engine, adapter, alone.prompts.fingerprint("step"), chats, alone.max_new_tokens)
-        for (_, hop, *_), text in zip(parts, texts, strict=True):
-            answer = answer_in(text, numeric=hop.reply.isdigit())
-            right = grade(answer, hop.reply, Equality(math_verify=False))
-            scores.setdefault(f"hop: {hop.kind}", []).append(right)
-        return scores
-
-    def identity(self) -> dict[str, Any]:
-        """Which tasks and hops these are; JSON values only."""
-        return {
-            **self.answers.identity(),
-            "learns": "to answer, and to do a step of a workflow",
-            "step_share": self.step_share,
-            "hops": {
-                "kinds": list(self.kinds),
-                "tasks": dict(self.train.identity),
-                "held_out": dict(self.held_out.identity),
-            },
-        }
-
-    def _learned(self) -> list[_Part]:
-        return self._parts(replace(self.train, tasks=others(self.train.tasks, self.held_out.tasks)))
-
-    def _parts(self, tasks: CompositeTasks) -> list[_Part]:
-        """The hops of these kinds in questions of several."""
-        parts = []
-        for task in tasks.tasks:
-            hops = tasks.hops[task.id]
-            for place, hop in enumerate(hops):
-                if hop.kind in self.kinds and len(hops) > 1:
-                    history = tuple((h.subtask.strip(), h.reply) for h in hops[:place]) if hop.reads else ()
-                    parts.append(_Part(task, hop, history, place))
-        return parts
-
-    def _messages(self, part: _Part, phase: str) -> tuple[Message, ...]:
-        seed = call_seed(self.answers.seed, part.task.id, part.place, phase)
-        asked = part.task.question, part.hop.subtask.strip()
-        return self.answers.prompts.step(*asked, history=part.history, persona=self.answers.persona, seed=seed)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import torch
 from omegaconf import OmegaConf
 from rich.console import Console
 
+from nsed_lab.studies.needle import write_candidates
 from nsed_torch.app.build import build_ensemble
 from nsed_torch.app.config.instantiate import instantiate
 from nsed_torch.app.verbs.train_judges import held_out, summary, table
@@ -15,7 +16,6 @@ from nsed_torch.records.files import read_json
 from nsed_torch.records.transcript import Task
 from nsed_torch.traces.recorded import load_recorded
 from nsed_torch.tuning.judge_training import JudgeScores, JudgeTrainer
-from studies.needle import write_candidates
 
 AGENTS = ("solver", "skeptic")
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from nsed_lab.studies.needle import write_candidates
 from nsed_torch.app.cli import VERBS, main
 from nsed_torch.app.config.overrides import setting_names
 from nsed_torch.records.transcript import Task
-from studies.needle import write_candidates
 
 VALUES = [
     *("two", "-1", "0", "null", "", "[]", "[a,b]", "{a: 1}", "1e400", "nan", "-inf", "true", "2.5", "9" * 25),

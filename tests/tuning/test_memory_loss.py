@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
+from nsed_lab.reading_tasks import reading_tasks
 from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.encoder import HashedEncoder
@@ -15,7 +16,6 @@ from nsed_torch.core.halting import FixedHalting
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.engines.scripted import ScriptedEngine
-from nsed_torch.questions.reading_tasks import reading_tasks
 from nsed_torch.records.trace import TraceWriter
 from nsed_torch.traces.load import load_traces
 from nsed_torch.tuning.losses import memory_loss

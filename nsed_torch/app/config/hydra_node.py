@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import hydra._internal.hydra
+from hydra import initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_search_path import ConfigSearchPath
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -16,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from omegaconf.resolvers import oc
 
 from nsed_torch.app.config.kinds import fault
-from nsed_torch.app.config.paths import conf_dir
+from nsed_torch.app.config.paths import added_dirs, conf_dir
 from nsed_torch.app.config.settings import groups_of, plain
 
 TARGETS = {
@@ -52,6 +53,8 @@ class CheckedLoader(ConfigLoaderImpl):
     """Composes as Hydra does; also for every job of a sweep, in whatever process."""
 
     def __init__(self, config_search_path: ConfigSearchPath) -> None:
+        for folder in added_dirs():
+            config_search_path.prepend("nsed_torch", f"file://{folder}", "schema")  # which stays the last
         check_search_path(config_search_path)
         super().__init__(config_search_path)
         self._composed: str | None = None
@@ -96,6 +99,13 @@ def checked_compositions() -> Iterator[None]:
     finally:
         module.ConfigLoaderImpl = kept
         OmegaConf.register_new_resolver("oc.env", oc.env, replace=True)
+
+
+@contextlib.contextmanager
+def composing() -> Iterator[None]:
+    """Within it, Hydra's `compose` reads our files and those of installed packages."""
+    with checked_compositions(), initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        yield
 
 
 def hydra_root(config_name: str, job: Callable[[DictConfig], object]) -> Callable[[], None]:

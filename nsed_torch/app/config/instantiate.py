@@ -31,24 +31,18 @@ _LISTED = {
     "nsed_torch.questions.sources": "hub_tasks",
     "nsed_torch.questions.choice_tasks": "gpqa hellaswag mmlu",
     "nsed_torch.questions.code_tasks": "humaneval livecodebench mbpp",
-    "nsed_torch.questions.composite": "composite_tasks",
     "nsed_torch.questions.math_tasks": "aime gsm8k math500",
     "nsed_torch.questions.patterns": "darkbench",
-    "nsed_torch.questions.reading_tasks": "reading_tasks",
-    "nsed_torch.questions.stepwise": "stepwise_tasks",
     "nsed_torch.conductor.conductor_broker": "ConductorBroker",
-    "nsed_torch.conductor.head_conductor": "HeadAgent",
     "nsed_torch.conductor.policy": "WritingAgent",
     "nsed_torch.conductor.pools": "Pools",
-    "nsed_torch.conductor.evolution": "Evolution",
     "nsed_torch.conductor.grpo": "GRPO",
     "nsed_torch.core.ratings": "AgreementRating CritiqueRating LikelihoodRating VerdictRating",
     "nsed_torch.parts.budget_broker": "Budget BudgetBroker",
     "nsed_torch.parts.halting_rules": "EvidenceHalting FatigueHalting",
-    "nsed_torch.evaluation.methods.conducted": "Conducted HandWritten RandomRouting",
+    "nsed_torch.evaluation.methods.conducted": "Conducted RandomRouting",
     "nsed_torch.evaluation.methods.independent": "BestOf Plurality Router SelfConsistency",
     "nsed_torch.evaluation.methods.interactive": "Debate MixtureOfAgents SelfCorrection SelfMoA",
-    "nsed_torch.evaluation.methods.readers": "CutToWindow OverwrittenMemory PerfectMemory Retrieval RetrievedMemory",
     "nsed_torch.app.build": "consensus_cell fitted_halting",
     "nsed_torch.core.halting": "FixedHalting",
     "nsed_torch.core.vote": "ApprovalVote BordaVote EntmaxVote L2Vote LinearVote PluralityVote QuadraticVote TokenVote",
@@ -60,7 +54,13 @@ _LISTED = {
 CONSTRUCTORS = {f"{module}.{name}" for module, names in _LISTED.items() for name in names.split()}
 """All that a `_target_` may name, unless the user allows more: see `own_targets`."""
 GROUP = "nsed_torch.targets"
-"""The entry points by which an installed package offers its own."""
+"""The entry points by which an installed package offers constructors of its own, each by any name.
+
+    [project.entry-points."nsed_torch.targets"]
+    thing = "my_package.parts:Thing"
+
+A config may then say `_target_: my_package.parts.Thing`; the user installed the package, so no config allowed it.
+"""
 BROKEN: tuple[type[Exception], ...] = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError)
 BROKEN += (SafetensorError, TemplateError, TypeError, MemoryError)
 _WORDS = {"_target_", "_args_", "_partial_"}
@@ -116,7 +116,9 @@ def _check_target(name: Any, where: str) -> None:
         if name in own_targets():
             return
         expected = "expected one of nsed_torch.app.config.instantiate.CONSTRUCTORS"
-        raise ValueError(f"{where}: {expected}, got {name!r}; if it is your own code, name it in NSED_TARGETS")
+        lab = isinstance(name, str) and name.startswith("nsed_lab.")
+        remedy = "pip install nsed-lab" if lab else "if it is your own code, name it in NSED_TARGETS"
+        raise ValueError(f"{where}: {expected}, got {name!r}; {remedy}")
 
 
 def own_targets() -> list[str]:

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydra import compose, initialize_config_dir
+from hydra import compose
 from hydra.core.override_parser.types import Quote, QuotedString
 from omegaconf import OmegaConf
 
-from nsed_torch.app.config.paths import conf_dir
+from nsed_torch.app.config.hydra_node import composing
 from nsed_torch.app.config.settings import root_config
 
 _QUESTION = re.compile(r"\+{0,2}question=(.*)", re.DOTALL)
@@ -113,7 +113,7 @@ def setting_names(config_name: str) -> list[str]:
             yield f"{prefix}{key}"
             yield from walk(value, f"{prefix}{key}.")
 
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+    with composing():
         config = OmegaConf.to_container(compose(config_name))
     return [*walk(config, ""), *sorted(root_config(config_name)[1]), "hydra"]
 

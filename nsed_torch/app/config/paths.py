@@ -1,8 +1,22 @@
-"""Where the YAML files lie."""
+"""Where the YAML files lie: ours, and those of installed packages.
 
+A package adds its own by an entry point that names the folder as a module would be named, `my_package.conf`:
+
+    [project.entry-points."nsed_torch.configs"]
+    mine = "my_package.conf"
+
+Its files stand beside ours in every group, and are root configs of its own verbs; of equal names ours is taken. They
+are read and never run: nothing is imported to find them.
+"""
+
+import functools
+import importlib.metadata
+import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parents[2]
+CONFIGS = "nsed_torch.configs"
 
 
 def conf_dir() -> Path:
@@ -18,3 +32,30 @@ def conf_dir() -> Path:
     if checkout.is_dir() and (_PACKAGE.parent / "pyproject.toml").is_file():
         return checkout
     raise FileNotFoundError(f"expected config files in {installed} or {checkout}; reinstall nsed_torch")
+
+
+@functools.cache
+def added_dirs() -> tuple[Path, ...]:
+    """The folders that installed packages add, by the names of their entry points."""
+    found = sorted(importlib.metadata.entry_points(group=CONFIGS), key=lambda entry: entry.name)
+    return tuple(folder for entry in found if (folder := package_folder(entry.value)) is not None)
+
+
+def package_folder(name: str) -> Path | None:
+    """The folder that an installed package has in the place of a module of that name; None where there is none."""
+    root, *parts = name.split(".")
+    spec = importlib.util.find_spec(root)  # of a root, which imports nothing
+    folders = [Path(place, *parts) for place in (spec and spec.submodule_search_locations) or ()]
+    return next((folder for folder in folders if folder.is_dir()), None)
+
+
+def conf_file(name: str) -> Path:
+    """A config file of that name, such as `tasks/mine`: ours, or an installed package's."""
+    places = [folder / f"{name}.yaml" for folder in (conf_dir(), *added_dirs())]
+    return next((place for place in places if place.is_file()), places[0])
+
+
+def options_of(group: str) -> Iterator[Path]:
+    """The files of a config group, ours and those of installed packages."""
+    for folder in (conf_dir(), *added_dirs()):
+        yield from sorted((folder / group).glob("*.yaml"))

@@ -7,7 +7,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from nsed_torch.app.config.kinds import fault, fits
-from nsed_torch.app.config.paths import conf_dir
+from nsed_torch.app.config.paths import conf_file, options_of
 from nsed_torch.records.portable import config_sha256
 
 # Where or whether a run writes, and what it is told beside, not what it computes.
@@ -26,7 +26,7 @@ OPEN = {"method", "avoid", "models"}  # keys that may be added, also to each of 
 
 def root_config(config_name: str) -> tuple[DictConfig, set[str]]:
     """The settings of a root file and of those it includes, and the config groups that they choose from."""
-    root: Any = OmegaConf.load(conf_dir() / f"{config_name}.yaml")
+    root: Any = OmegaConf.load(conf_file(config_name))
     entries = root.pop("defaults", [])
     groups = chosen_from(entries)
     for included in (entry for entry in entries if isinstance(entry, str) and entry != "_self_"):
@@ -47,7 +47,7 @@ def groups_of(config_name: str) -> set[str]:
     new = root_config(config_name)[1]
     while new:
         found |= new
-        options: Any = [OmegaConf.load(path) for group in new for path in (conf_dir() / group).glob("*.yaml")]
+        options: Any = [OmegaConf.load(path) for group in new for path in options_of(group)]
         new = {group for option in options for group in chosen_from(option.get("defaults", []))} - found
     return found
 
@@ -80,7 +80,7 @@ def _check_group(cfg: DictConfig, group: str) -> None:
     node = cfg[group]
     if not isinstance(node, DictConfig) or "_target_" in node:
         return
-    options: Any = [OmegaConf.load(path) for path in (conf_dir() / group).glob("*.yaml")]
+    options: Any = [OmegaConf.load(path) for path in options_of(group)]
     known, text = {key for option in options for key in option} - {"defaults"}, OmegaConf.to_yaml(cfg)
     for key in node:
         if key not in known and not re.search(rf"\$\{{[^}}]*\b{re.escape(str(key))}\b", text):

@@ -10,7 +10,6 @@ from nsed_torch.app.config.instantiate import instantiate
 from nsed_torch.app.verb import VerbRun, verb
 from nsed_torch.app.view import WorkflowView, visible, workflow_view
 from nsed_torch.conductor.executor import Executor
-from nsed_torch.conductor.head_conductor import conductor_of
 from nsed_torch.conductor.policy import Conductor, check_recursion
 from nsed_torch.conductor.pools import Pools
 from nsed_torch.conductor.workers import COUNCIL
@@ -56,4 +55,4 @@ def build_conductor(cfg: DictConfig, log: CallLog, report: Callable[[str], None]
         observer=watch,
     )
     told = dict.fromkeys(councils, COUNCIL)
-    return conductor_of(executor, agent, pools=pools, descriptions=told, itself=cfg.itself)
+    return Conductor(executor, agent, pools=pools, descriptions=told, itself=cfg.itself)

@@ -20,27 +20,24 @@ from nsed_torch.app.view import question_table, steps_line, view
 from nsed_torch.core.functional.ties import Ties
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.evaluation.comparison import Comparison
-from nsed_torch.evaluation.horizon import ended_in_time, horizons, step_errors
-from nsed_torch.evaluation.methods.conducted import Conducted, HandWritten, RandomRouting
+from nsed_torch.evaluation.methods.conducted import Conducted
 from nsed_torch.evaluation.methods.costs_ahead import expected_deliberation, expected_usage
 from nsed_torch.evaluation.methods.independent import Router, Single
 from nsed_torch.evaluation.methods.method import Method
-from nsed_torch.evaluation.methods.readers import ONE_SIZE
 from nsed_torch.evaluation.pages import write_report
 from nsed_torch.evaluation.plots import plot_cost, plot_rounds
 from nsed_torch.evaluation.provenance import provenance
 from nsed_torch.evaluation.round_statistics import adoption, insight
 from nsed_torch.evaluation.run_folder import EXECUTIONS, OUTCOMES, RESULTS
 from nsed_torch.evaluation.run_methods import BEST_SINGLE, DELIBERATION, SINGLE, Contest, Contested, alone, panel_of
-from nsed_torch.evaluation.statistics import plain, share
+from nsed_torch.evaluation.statistics import plain
 from nsed_torch.evaluation.tables import csv, latex, markdown, show
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.questions.pressure import pressed
 from nsed_torch.questions.programs import ProgramGrader
-from nsed_torch.questions.stepwise import StepwiseTasks
 from nsed_torch.records.files import to_json, write_files, write_text
 from nsed_torch.records.outcome import Verdict
-from nsed_torch.records.trace import Trace, TraceWriter, read_traces
+from nsed_torch.records.trace import TraceWriter, read_traces
 from nsed_torch.records.transcript import Task, Usage
 from nsed_torch.records.withholding import withheld_outcome, withheld_trace
 from nsed_torch.traces.episodes import joined
@@ -159,8 +156,8 @@ def write_run(
     found = insight(contested.traces, question=graded.group) if contested.traces and not not_run else None
     if found is not None and graded.suggestions:
         found["adoption"] = adoption(contested.traces, graded)
-    if found is not None and isinstance(graded, StepwiseTasks) and contested.traces[0].transcript.unit == "step":
-        found["steps"] = steps_insight(contested, graded)
+    if found is not None:
+        found |= graded.insight(contested.traces, contested.outcomes)
     data = {
         "schema_version": SCHEMA_VERSION,
         "benchmark": {**graded.identity, "tasks": len(graded.tasks)},
@@ -186,24 +183,6 @@ def write_run(
     return comparison
 
 
-def steps_insight(contested: Contested, graded: StepwiseTasks) -> dict[str, Any]:
-    """Who errs how often in a step, what that foretells, how far methods get, and how often a team ends in time."""
-    transcripts = [trace.transcript for trace in contested.traces]
-    chains = [graded.chains[graded.group(transcript.task)] for transcript in transcripts]
-    in_time = ended_in_time(transcripts, chains)
-    lengths = {name: len(graded.chains[name]) for name in {graded.group(task) for task in graded.tasks}}
-    families: dict[str, list[Trace]] = {}
-    for trace in contested.traces:
-        families.setdefault(graded.strata[graded.group(trace.transcript.task)], []).append(trace)
-    return {
-        **step_errors(contested.traces),
-        "families": {name: step_errors(those) for name, those in families.items()} if len(families) > 1 else {},
-        # One length says nothing about others.
-        "horizon": horizons(contested.outcomes, lengths) if len({*lengths.values()}) > 1 else {},
-        "in_time": share(sum(in_time), len(in_time)),
-    }
-
-
 def draw_plots(comparison: Comparison, found: Mapping[str, Any] | None, folder: Path) -> None:
     """Cost against accuracy of the methods, and accuracy by round of the deliberations.
 
@@ -218,25 +197,13 @@ def draw_plots(comparison: Comparison, found: Mapping[str, Any] | None, folder: 
 
 
 def steps_lines(contested: Contested, graded: GradedTasks) -> list[str]:
-    """A line for every deliberation whose rounds were steps, then how often who erred, and how far methods get."""
+    """A line for every deliberation whose rounds were steps, then what else the tasks tell of them."""
     scores = {outcome.task: outcome.score for outcome in contested.outcomes if outcome.method == DELIBERATION}
     lines = []
     for task, transcript in ((trace.transcript.task, trace.transcript) for trace in contested.traces):
         score = scores.get(task.id)
-        chain = graded.chains.get(graded.group(task), ()) if isinstance(graded, StepwiseTasks) else ()
-        lines.append(f"{task.id}: {steps_line(transcript, None if score is None else score == 1, chain)}")
-    if isinstance(graded, StepwiseTasks) and contested.traces:
-        found = steps_insight(contested, graded)
-        for family, errors in [*((f" of {name}", those) for name, those in found["families"].items()), ("", found)]:
-            wrong = ", ".join(f"{name} {error.mean:.4f}" for name, error in errors["wrong"].items())
-            lines.append(f"wrong steps{family}, of those whose work was right: {wrong}")
-        alone_right = ", ".join(f"{name} {right.mean:.2f} of {right.n}" for name, right in found["alone"].items())
-        lines.append(f"without an error from start to end, alone: {alone_right}")
-        lines.append(f"voted to finish within 2 steps of the end: {found['in_time'].mean:.2f} of {found['in_time'].n}")
-        for name, half in found["horizon"].items():
-            low, high = half.interval
-            lines.append(f"horizon of {name}: {half.steps:.0f} steps [{low:.0f}, {high:.0f}]")
-    return lines
+        lines.append(f"{task.id}: {steps_line(transcript, None if score is None else score == 1, graded.chain(task))}")
+    return lines + graded.told(graded.insight(contested.traces, contested.outcomes))
 
 
 def expected_costs(
@@ -263,8 +230,7 @@ def expected_costs(
             return Usage()  # chosen among what single agents answered
         if isinstance(methods.get(name), Router):  # whom it asks is not known without the encoder
             return max((expected_usage(Single(a.name), panel, tasks) for a in panel.ensemble.proposers), key=_tokens)
-        one_size = name in methods and isinstance(methods[name], (Conducted, HandWritten, RandomRouting, *ONE_SIZE))
-        if name == DELIBERATION or (equal_tokens and not one_size):
+        if name == DELIBERATION or (equal_tokens and not getattr(methods[name], "one_size", False)):
             return deliberation
         return expected_usage(methods[name], panel, tasks)
 

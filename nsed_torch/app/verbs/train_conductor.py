@@ -7,7 +7,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import torch
 from omegaconf import DictConfig, OmegaConf
 from rich.console import RenderableType
 
@@ -16,11 +15,8 @@ from nsed_torch.app.config.instantiate import instantiate
 from nsed_torch.app.config.settings import plain_config
 from nsed_torch.app.processes import this_shard
 from nsed_torch.app.verb import VerbRun, verb
-from nsed_torch.conductor.evolution import evolve
 from nsed_torch.conductor.executor import Executor
 from nsed_torch.conductor.grpo import GRPO
-from nsed_torch.conductor.hand_written import lessons_by_hand
-from nsed_torch.conductor.head_conductor import HeadAgent, HeadConductor
 from nsed_torch.conductor.policy import Conductor
 from nsed_torch.conductor.reinforcement import questions, train, training_cost, with_signal
 from nsed_torch.conductor.reward import Rewards
@@ -32,7 +28,6 @@ from nsed_torch.engines.scripted import ScriptedEngine
 from nsed_torch.engines.transformers_engine import TransformersEngine
 from nsed_torch.evaluation.plots import plot_learning
 from nsed_torch.evaluation.tables import terminal_table
-from nsed_torch.questions.composite import CompositeTasks
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.records.call_log import CallLog
 from nsed_torch.records.files import read_json, write_json, write_text
@@ -54,7 +49,7 @@ SHOWN = ("reward", "right", "parsed", "no_signal", "steps", "near_duplicates", "
 
 
 MADE = (
-    *("adapter", "head", "checkpoints", "warm*", "log.jsonl", "rollouts.jsonl"),
+    *("adapter", "checkpoints", "warm*", "log.jsonl", "rollouts.jsonl"),
     *("sieved.json", "metrics.json", "learning.png"),
 )
 
@@ -64,15 +59,14 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
     """Compose, load, begin, train, write the adapter; or say what it would cost.
 
     The same command goes on from the last checkpoint, and workflows that were executed before are not executed again.
-    Of several processes the first one writes. What `conductor=head` trains is a head.
+    Of several processes the first one writes.
     """
     folder = run.folder
     check_tracker(cfg.logger.tracker)
     settings: GRPO = instantiate(cfg.grpo)
     graded = graded_tasks(cfg).limited(cfg.limit)
-    if isinstance(agent := instantiate(cfg.conductor), HeadAgent):
-        return _train_head(cfg, run, agent, graded)
     if cfg.dry_run:
+        agent: Agent = instantiate(cfg.conductor)
         run.console.print(cost_table(cfg, graded, settings))
         ours = OmegaConf.masked_copy(cfg, ["ensemble", "conductor"])
         run.console.print(f"{memory_ahead(ours, [agent])}, in every process", markup=False, soft_wrap=True)
@@ -115,35 +109,6 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
     metrics = _told(cfg, run, conductor.executor, graded, steps.read(), about)
     write_text(folder / "adapter" / "README.md", adapter_card("conductor", metrics, command=metrics["command"]))
     return folder / "adapter"
-
-
-def _train_head(cfg: DictConfig, run: VerbRun, agent: HeadAgent, graded: GradedTasks) -> Path | None:
-    """Load, train a head, write it; or say how many calls it could take."""
-    folder, settings = run.folder, instantiate(cfg.evolution)
-    texts = settings.generations * settings.population * settings.questions
-    if cfg.dry_run:
-        run.report(f"at most {texts * cfg.max_steps:,} turns, each a call and a prompt read; equal ones are made once")
-        return None
-    if this_shard(cfg.ensemble).size > 1:
-        raise ValueError("expected one process to train a head, got several: leave accelerate out")
-    steps = ToldLog(folder / "log.jsonl", settings.generations, run.report)
-    steps.resume(settings.generations)
-    with call_log(cfg, folder) as log, torch.no_grad():
-        conductor = HeadConductor(_executor(cfg, log, run.report, agent), agent, pools=instantiate(cfg.pools))
-        rewards = Rewards(conductor.executor, replace(graded, call_log=log))
-        lines = steps.read()
-        run.report(f"generation {len(lines)} of {settings.generations}, {settings.population} heads each")
-        head = evolve(conductor, graded.tasks, rewards, settings=settings, log=steps.write, lines=lines)
-    track(steps, cfg.logger.tracker)
-    backbone = dict(conductor.engine.identity(agent.adapter))
-    about = {
-        "backbone": _backbone(cfg, agent, conductor.engine),
-        "numbers": head.vector().numel(),
-        "rank": head.state.shape[0],
-    }
-    metrics = _told(cfg, run, conductor.executor, graded, steps.read(), about)
-    head.save(folder / "head", backbone=backbone, card=adapter_card("head", metrics, command=metrics["command"]))
-    return folder / "head"
 
 
 def _backbone(cfg: DictConfig, agent: Agent, engine: Engine) -> dict[str, Any]:
@@ -234,12 +199,8 @@ def _warm_start(
 ) -> None:
     """Teach the language by valid workflows, as an adapter learns from any replies."""
     warm = cfg.warm
-    if warm.by_hand:
-        if not isinstance(graded, CompositeTasks):
-            raise ValueError(
-                "warm.by_hand: expected tasks whose hops are known, got others: set tasks=composite_tuning"
-            )
-        lessons = lessons_by_hand(conductor, graded, warm.lessons, others=warm.others, seed=cfg.seed)
+    if warm.workflows:
+        lessons = instantiate(warm.workflows, conductor=conductor, graded=graded, count=warm.lessons, seed=cfg.seed)
     else:
         lessons = workflow_lessons(conductor, graded.tasks[: warm.lessons], seed=cfg.seed)
     examples = [Example(*lesson) for lesson in lessons]

@@ -93,7 +93,7 @@ def answer_support(
 
     Of an answer a: `mean_{j in a} s_j`, `sum_{j in a} s_j`, or `log(sum_{j in a} exp(beta s_j)) / beta`, with which
     `softmax(beta support)` adds up the probabilities of equal proposals. An answer given once has the support of its
-    proposal. Which one is best was decided by data (docs/recorded.md): with the sum, an answer that few gave has less
+    proposal. Which one is best was decided by data (`lab/pages`): with the sum, an answer that few gave has less
     support than one that nobody else gave, for each of its proposals brings its rejections along.
 
     `same` is from `same_answer`; beta, the consensus's inverse temperature, is read by "logsumexp" alone. Values are

@@ -113,13 +113,6 @@ class PackedModel:
         forest = plant(sequences, self._kept(sequences))
         return self._read(forest, forest.ends, slots, rows)
 
-    def states(self, sequences: Sequence[Sequence[int]]) -> Float[Tensor, "sequence dim"]:
-        """The last layer's hidden states behind every sequence, as the output embeddings read them; else as `read`."""
-        seen: list[Tensor] = []
-        with self.base.get_output_embeddings().register_forward_pre_hook(lambda _, given: seen.append(given[0])):
-            self.read(sequences)
-        return seen[0][0]
-
     def follow(
         self, sequences: Sequence[Sequence[int]], starts: Sequence[int]
     ) -> tuple[Float[Tensor, "place token"], list[list[int]]]:

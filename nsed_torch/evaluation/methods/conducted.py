@@ -2,18 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
-from nsed_torch.conductor.executor import Executor, WorkflowJob
-from nsed_torch.conductor.hand_written import best_workflow
-from nsed_torch.conductor.head_conductor import conductor_of
-from nsed_torch.conductor.policy import check_recursion
+from nsed_torch.conductor.executor import Executor
+from nsed_torch.conductor.policy import Conductor, check_recursion
 from nsed_torch.conductor.pools import Pools
 from nsed_torch.conductor.workers import COUNCIL
 from nsed_torch.core.agent import Agent
 from nsed_torch.evaluation.methods.method import Answer, Panel
 from nsed_torch.evaluation.workflows import workflow_of
-from nsed_torch.questions.composite import CompositeGrader
-from nsed_torch.questions.graders import question_id
 from nsed_torch.records.execution import Execution, Level
 from nsed_torch.records.transcript import Task
 
@@ -29,7 +26,9 @@ class Conducted:
         ValueError: for a recursion outside 0 to 3.
     """
 
-    conductor: Agent  # the model that writes, or whose hidden states a head reads, on a backbone of the ensemble
+    one_size: ClassVar[bool] = True
+
+    conductor: Agent  # the model that writes, on a backbone of the ensemble
     recursion: int = 0  # further workflows at most
     itself: int = 0  # how deep a workflow may contain another
     council: bool = False  # whether the whole ensemble, deliberating, is a worker
@@ -58,31 +57,10 @@ class Conducted:
             bare=self.bare,
         )
         told = dict.fromkeys(teams, COUNCIL)
-        conductor = conductor_of(executor, self.conductor, pools=self.pools, descriptions=told, itself=self.itself)
+        conductor = Conductor(executor, self.conductor, pools=self.pools, descriptions=told, itself=self.itself)
         done = conductor.answer(tasks, recursion=self.recursion)
         self.executions.update({task.id: execution for task, execution in zip(tasks, done, strict=True)})
-        return [Answer(execution.answer, execution.usage, _note(execution)) for execution in done]
-
-
-@dataclass(frozen=True)
-class HandWritten:
-    """The best workflow for each composite question, written by hand: what a Conductor could come to at most. Ours.
-
-    It has one size, whatever the budget, and is told what its questions are made of, which no other method is. `bare`
-    has every step answer the question, which shows what subtasks are worth.
-    """
-
-    bare: bool = False
-
-    def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
-        """Answer all tasks, as `Method`; a `ValueError` for tasks whose hops nobody knows."""
-        grader = panel.grader
-        if not isinstance(grader, CompositeGrader):
-            raise ValueError("hand_written: expected tasks whose hops are known, got others: set tasks=composite")
-        executor = Executor(panel.ensemble, prompts=panel.prompts, seed=panel.seed, bare=self.bare)
-        pool = tuple(agent.name for agent in panel.ensemble.proposers)
-        jobs = [WorkflowJob(task, best_workflow(grader.hops[question_id(task)], pool), pool) for task in tasks]
-        return [Answer(execution.answer, execution.usage, _note(execution)) for execution in executor.run(jobs)]
+        return [Answer(execution.answer, execution.usage, noted(execution)) for execution in done]
 
 
 @dataclass(frozen=True)
@@ -93,6 +71,8 @@ class RandomRouting:
     pools and writes nothing that can be read is this method, at a higher cost. `without` names agents to leave out.
     """
 
+    one_size: ClassVar[bool] = True
+
     without: tuple[str, ...] = ()
 
     def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
@@ -102,7 +82,8 @@ class RandomRouting:
         return [Answer(draft.text, draft.usage, f"by {draft.agent.name}") for draft in drafts]
 
 
-def _note(execution: Execution) -> str:
+def noted(execution: Execution) -> str:
+    """What an answer says of the workflows that it comes from."""
     failed = f"; no answer: {execution.failure}" if execution.failure else ""
     return " > ".join(map(_outline, execution.levels)) + failed
 

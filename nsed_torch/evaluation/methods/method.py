@@ -48,7 +48,10 @@ class Answer(NamedTuple):
 
 
 class Method(Protocol):
-    """A way to an answer."""
+    """A way to an answer.
+
+    One whose size no budget changes says so by an attribute `one_size`, which is true.
+    """
 
     def __call__(self, panel: "Panel", tasks: Sequence[Task], budgets: Sequence[int] | None) -> list[Answer]:
         """Answer all tasks, which have different ids, phase by phase together.

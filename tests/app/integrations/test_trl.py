@@ -66,7 +66,7 @@ def test_judges_must_rate_what_they_did_not_say(settings):
 @pytest.mark.filterwarnings("ignore")  # of the trainer's libraries
 def test_an_adapter_learns_from_it_and_the_team_does_not(settings, tiny_weights, tmp_path, monkeypatch):
     pytest.importorskip("trl")
-    from studies import team_reward
+    from nsed_lab.studies import team_reward
 
     built = []
     monkeypatch.setattr(

@@ -1,0 +1,150 @@
+"""Computations that take many dependent steps: generated tasks, and the work as it stands after each step.
+
+A step is written from the step before alone, so that each is as short as any other (Meyerson et al. 2025, arXiv
+2511.09030, cut tasks up that far).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from nsed_lab.chains import CHAINS, GIVEN, Chain, hanoi_moves
+from nsed_lab.horizon import ended_in_time, horizons, step_errors
+from nsed_torch.core.prompts import FINISHED
+from nsed_torch.evaluation.statistics import share
+from nsed_torch.questions.generated import GymItem, mixed_tasks, shares
+from nsed_torch.questions.graded import GradedTasks
+from nsed_torch.questions.graders import AnswerGrader, question_id
+from nsed_torch.records.outcome import Outcome
+from nsed_torch.records.trace import Trace
+from nsed_torch.records.transcript import Task, Transcript
+from nsed_torch.traces.equality import Equality
+
+
+@dataclass(frozen=True)
+class StepwiseTasks(GradedTasks):
+    """Tasks whose every step is known."""
+
+    chains: Mapping[str, Chain] = field(default_factory=dict)  # by task id
+
+    def traces(self, transcripts: Sequence[Transcript]) -> list[Trace]:
+        """As of other tasks; where rounds were steps, right is what the chain has in a round's place."""
+        return [
+            replace(trace, grades=self._steps(trace.transcript)) if trace.transcript.unit == "step" else trace
+            for trace in super().traces(transcripts)
+        ]
+
+    def chain(self, task: Task) -> Chain:
+        """What each step should say."""
+        return self.chains[self.group(task)]
+
+    def insight(self, traces: Sequence[Trace], outcomes: Sequence[Outcome]) -> dict[str, Any]:
+        """Who errs how often in a step, what that foretells, how far methods get, how often a team ends in time."""
+        if not traces or traces[0].transcript.unit != "step":
+            return {}
+        chains = [self.chain(trace.transcript.task) for trace in traces]
+        in_time = ended_in_time([trace.transcript for trace in traces], chains)
+        lengths = {self.group(task): len(self.chain(task)) for task in self.tasks}
+        families: dict[str, list[Trace]] = {}
+        for trace in traces:
+            families.setdefault(self.strata[self.group(trace.transcript.task)], []).append(trace)
+        steps = {
+            **step_errors(traces),
+            "families": {name: step_errors(those) for name, those in families.items()} if len(families) > 1 else {},
+            # One length says nothing about others.
+            "horizon": horizons(outcomes, lengths) if len({*lengths.values()}) > 1 else {},
+            "in_time": share(sum(in_time), len(in_time)),
+        }
+        return {"steps": steps}
+
+    def told(self, found: Mapping[str, Any]) -> list[str]:
+        """How often who erred, and how far methods get, a line each."""
+        if not (steps := found.get("steps")):
+            return []
+        lines = []
+        for family, errors in [*((f" of {name}", those) for name, those in steps["families"].items()), ("", steps)]:
+            wrong = ", ".join(f"{name} {error.mean:.4f}" for name, error in errors["wrong"].items())
+            lines.append(f"wrong steps{family}, of those whose work was right: {wrong}")
+        alone_right = ", ".join(f"{name} {right.mean:.2f} of {right.n}" for name, right in steps["alone"].items())
+        lines.append(f"without an error from start to end, alone: {alone_right}")
+        lines.append(f"voted to finish within 2 steps of the end: {steps['in_time'].mean:.2f} of {steps['in_time'].n}")
+        for name, half in steps["horizon"].items():
+            low, high = half.interval
+            lines.append(f"horizon of {name}: {half.steps:.0f} steps [{low:.0f}, {high:.0f}]")
+        return lines
+
+    def _steps(self, transcript: Transcript) -> list[list[bool]]:
+        chain = [step.split() for step in self.chain(transcript.task)]
+        return [
+            [record.index <= len(chain) and p.text.split() == chain[record.index - 1] for p in record.proposals]
+            for record in transcript.rounds
+        ]
+
+
+@dataclass(frozen=True)
+class WorksGrader(AnswerGrader):
+    """Right if equal to the target; where the first work is given, only behind works that lead there by legal moves.
+
+    Where a tower of Hanoi ends is said in its question, so an answer without its moves proves nothing.
+    """
+
+    items: Mapping[str, GymItem] = field(default_factory=dict)  # by id of the question, of works that are given
+
+    def extract(self, task: Task, text: str) -> str | None:
+        """The answer that a text gives, in which each work is a line; None of moves without the scorer's full marks."""
+        item = self.items.get(question_id(task))
+        if item is not None:
+            works = [line for line in text.splitlines() if not line.startswith(FINISHED)]
+            try:
+                moves = hanoi_moves([task.start, *works])
+            except ValueError:
+                return None
+            if item.dataset.score_answer(moves, item.entry) != 1:
+                return None
+        return super().extract(task, text)
+
+    def identity(self) -> dict[str, Any]:
+        """The equality's, and how towers are graded."""
+        return {**super().identity(), **({"towers": "legal moves"} if self.items else {})}
+
+
+def stepwise_tasks(families: Mapping[str, Mapping[str, Any]], size: int = 100, seed: int = 0) -> StepwiseTasks:
+    """Tasks of reasoning-gym families, as `mixed_tasks`, one family after the other, with their chains of steps.
+
+    The families are those of `CHAINS`. `tower_of_hanoi` (three pegs) begins with a work that is given, for there are
+    six questions of a height and nothing to learn from so few; its answer says where each disk lies in the end, and
+    `hanoi_moves` gives what its own scorer reads. The others begin with the work that the question becomes. A setting
+    `most` bounds a family's tasks. Another family is a ValueError.
+
+    Examples:
+        >>> tasks = stepwise_tasks({"chain_sum": {"min_terms": 3, "max_terms": 3, "max_digits": 2}}, size=1)
+        >>> tasks.tasks[0].question
+        'State the final answer to the following arithmetic problem: 15 - 43 - 75 ='
+        >>> tasks.chains[tasks.tasks[0].id]
+        ('start: 15 - 43 - 75', '15 - 43 = -28: -28 - 75', '-28 - 75 = -103: -103', 'Answer: -103')
+    """
+    tasks: list[Task] = []
+    strata: dict[str, str] = {}
+    chains: dict[str, Chain] = {}
+    identities: dict[str, Any] = {}
+    given_items: dict[str, GymItem] = {}
+    for name, family, options, count in shares(families, size):
+        most = options.pop("most", None)
+        if family not in CHAINS:
+            raise ValueError(f"expected families out of {', '.join(CHAINS)}, got {family!r}: choose among them")
+        graded = mixed_tasks(
+            {name: {**options, "family": family}}, count if most is None else min(count, int(most)), seed
+        )
+        for task in graded.tasks:
+            item = graded.grader.items[task.id]  # type: ignore[attr-defined]
+            works = tuple(CHAINS[family](item.entry))
+            given_items |= {task.id: item} if family in GIVEN else {}
+            start, chain = (works[0], works[1:]) if family in GIVEN else ("", works)
+            chains[task.id] = chain
+            tasks.append(replace(task, target=chain[-1].removeprefix(FINISHED), start=start))
+        strata |= graded.strata
+        identities |= graded.identity["families"]
+    # No formulas: where one stops at `3 + 4`, the work is not done, whatever it comes to.
+    grader = WorksGrader(Equality(math_verify=False), numeric=False, items=given_items)
+    about = {"name": f"stepwise {', '.join(families)}", "seed": seed, "families": identities}
+    return StepwiseTasks(tuple(tasks), grader, {**grader.identity(), **about}, strata, chains=chains)

@@ -1,0 +1,29 @@
+"""What the laboratory's tests share with the library's: its command line, its tiny models and its scripted teams."""
+
+import importlib.metadata
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[2] / "tests"
+
+
+def _fixtures(folder):
+    """The names of a conftest of the library's tests."""
+    path = TESTS / folder / "conftest.py"
+    spec = importlib.util.spec_from_file_location("_".join(("library", *path.parent.parts[-2:])), path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return vars(module)
+
+
+nsed, tiny_model = (_fixtures("app")[name] for name in ("nsed", "tiny_model"))
+model_folder, toy = (_fixtures("tuning")[name] for name in ("model_folder", "toy"))
+team, fails = (_fixtures("evaluation/methods")[name] for name in ("team", "fails"))
+
+
+def pytest_sessionstart():
+    """Whoever has not installed the laboratory is told so once, not by a hundred failures."""
+    if not importlib.metadata.entry_points(group="nsed_torch.configs", name="lab"):
+        raise pytest.UsageError("expected the laboratory, got none installed: pip install -e lab")
