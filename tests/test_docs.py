@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+FOLDERS = ROOT / "docs", ROOT / "lab/pages"
+PAGES = sorted([*ROOT.glob("[RC][EO]*.md"), *(page for folder in FOLDERS for page in folder.rglob("*.md"))])
 NOTEBOOKS = sorted((ROOT / "docs").rglob("*.ipynb"))
 MOST_BYTES = 10_000
 
@@ -55,9 +56,11 @@ def test_links_lead_somewhere(page):
 
 
 def test_promises_name_tests_that_are_there():
-    names = re.findall(r"`((?:tests/)?[\w/]*(?:test_\w+\.py|/))`", (ROOT / "docs/promises.md").read_text("utf-8"))
+    page = (ROOT / "docs/promises.md").read_text("utf-8")
+    names = re.findall(r"`((?:(?:lab/)?tests/)?[\w/]*(?:test_\w+\.py|/))`", page)
     assert len(names) > 40
-    tests = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")}
+    folders = ROOT / "tests", ROOT / "lab/tests"
+    tests = {path.relative_to(ROOT).as_posix() for folder in folders for path in folder.rglob("test_*.py")}
     known = tests | {Path(path).name for path in tests} | {f"{Path(path).parent.as_posix()}/" for path in tests}
     assert [name for name in names if name not in known] == []
 

@@ -62,24 +62,7 @@ def load_backbone(
     folders = {name: adapter_folder(name, path) for name, path in (adapters or {}).items()}
     place = resolve(weights)
 
-    from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415 - imported where an engine is built
-
-    quiet_libraries()
-    with _one_line_errors(weights.name, place.folder):
-        tokenizer = AutoTokenizer.from_pretrained(place.folder, trust_remote_code=False)
-        model, found = AutoModelForCausalLM.from_pretrained(
-            place.folder,
-            dtype=torch_dtype,
-            device_map=device or ("auto" if torch.accelerator.is_available() else "cpu"),
-            quantization_config=_quantization_config(quantization, torch_dtype),
-            trust_remote_code=False,
-            use_safetensors=True,
-            output_loading_info=True,
-        )
-        if missing := sorted(found["missing_keys"]):  # they would be random numbers
-            raise ValueError(f"{missing[0]} and {len(missing) - 1} other parameters are missing")
-    model.requires_grad_(False)
-    _keep_order(model)
+    tokenizer, model = _opened(weights.name, place.folder, quantization, torch_dtype, device)
     identity = {
         "name": weights.name,
         "revision": place.revision,
@@ -103,6 +86,29 @@ def load_backbone(
         prefix_tokens=prefix_tokens,
         lookup_tokens=lookup_tokens,
     )
+
+
+def _opened(name: str, folder: Path, quantization: str, dtype: torch.dtype, device: str | None) -> tuple[Any, Any]:
+    """The tokenizer and the frozen model of a folder."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415 - imported where an engine is built
+
+    quiet_libraries()
+    with _one_line_errors(name, folder):
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        model, found = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=dtype,
+            device_map=device or ("auto" if torch.accelerator.is_available() else "cpu"),
+            quantization_config=_quantization_config(quantization, dtype),
+            trust_remote_code=False,
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+        if missing := sorted(found["missing_keys"]):  # they would be random numbers
+            raise ValueError(f"{missing[0]} and {len(missing) - 1} other parameters are missing")
+    model.requires_grad_(False)
+    _keep_order(model)
+    return tokenizer, model
 
 
 def in_memory(model: Any, tokenizer: Any, **options: Any) -> TransformersEngine:

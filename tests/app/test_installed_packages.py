@@ -7,13 +7,26 @@ import pytest
 from nsed_torch.app import cli
 from nsed_torch.app.config import paths
 
+TASKS = """
+from nsed_torch.questions.graded import file_tasks
+
+def five(size: int):
+    return file_tasks("five.jsonl")
+"""
+VERB = """
+from nsed_torch.app.verb import verb
+
+@verb("greet")
+def main(cfg, run):
+    return f"hello {cfg.whom}"
+"""
 FILES = {
     "strange/__init__.py": "raise RuntimeError('a config imports nothing')\n",
     "strange/conf/tasks/strange.yaml": "_target_: strange_tasks.five\nsize: 5\n",
     "strange/conf/tasks/file.yaml": "_target_: os.system\n",
     "strange/conf/greet.yaml": "defaults: [base, _self_]\nwhom: nobody\noutput_dir: greeted\n",
-    "strange_tasks.py": "from nsed_torch.questions.graded import file_tasks as of\n\ndef five(size: int):\n    return of('five.jsonl')\n",
-    "strange_verb.py": "from nsed_torch.app.verb import verb\n\n@verb('greet')\ndef main(cfg, run):\n    return f'hello {cfg.whom}'\n",
+    "strange_tasks.py": TASKS,
+    "strange_verb.py": VERB,
     "strange-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: strange\nVersion: 1.0\n",
     "strange-1.0.dist-info/entry_points.txt": (
         "[nsed_torch.targets]\nfive = strange_tasks:five\n"
