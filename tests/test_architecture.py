@@ -1,4 +1,4 @@
-"""The house keeps its floors: who imports whom, how long files are, what they never contain.
+"""The house keeps its floors: who imports whom, what files never contain.
 
 Each rule is a pure function from sources `{dotted module name: text}` to a list of violations. It runs twice:
 on the package, where the list must be empty, and on planted violations, which it must find.
@@ -31,7 +31,6 @@ FLOORS = {
 # Engines are imported when one is built: the way from models in memory to a team.
 WHEN_BUILT = {("nsed_torch.core.rnn", "nsed_torch.engines.backbones")}
 ROOF = 10  # the package's own __init__ may show anything; nobody imports from it, save its version
-MAX_LINES = 500
 
 TEXT_LIBRARIES = {
     "accelerate",
@@ -140,11 +139,6 @@ def misplaced_libraries(sources: Sources) -> list[str]:
     return found
 
 
-def too_long(sources: Sources) -> list[str]:
-    lengths = {module: len(text.splitlines()) for module, text in sources.items()}
-    return [f"{module} has {n} lines, {MAX_LINES} allowed" for module, n in lengths.items() if n > MAX_LINES]
-
-
 def catch_alls(sources: Sources) -> list[str]:
     return [module for module in sources if re.search(r"\.utils?(\.|$)", module)]
 
@@ -207,7 +201,6 @@ RULES: dict[Callable[[Sources], list[str]], list[Sources]] = {
         {"nsed_torch.core.rnn": "def f():\n    from omegaconf import OmegaConf"},
         {"nsed_torch.__init__": "import hydra"},
     ],
-    too_long: [{"nsed_torch.core.cell": "\n" * (MAX_LINES + 1)}],
     catch_alls: [{"nsed_torch.core.utils": ""}, {"nsed_torch.utils.text": ""}],
     asserts: [{"nsed_torch.core.cell": "def f(x):\n    assert x"}],
     undocumented: [

@@ -22,7 +22,8 @@ LINES = {
     "app": 5150,  # 2,800
 }
 ALL_LINES = 28_200  # 20,000
-FILE_LINES = 500  # 400
+FILE_LINES = 400
+LONGER = {"nsed_torch/core/round.py": 490}  # until its kinds are files of their own
 FUNCTION_LINES = 60  # without the docstring
 PAGE_BYTES = 44_000  # 20,000
 SITE_BYTES = 190_000  # 120,000
@@ -59,7 +60,7 @@ def test_lines_of_the_package():
 
 def test_files_and_functions_fit():
     files = {path.relative_to(ROOT).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
-    assert [f"{name}: {n}" for name, path in files.items() if (n := lines(path)) > FILE_LINES] == []
+    assert [f"{name}: {n}" for name, path in files.items() if (n := lines(path)) > LONGER.get(name, FILE_LINES)] == []
     assert [f"{name}: {f}" for name, path in files.items() for f in long_functions(path.read_text("utf-8"))] == []
 
 

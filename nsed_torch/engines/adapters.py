@@ -13,8 +13,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
+from nsed_torch.engines.gguf_files import first_line
 from nsed_torch.engines.transformers_engine import TransformersEngine
-from nsed_torch.engines.weights import first_line
 from nsed_torch.records.files import read_json, write_files
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"

@@ -1,6 +1,5 @@
 """A language model that lives elsewhere, behind an OpenAI-compatible endpoint."""
 
-import contextlib
 import json
 import math
 import os
@@ -8,11 +7,8 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from functools import partial
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
-from nsed_torch.core.deadline import within
 from nsed_torch.core.engine import (
     ContextWindowError,
     Engine,
@@ -29,6 +25,7 @@ from nsed_torch.core.engine import (
     shrunk,
 )
 from nsed_torch.core.lookalikes import CONTROL, broken, one_line
+from nsed_torch.engines.endpoint_client import bounded_client, checked_url, openai_library
 from nsed_torch.records.files import parse_json
 
 TOP_LOGPROBS = 20
@@ -37,16 +34,11 @@ TOP_LOGPROBS = 20
 _SET = {"model", "messages", "max_tokens", "temperature", "top_p", "seed", "repetition_penalty"}
 _SET |= {"logprobs", "top_logprobs", "stream", "n"}
 
-_OF_THE_BODY = {"content-encoding", "content-length", "transfer-encoding"}
-
 _TOO_LONG = re.compile(
     r"context[ _]?(length|window|size)|(maximum|max)[ _](model|context)[ _]len|prompt is too long", re.IGNORECASE
 )
 """How OpenAI, vLLM and llama.cpp say that a prompt does not fit."""
 
-
-MOST_BYTES = 1 << 25
-"""The longest reply that is read; 20 log-probabilities of 10^4 tokens are a tenth of it."""
 
 MOST_TOKENS = 10**7
 """Above it a count of tokens is none that a call can have."""
@@ -135,7 +127,7 @@ class EndpointEngine(Engine):
         context_window: int | None = None,
         extra_body: Mapping[str, Any] | None = None,
     ) -> None:
-        self.url = _checked(url)
+        self.url = checked_url(url)
         self.model = model
         self.api_key_env = api_key_env
         self.timeout_s = timeout_s
@@ -145,7 +137,7 @@ class EndpointEngine(Engine):
         self.extra_body = dict(extra_body or {})
         self._check()
         self._key()
-        _openai()
+        openai_library()
 
     def identity(self, adapter: str | None) -> dict[str, Any]:
         """Where the model is, which one it is, and what shapes its answers; an adapter is a model of its own."""
@@ -270,7 +262,9 @@ class EndpointEngine(Engine):
         # The client counts time for each part of a reply; what bounds the whole is in front of it.
         settings = {"base_url": self.url, "timeout": 2 * self.timeout_s, "max_retries": self.retries}
         # Without a key the client would take OPENAI_API_KEY, and send it to whoever the url names.
-        client = _openai().OpenAI(api_key=self._key() or "none", http_client=_bounded(self.timeout_s), **settings)
+        client = openai_library().OpenAI(
+            api_key=self._key() or "none", http_client=bounded_client(self.timeout_s), **settings
+        )
         failures: list[Lost] = []
         came = False
         with client, ThreadPoolExecutor(width) as pool:
@@ -291,7 +285,7 @@ class EndpointEngine(Engine):
         start = time.perf_counter()
         try:
             data = client.chat.completions.with_raw_response.create(**body).content
-        except (_openai().OpenAIError, OSError) as error:
+        except (openai_library().OpenAIError, OSError) as error:
             return self._failure(error, body["model"])
         try:
             return ChatReply.of(data, (time.perf_counter() - start) / width)
@@ -360,51 +354,3 @@ def _verdict(top: Sequence[tuple[str, float]] | None, scale: RatingScale) -> tup
     if coverage == 0:
         return None, 0.0
     return max(-1.0, min(1.0, sum(p * v for p, v in on_scale) / coverage)), min(coverage, 1.0)
-
-
-def _bounded(timeout_s: float) -> Any:
-    """The client's own HTTP client, but no reply takes longer, or more room, than it may."""
-    kind = _openai().DefaultHttpxClient
-
-    class Bounded(kind):  # type: ignore[misc, valid-type]
-        def send(self, request: Any, *, stream: bool = False, **options: Any) -> Any:
-            try:
-                return within(timeout_s, partial(self._whole, request, **options))
-            except TimeoutError:
-                said = f"expected a whole reply within {timeout_s:g} s, got none: raise timeout_s"
-                raise ConnectionError(said) from None
-
-        def _whole(self, request: Any, **options: Any) -> Any:
-            reply, body = super().send(request, stream=True, **options), bytearray()
-            with contextlib.closing(reply):
-                for part in reply.iter_bytes():
-                    body += part
-                    if len(body) > MOST_BYTES:
-                        raise ConnectionError(f"expected a reply of at most {MOST_BYTES} bytes, got more")
-            plain = [(k, v) for k, v in reply.headers.multi_items() if k.lower() not in _OF_THE_BODY]
-            return type(reply)(reply.status_code, headers=plain, content=bytes(body), request=request)
-
-    return Bounded()
-
-
-def _checked(url: str) -> str:
-    """The address without a slash at its end."""
-    parts = urlsplit(url)
-    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-        raise ValueError(
-            f"expected an endpoint's url without user, password or query, got one with it at {parts.hostname}: put the "
-            "key into an environment variable and name that in api_key_env"
-        )
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ValueError(f"expected an endpoint's url as http://localhost:8000/v1, got {url!r}: correct it")
-    return url.rstrip("/")
-
-
-def _openai() -> Any:
-    try:
-        import openai  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise ValueError(
-            f"expected the package openai for an endpoint, got {error}: pip install nsed_torch[endpoint]"
-        ) from error
-    return openai

@@ -27,8 +27,8 @@ from nsed_torch.core.engine import (
     failed,
 )
 from nsed_torch.core.lookalikes import one_line
+from nsed_torch.engines.gguf_files import first_line
 from nsed_torch.engines.packing.forest import passes, shared_with_last
-from nsed_torch.engines.weights import first_line
 
 LOCAL = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent to anybody

