@@ -249,19 +249,22 @@ def step_lesson(
     plan: LessonPlan, *, of: int = 1, take: int = 0, form: str = "plain", by_length: float = 0.0
 ) -> StepLesson:
     """A `StepLesson` on the families of `nsed specialize`."""
-    own = {"of": of, "take": take, "form": form, "by_length": by_length}
-    return StepLesson(*plan.tasks(stepwise_tasks), **_given(plan), **own)
+    own: dict[str, Any] = {"of": of, "take": take, "form": form, "by_length": by_length}
+    train, held_out = plan.tasks(stepwise_tasks)
+    return StepLesson(train, held_out, **_given(plan), **own)
 
 
 def whole_lesson(plan: LessonPlan) -> WholeLesson:
     """A `WholeLesson` on the families of `nsed specialize`."""
-    return WholeLesson(*plan.tasks(stepwise_tasks), **_given(plan))
+    train, held_out = plan.tasks(stepwise_tasks)
+    return WholeLesson(train, held_out, **_given(plan))
 
 
 def read_lesson(plan: LessonPlan, *, near_share: float = 0.0, answers_share: float = 0.0) -> ReadLesson:
     """A `ReadLesson` on the families of `nsed specialize`."""
-    own = {"near_share": near_share, "answers_share": answers_share}
-    return ReadLesson(*plan.tasks(reading_tasks), **_given(plan), **own)
+    own: dict[str, Any] = {"near_share": near_share, "answers_share": answers_share}
+    train, held_out = plan.tasks(reading_tasks)
+    return ReadLesson(train, held_out, **_given(plan), **own)
 
 
 def _given(plan: LessonPlan) -> dict[str, Any]:

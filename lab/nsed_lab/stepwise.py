@@ -57,7 +57,7 @@ class StepwiseTasks(GradedTasks):
         }
         return {"steps": steps}
 
-    def told(self, found: Mapping[str, Any]) -> list[str]:
+    def lines(self, found: Mapping[str, Any]) -> list[str]:
         """How often who erred, and how far methods get, a line each."""
         if not (steps := found.get("steps")):
             return []

@@ -97,7 +97,7 @@ class GradedTasks:
         """What else is to be measured of such tasks, by name, for `results.json`; nothing by default."""
         return {}
 
-    def told(self, found: Mapping[str, Any]) -> list[str]:
+    def lines(self, found: Mapping[str, Any]) -> list[str]:
         """What a terminal shows of an `insight`, a line each."""
         return []
 

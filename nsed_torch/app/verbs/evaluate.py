@@ -203,7 +203,7 @@ def steps_lines(contested: Contested, graded: GradedTasks) -> list[str]:
     for task, transcript in ((trace.transcript.task, trace.transcript) for trace in contested.traces):
         score = scores.get(task.id)
         lines.append(f"{task.id}: {steps_line(transcript, None if score is None else score == 1, graded.chain(task))}")
-    return lines + graded.told(graded.insight(contested.traces, contested.outcomes))
+    return lines + graded.lines(graded.insight(contested.traces, contested.outcomes))
 
 
 def expected_costs(
