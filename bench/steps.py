@@ -4,12 +4,12 @@ import importlib.util
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hydra import compose, initialize_config_dir
+from hydra import compose
 
 from bench.timing import Measurement, compare
 from nsed_torch.app.build import build_ensemble
+from nsed_torch.app.config.hydra_node import composing
 from nsed_torch.app.config.instantiate import instantiate
-from nsed_torch.app.config.paths import conf_dir
 from nsed_torch.core.engine import GenerateRequest
 
 WORKS = 8
@@ -30,7 +30,7 @@ def steps_lines(repeats: int, team: Sequence[str] = (), report: Callable[[str], 
     if importlib.util.find_spec("reasoning_gym") is None:
         report("steps: left out: reasoning-gym is not installed: pip install nsed_torch[gym]")
         return []
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+    with composing():
         cfg = compose("evaluate", overrides=["+experiment=towers", *ONE_EACH, *team])
     ensemble = build_ensemble(cfg.ensemble)
     engines: Any = ensemble.engines

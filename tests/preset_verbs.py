@@ -2,7 +2,7 @@
 
 import re
 
-from nsed_torch.app.config.paths import conf_dir
+from nsed_torch.app.config.paths import conf_dir, options_of
 
 
 def _verb(path):
@@ -11,3 +11,5 @@ def _verb(path):
 
 
 PRESETS = {path.stem: _verb(path) for path in sorted((conf_dir() / "experiment").glob("*.yaml"))}
+INSTALLED = {path.stem: _verb(path) for path in options_of("experiment")}
+"""With those of the laboratory."""

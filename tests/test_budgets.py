@@ -19,9 +19,9 @@ LINES = {
     "tuning": 2670,  # 1,600
     "evaluation": 3400,  # 2,200
     "conductor": 2100,  # 1,800
-    "app": 5150,  # 2,800
+    "app": 5200,  # 2,800
 }
-ALL_LINES = 28_200  # 20,000
+ALL_LINES = 28_250  # 20,000
 FILE_LINES = 400
 LONGER = {"nsed_torch/core/round.py": 490}  # until its kinds are files of their own
 FUNCTION_LINES = 60  # without the docstring

@@ -7,7 +7,7 @@ import pytest
 
 from nsed_lab.composite import ALONE, KINDS, TEMPLATES, composite_tasks
 from nsed_torch.app.config.instantiate import instantiate
-from nsed_torch.app.config.paths import conf_dir
+from nsed_torch.app.config.paths import conf_file
 from nsed_torch.questions.generated import canonical_question, generated_tasks
 from nsed_torch.records.outcome import Verdict
 
@@ -136,7 +136,7 @@ def test_a_size_beyond_what_there_is_ends(monkeypatch):
 def test_the_config_builds():
     from omegaconf import OmegaConf
 
-    config = OmegaConf.load(conf_dir() / "tasks/composite.yaml")
+    config = OmegaConf.load(conf_file("tasks/composite"))
     config.update(size=5, unlike={0: 20})
     built = instantiate(config)
     assert len(built.tasks) == 5

@@ -13,7 +13,7 @@ from nsed_torch.app.config.paths import added_dirs, conf_file
 from nsed_torch.app.config.settings import check_settings
 
 FOLDER = conf_file("members").parent
-VERBS = {"benchmark": "evaluate", "ensemble": "evaluate", "experiment": "evaluate", "method": "evaluate"}
+VERBS = {"ensemble": "evaluate", "experiment": "evaluate", "method": "evaluate"}
 VERBS |= {"tasks": "evaluate", "specialist": "specialize"}
 ADDED = {"experiment", "method"}
 FILES = sorted(path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("*.yaml"))

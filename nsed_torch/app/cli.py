@@ -48,6 +48,8 @@ DEMO = {
 }
 """What `nsed demo` runs one after the other, by `nsed evaluate +experiment=...`."""
 
+IN_THE_LABORATORY = {"towers"}
+
 ODDS = (
     "of 20 seeds, of which this is the first, the team moves the tower in 14, "
     "the two members who are asked at every step alone in 0 of 20 and 1 of 18"
@@ -143,6 +145,8 @@ def _demo(arguments: Sequence[str]) -> int:
     folder = places[-1] if places else "runs/demo"
     settings = [value for value in arguments if not value.startswith("output_dir=")]
     for number, (name, gloss) in enumerate(DEMO.items()):
+        if name in IN_THE_LABORATORY and (missing := _more()):
+            return _say(f"demo: {name} is left out{missing}")
         _say(f"demo: {gloss}")
         place = f"{folder}/{name}" if number else folder
         if code := _run("evaluate", [f"+experiment={name}", f"output_dir={place}", *settings]):

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 import nsed_torch
 from nsed_torch.app.build import build_agents, build_ensemble, build_rnn, consensus_cell, fitted_halting
 from nsed_torch.app.config.instantiate import instantiate
-from nsed_torch.app.config.paths import conf_dir
+from nsed_torch.app.config.paths import added_dirs, conf_dir
 from nsed_torch.core.agent import Agent
 from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.core.engine import Decoding
@@ -156,9 +156,9 @@ def test_the_experts_name_adapters_of_the_package():
 
 
 def test_every_adapter_that_a_config_names_ships():
-    named = {
-        name for path in conf_dir().rglob("*.yaml") for name in re.findall(r": experts:([\w/]+)", path.read_text())
-    }
+    folders = conf_dir(), *added_dirs()
+    texts = [path.read_text() for folder in folders for path in folder.rglob("*.yaml")]
+    named = {name for text in texts for name in re.findall(r": experts:([\w/]+)", text)}
     experts = Path(nsed_torch.__file__).parent / "experts"
     assert {"sums", "workers/sums", "conductor", "reader"} <= named
     assert [name for name in sorted(named) if not (experts / name / "adapter_model.safetensors").is_file()] == []

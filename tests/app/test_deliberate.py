@@ -129,8 +129,8 @@ SOLVER = "ensemble.agents.solver"
             [QUESTION, "ensemble=nobody"],
             (
                 "could not find 'ensemble/nobody'; available: "
-                "demo, experts, experts_judged, laptop, readers, samplers, scanners, served, three_open, "
-                "two_families, two_readers, workers"
+                "adders, demo, experts, experts_judged, laptop, readers, samplers, scanners, served, sorters, "
+                "three_adders, three_open, three_sorters, two_families, two_readers, workers"
             ),
         ),
         (

@@ -119,9 +119,7 @@ def test_what_votes_anew_over_recorded_calls_embeds_nothing(nsed, questions, mon
 
 
 def test_texts_in_pieces_are_read_over_rounds_and_at_once(nsed):
-    left_out = [
-        f"~tasks.families.{name}" for name in ("hidden_profile", "last", "first", "before", "chains", "swaps")
-    ]
+    left_out = [f"~tasks.families.{name}" for name in ("hidden_profile", "last", "first", "before", "chains", "swaps")]
     needles = [f"tasks.families.needles.{option}" for option in ("pieces=3", "statements=1", "needles=1")]
     words = [*nsed.tiny, "tasks=reading", "+method=readers", *left_out, *needles, "tasks.size=2", "rounds=1"]
     words.append("output_dir=run")

@@ -5,7 +5,7 @@ import json
 import re
 
 import pytest
-from preset_verbs import PRESETS
+from preset_verbs import INSTALLED
 
 PATTERNS = "anthropomorphization", "brand-bias", "harmful-generation", "sneaking", "sycophancy", "user-retention"
 AIME = {"id": "aime_2025_1", "competition": "aime_2025", "problem": "What is 1 + 1?", "answer": 2}
@@ -38,18 +38,20 @@ def data(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", INSTALLED)
 def test_a_dry_run_tells_calls_tokens_hours_and_memory(nsed, data, name):
     pytest.importorskip("openai")
-    questions = {"evaluate": f"data_dir={data}", "train-conductor": f"questions={data}/questions.jsonl"}[PRESETS[name]]
-    out = nsed.ok(PRESETS[name], f"+experiment={name}", questions, "limit=1", "dry_run=true", "output_dir=run")
+    questions = {"evaluate": f"data_dir={data}", "train-conductor": f"questions={data}/questions.jsonl"}[
+        INSTALLED[name]
+    ]
+    out = nsed.ok(INSTALLED[name], f"+experiment={name}", questions, "limit=1", "dry_run=true", "output_dir=run")
     for column in ("calls", "tokens", "hours", "US$"):
         assert column in out
     calls = re.search(r"all\W+([0-9,]+)\W+([0-9,]+)", out)
     assert int(calls[1].replace(",", "")) > 0
     assert int(calls[2].replace(",", "")) > int(calls[1].replace(",", ""))
     memory = float(re.search(r"memory: ([0-9.]+) GB of weights here", out)[1])
-    encoder = 0.1 if PRESETS[name] == "evaluate" else 0.0
+    encoder = 0.1 if INSTALLED[name] == "evaluate" else 0.0
     assert memory == pytest.approx(HERE.get(name, memory), abs=0.05 + encoder)
     assert memory > 0 or name == "endpoint"
 

@@ -61,7 +61,7 @@ def test_whatever_has_a_team_has_all_of_its_words():
     assert {name for name in NAMES if words <= set(defaults(name))} == TEAMS
 
 
-@pytest.mark.parametrize("ensemble", ["experts", "demo", "experts_judged", "workers"])
+@pytest.mark.parametrize("ensemble", ["experts", "demo", "workers"])
 def test_an_ensemble_is_asked_alike_under_every_verb(ensemble):
     """Settings that a shipped ensemble brings, and the published ones of the others."""
     seen = set()
@@ -77,7 +77,7 @@ def test_an_ensemble_is_asked_alike_under_every_verb(ensemble):
             asked = own.rounds, own.prompts.style, own.rating._target_.rpartition(".")[2]
             assert asked == (2, "worked", "CritiqueRating")
     ((*said, _),) = seen
-    shipped = {"experts": "LikelihoodRating", "workers": "LikelihoodRating", "experts_judged": "VerdictRating"}
+    shipped = {"experts": "LikelihoodRating", "workers": "LikelihoodRating"}
     expected = [1, "direct", shipped[ensemble]] if ensemble in shipped else [3, "short", "VerdictRating"]
     assert said == expected
 

@@ -1,4 +1,4 @@
-"""Every benchmark's config builds what its loader documents, with the loader's own repository, revision and prompt."""
+"""Every set of tasks has a config that builds what its loader documents: repository, revision and prompt."""
 
 import inspect
 import pydoc
@@ -6,9 +6,9 @@ import pydoc
 import pytest
 from omegaconf import OmegaConf
 
-from nsed_torch.app.config.paths import conf_dir
+from nsed_torch.app.config.paths import options_of
 
-FILES = sorted(path for path in (conf_dir() / "tasks").glob("*.yaml") if not path.stem.endswith("_tuning"))
+FILES = sorted(path for path in options_of("tasks") if not path.stem.endswith("_tuning"))
 NAMES = {
     *("aime2024", "aime2025", "darkbench", "gpqa", "gsm8k", "hellaswag", "humaneval", "livecodebench", "math500"),
     *(

@@ -3,7 +3,7 @@
 import pytest
 from omegaconf import OmegaConf
 
-from nsed_torch.app.config.paths import conf_dir
+from nsed_torch.app.config.paths import options_of
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.pretrained import shipped
 from nsed_torch.engines.adapters import adapter_folder
@@ -24,7 +24,7 @@ def test_no_other_name_is_one(name):
     assert shipped(name) is None
 
 
-@pytest.mark.parametrize("path", sorted((conf_dir() / "ensemble").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", list(options_of("ensemble")), ids=lambda path: path.stem)
 def test_adapters_that_an_ensemble_names_ship(path):
     engines = OmegaConf.to_container(OmegaConf.load(path), resolve=False).get("engines") or {}
     for name, place in [pair for engine in engines.values() for pair in (engine.get("adapters") or {}).items()]:
