@@ -10,20 +10,19 @@ PACKAGE = ROOT / "nsed_torch"
 
 # What is reached; behind it what docs and design aim at.
 LINES = {
-    "core": 5500,  # 3,600
-    "parts": 950,  # with core
+    "core": 6150,  # 3,600
+    "parts": 1250,  # with core
     "engines": 3760,  # 3,800
     "records": 1100,  # with traces: 2,000
     "traces": 1500,
     "questions": 2300,  # 2,200
     "tuning": 2670,  # 1,600
-    "evaluation": 3400,  # 2,200
+    "evaluation": 3450,  # 2,200
     "conductor": 2100,  # 1,800
-    "app": 5200,  # 2,800
+    "app": 5220,  # 2,800
 }
-ALL_LINES = 28_250  # 20,000
+ALL_LINES = 29_250  # 20,000
 FILE_LINES = 400
-LONGER = {"nsed_torch/core/round.py": 490}  # until its kinds are files of their own
 FUNCTION_LINES = 60  # without the docstring
 PAGE_BYTES = 44_000  # 20,000
 SITE_BYTES = 190_000  # 120,000
@@ -60,7 +59,7 @@ def test_lines_of_the_package():
 
 def test_files_and_functions_fit():
     files = {path.relative_to(ROOT).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
-    assert [f"{name}: {n}" for name, path in files.items() if (n := lines(path)) > LONGER.get(name, FILE_LINES)] == []
+    assert [f"{name}: {n}" for name, path in files.items() if (n := lines(path)) > FILE_LINES] == []
     assert [f"{name}: {f}" for name, path in files.items() for f in long_functions(path.read_text("utf-8"))] == []
 
 

@@ -12,7 +12,7 @@ class Answers:
     """Everybody answers the question anew, beside what the memory holds, and all answers enter the memory.
 
     Behind the last piece of a task's inputs the memory stays as it was read: answers are no notes. Ours. Where an
-    answer took a note's place, the next round drew its conclusions from what was left (docs/reading.md).
+    answer took a note's place, the next round drew its conclusions from what was left (lab/pages/reading.md).
 
     Args:
         task: whose question it is.
