@@ -181,7 +181,7 @@ def test_workers_are_known_by_their_names_or_by_what_is_said_of_them():
     assert best_workflow(HOP, ["sums", "generalist"]).steps[0].worker == 1
     with pytest.raises(ValueError, match=r"expected 'words' or 'generalist' in a pool .* got sums, relations: add one"):
         best_workflow(HOP, ["sums", "relations"])
-    agents = OmegaConf.load(conf_dir() / "ensemble/experts.yaml").agents
+    agents = OmegaConf.load(conf_dir() / "ensemble/experts.yaml").ensemble.agents
     assert {name: agent.description for name, agent in agents.items()} == SPECIALISTS | dict([GENERALIST])
 
 

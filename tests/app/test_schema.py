@@ -97,6 +97,9 @@ def test_no_former_name_is_a_second_one():
     ("words", "line"),
     [
         ("tune gate=none", "gate: is consensus.gate now"),
+        ("specialize unit=step", "unit: is lesson now"),
+        ("specialize form=placed", "form: is lesson.form now"),
+        ("train-conductor warm.by_hand=true", "warm.by_hand: is warm.workflows now"),
         ("tune -m voting=quadratic,linear", "voting: is consensus.vote now"),
         ("tune pooling=sum", "pooling: is consensus.pooling now"),
         ("tune slots=3", "slots: is consensus.slots now"),
