@@ -31,7 +31,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
     extra = most_faulty(len(rounds.agents))
     cell = ConsensusCell.from_pretrained(cfg.cell, agents=rounds.agents) if cfg.cell else None
     if cell is not None and cell.dim != (width := rounds.task.shape[1]):
-        raise ValueError(f"cell: expected embeddings of width {cell.dim}, got {width}: build the cell for it")
+        raise ValueError(f"expected embeddings of width {cell.dim}, got {width}: build the cell for it")
     tuned = None if cell is None else with_strangers(cell, extra)
     run.report(f"{len(rounds)} tasks, {len(rounds.agents)} agents, round {cfg.round}")
     study = MemberStudy.of(
