@@ -59,7 +59,7 @@ wheel: ## build dist/ as it is published, adapters and laboratory beside it; che
 	@build/empty/bin/python -m pip install -qq --no-deps dist/nsed_torch-*.whl
 	@cd build && empty/bin/nsed --version && empty/bin/nsed --help > /dev/null
 
-bench: $(VENV)/.gym ## measure the engine on this machine
+bench: $(VENV)/.lab ## measure the engine on this machine
 	@echo "bench: measures the engine, about an hour on two cores; needs them idle"
 	@$(BIN)/python -m bench
 

@@ -209,7 +209,7 @@ def _shipped(name: str, shipped: str) -> Path:
             return folder
     raise ValueError(
         f"adapter {name!r}: expected experts:{shipped} in a clone of nsed_torch or among installed adapters, got "
-        "neither: pip install nsed-torch-experts, which has those that ship"
+        "neither: pip install nsed-torch-experts for those that ship, clone for those of studies"
     )
 
 
