@@ -18,10 +18,9 @@ from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.core.engine import Decoding, GenerateRequest, RateRequest, RatingScale
 from nsed_torch.core.halting import FixedHalting
-from nsed_torch.core.observer import Observer
 from nsed_torch.core.prompts import Prompts
 from nsed_torch.core.rnn import MacroRNN
-from nsed_torch.core.round import MacroRNNCell
+from nsed_torch.core.round import MacroRNNCell, Observer
 from nsed_torch.engines.backbones import load_backbone
 from nsed_torch.engines.transformers_engine import TransformersEngine
 from nsed_torch.engines.weights import Weights

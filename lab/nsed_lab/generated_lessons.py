@@ -11,8 +11,8 @@ from nsed_lab.reading_tasks import COLOURS, ReadingTasks, people_in, reading_tas
 from nsed_lab.stepwise import StepwiseTasks, stepwise_tasks
 from nsed_torch.core.engine import Message, call_seed
 from nsed_torch.core.forms import form_named
+from nsed_torch.core.inputs import sentences
 from nsed_torch.core.prompts import NOTHING, Prompts, noted
-from nsed_torch.core.sentences import sentences
 from nsed_torch.engines.transformers_engine import TransformersEngine
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.records.outcome import Verdict

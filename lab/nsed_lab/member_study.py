@@ -16,7 +16,7 @@ from torch import Tensor
 
 from nsed_lab.faulty_members import KINDS, most_faulty, with_faulty
 from nsed_torch.core.cell import ConsensusCell
-from nsed_torch.core.functional.ties import Ties
+from nsed_torch.core.functional.tally import Ties
 from nsed_torch.core.vote import VOTES
 from nsed_torch.evaluation.plots import draw_points, new_axes, short_name, style, write_png
 from nsed_torch.evaluation.statistics import Estimate, mean_difference, mean_score, shown

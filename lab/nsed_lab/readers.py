@@ -11,8 +11,8 @@ from typing import ClassVar
 
 from nsed_torch.core.agent import Agent
 from nsed_torch.core.engine import call_seed
+from nsed_torch.core.inputs import sentences
 from nsed_torch.core.prompts import unseen
-from nsed_torch.core.sentences import sentences
 from nsed_torch.evaluation.methods.method import Answer, Panel
 from nsed_torch.evaluation.methods.sizing import Trail, ledgers_of
 from nsed_torch.records.transcript import Task

@@ -9,8 +9,8 @@ import pytest
 from nsed_lab.generated_lessons import ReadLesson, moments
 from nsed_lab.reading_tasks import people_in, reading_tasks
 from nsed_torch.core.engine import Generation
+from nsed_torch.core.inputs import sentences
 from nsed_torch.core.prompts import NOTHING, Prompts
-from nsed_torch.core.sentences import sentences
 
 FAMILIES = {
     "hidden_profile": {"uninformed": 2},

@@ -11,7 +11,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from nsed_torch.app.verb import console
-from nsed_torch.core.functional.ties import Ties
+from nsed_torch.core.functional.tally import Ties
 from nsed_torch.evaluation.comparison import Comparison, scored
 from nsed_torch.evaluation.run_folder import OUTCOMES, RESULTS
 from nsed_torch.evaluation.statistics import plain, shown

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nsed_torch.conductor.executor import WorkflowJob, WorkflowObserver
-from nsed_torch.core.observer import Observer
+from nsed_torch.core.round import Observer
 from nsed_torch.evaluation.round_statistics import Summary, elected_steps, steps_held
 from nsed_torch.evaluation.tables import terminal_table
 from nsed_torch.evaluation.workflows import reading, sources

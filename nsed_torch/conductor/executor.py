@@ -12,9 +12,9 @@ from nsed_torch.conductor.workers import Agents, Contractor, Council, WorkerQues
 from nsed_torch.conductor.workflow import Workflow, check
 from nsed_torch.core.agent import Ensemble
 from nsed_torch.core.ledger import TokenLedger
+from nsed_torch.core.open_round import longest_end
 from nsed_torch.core.prompts import Prompts
 from nsed_torch.core.rnn import MacroRNN
-from nsed_torch.core.state import longest_end
 from nsed_torch.records.execution import Execution, Failure, Level, PlanRecord, StepRecord
 from nsed_torch.records.transcript import Task, Usage
 

@@ -18,7 +18,7 @@ from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.encoder import Encoder, logged
 from nsed_torch.core.engine import GenerateRequest, Generation, call_seed
 from nsed_torch.core.ledger import TokenLedger
-from nsed_torch.core.state import longest_end
+from nsed_torch.core.open_round import longest_end
 from nsed_torch.records.execution import Execution, PlanRecord
 from nsed_torch.records.transcript import Task, Usage
 

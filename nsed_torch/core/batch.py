@@ -1,8 +1,8 @@
-"""A batch of open rounds as tensors, padded to the widest team."""
+"""A batch of open rounds as tensors, padded to the widest team, and the sets of answers that hold the right one."""
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,10 +11,9 @@ from torch import Tensor
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.election import ConsensusOutput
 from nsed_torch.core.encoder import Encoder
-from nsed_torch.core.features import groups_of, letters_of, proposal_features
 from nsed_torch.core.memory import MemoryState
 from nsed_torch.core.open_round import OpenRound
-from nsed_torch.core.reading import Reading
+from nsed_torch.records.transcript import AnswerSet
 
 
 class BallotBox(NamedTuple):
@@ -63,20 +62,6 @@ def padded(rows: Sequence[Sequence[int | bool]], fill: int | bool = -1) -> Int[T
     return torch.tensor(filled, dtype=torch.bool if fill is False else torch.long)
 
 
-def read_features(
-    turns: Sequence[OpenRound], width: int, reading: Reading, encoder: Encoder
-) -> Float[Tensor, "batch proposal feature"]:
-    """Features of the proposals, for a consensus cell that reads them; NaN where there is none."""
-    like, groups = reading.mean, groups_of(reading.features)
-    features = like.new_full((len(turns), width, len(reading.features)), math.nan)
-    for i, turn in enumerate(turns):
-        rule = turn.kind.rule
-        finals = rule.finals(turn.task, turn.texts) if rule else [None] * len(turn.texts)
-        rows = proposal_features(turn.task.question, turn.texts, letters_of(finals), groups, encoder.embed)
-        features[i, : len(rows)] = like.new_tensor(rows).reshape(len(rows), -1)
-    return features
-
-
 def remembered(
     turns: Sequence[OpenRound], output: ConsensusOutput, memory: MemoryState, before: MemoryState
 ) -> tuple[ConsensusOutput, MemoryState]:
@@ -94,3 +79,47 @@ def remembered(
         gate=rows(torch.ones_like(output.gate), output.gate),
     )
     return output, MemoryState(*(rows(old, new) for old, new in zip(before, memory, strict=True)))
+
+
+class AnswerSets(NamedTuple):
+    """What may be right, task by task."""
+
+    answers: Bool[Tensor, "batch proposal"]  # which proposals show an answer of the set
+    none: Bool[Tensor, "batch"]  # whether the set holds "none of these" as well
+    decided: Bool[Tensor, "batch"]  # whether it is one answer alone
+
+
+class SetRule(Protocol):
+    """Says which answers may be right, from a consensus over them; `parts.conformal` has one that is calibrated."""
+
+    @property
+    def coverage(self) -> float:
+        """Promised share of sets that hold the truth."""
+        ...
+
+    @property
+    def categories(self) -> Sequence[str]:
+        """Of tasks, which are told apart by their place among them."""
+        ...
+
+    def __call__(
+        self,
+        consensus: Float[Tensor, "batch proposal"],
+        answer_mask: Bool[Tensor, "batch proposal"],
+        category: Int[Tensor, "batch"] | None = None,
+    ) -> AnswerSets:
+        """The sets; a category that is not known is -1."""
+        ...
+
+
+def answer_sets(rule: SetRule | None, turns: Sequence[OpenRound], output: ConsensusOutput) -> list[AnswerSet | None]:
+    """What may be right in each round, where there is a rule and proposals are answers."""
+    if rule is None:
+        return [None] * len(turns)
+    index = {name: i for i, name in enumerate(rule.categories)}
+    category = [index.get(turn.task.category or "", -1) for turn in turns]
+    sets = rule(output.consensus, output.answer_mask, torch.tensor(category, device=output.winner.device))
+    return [
+        None if turn.kind.notes else AnswerSet(answers.nonzero()[:, 0].tolist(), bool(none), rule.coverage)
+        for turn, answers, none in zip(turns, sets.answers, sets.none, strict=True)
+    ]

@@ -7,9 +7,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from nsed_torch.core.functional.floats import largest
-from nsed_torch.core.functional.ties import Ties
-from nsed_torch.core.memory import MemoryState
-from nsed_torch.core.registered import registered
+from nsed_torch.core.functional.tally import Ties
+from nsed_torch.core.memory import MemoryState, registered
 
 EDGE = 1e-3
 """How far a rating may lie beyond [-1, 1] by rounding, in the coarsest dtype."""

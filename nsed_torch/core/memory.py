@@ -1,13 +1,22 @@
 """The bounded memory that passes from round to round: the hidden state of the recurrence."""
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.utils import _pytree
 
 from nsed_torch.core import functional
-from nsed_torch.core.registered import registered
+
+T = TypeVar("T", bound=type)
+
+
+def registered(kind: T) -> T:
+    """Tell PyTorch of a named tuple of tensors; for use as a decorator."""
+    torch.serialization.add_safe_globals([kind])
+    _pytree._register_namedtuple(kind, serialized_type_name=f"nsed_torch.{kind.__name__}")
+    return kind
 
 
 @registered

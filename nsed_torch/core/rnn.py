@@ -11,17 +11,16 @@ from typing import Any
 import torch
 from torch import nn
 
+from nsed_torch.core.answer_classes import SameTexts
 from nsed_torch.core.broker import Broker, InfeasibleBudgetError, Seating, hook, seating
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.encoder import Encoder, HashedEncoder
 from nsed_torch.core.engine import Decoding
 from nsed_torch.core.halting import FixedHalting, Halting
-from nsed_torch.core.kinds.steps import Steps
-from nsed_torch.core.observer import Counter, Observer
+from nsed_torch.core.open_round import DeliberationState
 from nsed_torch.core.protocol import Protocol
 from nsed_torch.core.ratings import Rating, rating_named
-from nsed_torch.core.round import MacroRNNCell
-from nsed_torch.core.state import DeliberationState
+from nsed_torch.core.round import Counter, MacroRNNCell, Observer
 from nsed_torch.core.team import Team, check_team, full_team
 from nsed_torch.records.transcript import Round, Task, Transcript, Usage
 
@@ -269,7 +268,7 @@ class MacroRNN(nn.Module):
         cell = self.cell
         rating: Any = cell.rating
         forms = {agent.name: agent.form for agent in cell.ensemble.agents if agent.form != "plain"}
-        rule = cell.answers if cell.protocol.unit == "answer" else Steps.rule
+        rule = cell.answers if cell.protocol.unit == "answer" else SameTexts()
         settings = {
             "version": importlib.metadata.version("nsed_torch"),
             "encoder": dict(cell.encoder.identity()),

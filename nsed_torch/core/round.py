@@ -1,6 +1,7 @@
 """One round with real models: ask, rate, vote, remember."""
 
 import inspect
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,31 +11,58 @@ from torch import nn
 
 from nsed_torch.core.agent import Agent, Ensemble, Progress
 from nsed_torch.core.answer_classes import AnswerClasses
-from nsed_torch.core.asking import next_asked, request_of, weigh
-from nsed_torch.core.batch import BallotBox, check_consensus, read_features, remembered
+from nsed_torch.core.asking import (
+    checked_rating,
+    counted_ratings,
+    judged,
+    next_asked,
+    rated,
+    request_of,
+    shown_slots,
+    weigh,
+)
+from nsed_torch.core.batch import BallotBox, SetRule, answer_sets, check_consensus, remembered
 from nsed_torch.core.cell import ConsensusCell
-from nsed_torch.core.controls import counted_ratings, shown_slots
 from nsed_torch.core.election import ConsensusOutput
 from nsed_torch.core.encoder import Encoder
 from nsed_torch.core.engine import call_seed
 from nsed_torch.core.functional import vote_mask
 from nsed_torch.core.inputs import check_inputs
-from nsed_torch.core.judging import checked_rating, judged, rated
+from nsed_torch.core.kinds import RoundKind, check_no_inputs, check_plain
 from nsed_torch.core.kinds.answers import Answers
-from nsed_torch.core.kinds.readings import Readings
-from nsed_torch.core.kinds.round_kind import RoundKind, check_no_inputs, check_plain
-from nsed_torch.core.kinds.steps import Steps
 from nsed_torch.core.memory import MemoryState
-from nsed_torch.core.observer import Observer
-from nsed_torch.core.open_round import OpenRound, round_record
-from nsed_torch.core.promised_sets import SetRule, answer_sets
+from nsed_torch.core.open_round import DeliberationState, OpenRound, SlotText, round_record, shown_texts
 from nsed_torch.core.prompts import NOTHING, Prompts, unfence, unseen
 from nsed_torch.core.protocol import Protocol
-from nsed_torch.core.ratings import JudgeReply, Rating, VerdictRating
-from nsed_torch.core.ratings_received import Hearing
-from nsed_torch.core.state import DeliberationState, SlotText, shown_texts
+from nsed_torch.core.ratings import Hearing, JudgeReply, Rating, VerdictRating
 from nsed_torch.core.team import Standing, Team
-from nsed_torch.records.transcript import Proposal, Round, Task
+from nsed_torch.records.transcript import Proposal, Round, Task, Transcript
+
+
+class Observer:
+    """Hears of progress and results; this one ignores them. Override what you want to see."""
+
+    def on_phase(self, phase: str, index: int, done: int, total: int) -> None:
+        """`done` of `total` calls of a phase ("propose" or "rate") of round `index` are finished."""
+
+    def on_round(self, task: Task, record: Round) -> None:
+        """A task's round is over."""
+
+    def on_end(self, transcript: Transcript) -> None:
+        """A task's deliberation is over; those of the batch that go on may take longer."""
+
+
+class Counter(Observer):
+    """Counts finished calls on one line of standard error."""
+
+    def on_phase(self, phase: str, index: int, done: int, total: int) -> None:
+        """Show them."""
+        sys.stderr.write(f"\rround {index}, {phase}: {done} of {total} calls ")
+        sys.stderr.flush()
+
+    def on_end(self, transcript: Transcript) -> None:
+        """Leave the line."""
+        sys.stderr.write("\n")
 
 
 class MacroRNNCell(nn.Module):
@@ -124,8 +152,12 @@ class MacroRNNCell(nn.Module):
         """What round `index` of a task asks for, counts and elects."""
         agents, protocol = self.ensemble.agents, self.protocol
         if task.reads(index):
+            from nsed_torch.core.kinds.readings import Readings  # noqa: PLC0415 - loaded where a task gives to read
+
             return Readings(task, index, agents, self.prompts, verbatim=protocol.verbatim)
         if protocol.unit == "step":
+            from nsed_torch.core.kinds.steps import Steps  # noqa: PLC0415 - loaded where rounds are steps
+
             return Steps(task, self.ensemble, self.prompts, protocol.memory_tokens)
         return Answers(task, agents, self.answers)
 
@@ -253,6 +285,8 @@ class MacroRNNCell(nn.Module):
         counted = vote_mask(box.voters, box.authors, box.answered, own=not self.protocol.diagonal_mask)
         read = {}
         if reading is not None:
+            from nsed_torch.core.features import read_features  # noqa: PLC0415 - loaded for cells that read
+
             read["features"] = read_features(turns, box.authors.shape[1], reading, self.encoder)
             read["category"] = reading.categorized([turn.task.category or "" for turn in turns]).to(like.device)
         output, after = self.consensus(

@@ -24,7 +24,7 @@ from nsed_torch.core.engine import (
     failed,
     shrunk,
 )
-from nsed_torch.core.lookalikes import CONTROL, broken, one_line
+from nsed_torch.core.prompts import CONTROL, broken, one_line
 from nsed_torch.engines.endpoint_client import bounded_client, checked_url, openai_library
 from nsed_torch.records.files import parse_json
 

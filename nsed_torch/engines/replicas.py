@@ -26,7 +26,7 @@ from nsed_torch.core.engine import (
     Request,
     failed,
 )
-from nsed_torch.core.lookalikes import one_line
+from nsed_torch.core.prompts import one_line
 from nsed_torch.engines.gguf_files import first_line
 from nsed_torch.engines.packing.forest import passes, shared_with_last
 

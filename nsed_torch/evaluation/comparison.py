@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nsed_torch.core.functional.ties import Ties
+from nsed_torch.core.functional.tally import Ties
 from nsed_torch.evaluation.statistics import (
     DIGITS,
     LEVEL,

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nsed_torch.core import functional
+from nsed_torch.core.functional import halting
 from nsed_torch.evaluation.statistics import Z
 
 ROUNDS_NEEDED = 4
@@ -106,7 +106,7 @@ def _peak(theta: Real) -> float:
     p_g, k, beta = theta.tolist()
     if beta == 0 and k > 0 and p_g < 1:
         return math.inf
-    return functional.optimal_round(torch.tensor(k, dtype=torch.float64), p_g, max(beta, 1e-300)).item()
+    return halting.optimal_round(torch.tensor(k, dtype=torch.float64), p_g, max(beta, 1e-300)).item()
 
 
 def _log(x: Numbers) -> Numbers:

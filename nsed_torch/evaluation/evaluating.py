@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nsed_torch.core.observer import Observer
 from nsed_torch.core.rnn import MacroRNN
+from nsed_torch.core.round import Observer
 from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.evaluation.methods.independent import Plurality, SelfConsistency
 from nsed_torch.evaluation.methods.interactive import Debate, MixtureOfAgents, SelfCorrection, SelfMoA

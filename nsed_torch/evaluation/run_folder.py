@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from nsed_torch.core.functional.ties import Ties
+from nsed_torch.core.functional.tally import Ties
 from nsed_torch.evaluation.comparison import Comparison, MethodResult
 from nsed_torch.evaluation.round_statistics import standing, summarize
 from nsed_torch.records.execution import Execution

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import torch
 
 from nsed_torch.core.answer_classes import AnswerClasses
-from nsed_torch.core.observer import Observer
 from nsed_torch.core.rnn import MacroRNN
+from nsed_torch.core.round import Observer
 from nsed_torch.records.call_log import CallLog
 from nsed_torch.records.files import write_json
 from nsed_torch.records.pace import time_left

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.election import ConsensusOutput, Prepared, RoundInput
-from nsed_torch.core.functional.ties import Ties
+from nsed_torch.core.functional.tally import Ties
 from nsed_torch.core.memory import MemoryState
 from nsed_torch.parts.learned_broker import Heard
 from nsed_torch.traces.episodes import Episodes

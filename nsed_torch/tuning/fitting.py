@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from nsed_torch.core.cell import ConsensusCell
-from nsed_torch.core.functional.ties import Ties
+from nsed_torch.core.functional.tally import Ties
 from nsed_torch.evaluation.comparison import Comparison, scored
 from nsed_torch.evaluation.tables import printed
 from nsed_torch.traces.collecting import Traces

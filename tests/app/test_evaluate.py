@@ -15,7 +15,7 @@ from tiny_models import save_tiny_encoder
 from nsed_torch.app.verbs import evaluate as verb
 from nsed_torch.app.verbs.evaluate import labelled_accuracy
 from nsed_torch.core.encoder import HashedEncoder, SentenceEncoder
-from nsed_torch.core.functional.ties import Ties
+from nsed_torch.core.functional.tally import Ties
 from nsed_torch.engines.transformers_engine import TransformersEngine
 from nsed_torch.records.files import read_json
 from nsed_torch.records.outcome import read_outcomes

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from tiny_models import tiny_tokenizer
 
 from nsed_torch.core.engine import Message
-from nsed_torch.core.lookalikes import CONTROL, broken, skeleton, spans
-from nsed_torch.core.prompts import FENCE, fence, unfence
+from nsed_torch.core.prompts import CONTROL, FENCE, broken, fence, skeleton, spans, unfence
 from nsed_torch.engines.chat import Chat
 
 FAMILIES = [

@@ -26,8 +26,8 @@ from nsed_torch.conductor.executor import WorkflowJob as Job
 from nsed_torch.conductor.workflow import Workflow, WorkflowError
 from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.engine import ContextWindowError, Decoding, GenerateRequest, call_seed
+from nsed_torch.core.open_round import longest_end
 from nsed_torch.core.prompts import unfence
-from nsed_torch.core.state import longest_end
 from nsed_torch.engines.backbones import load_backbone
 from nsed_torch.engines.weights import Weights
 from nsed_torch.records.call_log import CallLog

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsed_torch.core.sentences import sentences, verbatim
+from nsed_torch.core.inputs import sentences, verbatim
 
 WORDS = st.lists(st.sampled_from(["Ada", "Bo", "has", "the", "ring"]), min_size=1, max_size=4).map(" ".join)
 TEXTS = st.lists(st.tuples(WORDS, st.sampled_from([". ", "! ", "?\n", "\n"])).map("".join), max_size=5).map("".join)

@@ -17,8 +17,8 @@ from nsed_torch.app.serve.wire import ChatRequest, RefusedError
 from nsed_torch.core.broker import InfeasibleBudgetError
 from nsed_torch.core.engine import ContextWindowError
 from nsed_torch.core.halting import FixedHalting, Halting
-from nsed_torch.core.observer import Observer
 from nsed_torch.core.rnn import MacroRNN
+from nsed_torch.core.round import Observer
 from nsed_torch.parts.halting_rules import EvidenceHalting, FatigueHalting
 from nsed_torch.records.call_log import CallLog
 from nsed_torch.records.transcript import Round, Task, Transcript

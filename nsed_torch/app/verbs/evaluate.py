@@ -17,7 +17,7 @@ from nsed_torch.app.config.settings import plain_config
 from nsed_torch.app.processes import this_shard
 from nsed_torch.app.verb import VerbRun, verb
 from nsed_torch.app.view import question_table, steps_line, view
-from nsed_torch.core.functional.ties import Ties
+from nsed_torch.core.functional.tally import Ties
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.evaluation.methods.conducted import Conducted

@@ -18,7 +18,7 @@ from nsed_torch.app.config.settings import plain_config
 from nsed_torch.app.recordings import RecordedTasks, answers_of, folders_of, hold_traces, readings_of, traces_of
 from nsed_torch.app.verb import VerbRun, verb
 from nsed_torch.core.cell import ConsensusCell
-from nsed_torch.core.functional.ties import Ties
+from nsed_torch.core.functional.tally import Ties
 from nsed_torch.core.pretrained import CONFORMAL
 from nsed_torch.core.reading import Reading
 from nsed_torch.evaluation.comparison import Comparison, scored

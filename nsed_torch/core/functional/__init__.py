@@ -6,7 +6,6 @@ source: the paper (arXiv 2601.16863), its authors' open SDK, or our own reading 
 formulas stand in the modules: `law`, `memory`, `tally`, `vote`.
 """
 
-from nsed_torch.core.functional.halting import evidence, optimal_round, utility
 from nsed_torch.core.functional.memory import entry_gate, forget_gate, held, hidden_state, update_memory
 from nsed_torch.core.functional.tally import (
     all_negative,
@@ -41,19 +40,16 @@ __all__ = [
     "decisiveness",
     "entmax_vote",
     "entry_gate",
-    "evidence",
     "forget_gate",
     "held",
     "hidden_state",
     "l2_vote",
     "linear_vote",
-    "optimal_round",
     "plurality_vote",
     "quadratic_vote",
     "support",
     "token_vote",
     "trust",
     "update_memory",
-    "utility",
     "vote_mask",
 ]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from nsed_torch.core.agent import Agent
 from nsed_torch.core.answer_classes import AnswerClasses
-from nsed_torch.core.kinds.round_kind import Asked, Counted
+from nsed_torch.core.kinds import Asked, Counted
 from nsed_torch.records.transcript import Task
 
 

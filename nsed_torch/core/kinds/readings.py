@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 from nsed_torch.core.agent import Agent
 from nsed_torch.core.answer_classes import SameTexts
-from nsed_torch.core.inputs import pieces
-from nsed_torch.core.kinds.round_kind import Asked, Counted
+from nsed_torch.core.inputs import pieces, sentences, verbatim
+from nsed_torch.core.kinds import Asked, Counted
 from nsed_torch.core.prompts import NOTHING, Prompts, noted
-from nsed_torch.core.sentences import sentences, verbatim
 from nsed_torch.records.transcript import Task
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.answer_classes import SameTexts
 from nsed_torch.core.forms import FORMS
-from nsed_torch.core.kinds.round_kind import Asked, Counted
+from nsed_torch.core.kinds import Asked, Counted
 from nsed_torch.core.prompts import Prompts, finished
 from nsed_torch.records.transcript import Task
 

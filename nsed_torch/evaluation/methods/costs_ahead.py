@@ -25,10 +25,10 @@ from nsed_torch.core.engine import (
     RateRequest,
     Ratings,
 )
+from nsed_torch.core.open_round import SlotText
 from nsed_torch.core.ratings import MARKUP
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
-from nsed_torch.core.state import SlotText
 from nsed_torch.core.team import full_team
 from nsed_torch.evaluation.methods.conducted import Conducted
 from nsed_torch.evaluation.methods.method import Method, Panel

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsed_torch.core.ratings import JudgeReply
-from nsed_torch.core.ratings_received import Hearing
+from nsed_torch.core.ratings import Hearing, JudgeReply
 from nsed_torch.records.transcript import Critique, Usage
 
 REPLIES = [

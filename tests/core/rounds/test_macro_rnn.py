@@ -11,8 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsed_torch.core.observer import Observer
 from nsed_torch.core.ratings import CritiqueRating, VerdictRating
+from nsed_torch.core.round import Observer
 from nsed_torch.parts.halting_rules import EvidenceHalting, FatigueHalting
 from nsed_torch.records.transcript import Task, Transcript, Usage
 

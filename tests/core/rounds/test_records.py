@@ -7,9 +7,8 @@ import torch
 from nsed_torch.core.agent import Agent
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.kinds.answers import Answers
-from nsed_torch.core.open_round import OpenRound, round_record
-from nsed_torch.core.ratings_received import DIGITS, Hearing
-from nsed_torch.core.state import SlotText
+from nsed_torch.core.open_round import OpenRound, SlotText, round_record
+from nsed_torch.core.ratings import DIGITS, Hearing
 from nsed_torch.core.team import Standing, Team
 from nsed_torch.records.transcript import Proposal, Task, Usage
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from nsed_torch.core.ledger import TokenLedger
 from nsed_torch.core.memory import MemoryState
-from nsed_torch.core.state import DeliberationState, SlotText, longest_end, shown_texts
+from nsed_torch.core.open_round import DeliberationState, SlotText, longest_end, shown_texts
 from nsed_torch.core.team import full_team
 from nsed_torch.records.transcript import Task
 
