@@ -10,18 +10,18 @@ PACKAGE = ROOT / "nsed_torch"
 
 # What is reached; behind it what docs and design aim at.
 LINES = {
-    "core": 6150,  # 3,600
-    "parts": 1250,  # with core
-    "engines": 3760,  # 3,800
+    "core": 6250,  # 3,600
+    "parts": 1270,  # with core
+    "engines": 3780,  # 3,800
     "records": 1100,  # with traces: 2,000
-    "traces": 1500,
-    "questions": 2300,  # 2,200
-    "tuning": 2670,  # 1,600
-    "evaluation": 3450,  # 2,200
+    "traces": 1660,
+    "questions": 2400,  # 2,200
+    "tuning": 2800,  # 1,600
+    "evaluation": 3600,  # 2,200
     "conductor": 2100,  # 1,800
-    "app": 5220,  # 2,800
+    "app": 5260,  # 2,800
 }
-ALL_LINES = 29_250  # 20,000
+ALL_LINES = 30_200  # 20,000
 FILE_LINES = 400
 FUNCTION_LINES = 60  # without the docstring
 PAGE_BYTES = 44_000  # 20,000

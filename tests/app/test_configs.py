@@ -11,7 +11,7 @@ from preset_verbs import PRESETS
 
 from nsed_torch.app.cli import VERBS
 from nsed_torch.app.config.instantiate import instantiate
-from nsed_torch.app.config.paths import conf_dir
+from nsed_torch.app.config.paths import conf_dir, options_of
 from nsed_torch.app.config.settings import check_settings, root_config
 from nsed_torch.engines.backbones import load_backbone
 
@@ -127,7 +127,8 @@ def test_help_names_groups_settings_and_an_example(nsed, verb):
 )
 def test_help_lists_the_groups_that_the_verb_has_and_no_others(nsed, verb, also):
     text = nsed.ok(verb, "--help")
-    listed = {group for group, options in OPTIONS.items() if f"\n{group}: {', '.join(sorted(options))}\n" in text}
+    installed = {group: sorted(path.stem for path in options_of(group)) for group in OPTIONS}
+    listed = {group for group, options in installed.items() if f"\n{group}: {', '.join(options)}\n" in text}
     assert listed == {*groups(verb), *also}
     assert f"{LAUNCH}:" not in text
 
