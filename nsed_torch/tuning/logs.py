@@ -58,27 +58,30 @@ class ToldLog(FileLog):
             self.report(f"step {step} of {self.total}{rest}")
 
 
+FILE = "file"
+"""No tracker: the log alone."""
+
 TRACKERS = ("tensorboard", "wandb", "trackio", "mlflow")
 """Of accelerate's, those that a finished log can be handed to."""
 
 
 def check_tracker(name: str) -> None:
-    """Refuse a tracker that is not there, before anything is trained; "" is none."""
-    if name and name not in TRACKERS:
-        raise ValueError(f"logger.tracker: expected one of {', '.join(TRACKERS)}, got {name!r}")
-    if name and importlib.util.find_spec(name) is None:
+    """Refuse a tracker that is not there, before anything is trained; "file" is none."""
+    if name not in (FILE, *TRACKERS):
+        raise ValueError(f"logger: expected one of {', '.join((FILE, *TRACKERS))}, got {name!r}")
+    if name != FILE and importlib.util.find_spec(name) is None:
         remedy = "nsed_torch[track]" if name == "tensorboard" else name
         raise ValueError(f"expected {name} for logger={name}, got no such package: pip install {remedy}")
 
 
 def track(log: FileLog, name: str) -> None:
-    """Hand the numbers of a finished log to a tracker, as a run that is named by the log's folder; "" is none.
+    """Hand the numbers of a finished log to a tracker, as a run that is named by the log's folder; "file" is none.
 
     A finished one, for what a run that was killed had told last comes again. TensorBoard's files go into `tensorboard`
     beside the log, over what was there; where others keep a run is their own setting.
     """
     check_tracker(name)
-    if not name:
+    if name == FILE:
         return
     from accelerate import PartialState, tracking  # noqa: PLC0415 - heavy
 

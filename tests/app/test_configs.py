@@ -167,8 +167,8 @@ def test_wrong_types_are_refused_in_one_line(nsed, verb, override):
         (["fetch", "+offlin=true"], "unknown setting 'offlin'; did you mean 'offline'? nsed fetch --help lists all"),
         (["fetch", "+ensemble.agent=1"], "unknown setting 'ensemble.agent'; did you mean 'ensemble.agents'?"),
         (
-            ["tune", "+logger.trakcer=wandb"],
-            "unknown setting 'logger.trakcer'; did you mean 'logger.tracker'?",
+            ["train-judges", "+lora.rnk=2"],
+            "unknown setting 'lora.rnk'; did you mean 'lora.rank'?",
         ),
         (
             ["deliberate", "Why?", "+protocol.anonymos=1"],

@@ -206,7 +206,9 @@ def costs_add_up(folder, first):
 
 def test_a_broker_without_its_file_or_of_others_is_one_line(nsed, tmp_path):
     arguments = "deliberate", "Why?", *nsed.tiny, "output_dir=out", "broker=learned"
-    assert nsed.fault(*arguments) == "broker: expected one that nsed tune saved, got none: pass broker.learned=FILE"
+    assert (
+        nsed.fault(*arguments) == "broker: expected one that nsed fit-broker saved, got none: pass broker.learned=FILE"
+    )
     assert "nowhere: expected a learned broker, got none there" in nsed.fault(*arguments, "broker.learned=nowhere")
     for names, line in (
         (("ann", "bob", "cyd"), "broker: expected agents out of ann, bob, cyd, got solver, skeptic, explainer"),

@@ -108,6 +108,7 @@ def test_no_former_name_is_a_second_one():
         ("tune rounds=2", "rounds: is waves now"),
         ("tune seeds=2", "seeds: is divisions now"),
         ("fit-broker seeds=2", "seeds: is divisions now"),
+        ("tune logger.tracker=wandb", "logger.tracker: is logger now"),
         ("deliberate Why? gate=none", "gate: is consensus.gate now"),
         ("evaluate benchmark=gsm8k", "benchmark: is tasks now"),
         ("evaluate tasks=hub benchmark.gold=answer", "benchmark.gold: is tasks.target now"),

@@ -114,12 +114,12 @@ def test_fatigue_holds_at_least_one_round_and_at_most_the_cap(law, rounds, stop,
 @settings(max_examples=30)
 @given(st.floats(0, 0.99), st.floats(0.05, 2), st.floats(1e-4, 0.1), st.integers(1, 12))
 def test_fatigue_takes_the_better_round_beside_the_peak(p_g, k, beta, rounds):
-    halting = FatigueHalting(rounds, p_g=p_g, k=k, beta=beta).double()
-    p_g, k, beta = (x.item() for x in (halting.p_g, halting.k, halting.beta))
+    rule = FatigueHalting(rounds, p_g=p_g, k=k, beta=beta).double()
+    p_g, k, beta = (x.item() for x in (rule.p_g, rule.k, rule.beta))
     peak = halting.optimal_round(torch.tensor(k, dtype=REAL), p_g, beta).item()
     beside = [min(max(r, 1), rounds) for r in (math.floor(peak), math.ceil(peak))]
     utility = {r: 1 - (1 - p_g) * math.exp(-k * r) - beta * r * r for r in beside}
-    stop = next(r for r in range(1, rounds + 1) if halting(torch.zeros(1, r)).item())
+    stop = next(r for r in range(1, rounds + 1) if rule(torch.zeros(1, r)).item())
     assert utility.get(stop, -math.inf) >= max(utility.values()) - 1e-12
 
 

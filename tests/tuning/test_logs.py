@@ -60,7 +60,7 @@ def test_accelerate_s_trackers_get_every_number_as_a_run_named_by_its_folder(tmp
     monkeypatch.syspath_prepend(tmp_path)
     log = FileLog(tmp_path / "log.jsonl")
     log.write(3, {"loss": 0.5, "gradient": {"gate": 1}})
-    track(log, "")
+    track(log, "file")
     track(log, name)
     told = importlib.import_module(name).told
     del sys.modules[name]
@@ -76,7 +76,7 @@ def test_accelerate_s_trackers_get_every_number_as_a_run_named_by_its_folder(tmp
     [
         ("tensorboard", r"got no such package: pip install nsed_torch\[track\]$"),
         ("mlflow", "expected mlflow for logger=mlflow, got no such package: pip install mlflow$"),
-        ("paper", "expected one of tensorboard, wandb, trackio, mlflow, got 'paper'"),
+        ("paper", "expected one of file, tensorboard, wandb, trackio, mlflow, got 'paper'"),
     ],
 )
 def test_a_tracker_that_is_not_there_is_one_line(monkeypatch, name, line):

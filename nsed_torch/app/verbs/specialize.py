@@ -32,7 +32,7 @@ MADE = ("adapter", "checkpoints", "before.json", "log.jsonl", "metrics.json")
 def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Compose, load, train, test before and after, write the adapter, its card, `metrics.json` and the log."""
     folder = run.folder
-    check_tracker(cfg.logger.tracker)
+    check_tracker(cfg.logger)
     settings: FineTuning = instantiate(cfg.training)
     learned = lesson(cfg, settings)
     examples = learned.examples()
@@ -47,7 +47,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
     log = ToldLog(folder / "log.jsonl", settings.steps, run.report)
     fine_tune(engine, examples, folder / "checkpoints", settings=settings, log=log)
     steps = log.read()
-    track(log, cfg.logger.tracker)
+    track(log, cfg.logger)
     save_adapter(engine, LEARNER, folder / "adapter", dtype=lora.dtype)
     run.report("testing the adapter")
     after = learned.scores(engine, LEARNER)

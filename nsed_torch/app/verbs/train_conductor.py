@@ -62,7 +62,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
     Of several processes the first one writes.
     """
     folder = run.folder
-    check_tracker(cfg.logger.tracker)
+    check_tracker(cfg.logger)
     settings: GRPO = instantiate(cfg.grpo)
     graded = graded_tasks(cfg).limited(cfg.limit)
     if cfg.dry_run:
@@ -100,7 +100,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
                 )
     if not first:
         return None
-    track(steps, cfg.logger.tracker)
+    track(steps, cfg.logger)
     save_adapter(engine, LEARNER, folder / "adapter", dtype=cfg.adapter.dtype)
     about = {
         "backbone": _backbone(cfg, conductor.agent, engine),

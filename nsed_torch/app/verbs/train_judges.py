@@ -27,7 +27,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Compose, train, measure on held-out tasks before and after; write `metrics.json`, `judges.jsonl`, `adapters/`."""
     if not cfg.data_dir:
         raise ValueError("expected recorded answers, got no folder: pass data_dir=DIR")
-    check_tracker(cfg.logger.tracker)
+    check_tracker(cfg.logger)
     out, start = run.folder, time.perf_counter()
     rating, lora = instantiate(cfg.rating), cfg.lora
     if not hasattr(rating, "scale"):
@@ -57,7 +57,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
         log=log.write,
         report=run.report,
     )
-    track(log, cfg.logger.tracker)
+    track(log, cfg.logger)
     for judge in ensemble.judges:
         save_adapter(ensemble.engine(judge), judge.rating_adapter, out / "adapters" / judge.name)  # type: ignore[arg-type]
     after = trainer.evaluate(parts["test"], batch=lora.batch)

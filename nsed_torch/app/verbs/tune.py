@@ -54,7 +54,7 @@ FOUND = "of the notes that matter, the share that it holds"
 def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Compose, load, train a cell a seed, compare on the tasks held out, write `metrics.json` and the cells."""
     ties_of(cfg)  # refused before anything is read, like the next
-    check_tracker(cfg.logger.tracker)
+    check_tracker(cfg.logger)
     folders = folders_of(cfg)
     waves = None if cfg.waves == 1 else cfg.waves
     traces = hold_traces(folders, agents=cfg.agents, max_parameters_b=cfg.max_parameters_b, waves=waves)
@@ -305,7 +305,7 @@ def _fit(
         refit=cfg.coverage is None,
     )
     for path in (*folder.glob("log.jsonl"), *folder.glob("firmness_*/log.jsonl")):
-        track(FileLog(path), cfg.logger.tracker)
+        track(FileLog(path), cfg.logger)
     cell.save_pretrained(folder / "cell", agent_names=train.agents, card=card)
     if cfg.coverage is None:
         # An earlier run's sets would be read as this cell's.
