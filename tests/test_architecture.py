@@ -169,6 +169,21 @@ def twice(sources: Sources) -> list[str]:
     return [f"{name} is in {', '.join(modules)}" for name, modules in homes.items() if len(modules) > 1]
 
 
+PARTS = ("Gate", "Vote", "Trust", "Calibration", "Broker", "Halting", "Rating")
+
+
+def asked_by_class(sources: Sources) -> list[str]:
+    """Parts that are told apart by their class: a stranger's would be treated as none."""
+    found = []
+    for module, text in sources.items():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
+                kinds = {name.id for name in ast.walk(node.args[1]) if isinstance(name, ast.Name)}
+                if any(kind.endswith(PARTS) for kind in kinds):
+                    found.append(f"{module}:{node.lineno}")
+    return found
+
+
 def beside_the_package(sources: Sources) -> list[str]:
     """Imports of what stands beside the package and is in no wheel."""
     targets = ((name, target) for name, found in graph(sources).items() for target in sorted(found))
@@ -211,6 +226,10 @@ RULES: dict[Callable[[Sources], list[str]], list[Sources]] = {
         {"nsed_torch.core.cell": "", "nsed_torch.engines.cell": ""},
         {"nsed_torch.core.a": "class Cell: ...", "nsed_torch.engines.b": "def f():\n    class Cell: ..."},
         {"nsed_torch.core.a": "class Cell: ...\nclass Cell: ..."},
+    ],
+    asked_by_class: [
+        {"nsed_torch.core.cell": "def f(gate):\n    return isinstance(gate, NoteGate)"},
+        {"nsed_torch.core.rnn": "def f(x):\n    return isinstance(x, int | FixedHalting)"},
     ],
     beside_the_package: [
         {"nsed_torch.core.cell": "def f():\n    import bench.core"},

@@ -62,15 +62,16 @@ def fit(
             for traces of tasks that know which do.
         seed: deals the tasks out to the folds.
         optimizer: makes one of parameters; L-BFGS, which can converge, unless you give another.
-        schedule: how long and how; that of the loss if None.
+        schedule: how long and how; that of the loss if None. A gate that learns has a gradient from the consensus only
+            through what trust reads of the state, which is trained too from three rounds on, and held to its start.
         report: hears of every fold.
 
     Raises:
         ValueError: in one line, for fewer tasks than folds, agents that the cell was not built for, or embeddings of
             another width.
     """
-    schedule = schedule or Schedule(loss, frozen=("trust.weight",))
-    episodes = _episodes(traces, reading=schedule.loss == MEMORY)
+    episodes = _episodes(traces, reading=(schedule.loss if schedule else loss) == MEMORY)
+    schedule = schedule or _schedule(loss, cell, episodes)
     _check(cell, episodes, folds)
     start = copy.deepcopy(cell).double()
     start.agent_names = episodes.agents
@@ -104,6 +105,13 @@ def _episodes(given: Any, *, reading: bool) -> Episodes:
     folders = [part.folder if isinstance(part, Traces) else Path(part) for part in parts]
     episodes = joined([load_traces(folder, reading=reading) for folder in folders])
     return episodes.select(informative(episodes).nonzero()[:, 0]) if reading else episodes
+
+
+def _schedule(loss: str, cell: ConsensusCell, episodes: Episodes) -> Schedule:
+    """Trust by question and state stays frozen, for few tasks teach it much, unless a gate learns through it."""
+    gated = any(parameter.requires_grad for parameter in cell.gate.parameters())
+    speaks = loss != MEMORY and gated and episodes.round_mask.shape[1] > 2
+    return Schedule(loss, frozen=() if speaks else ("trust.weight",), firmness=(30.0,))
 
 
 def _check(cell: ConsensusCell, episodes: Episodes, folds: int) -> None:

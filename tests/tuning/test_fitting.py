@@ -28,6 +28,14 @@ def test_every_task_is_tested_once_and_the_cell_learns_from_all(guesses):
     assert all(torch.equal(value, before[name]) for name, value in cell.state_dict().items())
 
 
+def test_a_gate_learns_from_the_consensus_alone(guesses):
+    """Through what trust reads of the state, without a word about the schedule."""
+    episodes = guesses(tasks=30, rounds=4)
+    cell = ConsensusCell(episodes.dim, len(episodes.agents))
+    fitted = fit(cell, episodes, folds=3)
+    assert not torch.equal(fitted.cell.gate.weight, cell.gate.weight.double())
+
+
 def test_a_gate_is_fitted_to_what_a_memory_should_keep(tmp_path):
     episodes = planted_readings(tmp_path, reading_of(16, 24, seed=1))
     fitted = fit(ConsensusCell(DIM, 2, gate=NoteGate()), episodes, folds=3, schedule=Schedule("memory", epochs=8))
