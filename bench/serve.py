@@ -20,6 +20,8 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
+from torch import nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from bench.experts import deliberate_afresh
 from bench.startup import TEAM, environment
@@ -88,7 +90,7 @@ def serve_lines(repeats: int, team: Sequence[str] = TEAM, report: Callable[[str]
             others=[(f"here, {CLIENTS} at a time", direct)],
             repeats=repeats,
         )
-        latencies, in_models = alone_seconds(rnn, ask, tasks[:ALONE])
+        latencies, in_models = alone_seconds(ask, tasks[:ALONE])
     facts = {
         "failed": sum(status != 200 for status, _ in there),
         "same_answers": sum(a == b for (_, a), b in zip(there, here, strict=True)) / len(tasks),
@@ -130,9 +132,7 @@ def resident() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def alone_seconds(
-    rnn: MacroRNN, ask: Callable[[Task], tuple[int, str]], tasks: Sequence[Task]
-) -> tuple[list[float], list[float]]:
+def alone_seconds(ask: Callable[[Task], tuple[int, str]], tasks: Sequence[Task]) -> tuple[list[float], list[float]]:
     """Seconds that each question takes as its client sees it, and those of its rounds in the same request.
 
     Deliberations here and there differ by more than what a server adds, so that the two are timed in one.
@@ -141,15 +141,16 @@ def alone_seconds(
         ask(task)  # the engine keeps what prompts begin with
     latencies, in_models, began = list[float](), list[float](), 0.0
 
-    def begin(*_: object) -> None:
+    # Of any cell, for the server holds rounds by one of its own.
+    def begin(module: nn.Module, *_: object) -> None:
         nonlocal began
-        began = time.perf_counter()
+        began = time.perf_counter() if isinstance(module, MacroRNNCell) else began
 
-    def end(*_: object) -> None:
-        in_models[-1] += time.perf_counter() - began
+    def end(module: nn.Module, *_: object) -> None:
+        in_models[-1] += time.perf_counter() - began if isinstance(module, MacroRNNCell) else 0
 
     # Rounds, for a client hears of the end before the deliberation returns.
-    with rnn.cell.register_forward_pre_hook(begin), rnn.cell.register_forward_hook(end):
+    with register_module_forward_pre_hook(begin), register_module_forward_hook(end):
         for task in tasks:
             in_models.append(0.0)
             latencies.append(seconds(partial(ask, task)))

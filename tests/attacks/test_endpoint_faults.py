@@ -238,7 +238,7 @@ def test_headers_or_a_body_that_trickle_in_are_left_at_the_deadline(server, sent
 
 @pytest.mark.parametrize("status", [200, 400])
 def test_a_body_without_end_is_left_at_its_most(server, monkeypatch, status):
-    monkeypatch.setattr(module, "MOST_BYTES", 1000)
+    monkeypatch.setattr("nsed_torch.engines.endpoint_client.MOST_BYTES", 1000)
     server.script = lambda body: (status, "x" * 1001)
     with pytest.raises(ConnectionError, match="expected a reply of at most 1000 bytes, got more"):
         engine(server, retries=0).generate([ask()])

@@ -67,7 +67,7 @@ def test_it_is_short_for_a_small_model():
     backbone = yaml.safe_load((conf_dir() / "backbone/smollm2_135m_instruct.yaml").read_text())
     folder = resolve(instantiate(backbone["weights"])).folder
     reads = Chat(AutoTokenizer.from_pretrained(folder)).ids
-    agents = yaml.safe_load((conf_dir() / "ensemble/experts.yaml").read_text())["agents"]
+    agents = yaml.safe_load((conf_dir() / "ensemble/experts.yaml").read_text())["ensemble"]["agents"]
     workers = [agent["description"] for agent in agents.values()]
     assert all(workers)
     question = "Lena has 3 brothers and she also has 2 sisters. How many sisters does a brother of Lena have?"

@@ -209,7 +209,8 @@ def test_frozen_adapters_are_held_once_and_one_that_learns_by_itself(model):
     assert places[0] == places[1]
     places = [layer.lora_A[name].weight.untyped_storage().data_ptr() for name in ("small", "large")]
     assert places[0] != places[1]
-    assert_close(by_peft(model), wanted, rtol=0, atol=0)
+    # Where weights lie may change the last bit of a product.
+    assert_close(by_peft(model), wanted, rtol=0, atol=1e-12)
 
 
 def test_adapters_that_change_or_come_are_seen(model):
