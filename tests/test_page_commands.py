@@ -32,7 +32,7 @@ ELSEWHERE = {
 """Programs whose commands no test tries, and why."""
 
 WITHOUT_VALUE = {"hydra/sweeper", "hydra.sweeper.direction", "hydra.sweeper.n_trials"}
-"""Settings of Hydra's plugin for Optuna, which wants an older Python than some of ours: they are not composed."""
+"""Settings of Hydra's plugin for Optuna, which tests do without: they are not composed."""
 
 
 @pytest.fixture(autouse=True)
@@ -40,8 +40,9 @@ def own(tmp_path, monkeypatch):
     """The folder that pages work in, with the files that they show."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("NSED_TARGETS", "mine.Gate,mine.Vote")
-    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    monkeypatch.setenv("NSED_TARGETS", "mine.Gate,mine.Vote,rules.Widening")
+    for name in ("mine", "rules"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     for page in PAGES:
         for name, text in files(page).items():
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
