@@ -18,7 +18,6 @@ from nsed_torch.core.halting import FixedHalting
 from nsed_torch.core.ratings import CritiqueRating, VerdictRating
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
-from nsed_torch.engines import endpoint as module
 from nsed_torch.engines.endpoint import EndpointEngine
 from nsed_torch.engines.scripted import ScriptedEngine
 from nsed_torch.parts.budget_broker import BudgetBroker

@@ -2,7 +2,7 @@
 
 The defences stand in the TOML files beside this one: a promise, what is taken away, the file, its text before and
 after, and the test that has to turn red. Words choose the mutants in whose defence, file or test one of them occurs.
---page writes the table of docs/promises.md and runs nothing.
+--page writes the table of lab/pages/defences.md and runs nothing.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from pathlib import Path
 from queue import Queue
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs/promises.md"
+PAGE = ROOT / "lab/pages/defences.md"
 BEGIN, END = "<!-- mutants -->\n", "<!-- end -->\n"
 FAILED = 1  # pytest's exit code when a test was red; others say that it could not be run
 PATIENCE = 300.0  # seconds for a test without its defence
@@ -54,7 +54,7 @@ def mutants() -> list[Mutant]:
 
 
 def table(entries: Sequence[Mutant]) -> str:
-    """The table of docs/promises.md, promise by promise."""
+    """The table of lab/pages/defences.md, promise by promise."""
     lines = ["| promise | defence taken away | test that turns red |", "| --- | --- | --- |"]
     promises = list(dict.fromkeys(entry.promise for entry in entries))
     for entry in sorted(entries, key=lambda entry: promises.index(entry.promise)):
@@ -64,7 +64,7 @@ def table(entries: Sequence[Mutant]) -> str:
 
 
 def page(entries: Sequence[Mutant]) -> str:
-    """docs/promises.md with today's table."""
+    """lab/pages/defences.md with today's table."""
     before, rest = PAGE.read_text("utf-8").split(BEGIN)
     return f"{before}{BEGIN}\n{table(entries)}\n{END}{rest.split(END)[1]}"
 
@@ -123,7 +123,7 @@ def main() -> int:
     words = chosen.word or [""]
     entries = [m for m in mutants() if any(word in f"{m.defence} {m.file} {m.test}" for word in words)]
     if not entries:
-        parser.error(f"expected words of a defence, a file or a test, got {' '.join(words)}: see docs/promises.md")
+        parser.error(f"expected words of a defence, a file or a test, got {' '.join(words)}: see lab/pages/defences.md")
     with tempfile.TemporaryDirectory() as folder:
         free = copies(Path(folder), jobs := max(1, (os.cpu_count() or 2)))
         code, said = run(sorted({entry.test for entry in entries}), ROOT)
