@@ -50,7 +50,8 @@ class CallLog(AbstractContextManager["CallLog"]):
         dict_values([{'text': '4'}])
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: str | Path | None) -> None:
+        path = None if path is None else Path(path).expanduser()
         self.path = path
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)

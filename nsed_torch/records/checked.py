@@ -35,14 +35,14 @@ class Record:
         """As JSON in one line."""
         return json_line(plain_data(self))
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         """Write as JSON, whole or not at all."""
-        write_text(path, self.to_json() + "\n")
+        write_text(Path(path).expanduser(), self.to_json() + "\n")
 
     @classmethod
-    def load(cls, path: Path) -> Self:
+    def load(cls, path: str | Path) -> Self:
         """Read what `save` wrote."""
-        return cls.from_data(read_json(path), str(path))
+        return cls.from_data(read_json(Path(path).expanduser()), str(path))
 
     @classmethod
     def from_line(cls, line: str | bytes, where: str) -> Self:

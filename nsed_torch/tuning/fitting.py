@@ -12,6 +12,7 @@ from torch import Tensor
 
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.functional.tally import Ties
+from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.evaluation.comparison import Comparison, scored
 from nsed_torch.evaluation.tables import printed
 from nsed_torch.traces.collecting import Traces
@@ -39,7 +40,7 @@ class Fitted:
 
 
 def fit(
-    cell: ConsensusCell,
+    cell: ConsensusCell | MacroRNNCell,
     traces: Traces | Episodes | str | Path | Sequence[Traces | str | Path],
     *,
     folds: int = 5,
@@ -55,7 +56,7 @@ def fit(
     on its own tasks; so does the same cell without a gate (`gate="none"`). The cell that comes out learned from all.
 
     Args:
-        cell: what is fitted; it stays as it is.
+        cell: what is fitted, or a team's `MacroRNNCell`, of which its consensus cell is; it stays as it is.
         traces: what `collect` returned, or folders of it, or episodes.
         folds: at least 3; each tests its share of the tasks.
         loss: `consensus`, surprise at the right answer; or `memory`, what the gate fails to keep of notes that matter,
@@ -70,6 +71,9 @@ def fit(
         ValueError: in one line, for fewer tasks than folds, agents that the cell was not built for, or embeddings of
             another width.
     """
+    cell = getattr(cell, "consensus", cell)  # of a `MacroRNNCell`
+    if not isinstance(cell, ConsensusCell):
+        raise ValueError(f"fit: expected a consensus cell, such as team.cell.like(), got {type(cell).__name__}")
     episodes = _episodes(traces, reading=(schedule.loss if schedule else loss) == MEMORY)
     schedule = schedule or _schedule(loss, cell, episodes)
     _check(cell, episodes, folds)

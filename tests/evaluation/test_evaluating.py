@@ -8,6 +8,7 @@ from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.engines.scripted import ScriptedEngine
 from nsed_torch.evaluation.methods.independent import Plurality
+from nsed_torch.records.call_log import CallLog
 
 ASKED = tasks([{"id": f"q{i}", "question": f"{i} + 1?", "target": str(i + 1)} for i in range(6)])
 
@@ -51,6 +52,14 @@ def test_finished_calls_are_kept_in_the_folder(tmp_path):
     assert str(evaluate(team(calls), ASKED, folder=tmp_path)) == str(first)
     assert not calls
     assert (tmp_path / "traces.jsonl").is_file()
+
+
+def test_places_are_texts_or_paths(tmp_path):
+    transcript = team()("1 + 1?").transcripts[0]
+    transcript.save(f"{tmp_path}/said.json")
+    assert type(transcript).load(f"{tmp_path}/said.json") == transcript
+    with CallLog(f"{tmp_path}/calls.sqlite") as log:
+        assert len(log) == 0
 
 
 def test_what_a_team_says_is_collected_once_and_its_call_log_is_its_own_again(tmp_path):

@@ -54,6 +54,8 @@ def test_what_cannot_be_fitted_is_one_line(guesses, tmp_path):
     ):
         with pytest.raises(ValueError, match=line):
             fit(given, episodes, **words)
+    with pytest.raises(ValueError, match=r"fit: expected a consensus cell, such as team\.cell\.like\(\), got str"):
+        fit("runs/mine", episodes)
     with pytest.raises(ValueError, match="fit: expected traces that collect wrote, or their folders, got 3"):
         fit(cell, 3)
     with pytest.raises(ValueError, match=r"traces\.jsonl"):
