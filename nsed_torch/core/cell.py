@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from nsed_torch.core import functional
 from nsed_torch.core.election import ConsensusOutput, Prepared, RoundInput, Seats, check_round
+from nsed_torch.core.functional.floats import finite
 from nsed_torch.core.functional.tally import POOLINGS, author_weight
 from nsed_torch.core.gate import ForgetGate, News, gate_named, gated
 from nsed_torch.core.memory import MemoryState, remember
@@ -161,7 +162,7 @@ class ConsensusCell(Pretrained):
         if state is None:
             state = MemoryState.empty(ratings.shape[0], self.slots, self.dim, like.dtype, embeddings.device)
         state = state.like(like)
-        embeddings, task = (x.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0) for x in (embeddings, task))
+        embeddings, task = finite(embeddings), finite(task)
         if proposal_mask is not None:
             embeddings = torch.where(proposal_mask[:, :, None], embeddings, 0)
         output = self.elect(inputs, task, state.hidden())
