@@ -21,6 +21,7 @@ from nsed_torch.core.open_round import DeliberationState, OpenRound, SlotText
 from nsed_torch.core.prompts import Prompts
 from nsed_torch.core.protocol import Protocol
 from nsed_torch.core.ratings import Hearing, JudgeQuestion, JudgeReply, Rating, judging_order
+from nsed_torch.core.trust import trusted
 
 SLACK = 1e-9
 """Of leads, which sums in another order do not meet exactly."""
@@ -30,7 +31,7 @@ def weigh(turns: Sequence[OpenRound], consensus: ConsensusCell, encoder: Encoder
     """Take down how far every proposer of every task is trusted, before anything is said."""
     hidden, task = memory.hidden(), encoder.embed([turn.task.question for turn in turns])
     authors = padded([turn.team.proposers for turn in turns]).to(hidden.device)
-    trust = consensus.trust(authors, task.to(hidden), hidden, authors >= 0)
+    trust = trusted(consensus.trust, authors.clamp(min=0), task.to(hidden), hidden, authors >= 0)
     for turn, row in zip(turns, trust.tolist(), strict=True):
         turn.trust = row[: len(turn.authors)]
 
