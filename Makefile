@@ -24,11 +24,11 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.demo ## five experts on mixed questions, then a tower of Hanoi, a move a round (output_dir=runs/demo)
-	@echo "demo: three or four minutes on two cores; weights are fetched once"
+	@echo "demo: some minutes on two cores, ten where they are busy; weights are fetched once"
 	@$(BIN)/nsed demo "output_dir=$$output_dir"
 
 test: $(VENV)/.dev ## run all tests, real models included (NSED_OFFLINE=1 leaves those out)
-	@echo "test: the whole suite, about 5 minutes on two cores"
+	@echo "test: the whole suite, some eighteen minutes on two busy cores"
 	@$(PYTEST) -n auto --dist worksteal
 
 attack: $(VENV)/.dev ## all of the attack suite: kills, full disks, hostile programs, servers, configs, texts and folders

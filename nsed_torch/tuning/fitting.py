@@ -79,8 +79,8 @@ def fit(
     _check(cell, episodes, folds)
     start = copy.deepcopy(cell).double()
     start.agent_names = episodes.agents
-    runs, fits = [], []
-    for number, parts in enumerate(_folds(episodes.ids, folds, seed)):
+    runs, fits, dealt = [], [], _folds(episodes.ids, folds, seed)
+    for number, parts in enumerate(dealt):
         train, validation, test = (episodes.select(rows) for rows in parts)
         rivals = {FITTED: copy.deepcopy(start), NO_GATE: start.like(gate="none")}
         for name, rival in rivals.items():
@@ -91,7 +91,7 @@ def fit(
         rivals[UNTRAINED] = start
         runs.append({name: _scores(rival, test, schedule.loss) for name, rival in rivals.items()})
         report(f"fold {number + 1} of {folds}: {fits[-1]}")
-    first, whole = _folds(episodes.ids, folds, seed)[0], copy.deepcopy(start)
+    first, whole = dealt[0], copy.deepcopy(start)
     # Tasks that choose are no others than before; what follows learns from all, those of the first test too.
     learned, chooses = episodes.select(torch.cat([first.train, first.test])), episodes.select(first.validation)
     fit_cell(whole, learned, chooses, optimizer=optimizer, schedule=schedule)

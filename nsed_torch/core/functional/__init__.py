@@ -3,7 +3,7 @@
 Every function is batched over tasks, differentiable where it returns floats, and compiles as one graph.
 Entries whose mask is False never reach arithmetic, so NaN may stand there. Docstrings end with the formula's
 source: the paper (arXiv 2601.16863), its authors' open SDK, or our own reading or derivation. Steps of these
-formulas stand in the modules: `law`, `memory`, `tally`, `vote`.
+formulas stand in the modules: `halting`, `memory`, `tally`, `vote`.
 """
 
 from nsed_torch.core.functional.memory import entry_gate, forget_gate, held, hidden_state, update_memory
