@@ -11,6 +11,7 @@ from nsed_torch.app.build import build_ensemble
 from nsed_torch.app.config.hydra_node import composing
 from nsed_torch.app.config.instantiate import instantiate
 from nsed_torch.core.engine import GenerateRequest
+from nsed_torch.parts.forms import next_step
 
 WORKS = 8
 """Steps of a tower, two shipped steppers writing each."""
@@ -41,7 +42,7 @@ def steps_lines(repeats: int, team: Sequence[str] = (), report: Callable[[str], 
     rounds = [
         [
             GenerateRequest(
-                agent.name, prompts.next_step(task.question, [work], seed=seed), agent.decoding, seed, agent.adapter
+                agent.name, next_step(prompts, task.question, [work], seed=seed), agent.decoding, seed, agent.adapter
             )
             for agent in ensemble.agents
         ]

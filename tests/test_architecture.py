@@ -29,7 +29,13 @@ FLOORS = {
     "__main__": 10,
 }
 # Engines are imported when one is built: the way from models in memory to a team.
-WHEN_BUILT = {("nsed_torch.core.rnn", "nsed_torch.engines.backbones")}
+# What is not the published protocol is imported where somebody names it.
+WHEN_BUILT = {
+    ("nsed_torch.core.rnn", "nsed_torch.engines.backbones"),
+    ("nsed_torch.core.agent", "nsed_torch.parts.forms"),
+    ("nsed_torch.core.kinds.steps", "nsed_torch.parts.forms"),
+    ("nsed_torch.core.pretrained", "nsed_torch.parts.reading"),
+}
 ROOF = 10  # the package's own __init__ may show anything; nobody imports from it, save its version
 
 TEXT_LIBRARIES = {

@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from nsed_lab.reading_tasks import COLOURS, ReadingTasks, people_in, reading_tasks
 from nsed_lab.stepwise import StepwiseTasks, stepwise_tasks
 from nsed_torch.core.engine import Message, call_seed
-from nsed_torch.core.forms import form_named
 from nsed_torch.core.inputs import sentences
 from nsed_torch.core.prompts import NOTHING, Prompts, noted
 from nsed_torch.engines.transformers_engine import TransformersEngine
+from nsed_torch.parts.forms import form_named, next_step
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.records.outcome import Verdict
 from nsed_torch.records.transcript import Task
@@ -139,7 +139,7 @@ class StepLesson(_Drawn[StepwiseTasks]):
 
     def _messages(self, task: Task, chain: Sequence[str], index: int, seed: int) -> tuple[Message, ...]:
         work = [text for text in (task.start, *chain)[: index + 1][-1:] if text]
-        return self.prompts.next_step(task.question, work, seed=seed, form=self.form, persona=self.persona)
+        return next_step(self.prompts, task.question, work, seed=seed, form=self.form, persona=self.persona)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import pytest
 from nsed_lab.generated_lessons import StepLesson, WholeLesson
 from nsed_lab.stepwise import stepwise_tasks
 from nsed_torch.core.engine import Generation
-from nsed_torch.core.forms import FORMS
 from nsed_torch.core.prompts import Prompts
+from nsed_torch.parts.forms import FORMS
 
 FENCED = re.compile(r"<text-[0-9a-f]+>\n(.*?)\n</text", re.DOTALL)
 

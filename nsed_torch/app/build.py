@@ -20,7 +20,6 @@ from nsed_torch.core.engine import Decoding, Engine
 from nsed_torch.core.gate import GATES, gate_named
 from nsed_torch.core.pretrained import CONFORMAL, located
 from nsed_torch.core.protocol import Protocol
-from nsed_torch.core.reading import Reading
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.core.trust import Calibration
@@ -31,6 +30,7 @@ from nsed_torch.engines.weights import ResolvedWeights, resolve
 from nsed_torch.parts.conformal import ConformalSets
 from nsed_torch.parts.halting_rules import FatigueHalting
 from nsed_torch.parts.learned_broker import LearnedBroker
+from nsed_torch.parts.reading import Reading
 from nsed_torch.parts.telemetry import Telemetry
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.questions.graders import GradersAnswers

@@ -21,7 +21,6 @@ from nsed_torch.core.engine import (
     Request,
     check_answered,
 )
-from nsed_torch.core.forms import form_named
 from nsed_torch.records.call_log import CallLog, call_key
 from nsed_torch.records.transcript import AS_BILLED, ROLES, AgentRecord, Usage
 
@@ -46,7 +45,7 @@ class Agent:
     roles: tuple[str, ...] = ROLES  # those it may take
     judge_adapter: str | None = None  # name of the adapter it rates with; None is `adapter`
     description: str = ""  # what it is good at, for a Conductor, which knows it by a number; no part of its own calls
-    form: str = "plain"  # where rounds are steps, in which of `FORMS` it reads and writes works
+    form: str = "plain"  # where rounds are steps, in which of `parts.forms` it reads and writes works
 
     def __post_init__(self) -> None:
         given: Any = self.roles  # from YAML it may be anything; a text is a sequence too, of letters
@@ -55,7 +54,10 @@ class Agent:
             known = ", ".join(ROLES)
             raise ValueError(f"agent {self.name!r}: expected roles out of [{known}], got {given!r}: correct them")
         object.__setattr__(self, "roles", tuple(role for role in ROLES if role in named))
-        form_named(self.form)
+        if self.form != "plain":
+            from nsed_torch.parts.forms import form_named  # noqa: PLC0415 - loaded for agents that have one
+
+            form_named(self.form)
 
     @property
     def rating_adapter(self) -> str | None:

@@ -14,7 +14,6 @@ from nsed_torch.core.functional.tally import POOLINGS, author_weight
 from nsed_torch.core.gate import ForgetGate, News, gate_named, gated
 from nsed_torch.core.memory import MemoryState, remember
 from nsed_torch.core.pretrained import PARTS, Pretrained
-from nsed_torch.core.reading import Reading, of_voters
 from nsed_torch.core.trust import Trust, trusted
 from nsed_torch.core.vote import balloted, vote_named
 
@@ -38,7 +37,8 @@ class ConsensusCell(Pretrained):
         gate: what slots keep and proposals enter with: a name out of `core.gate.GATES`, or a module like `Gate`.
         trust: how much each voter's ballot weighs: a module like `Trust`, which is the default.
         calibration: ratings, mask and voters to the ratings that are voted on; as given if None.
-        reading: what moves trust and support by what proposals say and by the task's category; nothing if None.
+        reading: what moves trust and support by what proposals say and by the task's category, a module like
+            `parts.reading.Reading`; nothing if None.
         pooling: how proposals that say the same pool their support: mean, sum or logsumexp.
 
     Raises:
@@ -75,7 +75,7 @@ class ConsensusCell(Pretrained):
         gate: Any = None,
         trust: Any = None,
         calibration: nn.Module | None = None,
-        reading: Reading | None = None,
+        reading: Any = None,
         pooling: str = "mean",
     ) -> None:
         super().__init__()
@@ -233,9 +233,8 @@ class ConsensusCell(Pretrained):
         ballots = balloted(self.vote, ratings, counted)
         if self.reading is None or inputs.features is None or inputs.authors is None:
             return Prepared(ballots, None, None)
-        said = self.reading.against_habits(inputs.features.to(ballots.dtype), inputs.authors)
-        own = of_voters(said, torch.where(voter_mask, voters, -2), inputs.authors, proposal_mask)
-        return Prepared(ballots, said, own)
+        known = torch.where(voter_mask, voters, -2)
+        return Prepared(ballots, *self.reading.of_features(inputs.features, inputs.authors, known, proposal_mask))
 
     def unroll(
         self,

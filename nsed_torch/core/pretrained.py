@@ -18,7 +18,6 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from nsed_torch.core.gate import GATES, gate_named
-from nsed_torch.core.reading import Reading
 from nsed_torch.core.trust import Calibration, Trust
 from nsed_torch.core.vote import VOTES
 from nsed_torch.records.files import read_json, to_json, write_files
@@ -30,6 +29,7 @@ CONFORMAL = "conformal.safetensors"  # of `ConformalSets` that were calibrated o
 _ABOUT_FILE = ("schema_version", "nsed_torch", "sha256", "agent_names")
 PARTS = ("vote", "gate", "trust", "calibration", "reading")
 """Parts of a cell that may be of somebody's own class."""
+READING = "nsed_torch.parts.reading.Reading"
 OWN = "own"  # the class of such a part stands behind it
 _OF_AGENTS = ("trust", "calibration", "reading")  # parts with a row for each agent
 MOST_SLOTS = 4096
@@ -240,11 +240,7 @@ def _settings(cell: Any) -> dict[str, Any]:
         "gate": _named(cell.gate, GATES, "mode", "leak"),
         "calibration": _described(cell.calibration, Calibration, lambda part: True) or False,
         "pooling": cell.pooling,
-        "reading": _described(
-            cell.reading,
-            Reading,
-            lambda part: {"features": list(part.features), "categories": list(part.categories)},
-        ),
+        "reading": _described_reading(cell.reading),
     }
     if type(cell.trust) is not Trust:
         described["trust"] = {OWN: _class_of(cell.trust)}
@@ -264,6 +260,12 @@ def _described(part: Any, kind: type, describe: Callable[[Any], Any]) -> Any:
     if part is None:
         return None
     return describe(part) if type(part) is kind else {OWN: _class_of(part)}
+
+
+def _described_reading(part: Any) -> Any:
+    if part is None or _class_of(part) != READING:
+        return part and {OWN: _class_of(part)}
+    return {"features": list(part.features), "categories": list(part.categories)}
 
 
 def _class_of(part: Any) -> str:
@@ -307,6 +309,8 @@ def _fresh(
         if "calibration" not in parts and settings["calibration"]:
             parts["calibration"] = Calibration(agents)
         if "reading" not in parts and reading:
+            from nsed_torch.parts.reading import Reading  # noqa: PLC0415 - loaded for cells that read
+
             parts["reading"] = Reading(agents, **reading)
         cell = make(dim, agents, slots, pooling=settings["pooling"], **parts)
     return cell.to(tensors["log_beta"].dtype)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nsed_torch.core.engine import Message
-from nsed_torch.core.forms import form_named
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -193,21 +192,13 @@ class Prompts:
             messages += [Message("assistant", reply) for _, reply in history[i : i + 1]]
         return tuple(messages)
 
-    def work(self, question: str, work: Sequence[str], *, seed: int, form: str = "plain") -> str:
+    def work(self, question: str, work: Sequence[str], *, seed: int) -> str:
         """What a round that is a step asks, in a question's place: what comes behind the `work`, its last text newest.
 
         Without any, what the work begins with. The answer to it is the next text of the work, or one behind "Answer:"
-        where nothing is left to do. Both are in the `form` of who is asked.
+        where nothing is left to do.
         """
-        shown = [form_named(form).shown(text) for text in work]
-        return self._render("work", seed, "whole", question=question, work=shown)
-
-    def next_step(
-        self, question: str, work: Sequence[str], *, seed: int, form: str = "plain", persona: str = ""
-    ) -> tuple[Message, ...]:
-        """The chat that asks for the next step of some `work`, of who knows nothing else."""
-        asked = self.work(question, work, seed=seed, form=form)
-        return self.propose(asked, memory=(), critiques=(), persona=persona, seed=seed)
+        return self._render("work", seed, "whole", question=question, work=work)
 
     def read(self, question: str, *, memory: Sequence[str], piece: str, seed: int) -> str:
         """What a round that reads asks, in a question's place: a note of a piece, beside the `memory`, strongest first.

@@ -285,9 +285,9 @@ class MacroRNNCell(nn.Module):
         counted = vote_mask(box.voters, box.authors, box.answered, own=not self.protocol.diagonal_mask)
         read = {}
         if reading is not None:
-            from nsed_torch.core.features import read_features  # noqa: PLC0415 - loaded for cells that read
-
-            read["features"] = read_features(turns, box.authors.shape[1], reading, self.encoder)
+            finals = [rule.finals(t.task, t.texts) if (rule := t.kind.rule) else [None] * len(t.texts) for t in turns]
+            told = [turn.task.question for turn in turns], [turn.texts for turn in turns], finals
+            read["features"] = reading.of_texts(*told, box.authors.shape[1], self.encoder)
             read["category"] = reading.categorized([turn.task.category or "" for turn in turns]).to(like.device)
         output, after = self.consensus(
             box.embeddings,

@@ -13,10 +13,10 @@ from jaxtyping import Float
 from safetensors import SafetensorError
 from torch import Tensor
 
-from nsed_torch.core import features as extraction
 from nsed_torch.core.encoder import Encoder
-from nsed_torch.core.features import feature_names, letters_of, meaningful, proposal_features
 from nsed_torch.engines.weights import cache_folder
+from nsed_torch.parts import features as extraction
+from nsed_torch.parts.features import feature_names, letters_of, meaningful, proposal_features
 from nsed_torch.records.files import write_files
 from nsed_torch.records.trace import Trace
 from nsed_torch.traces.episodes import Episodes
@@ -42,9 +42,9 @@ class CachedEncoder:
 def featured(
     episodes: Episodes, recorded: RecordedAnswers, groups: Sequence[str], encoder: Encoder | None = None
 ) -> Episodes:
-    """The same episodes with features of what was proposed, for `nn.Reading`; they were made of these answers.
+    """The same episodes with features of what was proposed, for `parts.reading`; they were made of these answers.
 
-    Groups are out of `agents.features.GROUPS`; the encoder is for "meaning".
+    Groups are out of `parts.features.GROUPS`; the encoder is for "meaning".
     """
     names = feature_names(groups)
     source = Path(extraction.__file__).read_bytes()

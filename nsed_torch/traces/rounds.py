@@ -295,4 +295,5 @@ def _places(agents: Int[Tensor, "batch seat"], count: int) -> Int[Tensor, "batch
 def _category(cell: ConsensusCell, episodes: Episodes) -> Int[Tensor, "batch"] | None:
     if cell.reading is None or not episodes.categories:
         return None
-    return cell.reading.categorized(episodes.categories).to(episodes.task.device)
+    places: Tensor = cell.reading.categorized(episodes.categories)
+    return places.to(episodes.task.device)

@@ -32,9 +32,9 @@ from nsed_torch.app.config.hydra_node import composing
 from nsed_torch.app.config.instantiate import instantiate
 from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.engine import GenerateRequest, LikelihoodRequest, Message, call_seed
-from nsed_torch.core.forms import form_named
 from nsed_torch.core.prompts import Prompts
 from nsed_torch.evaluation.statistics import Estimate, share, shown
+from nsed_torch.parts.forms import form_named, next_step
 from nsed_torch.records.files import parse_json, write_files
 from nsed_torch.records.transcript import Task
 
@@ -91,7 +91,7 @@ def _read(
 
 def _asked(prompts: Prompts, task: Task, work: str, agent: Agent, seed: int) -> tuple[Message, ...]:
     mark = call_seed(seed, task.id, "propose")
-    return prompts.next_step(task.question, [work] if work else [], seed=mark, form=agent.form)
+    return next_step(prompts, task.question, [work] if work else [], seed=mark, form=agent.form)
 
 
 def draw_steps(

@@ -19,9 +19,9 @@ from nsed_torch.app.config.hydra_node import composing
 from nsed_torch.app.config.instantiate import instantiate
 from nsed_torch.core.agent import Agent
 from nsed_torch.core.engine import GenerateRequest, call_seed
-from nsed_torch.core.forms import FORMS
 from nsed_torch.core.prompts import Prompts
 from nsed_torch.evaluation.statistics import share, shown
+from nsed_torch.parts.forms import FORMS, next_step
 from nsed_torch.records.transcript import Task
 
 AHEAD = 2
@@ -48,7 +48,7 @@ def votes(
         requests = []
         for i in open_steps:
             agent, mark = members[len(said[i])], call_seed(seed, task.id, "propose")
-            chat = prompts.next_step(task.question, [works[i]], seed=mark, form=agent.form)
+            chat = next_step(prompts, task.question, [works[i]], seed=mark, form=agent.form)
             drawn = call_seed(seed, task.id, i + 1, agent.name, "propose")
             requests.append(GenerateRequest(agent.name, chat, agent.decoding, drawn, agent.adapter))
         for i, answer in zip(open_steps, ensemble.generate(requests), strict=True):

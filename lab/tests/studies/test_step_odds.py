@@ -25,9 +25,9 @@ from nsed_lab.studies.step_outcomes import three_works, whole_works
 from nsed_lab.studies.ten_disks import undecided
 from nsed_lab.studies.vote_odds import drawn_elected, least_elected, said_by
 from nsed_torch.core.agent import Agent, Ensemble
-from nsed_torch.core.forms import form_named
 from nsed_torch.core.prompts import Prompts
 from nsed_torch.engines.scripted import ScriptedEngine
+from nsed_torch.parts.forms import form_named
 from nsed_torch.records.transcript import Task
 
 odds = st.floats(0, 1)

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 
 from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.answer_classes import SameTexts
-from nsed_torch.core.forms import FORMS
 from nsed_torch.core.kinds import Asked, Counted
 from nsed_torch.core.prompts import Prompts, finished
+from nsed_torch.parts.forms import FORMS
 from nsed_torch.records.transcript import Task
 
 
 class Steps:
     """Everybody writes the next step; equal texts are one answer, and the elected one alone enters the memory.
 
-    Each agent reads and writes the work in its own form (`core.forms`); votes, memory and records have the plain one.
+    Each agent reads and writes the work in its own form (`parts.forms`); votes, memory and records have the plain one.
 
     Args:
         task: whose work it is.
@@ -42,7 +42,8 @@ class Steps:
         # The strongest is the newest.
         work = shown[::-1] or [self.task.start] * bool(self.task.start)
         forms = {agent.form for agent in self.ensemble.agents}
-        asked = {form: self.prompts.work(self.task.question, work, seed=mark, form=form) for form in forms}
+        read = {form: [FORMS[form].shown(text) for text in work] for form in forms}
+        asked = {form: self.prompts.work(self.task.question, texts, seed=mark) for form, texts in read.items()}
         return Asked({agent.name: asked[agent.form] for agent in self.ensemble.agents})
 
     def count(self, agent: Agent, text: str, reason: str) -> Counted:

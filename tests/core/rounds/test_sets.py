@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from nsed_torch.app.view import undecided
-from nsed_torch.core.features import feature_names
-from nsed_torch.core.reading import Reading
 from nsed_torch.parts.conformal import ConformalSets
+from nsed_torch.parts.features import feature_names
+from nsed_torch.parts.reading import Reading
 from nsed_torch.questions.choice_tasks import ChoiceGrader
 from nsed_torch.questions.graders import AnswerGrader, GradersAnswers
 from nsed_torch.records.transcript import Task, Transcript

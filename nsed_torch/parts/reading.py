@@ -1,10 +1,14 @@
 """What proposals say, in numbers: it moves trust in their authors and the support of their answers."""
 
+import math
 from collections.abc import Sequence
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+
+from nsed_torch.core.encoder import Encoder
+from nsed_torch.parts.features import groups_of, letters_of, proposal_features
 
 
 class Reading(nn.Module):
@@ -18,7 +22,7 @@ class Reading(nn.Module):
 
     Args:
         agents: size of the pool.
-        features: their names, as `agents.features` gives them out.
+        features: their names, as `parts.features` gives them out.
         categories: names of the categories of tasks that trust may depend on.
 
     Raises:
@@ -94,6 +98,35 @@ class Reading(nn.Module):
             return shift
         of_category = self.category[voters].gather(2, category.clamp(min=0)[:, None, None].expand(*voters.shape, 1))
         return shift + torch.where((category >= 0)[:, None], of_category[..., 0], 0)
+
+    def of_features(
+        self,
+        features: Float[Tensor, "batch proposal feature"],
+        authors: Int[Tensor, "batch proposal"],
+        voters: Int[Tensor, "batch voter"],
+        proposal_mask: Bool[Tensor, "batch proposal"],
+    ) -> tuple[Float[Tensor, "batch proposal feature"], Float[Tensor, "batch voter feature"]]:
+        """Features of the proposals against their authors' habits, and of each voter's own proposal."""
+        z = self.against_habits(features.to(self.mean), authors)
+        return z, of_voters(z, voters, authors, proposal_mask)
+
+    def of_texts(
+        self,
+        questions: Sequence[str],
+        texts: Sequence[Sequence[str]],
+        finals: Sequence[Sequence[str | None]],
+        width: int,
+        encoder: Encoder,
+    ) -> Float[Tensor, "batch proposal feature"]:
+        """Features of each task's proposals, `width` of them; NaN where there is none. `finals` are their answers."""
+        features, groups = (
+            self.mean.new_full((len(texts), width, len(self.features)), math.nan),
+            groups_of(self.features),
+        )
+        for i, (question, said, answers) in enumerate(zip(questions, texts, finals, strict=True)):
+            rows = proposal_features(question, said, letters_of(answers), groups, encoder.embed)
+            features[i, : len(rows)] = self.mean.new_tensor(rows).reshape(len(rows), -1)
+        return features
 
     def support_shift(self, z: Float[Tensor, "batch proposal feature"]) -> Float[Tensor, "batch proposal"]:
         """What is added to the support of each proposal, from its features against its author's habits."""

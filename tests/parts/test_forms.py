@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nsed_torch.core.forms import FORMS, form_named
+from nsed_torch.parts.forms import FORMS, form_named
 
 texts = st.text() | st.text("0123abz +:AB#")
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsed_torch.core.features import (
+from nsed_torch.parts.features import (
     GROUPS,
     feature_names,
     groups_of,

@@ -1,4 +1,4 @@
-"""Proposals in numbers, for `core.reading.Reading`: how a text is written, what it answers, which option that is."""
+"""Proposals in numbers, for `parts.reading.Reading`: how a text is written, what it answers, which option that is."""
 
 import math
 import re
@@ -10,10 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nsed_torch.core.encoder import Encoder
 from nsed_torch.core.inputs import sentences
-from nsed_torch.core.open_round import OpenRound
-from nsed_torch.core.reading import Reading
 
 LETTERS = "ABCDEFGHIJ"
 
@@ -245,17 +242,3 @@ def _number(text: str, *, last: bool = False) -> float | None:
 
 def _close(one: float, other: float) -> bool:
     return math.isclose(one, other, rel_tol=0.01, abs_tol=1e-12)
-
-
-def read_features(
-    turns: Sequence[OpenRound], width: int, reading: Reading, encoder: Encoder
-) -> Float[Tensor, "batch proposal feature"]:
-    """Features of the proposals, for a consensus cell that reads them; NaN where there is none."""
-    like, groups = reading.mean, groups_of(reading.features)
-    features = like.new_full((len(turns), width, len(reading.features)), math.nan)
-    for i, turn in enumerate(turns):
-        rule = turn.kind.rule
-        finals = rule.finals(turn.task, turn.texts) if rule else [None] * len(turn.texts)
-        rows = proposal_features(turn.task.question, turn.texts, letters_of(finals), groups, encoder.embed)
-        features[i, : len(rows)] = like.new_tensor(rows).reshape(len(rows), -1)
-    return features

@@ -6,9 +6,12 @@ and records have the plain form.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from string import ascii_lowercase
 from typing import NamedTuple
+
+from nsed_torch.core.engine import Message
+from nsed_torch.core.prompts import Prompts
 
 
 class Form(NamedTuple):
@@ -106,3 +109,11 @@ def form_named(name: str) -> Form:
     if name not in FORMS:
         raise ValueError(f"expected a form out of {', '.join(FORMS)}, got {name!r}: choose one of them")
     return FORMS[name]
+
+
+def next_step(
+    prompts: Prompts, question: str, work: Sequence[str], *, seed: int, form: str = "plain", persona: str = ""
+) -> tuple[Message, ...]:
+    """The chat that asks for the next step of some `work`, in a form, of who knows nothing else."""
+    asked = prompts.work(question, [form_named(form).shown(text) for text in work], seed=seed)
+    return prompts.propose(asked, memory=(), critiques=(), persona=persona, seed=seed)
