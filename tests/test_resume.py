@@ -76,7 +76,7 @@ def logged(folder):
     with CallLog(file):  # a log that a killed process left behind opens
         pass
     with closing(sqlite3.connect(file)) as database:  # or it would be open in the next fork
-        values = [json.loads(value) for (value,) in database.execute("SELECT value FROM calls")]
+        values = [json.loads(value[16:]) for (value,) in database.execute("SELECT value FROM calls")]
     return [value.get("text") or str(value["values"]) for value in values]
 
 

@@ -20,8 +20,10 @@ from nsed_torch.core.engine import (
     Ratings,
     Request,
     check_answered,
+    check_result,
 )
 from nsed_torch.records.call_log import CallLog, call_key
+from nsed_torch.records.checked import rebuild
 from nsed_torch.records.transcript import AS_BILLED, ROLES, AgentRecord, Usage
 
 Progress = Callable[[int, int], None]
@@ -183,9 +185,10 @@ class Ensemble(nn.Module):
     ) -> list[R]:
         """Look every request up, ask the engines for what is missing, and commit what is done as soon as it is."""
         keys = self._keys(kind, requests)
-        results = {key: _loaded(result, value) for key, value in self.call_log.get(keys).items()}
+        asked = dict(zip(keys, requests, strict=True))
+        results = self.call_log.get(keys, lambda key, value: _loaded(result, asked[key], value))
         # Equal requests have equal keys and are asked once.
-        missing = {key: request for key, request in zip(keys, requests, strict=True) if key not in results}
+        missing = {key: request for key, request in asked.items() if key not in results}
         report = progress or (lambda done, total: None)
         total = len(results) + len(missing)
         report(len(results), total)
@@ -248,7 +251,10 @@ def _named(request: Request) -> dict[str, Any]:
     return data
 
 
-def _loaded(result: type[R], value: Mapping[str, Any]) -> R:
-    """A result from the log, where tuples are lists."""
-    fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in value.items()}
-    return result(**fields)
+def _loaded(result: type[R], request: Request, value: Any) -> R:
+    """What the log keeps of a request's result; a ValueError or TypeError for what no engine has answered to it."""
+    kept: R = rebuild(result, value)
+    check_result(request, kept)
+    if kept.failure:
+        raise ValueError("expected a result that says something: failures are never kept")
+    return kept

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from nsed_torch.records.call_log import CallLog, CallLogError, call_key
 
 _TOGETHER = 64  # texts of one commit: a second of a CPU, and the most that a kill loses
-_SUM = 8  # bytes of the sum before a kept vector
 _UNIT = 1e-4  # how far a kept vector's length may be from 1, far above float32's rounding
 
 
@@ -64,8 +63,8 @@ class SentenceEncoder(nn.Module):
 class LoggedEncoder(nn.Module):
     """A sentence encoder whose vectors are kept in the call log: a text is embedded once for all runs with one log.
 
-    A kept vector counts where it is a unit vector of the encoder's length with its sum before it; any other is made
-    anew. Versions and device are in the key, as in those of calls.
+    A kept vector counts where it is a unit vector of the encoder's length; any other is made anew. Versions
+    and device are in the key, as in those of calls.
 
     Args:
         encoder: makes what is not kept yet.
@@ -98,13 +97,12 @@ class LoggedEncoder(nn.Module):
         device = torch.device(self.encoder.model.device).type
         keys = {text: call_key(**about, device=device, text=text) for text in texts}
         log = self.log()
-        found = log.get(keys.values())
-        read = {text: _unpacked(key, found[key], self.dim) for text, key in keys.items() if key in found}
-        vectors = {text: vector for text, vector in read.items() if vector is not None}
+        found = log.get(keys.values(), lambda key, value: _unpacked(value, self.dim))
+        vectors = {text: found[key] for text, key in keys.items() if key in found}
         if missing := [text for text in texts if text not in vectors]:
             new = dict(zip(missing, self.encoder.embed(missing), strict=True))
             with suppress(CallLogError):  # a log from before, which nobody may write any more, still answers
-                log.put({keys[text]: _packed(keys[text], vector) for text, vector in new.items()})
+                log.put({keys[text]: _packed(vector) for text, vector in new.items()})
             vectors |= new
         return vectors
 
@@ -114,29 +112,18 @@ def logged(encoder: Encoder, log: Callable[[], CallLog]) -> Encoder:
     return LoggedEncoder(encoder, log) if isinstance(encoder, SentenceEncoder) else encoder
 
 
-def _packed(key: str, vector: Float[Tensor, "dim"]) -> str:
-    """A vector as the call log keeps it under a key: sum and little-endian float32 in base64."""
-    data = vector.numpy().astype("<f4").tobytes()
-    return base64.b64encode(_sum_of(key, data) + data).decode()
+def _packed(vector: Float[Tensor, "dim"]) -> str:
+    """A vector as the call log keeps it: little-endian float32 in base64."""
+    return base64.b64encode(vector.numpy().astype("<f4").tobytes()).decode()
 
 
-def _unpacked(key: str, value: Any, dim: int) -> Float[Tensor, "dim"] | None:
-    """The unit vector that `_packed` put under this key; None for whatever else stands there."""
-    try:
-        packed = base64.b64decode(value)
-    except (TypeError, ValueError):  # no text, no base64
-        return None
-    given, data = packed[:_SUM], packed[_SUM:]
-    if len(data) != 4 * dim or given != _sum_of(key, data):
-        return None
-    vector = torch.from_numpy(np.frombuffer(data, "<f4").astype(np.float32))
+def _unpacked(value: Any, dim: int) -> Float[Tensor, "dim"]:
+    """The unit vector of that length that `_packed` wrote; a ValueError or TypeError for whatever else stands there."""
+    vector = torch.from_numpy(np.frombuffer(base64.b64decode(value, validate=True), "<f4").astype(np.float32))
     # Nothing that is no number has this length.
-    return vector if abs(float(vector.norm()) - 1) <= _UNIT else None
-
-
-def _sum_of(key: str, data: bytes) -> bytes:
-    """Of the key as well, so that no text has another's vector."""
-    return hashlib.blake2b(key.encode() + data, digest_size=_SUM).digest()
+    if len(vector) != dim or not abs(float(vector.norm()) - 1) <= _UNIT:
+        raise ValueError(f"expected a unit vector of {dim} numbers")
+    return vector
 
 
 class HashedEncoder:

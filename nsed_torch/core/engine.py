@@ -177,6 +177,41 @@ def failed(request: Request, error: Exception) -> Any:
     return Likelihood((None,) * len(request.texts), notes=notes, failure=why)
 
 
+MOST_TOKENS = 10**7
+"""Tokens of one call; a larger count is a mistake or a lie."""
+
+
+def check_result(request: Request, result: Any) -> None:
+    """Refuse what answers no such request, by a ValueError: counts, times or values that no engine can have reached."""
+    written = getattr(result, "completion_tokens", 0)
+    counts = {"prompt_tokens": result.prompt_tokens, "completion_tokens": written}
+    if result.computed_tokens != AS_BILLED:
+        counts["computed_tokens"] = result.computed_tokens
+    for name, count in counts.items():
+        if not 0 <= count <= MOST_TOKENS:
+            raise ValueError(f"expected {name} in [0, {MOST_TOKENS}], got {str(count)[:40]}")
+    if not 0 <= result.seconds < math.inf:
+        raise ValueError(f"expected seconds of at least 0, got {result.seconds}")
+    if isinstance(request, GenerateRequest):
+        if len(result.written) > written or not all(0 <= token < 1 << 32 for token in result.written):
+            raise ValueError(f"expected ids of at most {written} tokens, got {len(result.written)}")
+    else:
+        _check_values(request, result)
+
+
+def _check_values(request: RateRequest | LikelihoodRequest, result: Any) -> None:
+    if isinstance(request, RateRequest):
+        count, least, beside, most = len(request.candidates), -1, result.coverage, 1.001
+    else:
+        count, least, beside, most = len(request.texts), 0, result.lengths, MOST_TOKENS
+    if len(result.values) != count or len(beside) not in {0, count}:
+        raise ValueError(f"expected {count} values, got {len(result.values)}")
+    if not all(value is None or least <= value <= 1 for value in result.values):
+        raise ValueError(f"expected values in [{least}, 1], got {str(result.values)[:60]}")
+    if not all(0 <= number <= most for number in beside):
+        raise ValueError(f"expected coverages or lengths of at most {most}, got {str(beside)[:60]}")
+
+
 MIN_ANSWER = 16
 """Tokens of answer below which a prompt counts as too long, unless less was asked for."""
 

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, NamedTuple
 
 from nsed_torch.core.engine import (
+    MOST_TOKENS,
     ContextWindowError,
     Engine,
     GenerateRequest,
@@ -40,9 +41,6 @@ _TOO_LONG = re.compile(
 """How OpenAI, vLLM and llama.cpp say that a prompt does not fit."""
 
 
-MOST_TOKENS = 10**7
-"""Above it a count of tokens is none that a call can have."""
-
 MOST_FAILURES = 8
 """Calls that may fail before the first reply; then the server counts as gone and is asked nothing more."""
 
@@ -64,7 +62,7 @@ class ChatReply(NamedTuple):
     @classmethod
     def of(cls, data: bytes, seconds: float) -> "ChatReply":
         """Read a chat completion; anything else is one of `_FAULTS`."""
-        whole = parse_json(data, "reply", "correct it")
+        whole = parse_json(data, "reply", "correct it", halves=True)
         choice = whole["choices"][0]
         text, reason = choice["message"].get("content"), choice.get("finish_reason")
         places = (choice.get("logprobs") or {}).get("content") or [{}]

@@ -122,7 +122,7 @@ class GradedTasks:
         unseen = {"category", "inputs", "start"}
         bare = [({k: v for k, v in asdict(task).items() if k not in unseen}, answer) for task, answer in pairs]
         keys = [call_key(kind="grade", grader=identity, task=task, answer=answer) for task, answer in bare]
-        known = {key: Verdict(value) for key, value in log.get(keys).items()}
+        known = log.get(keys, _given)
         missing = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in known}
         if missing:
             new = dict(zip(missing, self.grader.grade(list(missing.values())), strict=True))
@@ -145,6 +145,13 @@ class GradedTasks:
         verdicts = iter(self.verdicts(pairs))
         grades = [[[next(verdicts) is Verdict.RIGHT for _ in row] for row in rows] for rows in answers]
         return [Trace(*parts) for parts in zip(transcripts, grades, answers, strict=True)]
+
+
+def _given(key: str, value: Any) -> Verdict:
+    """A verdict that was kept."""
+    if (verdict := Verdict(value)) is Verdict.NOT_RUN:
+        raise ValueError("expected a verdict of a grader")
+    return verdict
 
 
 def file_tasks(questions: str, *, prompt: str = "", math_verify: bool | None = None) -> GradedTasks:

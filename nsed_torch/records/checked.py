@@ -1,6 +1,7 @@
 """JSON that anybody may have written, read against types: every fault is one line with its place and the remedy."""
 
 import dataclasses
+import functools
 import json
 import sys
 import types
@@ -96,7 +97,7 @@ def rebuild(kind: Any, value: Any) -> Any:
         return rebuild(next((a for a in kinds if type(value) is (typing.get_origin(a) or a)), kinds[0]), value)
     if kind is float and type(value) in {int, float}:
         # JSON has numbers such as 1e999 and 10^400, which are none here.
-        if abs(value) > sys.float_info.max:
+        if not abs(value) <= sys.float_info.max:
             raise ValueError(f"expected a finite number, got {str(value)[:40]}")
         return float(value)
     if isinstance(kind, type) and issubclass(kind, Enum):
@@ -113,7 +114,7 @@ def _rebuild_dataclass(kind: Any, value: dict[str, Any]) -> Any:
     if issubclass(kind, Record) and kind.VERSION is not None and value.get("schema_version") != kind.VERSION:
         got = str(value.get("schema_version"))[:40]
         raise ValueError(f"expected {kind.WHAT} of schema version {kind.VERSION}, got {got}")
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)
     fields = {}
     for name in (f.name for f in dataclasses.fields(kind) if f.name in value):
         try:
@@ -121,3 +122,6 @@ def _rebuild_dataclass(kind: Any, value: dict[str, Any]) -> Any:
         except (TypeError, ValueError) as error:
             raise ValueError(f"{name}: {error}") from error
     return kind(**fields)
+
+
+_hints = functools.cache(typing.get_type_hints)

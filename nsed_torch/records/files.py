@@ -68,20 +68,32 @@ def read_json(path: Path) -> Any:
     return parse_json(data, str(path), "remove it and rerun what wrote it")
 
 
-def parse_json(data: str | bytes, where: str, remedy: str) -> Any:
-    """Parse JSON that anybody may have written.
+def parse_json(data: str | bytes, where: str, remedy: str, *, halves: bool = False) -> Any:
+    """Parse JSON that anybody may have written; `halves` says that the caller mends halves of characters.
 
     Raises:
-        ValueError: in one line with `where` and the remedy, for what is not UTF-8 or not JSON.
+        ValueError: in one line with `where` and the remedy, for what is not UTF-8 or not JSON, a name that comes twice
+            in an object, or half a character.
     """
     try:
-        return json.loads(data if isinstance(data, str) else data.decode(), parse_constant=_refuse_constant)
+        text = data if isinstance(data, str) else data.decode()
+        value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_object)
+        # Escapes may be halves of characters, which nothing can print, send or write.
+        if not halves and "\\ud" in text.lower():
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{where}: not valid JSON ({error}); {remedy}") from error
+    return value
 
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON number")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(found := dict(pairs)) < len(pairs):
+        raise ValueError("a name comes twice in an object")
+    return found
 
 
 @contextlib.contextmanager

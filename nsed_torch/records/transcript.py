@@ -4,6 +4,7 @@ It holds the same values whenever the same seed runs again, except for fields na
 which take no part in comparisons.
 """
 
+import math
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -76,6 +77,9 @@ class Usage:
     computed_tokens: int = AS_BILLED
 
     def __post_init__(self) -> None:
+        counts = self.calls, self.prompt_tokens, self.completion_tokens, self.price, self.seconds
+        if not all(0 <= count < math.inf for count in counts) or self.computed_tokens < AS_BILLED:
+            raise ValueError(f"usage: expected numbers of at least 0, got {str((*counts, self.computed_tokens))[:80]}")
         if self.computed_tokens < 0:
             object.__setattr__(self, "computed_tokens", self.billed)
 

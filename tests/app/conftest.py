@@ -69,6 +69,6 @@ def rows():
 
     def read(path):
         with closing(sqlite3.connect(path)) as database:
-            return {key: json.loads(value) for key, value in database.execute("SELECT key, value FROM calls")}
+            return {key: json.loads(value[16:]) for key, value in database.execute("SELECT key, value FROM calls")}
 
     return read

@@ -14,7 +14,8 @@ COUNTS = st.integers(0, 10**6)
 WORDS = st.text(max_size=8)
 FILLED = WORDS.map(lambda word: f"?{word}")
 SETTINGS = st.dictionaries(WORDS, st.none() | WORDS | COUNTS | NUMBERS | st.lists(WORDS, max_size=2), max_size=2)
-USAGES = st.builds(Usage, COUNTS, COUNTS, COUNTS, NUMBERS, NUMBERS)
+AMOUNTS = st.floats(0, 1e300)
+USAGES = st.builds(Usage, COUNTS, COUNTS, COUNTS, AMOUNTS, AMOUNTS)
 
 
 def few(items):
