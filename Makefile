@@ -9,9 +9,14 @@ jobs ?= 2
 data ?= data
 export output_dir jobs data
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+SHELL := /bin/bash
+, := ,
 
-# Twice quiet: errors only. Progress of 60 packages and warnings about local index folders help nobody.
-INSTALL := $(BIN)/python -m pip install -qq -c constraints.txt
+# The Python that makes .venv, checked before anything is installed; then what pip does, large files and time alone.
+python = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "setup: expected Python 3.11 or newer, got %d.%d: make PYTHON=python3.12 ..." % sys.version_info[:2])'
+install = @set -o pipefail; $(BIN)/python -m pip install --progress-bar off -c constraints.txt $(1) 2>&1 | tee -a $(VENV)/install.log | \
+	awk '/Downloading .* [MG]B\)/ {sub(/^ */, ""); print "  " $$0} /^Installing/ {print "  installing " NF - 3 " packages"} /^ERROR/ {print} {fflush()}' && \
+	echo "setup: $(1) took $$SECONDS s"
 
 # Every worker and child process would compile everything anew where the environment forbids to keep compiled modules.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
@@ -83,35 +88,37 @@ clean: ## remove .venv, builds and caches; run folders stay
 	find nsed_torch bench lab tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.core: pyproject.toml constraints.txt
+	$(python)
 	@echo "setup: installing nsed_torch into $(VENV), once, one to ten minutes depending on the network"
 	@$(PYTHON) -m venv $(VENV)
-	@$(INSTALL) -e .
+	$(call install,-e .)
 	@touch $@
 
 $(VENV)/.lab: lab/pyproject.toml $(VENV)/.gym
-	@$(INSTALL) --no-deps -e lab
+	$(call install,--no-deps -e lab)
 	@touch $@
 
 $(VENV)/.demo: experts/pyproject.toml $(VENV)/.lab
-	@$(INSTALL) ./experts
+	$(call install,./experts)
 	@touch $@
 
 $(VENV)/.gym: pyproject.toml constraints.txt $(VENV)/.core
-	@$(INSTALL) -e '.[gym]'
+	$(call install,-e '.[gym]')
 	@touch $@
 
 $(VENV)/.docs: pyproject.toml constraints.txt $(VENV)/.core
-	@$(INSTALL) -e '.[docs]'
+	$(call install,-e '.[docs]')
 	@touch $@
 
 $(VENV)/.results: pyproject.toml constraints.txt $(VENV)/.core
-	@$(INSTALL) -e '.[gym,report,recorded]'
-	@$(INSTALL) --no-deps -e lab
+	$(call install,-e '.[gym$(,)report$(,)recorded]')
+	$(call install,--no-deps -e lab)
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml lab/pyproject.toml constraints.txt
+	$(python)
 	@echo "setup: installing nsed_torch with test and lint tools into $(VENV), once, one to ten minutes"
 	@$(PYTHON) -m venv $(VENV)
-	@$(INSTALL) -e '.[dev,bench,recorded,conductor,endpoint]'
-	@$(INSTALL) --no-deps -e lab
+	$(call install,-e '.[dev$(,)bench$(,)recorded$(,)conductor$(,)endpoint]')
+	$(call install,--no-deps -e lab)
 	@touch $(VENV)/.core $@

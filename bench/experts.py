@@ -22,6 +22,7 @@ from nsed_torch.core.engine import Engine
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.engines.transformers_engine import TransformersEngine
 from nsed_torch.records.call_log import CallLog
+from nsed_torch.records.extras import install
 from nsed_torch.records.transcript import Task, Transcript
 
 QUESTIONS = 70
@@ -44,7 +45,7 @@ def experts_lines(
         report: hears in one line why there is no line, where reasoning-gym is missing.
     """
     if importlib.util.find_spec("reasoning_gym") is None:
-        report("experts: left out: reasoning-gym is not installed: pip install nsed_torch[gym]")
+        report(f"experts: left out: reasoning-gym is not installed: {install('gym')}")
         return []
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         cfg = compose("deliberate", overrides=list(team))

@@ -11,6 +11,7 @@ from bench.timing import Measurement, compare
 from nsed_torch.core.engine import Decoding
 from nsed_torch.engines.backbones import load_backbone
 from nsed_torch.engines.replicas import EngineReplicas
+from nsed_torch.records.extras import install
 
 TASKS = 32
 """So many that half of the requests fill an engine's batches as well as all of them do."""
@@ -25,7 +26,7 @@ def replicas_lines(
     `same_answers` is the share of answers that both give to the letter.
     """
     if importlib.util.find_spec("ray") is None:
-        report("replicas: left out: ray is not installed: pip install nsed_torch[ray]")
+        report(f"replicas: left out: ray is not installed: {install('ray')}")
         return []
     bare = propose_requests(TASKS, [None] * phases.AGENTS, Decoding(phases.NEW_TOKENS, temperature=0.7))
     build = partial(load_backbone, **{**settings, "device": "cpu"})

@@ -36,6 +36,7 @@ from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.engines.scripted import ScriptedEngine
 from nsed_torch.records.call_log import CallLog
+from nsed_torch.records.extras import install
 from nsed_torch.records.transcript import Task
 
 QUESTIONS, CLIENTS, ALONE = 500, 64, 20
@@ -62,7 +63,7 @@ def serve_lines(repeats: int, team: Sequence[str] = TEAM, report: Callable[[str]
     """
     for package in ("fastapi", "reasoning_gym"):
         if importlib.util.find_spec(package) is None:
-            report(f"serve: left out: {package} is not installed: pip install nsed_torch[serve,gym]")
+            report(f"serve: left out: {package} is not installed: {install('serve,gym')}")
             return []
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         cfg = compose("deliberate", overrides=list(team))

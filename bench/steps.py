@@ -12,6 +12,7 @@ from nsed_torch.app.config.hydra_node import composing
 from nsed_torch.app.config.instantiate import instantiate
 from nsed_torch.core.engine import GenerateRequest
 from nsed_torch.parts.forms import next_step
+from nsed_torch.records.extras import install
 
 WORKS = 8
 """Steps of a tower, two shipped steppers writing each."""
@@ -29,7 +30,7 @@ def steps_lines(repeats: int, team: Sequence[str] = (), report: Callable[[str], 
         report: hears in one line why there is no line, where reasoning-gym is missing.
     """
     if importlib.util.find_spec("reasoning_gym") is None:
-        report("steps: left out: reasoning-gym is not installed: pip install nsed_torch[gym]")
+        report(f"steps: left out: reasoning-gym is not installed: {install('gym')}")
         return []
     with composing():
         cfg = compose("evaluate", overrides=["+experiment=towers", *ONE_EACH, *team])

@@ -103,7 +103,7 @@ def test_installed_adapters_are_found_and_a_clone_comes_first(tmp_path: Path, mo
     monkeypatch.syspath_prepend(str(site))
     assert adapters.adapter_folder("a", "experts:sums") == clone / "sums"
     assert adapters.adapter_folder("a", "experts:words") == site / "nsed_torch_experts/words"
-    with pytest.raises(ValueError, match="got neither: pip install nsed-torch-experts"):
+    with pytest.raises(ValueError, match=r"got neither: pip install .*experts"):
         adapters.adapter_folder("a", "experts:nf4/sums")
 
 

@@ -10,12 +10,15 @@ import importlib
 import importlib.metadata
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from typing import Any, NoReturn, TextIO, cast
 
 from nsed_torch import __version__
+from nsed_torch.app.help import verb_help
+from nsed_torch.records.extras import install
 
 VERBS = {
     "deliberate": "ask a team of local models one question and see how they got to the answer",
@@ -59,7 +62,6 @@ ODDS = (
 _USAGE = """\
 usage: nsed <verb> [key=value ...] [-m] [--cfg job] [--help]
 
-  demo             see in some minutes what teams do that their best members cannot
 {verbs}
 
 nsed <verb> --help lists the settings of a verb; -m runs every combination of values with commas.
@@ -97,25 +99,33 @@ def main(argv: Sequence[str] | None = None) -> int:
         verbs = "\n".join(f"  {verb:15}  {gloss}" for verb, gloss in _glosses().items())
         return _say(_USAGE.format(verbs=verbs))
     verb, *rest = arguments
-    told = {"--version": f"nsed_torch {__version__}", "--completion": _COMPLETION.format(verbs=" ".join(_glosses()))}
+    known = _glosses()
+    told = {"--version": f"nsed_torch {__version__}", "--completion": _COMPLETION.format(verbs=" ".join(known))}
     if verb in told:
         return _say(told[verb])
-    known = _glosses()
-    if verb not in {"demo", *known}:
+    if verb not in known:
         return _complain(
             "nsed", f"unknown verb {verb!r}{_did_you_mean(verb, known)} verbs: {', '.join(known)}{_more()}"
         )
     try:
         return _demo(rest) if verb == "demo" else _run(verb, rest)
-    except KeyboardInterrupt:
-        how = "begins anew" if verb in _ANEW else "with the same output_dir goes on from here"
-        _complain(f"nsed {verb}", f"interrupted; the same command {how}")
+    except KeyboardInterrupt as stop:
+        _complain(f"nsed {verb}", f"interrupted; {_going_on(verb, rest, stop)}")
         return 130
     except Exception as error:
         message = None if os.environ.get("NSED_DEBUG") == "1" else _explain(error, verb)
         if message is None:
             raise
         return _complain(f"nsed {verb}", message)
+
+
+def _going_on(verb: str, rest: Sequence[str], stop: KeyboardInterrupt) -> str:
+    """The command that goes on with what was interrupted; a verb tells its folder, which may bear the time of day."""
+    words = ["nsed", verb, *rest]
+    if stop.args and verb != "demo" and not any(word.startswith("output_dir=") for word in rest):
+        words.append(f"output_dir={stop.args[0]}")
+    again = "this begins anew" if verb in _ANEW else "this goes on from here"
+    return f"{again}: {shlex.join(words)}"
 
 
 def _added() -> dict[str, importlib.metadata.EntryPoint]:
@@ -126,12 +136,17 @@ def _added() -> dict[str, importlib.metadata.EntryPoint]:
 
 def _glosses() -> dict[str, str]:
     """All verbs, ours and those of installed packages, and what they do or whose they are."""
-    return VERBS | {name: f"of {entry.dist.name if entry.dist else entry.module}" for name, entry in _added().items()}
+    demo = {"demo": "see in some minutes what teams do that their best members cannot"}
+    return (
+        demo
+        | VERBS
+        | {name: f"of {entry.dist.name if entry.dist else entry.module}" for name, entry in _added().items()}
+    )
 
 
 def _more() -> str:
     """Where there is more, to those who do not have it."""
-    return "" if find_spec("nsed_lab") else "; task families, studies and their verbs come with pip install nsed-lab"
+    return "" if find_spec("nsed_lab") else f"; task families, studies and their verbs come with {install('lab')}"
 
 
 def _demo(arguments: Sequence[str]) -> int:
@@ -156,12 +171,14 @@ def _demo(arguments: Sequence[str]) -> int:
 
 
 def _run(verb: str, arguments: Sequence[str]) -> int:
-    from nsed_torch.app.config.overrides import quote, refuse_former, with_question  # noqa: PLC0415 - Hydra is slow to import
+    if {"-h", "--help"} & set(arguments):
+        return _say(verb_help(verb.replace("-", "_")))
+    from nsed_torch.app.config.overrides import exact, quote, refuse_former, with_question  # noqa: PLC0415 - Hydra is slow to import
 
+    name = verb.replace("-", "_")
     options, values = _split(arguments)
     asked = _check_options(options)
-    name = verb.replace("-", "_")
-    if asked.help or asked.hydra_help or asked.cfg or asked.info or asked.shell_completion:  # nothing will run
+    if asked.hydra_help or asked.cfg or asked.info or asked.shell_completion:  # nothing will run
         from nsed_torch.app.config.hydra_node import hydra_root  # noqa: PLC0415 - Hydra is slow to import
 
         main = hydra_root(name, lambda cfg: None)
@@ -172,6 +189,7 @@ def _run(verb: str, arguments: Sequence[str]) -> int:
     values = [f"baseline={quote(v[9:])}" if v.startswith("baseline=") and "=" in v[9:] else v for v in values]
     if verb in {"deliberate", "conduct"}:
         values = with_question(values, verb)
+    values = [exact(v) for v in values]
     refuse_former((value for value in values if not value.startswith("question=")), name)
     with _command_line([f"nsed {verb}", *values, *options]):
         try:
@@ -262,11 +280,11 @@ def _explain_setting(error: Exception, verb: str) -> str | None:
             return f"nsed {verb} has no group {unknown[1]!r}; nsed {verb} --help lists all"
         if places := re.search(r"Did you mean to override (?:one of )?(.*)\?", text):
             choices = " or ".join(map(repr, places[1].split(", ")))
-            return f"unknown setting {unknown[1]!r}; did you mean {choices}? nsed {verb} --help lists all"
+            return f"unknown setting {unknown[1]!r}; did you mean {choices}? nsed {verb} --cfg job lists all"
         # The cause knows keys within a value.
         key = max(unknown[1], getattr(error.__cause__, "full_key", None) or "", key=len)
         hint = _did_you_mean(key, setting_names(verb.replace("-", "_")))
-        return f"unknown setting {key!r}{hint} nsed {verb} --help lists all"
+        return f"unknown setting {key!r}{hint} nsed {verb} --cfg job lists all"
     options = r"Could not find '([^']*)'\s+Available options in '[^']*':(.*?)(?:Config search path|$)"
     if missing := re.search(options, text, re.DOTALL):
         return f"could not find {missing[1]!r}; available: {', '.join(missing[2].split())}{_more()}"

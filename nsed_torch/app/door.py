@@ -91,7 +91,7 @@ def composed(settings: Mapping[str, Any]) -> DictConfig:
         check_settings(config, ROOT)
     except (HydraException, OmegaConfBaseException) as error:
         reason = str(error).splitlines()[0].rstrip(".")
-        raise ValueError(f"{reason}; nsed {ROOT} --help lists all") from error
+        raise ValueError(f"{reason}; nsed {ROOT} --cfg job lists all") from error
     return config
 
 

@@ -71,7 +71,10 @@ def verb(
                     settings = {key: value for key, value in plain_config(cfg).items() if key not in free}
                     identity = identity_of(config_name, settings)
                     held.enter_context(opened(folder, identity, made, goes_on=goes_on(cfg)))
-                result = job(cfg, VerbRun(folder, console()))
+                try:
+                    result = job(cfg, VerbRun(folder, console()))
+                except KeyboardInterrupt as stop:
+                    raise KeyboardInterrupt(str(cfg.get("output_dir", folder))) from stop
             if result is not None:
                 # Not through the console, which would expand tabs and turn :key: into a picture.
                 print(result)  # noqa: T201 - the result

@@ -235,7 +235,9 @@ def steps_line(transcript: Transcript, right: bool | None = None, chain: Sequenc
 
 
 def undecided(transcript: Transcript) -> str:
-    """What to say where the last round's set holds more than one answer; "" where it decides, or nobody calibrated."""
+    """What to say where nobody was convinced, or the last round's set holds more than one answer; else ""."""
+    if transcript.rounds and transcript.rounds[-1].all_negative:
+        return "nobody was convinced: the ratings speak against every answer, and the one below is the least disliked"
     answers = transcript.rounds[-1].answer_set if transcript.rounds else None
     if answers is None or answers.decided:
         return ""

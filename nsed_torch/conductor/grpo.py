@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from nsed_torch.engines.transformers_engine import CHUNK, TransformersEngine
+from nsed_torch.records.extras import missing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +91,7 @@ def trl_arguments(engine: TransformersEngine, folder: Path, settings: GRPO) -> A
         from accelerate import PartialState  # noqa: PLC0415 - heavy
         from trl.trainer.grpo_config import GRPOConfig  # noqa: PLC0415 - heavy, and an extra
     except ImportError as error:
-        raise ValueError(f"expected trl, got {error}: pip install nsed_torch[conductor]") from error
+        raise ValueError(missing("trl", "training a Conductor", "conductor", error)) from error
     processes, texts = PartialState().num_processes, settings.questions * settings.rollouts
     if settings.packed and processes > 1:
         raise ValueError(f"expected one process for packed=true, got {processes}: pass packed=false")

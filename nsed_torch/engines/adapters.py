@@ -15,6 +15,7 @@ from torch import nn
 
 from nsed_torch.engines.gguf_files import first_line
 from nsed_torch.engines.transformers_engine import TransformersEngine
+from nsed_torch.records.extras import install
 from nsed_torch.records.files import read_json, write_files
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -209,7 +210,7 @@ def _shipped(name: str, shipped: str) -> Path:
             return folder
     raise ValueError(
         f"adapter {name!r}: expected experts:{shipped} in a clone of nsed_torch or among installed adapters, got "
-        "neither: pip install nsed-torch-experts for those that ship, clone for those of studies"
+        f"neither: {install('experts')} for those that ship, clone for those of studies"
     )
 
 

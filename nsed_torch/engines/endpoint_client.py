@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from nsed_torch.core.deadline import within
+from nsed_torch.records.extras import missing
 
 _OF_THE_BODY = {"content-encoding", "content-length", "transfer-encoding"}
 
@@ -56,7 +57,5 @@ def openai_library() -> Any:
     try:
         import openai  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise ValueError(
-            f"expected the package openai for an endpoint, got {error}: pip install nsed_torch[endpoint]"
-        ) from error
+        raise ValueError(missing("the package openai", "an endpoint", "endpoint", error)) from error
     return openai

@@ -29,6 +29,7 @@ from nsed_torch.core.engine import (
 from nsed_torch.core.prompts import one_line
 from nsed_torch.engines.gguf_files import first_line
 from nsed_torch.engines.packing.forest import passes, shared_with_last
+from nsed_torch.records.extras import missing
 
 LOCAL = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent to anybody
@@ -290,7 +291,7 @@ def _joined(address: str | None, wanted: Mapping[str, float]) -> Any:
     try:
         ray: Any = importlib.import_module("ray")  # an extra
     except ImportError as error:
-        raise ValueError(f"expected the package ray for replicas, got {error}: pip install nsed_torch[ray]") from error
+        raise ValueError(missing("the package ray", "replicas", "ray", error)) from error
     if not ray.is_initialized():
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         if address is None:

@@ -125,7 +125,7 @@ class Comparison:
             raise ValueError(f"expected a reference among {', '.join(by_method)}, got {chosen!r}")
         # Sums of floats depend on their order; tasks come in theirs, whoever finished first.
         by_method = {name: dict(sorted(tasks.items())) for name, tasks in by_method.items()}
-        score, difference = (_by_student, _by_student) if by_student else (mean_score, mean_difference)
+        score, difference = (_student_share, _student_difference) if by_student else (mean_score, mean_difference)
         pressed = any(outcome.adopts is not None for tasks in by_method.values() for outcome in tasks.values())
         right = _by_lot if ties is Ties.LOT else _accuracy
         methods = {name: _result(list(tasks.values()), score, right) for name, tasks in by_method.items()}
@@ -280,5 +280,9 @@ def _by_question(scores: Iterable[tuple[str, float]]) -> _Questions:
     return list(by_question.values())
 
 
-def _by_student(questions: _Questions) -> Estimate:
-    return student([sum(scores) / len(scores) for scores in questions])
+def _student_share(questions: _Questions) -> Estimate:
+    return student([sum(scores) / len(scores) for scores in questions], 0.0, 1.0)
+
+
+def _student_difference(questions: _Questions) -> Estimate:
+    return student([sum(scores) / len(scores) for scores in questions], -1.0, 1.0)

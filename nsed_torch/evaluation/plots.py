@@ -16,6 +16,7 @@ from nsed_torch.core.functional import halting
 from nsed_torch.evaluation.comparison import MethodResult
 from nsed_torch.evaluation.cost_curves import Curve
 from nsed_torch.evaluation.statistics import Estimate, student
+from nsed_torch.records.extras import missing
 from nsed_torch.records.files import write_files
 
 # Okabe and Ito's colours, which the colour-blind tell apart.
@@ -31,9 +32,7 @@ def new_axes(width: float, height: float, rows: int = 1, columns: int = 1, **opt
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise ValueError(
-            "expected matplotlib for plots, got no such package: pip install nsed_torch[report]"
-        ) from error
+        raise ValueError(missing("matplotlib", "plots", "report")) from error
     grid = Figure(figsize=(width, height), dpi=150, layout="constrained").subplots(rows, columns, **options)
     for axes in np.ravel(grid):
         axes.spines[["top", "right"]].set_visible(False)
@@ -151,7 +150,7 @@ def plot_curves(
     for index, curve in enumerate(curves):
         order = curve.cost.mean(1).argsort()
         x = curve.cost.mean(1)[order].tolist()
-        points = [student(curve.right[i]) for i in order.tolist()]
+        points = [student(curve.right[i], 0, 1) for i in order.tolist()]
         (line,) = axes.plot(
             x, [p.mean for p in points], marker="os^Dvx"[index % 6], linewidth=2.2 if index == 0 else 1.4,
             markersize=4.5, label=curve.name, zorder=5 - min(index, 4),

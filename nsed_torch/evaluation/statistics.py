@@ -63,8 +63,12 @@ def plain(value: Any) -> Any:
     return value
 
 
-def student(values: Sequence[float] | Float[Tensor, "question"]) -> Estimate:
+def student(
+    values: Sequence[float] | Float[Tensor, "question"], least: float = -math.inf, most: float = math.inf
+) -> Estimate:
     """Mean of one value per question with Student's interval, which has no width where all are alike.
+
+    Values lie between `least` and `most`: so does the interval, as of shares within [0, 1].
 
     Raises:
         ValueError: for fewer than two questions.
@@ -77,7 +81,7 @@ def student(values: Sequence[float] | Float[Tensor, "question"]) -> Estimate:
         raise ValueError(f"expected at least 2 tested tasks, got {n}: add tasks or enlarge the test part")
     mean, error = values.mean().item(), values.std().item() / math.sqrt(n)
     reach = error * float(stdtrit(n - 1, (1 + LEVEL) / 2))
-    return Estimate(n, mean, mean - reach, mean + reach, "Student")
+    return Estimate(n, mean, max(least, mean - reach), min(most, mean + reach), "Student")
 
 
 def mean_score(questions: Sequence[Sequence[float]]) -> Estimate:
@@ -186,9 +190,7 @@ def _clipped(means: Sequence[float], least: float, most: float) -> Estimate:
     # Equal shares may differ in their last digit; an interval made of that would claim certainty.
     if max(means) - min(means) < 1e-12:
         return Estimate(len(means), mean)
-    wide = student(means)
-    low, high = wide.low or 0.0, wide.high or 0.0
-    return replace(wide, mean=mean, low=max(least, low), high=min(most, high))
+    return replace(student(means, least, most), mean=mean)
 
 
 def mcnemar(wins: int, losses: int) -> tuple[str, float]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.questions.graders import AnswerGrader, answer_in, final_answer, question_id
+from nsed_torch.records.extras import missing
 from nsed_torch.records.outcome import Verdict
 from nsed_torch.records.transcript import Task
 
@@ -159,9 +160,7 @@ def gym_dataset(family: str, tries: int, seed: int, options: Mapping[str, Any]) 
         import reasoning_gym  # noqa: PLC0415 - an extra; costs seconds
         from reasoning_gym.factory import DATASETS  # noqa: PLC0415
     except ImportError as error:
-        raise ValueError(
-            f"expected reasoning-gym for generated tasks, got {error}: pip install nsed_torch[bench]"
-        ) from error
+        raise ValueError(missing("reasoning-gym", "generated tasks", "gym", error)) from error
     if not 1 <= tries <= APART:
         raise ValueError(f"expected a size from 1 to {APART}, got {tries}: use several seeds for more tasks")
     if family not in DATASETS:

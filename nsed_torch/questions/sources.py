@@ -17,6 +17,7 @@ from typing import Any
 
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.questions.graders import AnswerGrader, Grader
+from nsed_torch.records.extras import missing
 from nsed_torch.records.transcript import Task
 from nsed_torch.traces.equality import Equality
 
@@ -227,8 +228,8 @@ def _hub_rows(hub: Hub) -> Iterator[Row]:
     try:
         import datasets  # noqa: PLC0415 - an extra; costs seconds
     except ImportError as error:
-        remedy = f"pip install nsed_torch[bench], or {hub.instead}"
-        raise ValueError(f"expected the package datasets to read {hub.repo}, got {error}: {remedy}") from error
+        wanted = missing("the package datasets", f"{hub.repo} of the Hub", "bench", error)
+        raise ValueError(f"{wanted}, or {hub.instead}") from error
     file = Path(hub.repo)
     try:
         if file.is_file():

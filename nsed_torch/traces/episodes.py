@@ -127,6 +127,10 @@ class Episodes:
         table[rows[:, None].expand_as(authors)[where], authors[where]] = last[where]
         return table
 
+    def oracle(self) -> Bool[Tensor, "batch"]:
+        """Whether any proposal of any round is right: what whoever knows the grades would elect."""
+        return self.correct.flatten(1).any(1)
+
     def by_agent(self) -> ByAgent:
         """Each task's last round, a column an agent."""
         classes = self.of_agents(self.classes, -1)

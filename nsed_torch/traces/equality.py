@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nsed_torch.core.functional import vote_mask
+from nsed_torch.records.extras import missing
 from nsed_torch.traces.canonical import canonical
 from nsed_torch.traces.formulas import Formulas, latex
 
@@ -31,9 +32,7 @@ class Equality:
     def __post_init__(self) -> None:
         installed = importlib.util.find_spec("math_verify") is not None
         if self.math_verify and not installed:
-            raise ValueError(
-                "expected math-verify for math_verify=true, got no such package: pip install nsed_torch[bench]"
-            )
+            raise ValueError(missing("math-verify", "math_verify=true", "bench"))
         object.__setattr__(self, "math_verify", installed if self.math_verify is None else self.math_verify)
 
     def identity(self) -> dict[str, Any]:

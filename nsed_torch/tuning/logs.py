@@ -8,23 +8,53 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from nsed_torch.records.extras import install
 from nsed_torch.records.files import naming, write_text
 from nsed_torch.records.pace import time_left
 
 PROJECT = "nsed_torch"
 
+FILE = "file"
+"""No tracker: the log alone."""
+
+TRACKERS = ("tensorboard", "wandb", "trackio", "mlflow")
+"""Of accelerate's, those that a log can be handed to as a run."""
+
 
 class FileLog:
-    """One line of JSON per step: nested numbers by name."""
+    """One line of JSON per step: nested numbers by name; and a tracker, which gets a step's numbers as it ends.
 
-    def __init__(self, path: Path) -> None:
+    The tracker's run is named by the log's folder and begins with the lines that are there, so that it is whole where
+    a killed training goes on. "file" is none. TensorBoard's files go into `tensorboard` beside the log, over what was
+    there; where others keep a run is their own setting.
+    """
+
+    def __init__(self, path: Path, tracker: str = FILE) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.path = path
+        self.path, self.tracker = path, tracker
+        self._run: Any = None
 
     def write(self, step: int, record: Mapping[str, Any]) -> None:
         """Append a line."""
         with naming(self.path), self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": step, **record}) + "\n")
+        if self._run is not None:
+            self._run.log(dict(_scalars({"step": step, **record})), step=step)
+        elif self.tracker != FILE:
+            self._begin()
+
+    def close(self) -> None:
+        """End the tracker's run, which has every line of the log."""
+        if self.tracker != FILE:
+            self._begin()
+            self._run.finish()
+            self._run = None
+
+    def _begin(self) -> None:
+        if self._run is None:
+            self._run = _tracker(self.path.parent, self.tracker)
+            for line in self.read():
+                self._run.log(dict(_scalars(line)), step=line["step"])
 
     def resume(self, step: int) -> None:
         """Keep whole lines up to a step: what came later, or was cut off by a kill, will come again."""
@@ -44,8 +74,8 @@ class FileLog:
 class ToldLog(FileLog):
     """A log that says about every twentieth of its steps how far it is, and how long the rest takes."""
 
-    def __init__(self, path: Path, total: int, report: Callable[[str], None]) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, total: int, report: Callable[[str], None], tracker: str = FILE) -> None:
+        super().__init__(path, tracker)
         self.total, self.report = total, report
         self._began: tuple[int, float] | None = None
 
@@ -58,35 +88,21 @@ class ToldLog(FileLog):
             self.report(f"step {step} of {self.total}{rest}")
 
 
-FILE = "file"
-"""No tracker: the log alone."""
-
-TRACKERS = ("tensorboard", "wandb", "trackio", "mlflow")
-"""Of accelerate's, those that a finished log can be handed to."""
-
-
 def check_tracker(name: str) -> None:
     """Refuse a tracker that is not there, before anything is trained; "file" is none."""
     if name not in (FILE, *TRACKERS):
         raise ValueError(f"logger: expected one of {', '.join((FILE, *TRACKERS))}, got {name!r}")
     if name != FILE and importlib.util.find_spec(name) is None:
-        remedy = "nsed_torch[track]" if name == "tensorboard" else name
-        raise ValueError(f"expected {name} for logger={name}, got no such package: pip install {remedy}")
+        remedy = install("track") if name == "tensorboard" else f"pip install {name}"
+        raise ValueError(f"expected {name} for logger={name}, got no such package: {remedy}")
 
 
-def track(log: FileLog, name: str) -> None:
-    """Hand the numbers of a finished log to a tracker, as a run that is named by the log's folder; "file" is none.
-
-    A finished one, for what a run that was killed had told last comes again. TensorBoard's files go into `tensorboard`
-    beside the log, over what was there; where others keep a run is their own setting.
-    """
+def _tracker(folder: Path, name: str) -> Any:
+    """A tracker of accelerate's whose run has begun."""
     check_tracker(name)
-    if name == FILE:
-        return
     from accelerate import PartialState, tracking  # noqa: PLC0415 - heavy
 
     PartialState()
-    folder = log.path.parent
     if name == "tensorboard":
         tracker: Any = tracking.TensorBoardTracker(name, folder, purge_step=0)
     elif name == "mlflow":
@@ -94,9 +110,7 @@ def track(log: FileLog, name: str) -> None:
     else:
         tracker = tracking.LOGGER_TYPE_TO_CLASS[name](PROJECT, name=str(folder))
     tracker.start()
-    for line in log.read():
-        tracker.log(dict(_scalars(line)), step=line["step"])
-    tracker.finish()
+    return tracker
 
 
 def _scalars(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:

@@ -17,7 +17,7 @@ from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.records.files import write_files
 from nsed_torch.traces.episodes import Episodes, joined
 from nsed_torch.traces.rounds import elect, prepare, unroll
-from nsed_torch.tuning.logs import FileLog
+from nsed_torch.tuning.logs import FILE, FileLog
 from nsed_torch.tuning.losses import consensus_loss, distance_from_start, reads
 from nsed_torch.tuning.memory_fit import Notes
 
@@ -100,6 +100,7 @@ class CellTrainer:
         optimizer: MakeOptimizer,
         schedule: Schedule | None = None,
         folder: Path | None = None,
+        tracker: str = FILE,
     ) -> None:
         self.cell, self.train, self.validation = cell, train, validation
         self.schedule = schedule or Schedule()
@@ -110,7 +111,7 @@ class CellTrainer:
             frozen = f"all of them frozen by {list(self.schedule.frozen)}"
             raise ValueError(f"expected parameters to train with the loss {self.schedule.loss}, got {frozen}")
         self.optimizer = optimizer(trained)
-        self.log = FileLog(folder / "log.jsonl") if folder else None
+        self.log = FileLog(folder / "log.jsonl", tracker) if folder else None
         self.checkpoint = folder / "checkpoint.pt" if folder else None
         self._start = copy.deepcopy(cell.state_dict())
         # Without parameters of their own, calibration and vote start from the same in every epoch.
@@ -148,6 +149,8 @@ class CellTrainer:
             # The end as well: the same command again has nothing to train.
             if self.checkpoint is not None and (self._epoch % self.schedule.checkpoint == 0 or self._stopped()):
                 self._save(self.checkpoint)
+        if self.log is not None:
+            self.log.close()
         self.cell.load_state_dict(self._best)
         return Fit(self._epoch, self._best_epoch, self._best_loss, self._stopped())
 
@@ -261,6 +264,7 @@ def fit_cell(
     folder: Path | None = None,
     resume: bool = False,
     refit: bool = True,
+    tracker: str = FILE,
 ) -> Refit:
     """Choose how firmly what reads is held to its start on validation tasks, then train on those, too.
 
@@ -269,7 +273,7 @@ def fit_cell(
     convergence, or with patience for as many epochs as were best. Where no parameter reads and there is no patience,
     validation tasks have nothing to choose; without a refit the cell stays what they chose.
 
-    The folder is for logs and checkpoints, with one inside for every choice.
+    The folder is for logs and checkpoints, with one inside for every choice; the tracker gets what logs get.
     """
     schedule = schedule or Schedule()
 
@@ -277,7 +281,8 @@ def fit_cell(
         cell: ConsensusCell, data: Episodes, chooser: Episodes | None, firmness: float, where: Path | None, epochs: int
     ) -> Fit:
         limits = replace(schedule, firmness=(firmness,), epochs=epochs)
-        return CellTrainer(cell, data, chooser, optimizer=optimizer, schedule=limits, folder=where).fit(resume=resume)
+        how: dict[str, Any] = {"optimizer": optimizer, "schedule": limits, "folder": where, "tracker": tracker}
+        return CellTrainer(cell, data, chooser, **how).fit(resume=resume)
 
     reading = any(reads(name) for name, _ in cell.named_parameters() if schedule.trains(name))
     data = joined([train, validation]) if refit else train

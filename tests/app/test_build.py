@@ -151,7 +151,7 @@ def test_the_experts_name_adapters_of_the_package():
     assert {agent.adapter for agent in agents} == set(engine.adapters)
     assert all(path == f"experts:{name}" for name, path in engine.adapters.items())
     engine.adapters = {"nobody": "experts:nobody"}
-    with pytest.raises(ValueError, match=r"expected experts:nobody in a clone .* pip install nsed-torch-experts"):
+    with pytest.raises(ValueError, match=r"expected experts:nobody in a clone .* pip install .*experts"):
         build_ensemble(config)
 
 

@@ -102,7 +102,8 @@ def test_the_shell_completes_verbs_groups_options_and_settings():
 
 
 def test_unknown_verb_names_the_nearest(fault):
-    verbs = "verbs: deliberate, conduct, train-conductor, evaluate, collect, tune, fit-broker, train-judges, "
+    assert fault("demoo").startswith("nsed: unknown verb 'demoo'; did you mean 'demo'?")
+    verbs = "verbs: demo, deliberate, conduct, train-conductor, evaluate, collect, tune, fit-broker, train-judges, "
     verbs += "specialize, serve, fetch, report"
     assert fault("delibrate").startswith(f"nsed: unknown verb 'delibrate'; did you mean 'deliberate'? {verbs}")
     assert fault("xyz").startswith(f"nsed: unknown verb 'xyz'; {verbs}")
@@ -114,8 +115,8 @@ HEAVY = "torch", "transformers", "rich", "numpy"
 @pytest.mark.parametrize(
     ("arguments", "heavy"),
     [
-        *((arguments, (*HEAVY, "hydra", "omegaconf")) for arguments in (["--help"], ["--version"], ["nonsense"])),
-        *((arguments, HEAVY) for arguments in (["evaluate", "--help"], ["deliberate", "Why?", "--cfg", "job"])),
+        *((arguments, (*HEAVY, "hydra", "omegaconf")) for arguments in (["evaluate", "--help"], ["nonsense"])),
+        (["deliberate", "Why?", "--cfg", "job"], HEAVY),
     ],
 )
 def test_nothing_heavy_is_imported_before_a_verb_runs(arguments, heavy):
@@ -199,8 +200,6 @@ def test_options_may_stand_anywhere(verb, capsys):
     assert main(["deliberate", "Why?", "--cfg", "job", "rounds=5"]) == 0
     config = OmegaConf.create(capsys.readouterr().out)
     assert (config.question, config.rounds) == ("Why?", 5)
-    assert main(["deliberate", "--help"]) == 0
-    assert "rounds: 3" in capsys.readouterr().out
     assert verb.seen == []
 
 
@@ -231,15 +230,15 @@ def test_process_state_is_put_back(verb, monkeypatch):
         (["one?", "two?"], "expected one question, got 2: ['one?', 'two?']; put quotes around a text"),
         (["one?", "question=two?"], "expected one question, got 2: ['one?', 'two?']; put quotes around a text"),
         (["Why?", "ensemble=foo"], "could not find 'ensemble/foo'; available: demo, duo"),
-        (["roundz=3"], "unknown setting 'roundz'; did you mean 'rounds'? nsed deliberate --help lists all"),
+        (["roundz=3"], "unknown setting 'roundz'; did you mean 'rounds'? nsed deliberate --cfg job lists all"),
         (
             ["budget.token=3"],
-            "unknown setting 'budget.token'; did you mean 'budget.tokens'? nsed deliberate --help lists all",
+            "unknown setting 'budget.token'; did you mean 'budget.tokens'? nsed deliberate --cfg job lists all",
         ),
-        (["zzz=3"], "unknown setting 'zzz'; nsed deliberate --help lists all"),
+        (["zzz=3"], "unknown setting 'zzz'; nsed deliberate --cfg job lists all"),
         (
             ["budget={token: 3}"],
-            "unknown setting 'budget.token'; did you mean 'budget.tokens'? nsed deliberate --help lists all",
+            "unknown setting 'budget.token'; did you mean 'budget.tokens'? nsed deliberate --cfg job lists all",
         ),
         (["rounds=[1"], "no viable alternative at input '[1'"),
         (["rounds=99"], "setting 'missing' has no value; pass missing=..."),
@@ -304,9 +303,28 @@ def test_debug_shows_the_traceback_of_any_error(verb, monkeypatch):
         main(["deliberate", "Why?"])
 
 
-def test_interrupt_says_that_the_run_can_go_on(verb, fault):
-    verb.fails = KeyboardInterrupt()
-    assert "goes on from here" in fault("deliberate", "Why?", code=130)
+@pytest.mark.parametrize("given", ["runs/it=1", None])
+def test_interrupt_prints_the_command_that_goes_on(verb, fault, monkeypatch, given):
+    def interrupted():
+        raise KeyboardInterrupt(*[] if given else ["runs/12-30-00"])  # a verb tells its folder
+
+    monkeypatch.setattr(verb, "main", interrupted)
+    said = fault("deliberate", "Why not?", "rounds=2", *[f"output_dir={given}"] if given else [], code=130)
+    command = f"nsed deliberate 'Why not?' rounds=2 output_dir={given or 'runs/12-30-00'}"
+    assert said == f"nsed deliberate: interrupted; this goes on from here: {command}"
+
+
+def test_a_verb_tells_the_folder_that_it_was_interrupted_in(tmp_path, monkeypatch, capfd):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("nsed_torch.app.verbs.deliberate.build_rnn", interrupted)
+    assert main(["deliberate", "Why?"]) == 130
+    command = capfd.readouterr().err.partition("goes on from here: ")[2]
+    folder = command.rpartition("output_dir=")[2].strip()
+    assert command.startswith("nsed deliberate 'Why?' output_dir=runs/deliberate/2")
+    assert (tmp_path / folder).is_dir()
 
 
 def test_interrupt_promises_nothing_where_a_verb_keeps_nothing(fault, monkeypatch):
@@ -314,7 +332,14 @@ def test_interrupt_promises_nothing_where_a_verb_keeps_nothing(fault, monkeypatc
         raise KeyboardInterrupt
 
     monkeypatch.setitem(sys.modules, "nsed_torch.app.verbs.train_judges", types.SimpleNamespace(main=interrupted))
-    assert fault("train-judges", code=130) == "nsed train-judges: interrupted; the same command begins anew"
+    said = fault("train-judges", code=130)
+    assert said == "nsed train-judges: interrupted; this begins anew: nsed train-judges"
+
+
+@pytest.mark.parametrize("place", ["runs/lr=0.1", "runs/a b", "runs/问题 x=1", "~/r\u00fcn(1)", "a: b", "x}"])
+def test_values_are_taken_as_they_are(verb, place):
+    assert main(["deliberate", "Why?", f"missing={place}"]) == 0
+    assert verb.seen[-1]["missing"] == place
 
 
 def test_what_a_job_writes_to_standard_error_comes_through(verb, capsys):

@@ -36,6 +36,17 @@ def test_the_contract(nsed):
     Transcript.load(nsed.folder / "run/transcript.json")
 
 
+def test_a_small_model_for_questions_of_one_s_own_may_be_any_folder(nsed, tiny_model):
+    folder = f"ensemble.engines.qwen.weights.path={tiny_model}"
+    few = [f"ensemble.agents.{name}.decoding.max_new_tokens=4" for name in ("solver", "skeptic", "brief")]
+    out = nsed.ok("deliberate", QUESTION, "ensemble=qwen", folder, "encoder=hashed", *few, "output_dir=own")
+    transcript = Transcript.load(nsed.folder / "own/transcript.json")
+    assert [agent.name for agent in transcript.agents] == ["solver", "skeptic", "brief"]
+    assert len(transcript.rounds) == 2
+    convinced = not transcript.rounds[-1].all_negative
+    assert ("nobody was convinced" in out) != convinced
+
+
 def test_the_same_command_resumes_without_a_model_call(nsed, rows, monkeypatch):
     first = nsed.deliberate(QUESTION, "rounds=2")
     log = rows(nsed.folder / "run/calls.sqlite")

@@ -232,7 +232,7 @@ def test_a_broker_without_its_file_or_of_others_is_one_line(nsed, tmp_path):
         (["data_dir="], "pass data_dir=DIR"),
         (["data_dir=[data,data]"], "expected one folder of recorded answers, got 2: pass them one by one"),
         ([], "expected parameters_b of every agent, got none of large: choose others by agents or max_parameters_b"),
-        (["prizes=3"], "unknown setting 'prizes'; did you mean 'prices'? nsed fit-broker --help lists all"),
+        (["prizes=3"], "unknown setting 'prizes'; did you mean 'prices'? nsed fit-broker --cfg job lists all"),
     ],
 )
 def test_faults_are_one_line(nsed: Any, overrides: list[str], fault: str) -> None:

@@ -15,6 +15,7 @@ def five(size: int):
 """
 VERB = """
 from nsed_torch.app.verb import verb
+from nsed_torch.records.extras import install
 
 @verb("greet")
 def main(cfg, run):
@@ -55,7 +56,7 @@ def test_a_verb_with_its_root_config(installed, nsed, capfd):
     assert nsed.ok("greet", "whom=you").strip() == "hello you"
     assert "unknown setting 'who'; did you mean 'whom'?" in nsed.fault("greet", "who=you")
     assert "greet            of strange" in nsed.ok()
-    assert "whom: nobody" in nsed.ok("greet", "--help")
+    assert "whom=nobody" in nsed.ok("greet", "--help")
 
 
 def test_it_takes_no_verb_and_no_file_of_ours(installed):
@@ -76,4 +77,4 @@ def test_its_configs_build_its_constructors_and_nothing_is_imported_to_read_them
 def test_what_is_not_installed_is_named(nsed, monkeypatch):
     monkeypatch.setattr(cli, "find_spec", lambda name: None)
     paths.added_dirs.cache_clear()
-    assert nsed.fault("collect", "tasks=nowhere").endswith("come with pip install nsed-lab")
+    assert nsed.fault("collect", "tasks=nowhere").endswith(f"come with {install('lab')}")

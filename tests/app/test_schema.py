@@ -114,7 +114,7 @@ def test_no_former_name_is_a_second_one():
         ("evaluate tasks=hub benchmark.gold=answer", "benchmark.gold: is tasks.target now"),
         ("evaluate +benchmark.options={a:1}", "benchmark.options: is tasks.options now"),
         ("collect tasks=hub tasks.gold=answer", "tasks.gold: is tasks.target now"),
-        ("conduct Why? benchmark=gsm8k", "unknown setting 'benchmark'; nsed conduct --help lists all"),
+        ("conduct Why? benchmark=gsm8k", "unknown setting 'benchmark'; nsed conduct --cfg job lists all"),
     ],
 )
 def test_a_former_name_is_refused_with_the_new_one(nsed, words, line):

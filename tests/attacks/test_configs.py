@@ -41,7 +41,7 @@ def strange(tmp_path, monkeypatch, capfd):
     return run
 
 
-@pytest.mark.parametrize("options", [[], ["-m"], ["--cfg", "job"], ["--help"], ["--info", "config"]], ids=str)
+@pytest.mark.parametrize("options", [[], ["-m"], ["--cfg", "job"], ["--hydra-help"], ["--info", "config"]], ids=str)
 def test_a_callback_never_runs(strange, options):
     node = {"hydra": {"callbacks": {"x": {"_target_": RUNS, "command": "touch PWNED"}}}}
     assert f"hydra.callbacks.x._target_: expected one of {'hydra._internal'}" in strange(node, *options)

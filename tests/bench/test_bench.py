@@ -27,6 +27,7 @@ from bench.timing import Measurement, compare
 from nsed_torch.core.engine import Decoding, LikelihoodRequest, Message, RatingScale
 from nsed_torch.engines.backbones import load_backbone
 from nsed_torch.engines.weights import Weights
+from nsed_torch.records.extras import install
 from nsed_torch.records.files import read_json
 from nsed_torch.records.transcript import Task
 
@@ -355,17 +356,17 @@ def test_without_reasoning_gym_there_are_no_experts_no_steps_and_no_server_but_a
     notes = []
     assert experts.experts_lines(1, 1, report=notes.append) == []
     assert steps.steps_lines(1, report=notes.append) == []
-    reason = "left out: reasoning-gym is not installed: pip install nsed_torch[gym]"
+    reason = f"left out: reasoning-gym is not installed: {install('gym')}"
     assert notes == [f"experts: {reason}", f"steps: {reason}"]
     assert serve.serve_lines(1, report=notes.append) == []
-    assert notes[2:] == ["serve: left out: fastapi is not installed: pip install nsed_torch[serve,gym]"]
+    assert notes[2:] == [f"serve: left out: fastapi is not installed: {install('serve,gym')}"]
 
 
 def test_without_ray_there_are_no_replicas_but_a_note(monkeypatch):
     monkeypatch.setattr(replicas.importlib.util, "find_spec", lambda name: None)
     notes = []
     assert replicas.replicas_lines({}, 1, report=notes.append) == []
-    assert notes == ["replicas: left out: ray is not installed: pip install nsed_torch[ray]"]
+    assert notes == [f"replicas: left out: ray is not installed: {install('ray')}"]
 
 
 def test_two_replicas_are_timed_against_one(engine, small, monkeypatch):

@@ -33,6 +33,7 @@ from nsed_torch.engines.replicas import EngineReplicas, shares
 from nsed_torch.engines.scripted import ScriptedEngine
 from nsed_torch.engines.weights import Weights
 from nsed_torch.records.call_log import CallLog
+from nsed_torch.records.extras import install
 from nsed_torch.records.transcript import Task
 
 TASKS = [Task(f"How much is {n} and {n}?", f"q{n}") for n in range(6)]
@@ -209,7 +210,7 @@ def test_bad_settings_are_one_line(fails, setting, line):
 def test_without_ray_it_is_named(monkeypatch, fails):
     monkeypatch.setitem(sys.modules, "ray", None)
     why = "import of ray halted; None in sys.modules"
-    with fails(f"expected the package ray for replicas, got {why}: pip install nsed_torch[ray]"):
+    with fails(f"expected the package ray for replicas, got {why}: {install('ray')}"):
         EngineReplicas(broken, address="auto")
 
 

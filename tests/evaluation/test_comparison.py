@@ -98,13 +98,14 @@ def test_what_several_seeds_tested():
     """Seeds of one question are one observation; only what both methods were tested on is paired."""
     found = Comparison.of(scored(RUNS), reference="consensus_tuned", by_student=True)
     assert list(found.methods) == ["plurality", "consensus_tuned"]
-    assert found.methods["consensus_tuned"].accuracy == student([0.5, 1.0, 1.0, 0.0])
-    assert found.methods["plurality"].accuracy == student([1.0, 0.0, 0.0, 1.0])
+    assert found.methods["consensus_tuned"].accuracy == student([0.5, 1.0, 1.0, 0.0], 0.0, 1.0)
+    plurality = found.methods["plurality"].accuracy
+    assert (plurality.low, plurality.high) == (0.0, 1.0)  # Student's own ends beyond
     pair = found.paired["plurality"]
-    assert pair.difference == student([-0.5, 1.0, 1.0, -1.0])
+    assert pair.difference == student([-0.5, 1.0, 1.0, -1.0], -1.0, 1.0)
     assert (pair.test, pair.p) == sign_flip([-0.5, 1.0, 1.0, -1.0])
     single = Comparison.of(scored(RUNS[:1]), reference="consensus_tuned", by_student=True)
-    assert single.paired["plurality"].difference == student([0.0, 1.0])
+    assert single.paired["plurality"].difference == student([0.0, 1.0], -1.0, 1.0)
     with pytest.raises(ValueError, match="at least 2 tested tasks, got 1"):
         Comparison.of(scored([{"a": {"q": 1.0}}]), by_student=True)
 

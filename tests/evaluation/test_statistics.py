@@ -35,6 +35,8 @@ def test_students_interval():
     assert (got.mean, got.low, got.high) == pytest.approx((0.7, low, high), rel=1e-6)
     assert (got.n, got.interval) == (5, "Student")
     assert student(scores.tolist()) == got
+    assert student([0.0, 0.0, 1.0]).low < 0  # as of a difference
+    assert student([0.0, 0.0, 1.0], 0.0, 1.0) == Estimate(3, pytest.approx(1 / 3), 0.0, 1.0, "Student")
     assert student([1.0, 1.0]) == Estimate(2, 1.0, 1.0, 1.0, "Student")
     with pytest.raises(ValueError, match="at least 2 tested tasks, got 1"):
         student([1.0])

@@ -54,6 +54,7 @@ def test_the_last_round_is_everybody_whatever_came_before(rows, rounds):
     assert (joined.diff(dim=1) >= 0).all()
     assert not (episodes.vote_mask & ~episodes.proposal_mask[:, :, None]).any()
     assert not (episodes.vote_mask & ~episodes.voter_mask[..., None]).any()
+    assert episodes.oracle().tolist() == ["a" in row for row in rows]
     found = episodes.by_agent()
     assert torch.equal(found.answered, classes >= 0)
     assert torch.equal(found.classes, classes)

@@ -17,6 +17,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from safetensors import SafetensorError
 
 from nsed_torch.app.config.kinds import annotations, fault
+from nsed_torch.records.extras import install
 
 _LISTED = {
     "nsed_torch.core.encoder": "HashedEncoder",
@@ -117,7 +118,7 @@ def _check_target(name: Any, where: str) -> None:
             return
         expected = "expected one of nsed_torch.app.config.instantiate.CONSTRUCTORS"
         lab = isinstance(name, str) and name.startswith("nsed_lab.")
-        remedy = "pip install nsed-lab" if lab else "if it is your own code, name it in NSED_TARGETS"
+        remedy = install("lab") if lab else "if it is your own code, name it in NSED_TARGETS"
         raise ValueError(f"{where}: {expected}, got {name!r}; {remedy}")
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from hydra import compose
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
+from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from nsed_torch.app.config.hydra_node import composing
@@ -83,6 +85,21 @@ def escape(text: str) -> str:
     if text == "???":
         return "${oc.decode:???}"
     return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
+
+
+def exact(word: str) -> str:
+    """An override, quoted where Hydra's grammar cannot read its value, as of a path with Chinese letters.
+
+    Lists, mappings and what is quoted stay as they are: of a mistake in those Hydra says where it is.
+    """
+    key, given, value = word.partition("=")
+    if not given or not re.fullmatch(r"[+]{0,2}[\w$./@-]+", key) or not value or value[0] in "[{'\"(":
+        return word
+    try:
+        OverridesParser.create().parse_override(word)
+    except HydraException:
+        return f"{key}={quote(value)}"
+    return word
 
 
 def with_question(values: Sequence[str], config_name: str) -> list[str]:

@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from nsed_torch.app.door import Door, cut, question_of
+from nsed_torch.records.extras import missing
 from nsed_torch.records.transcript import Transcript
 
 try:
@@ -21,8 +22,8 @@ try:
         modelapi,
     )
     from inspect_ai.solver import Generate, Solver, TaskState, solver
-except ImportError as missing:
-    raise ImportError(f"expected inspect_ai, got {missing}: pip install nsed_torch[inspect]") from missing
+except ImportError as error:
+    raise ImportError(missing("inspect_ai", "its model", "inspect", error)) from error
 
 
 class Desk:

@@ -19,14 +19,15 @@ from nsed_torch.app.door import Door, cut
 from nsed_torch.core.engine import Likelihood
 from nsed_torch.core.ratings import JudgeQuestion, LikelihoodRating
 from nsed_torch.core.round import MacroRNNCell
+from nsed_torch.records.extras import missing
 from nsed_torch.records.transcript import Usage
 
 try:
     from lm_eval.__main__ import cli_evaluate
     from lm_eval.api.model import LM
     from lm_eval.api.registry import model_registry
-except ImportError as missing:
-    raise ImportError(f"expected lm_eval, got {missing}: pip install nsed_torch[lm-eval]") from missing
+except ImportError as error:
+    raise ImportError(missing("lm_eval", "its model", "lm-eval", error)) from error
 
 
 class HarnessModel(LM):  # type: ignore[misc]

@@ -19,6 +19,7 @@ from nsed_torch.evaluation.cost_curves import Curve, cost_json, cost_tables, ora
 from nsed_torch.evaluation.plots import plot_curves
 from nsed_torch.evaluation.statistics import Estimate, student
 from nsed_torch.parts.learned_broker import Heard, LearnedBroker
+from nsed_torch.records.extras import missing
 from nsed_torch.records.files import read_json, write_json
 from nsed_torch.records.trace import read_traces
 from nsed_torch.traces.episodes import Episodes
@@ -111,7 +112,7 @@ def check(cfg: DictConfig) -> None:
     if not 1 <= cfg.pool <= 10 or cfg.steps < 1:
         raise ValueError(f"expected a pool of 1 to 10 agents and steps above 0, got {cfg.pool} and {cfg.steps}")
     if importlib.util.find_spec("matplotlib") is None:
-        raise ValueError("expected matplotlib for the cost curve, got no such package: pip install nsed_torch[report]")
+        raise ValueError(missing("matplotlib", "the cost curve", "report"))
 
 
 def priced(episodes: Episodes, answers: RecordedAnswers | None) -> Rounds:

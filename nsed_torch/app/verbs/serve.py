@@ -15,6 +15,7 @@ from nsed_torch.app.door import composed
 from nsed_torch.app.verb import VerbRun, verb
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.records.call_log import CallLog
+from nsed_torch.records.extras import missing
 
 try:
     import uvicorn
@@ -22,9 +23,7 @@ try:
     from nsed_torch.app.serve.app import LOOPBACK, Limits, application
     from nsed_torch.app.serve.batches import Batches
 except ImportError as error:
-    raise ValueError(
-        f"expected the packages fastapi and uvicorn for a server, got {error}: pip install nsed_torch[serve]"
-    ) from error
+    raise ValueError(missing("the packages fastapi and uvicorn", "a server", "serve", error)) from error
 
 HEADERS_BYTES = 16_384
 

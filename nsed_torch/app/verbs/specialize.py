@@ -23,7 +23,7 @@ from nsed_torch.traces.splits import place, split
 from nsed_torch.tuning.adapter_card import adapter_card
 from nsed_torch.tuning.fine_tuning import LEARNER, FineTuning, fine_tune, start_adapter
 from nsed_torch.tuning.lessons import AnswerLesson, Lesson, LessonPlan, Scores, VerdictLesson
-from nsed_torch.tuning.logs import ToldLog, check_tracker, track
+from nsed_torch.tuning.logs import ToldLog, check_tracker
 
 MADE = ("adapter", "checkpoints", "before.json", "log.jsonl", "metrics.json")
 
@@ -44,10 +44,10 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
     lora = cfg.adapter
     start_adapter(engine, **{str(key): value for key, value in lora.items() if key != "dtype"})
     run.report(f"learning from {len(examples)} examples, {settings.steps} steps of {settings.batch}")
-    log = ToldLog(folder / "log.jsonl", settings.steps, run.report)
+    log = ToldLog(folder / "log.jsonl", settings.steps, run.report, cfg.logger)
     fine_tune(engine, examples, folder / "checkpoints", settings=settings, log=log)
     steps = log.read()
-    track(log, cfg.logger)
+    log.close()
     save_adapter(engine, LEARNER, folder / "adapter", dtype=lora.dtype)
     run.report("testing the adapter")
     after = learned.scores(engine, LEARNER)

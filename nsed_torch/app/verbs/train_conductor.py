@@ -42,7 +42,7 @@ from nsed_torch.tuning.fine_tuning import (
     restore,
     start_adapter,
 )
-from nsed_torch.tuning.logs import FileLog, ToldLog, check_tracker, track
+from nsed_torch.tuning.logs import FileLog, ToldLog, check_tracker
 
 # Numbers of the log whose means are shown in the end.
 SHOWN = ("reward", "right", "parsed", "no_signal", "steps", "near_duplicates", "policy_tokens", "worker_tokens")
@@ -73,7 +73,10 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
         return None
     first = this_shard(cfg.ensemble).rank == 0
     report: Callable[[str], None] = run.report if first else lambda text: None
-    steps, texts = ToldLog(folder / "log.jsonl", settings.steps, report), FileLog(folder / "rollouts.jsonl")
+    steps, texts = (
+        ToldLog(folder / "log.jsonl", settings.steps, report, cfg.logger),
+        FileLog(folder / "rollouts.jsonl"),
+    )
     with call_log(cfg, folder) as log:
         conductor, engine = _conductor(cfg, log, report)
         if cfg.warm.lessons:
@@ -100,7 +103,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
                 )
     if not first:
         return None
-    track(steps, cfg.logger)
+    steps.close()
     save_adapter(engine, LEARNER, folder / "adapter", dtype=cfg.adapter.dtype)
     about = {
         "backbone": _backbone(cfg, conductor.agent, engine),

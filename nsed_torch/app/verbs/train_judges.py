@@ -17,7 +17,7 @@ from nsed_torch.records.files import write_json
 from nsed_torch.traces.recorded import RecordedAnswers, load_recorded
 from nsed_torch.traces.splits import split
 from nsed_torch.tuning.judge_training import JudgeScores, JudgeTrainer, contested, give_adapters
-from nsed_torch.tuning.logs import FileLog, check_tracker, track
+from nsed_torch.tuning.logs import FileLog, check_tracker
 
 Summary = dict[str, dict[str, Estimate]]
 
@@ -47,7 +47,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
     )
     run.report(f"judging {len(parts['test'])} held-out tasks")
     before = trainer.evaluate(parts["test"], batch=lora.batch)
-    log = FileLog(out / "judges.jsonl")
+    log = FileLog(out / "judges.jsonl", cfg.logger)
     log.resume(-1)  # nothing of a killed run, whose first line is of step 0
     kept = trainer.fit(
         parts["train"],
@@ -57,7 +57,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
         log=log.write,
         report=run.report,
     )
-    track(log, cfg.logger)
+    log.close()
     for judge in ensemble.judges:
         save_adapter(ensemble.engine(judge), judge.rating_adapter, out / "adapters" / judge.name)  # type: ignore[arg-type]
     after = trainer.evaluate(parts["test"], batch=lora.batch)

@@ -33,7 +33,7 @@ from nsed_torch.traces.recorded import load_recorded
 from nsed_torch.traces.rounds import winners_correct
 from nsed_torch.traces.splits import Split, divisions, split
 from nsed_torch.tuning.answer_sets import fit_sets, set_rows
-from nsed_torch.tuning.logs import FileLog, check_tracker, track
+from nsed_torch.tuning.logs import check_tracker
 from nsed_torch.tuning.memory_fit import kept, rivals
 from nsed_torch.tuning.rules import RULES, decide
 from nsed_torch.tuning.rules.weighted_votes import accuracy
@@ -199,7 +199,7 @@ def tune_seed(
     if keeps_notes(cfg):
         measured: dict[str, Sequence[Tensor]] = {**rivals(cell, learned, test, seed)}
     else:
-        rules = {"oracle": test.by_agent().right.any(1), **_by_rules(cfg, train, learned, test, report)}
+        rules = {"oracle": test.oracle(), **_by_rules(cfg, train, learned, test, report)}
         measured = {name: (right,) for name, right in rules.items()}
     measured["consensus_untrained"] = _own(cfg, cell, test)
     fit, sets = _fit(cfg, cell, train, validation, folder)
@@ -303,9 +303,8 @@ def _fit(
         resume=cfg.resume is not False,
         # What calibrates sets is nothing that the cell may learn from.
         refit=cfg.coverage is None,
+        tracker=cfg.logger,
     )
-    for path in (*folder.glob("log.jsonl"), *folder.glob("firmness_*/log.jsonl")):
-        track(FileLog(path), cfg.logger)
     cell.save_pretrained(folder / "cell", agent_names=train.agents, card=card)
     if cfg.coverage is None:
         # An earlier run's sets would be read as this cell's.

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from nsed_torch.records.extras import missing
 from nsed_torch.traces.episodes import Episodes
 from nsed_torch.tuning.rules.weighted_votes import accuracy, agreement, plurality
 
@@ -18,9 +19,7 @@ def library(module: str, package: str, rule: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise ValueError(
-            f"expected {package} for the rule {rule}, got no such package: pip install nsed_torch[recorded]"
-        ) from error
+        raise ValueError(missing(package, f"the rule {rule}", "recorded")) from error
 
 
 def logistic_vote(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:

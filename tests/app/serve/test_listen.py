@@ -92,7 +92,7 @@ HERE = "port=0"
         ),
         (["+models.a=3", HERE], "models.a: expected settings of nsed deliberate, got 3: pass ensemble=..."),
         (["+models.a={ensemble: nobody}", HERE], "models.a: "),
-        (["+models.a={roundz: 3}", HERE], "models.a: Could not override 'roundz'; nsed deliberate --help lists all"),
+        (["+models.a={roundz: 3}", HERE], "models.a: Could not override 'roundz'; nsed deliberate --cfg job lists all"),
         (["+models.a={rounds: many}", HERE], "models.a: rounds: expected a whole number, got 'many'"),
         (["limits.max_queue=few"], "limits.max_queue: expected a whole number, got 'few'"),
         (["limits.max_queues=1"], "unknown setting 'limits.max_queues'"),

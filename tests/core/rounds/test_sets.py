@@ -1,5 +1,7 @@
 """Live: what may be right, and trust that reads what was written."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -67,6 +69,8 @@ def test_nobody_calibrated_anything(scripted, tmp_path):
     transcript = voted(scripted, tmp_path)
     assert transcript.rounds[-1].answer_set is None
     assert undecided(transcript) == ""
+    transcript.rounds[-1] = replace(transcript.rounds[-1], all_negative=True)
+    assert undecided(transcript).startswith("nobody was convinced")
 
 
 def test_a_live_cell_reads_what_was_written(scripted, tmp_path):
