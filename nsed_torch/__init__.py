@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from nsed_torch.core.cell import ConsensusCell
     from nsed_torch.core.encoder import HashedEncoder
     from nsed_torch.core.engine import Decoding
-    from nsed_torch.core.gate import ForgetGate, Gate, NoteGate
+    from nsed_torch.core.gate import ForgetGate, Gate
     from nsed_torch.core.halting import FixedHalting, Halting
     from nsed_torch.core.memory import MemoryState
     from nsed_torch.core.protocol import Protocol
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from nsed_torch.evaluation.evaluating import evaluate
     from nsed_torch.evaluation.pages import framed_transcript
     from nsed_torch.parts.budget_broker import BudgetBroker
+    from nsed_torch.parts.gates import NoteGate
     from nsed_torch.parts.knapsack import KnapsackBroker
     from nsed_torch.questions.own import tasks
     from nsed_torch.records.transcript import Task, Transcript

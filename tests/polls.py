@@ -3,7 +3,7 @@
 import torch
 from hypothesis import strategies as st
 
-from nsed_torch.core.functional.tally import Ties
+from nsed_torch.parts.ties import Ties
 from nsed_torch.traces.equality import commonest
 from nsed_torch.traces.rounds import Rounds
 

@@ -7,9 +7,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from nsed_torch.core.cell import ConsensusCell
-from nsed_torch.core.gate import gate_named
+from nsed_torch.core.named import part_named
 from nsed_torch.core.trust import Calibration
-from nsed_torch.core.vote import VOTES
+from nsed_torch.parts.votes import LinearVote
 
 DIM, POOL = 4, 5
 NAMES = tuple("abcde")
@@ -22,8 +22,8 @@ def cell_of(vote="quadratic", gate="learned", calibration=False, dtype=torch.flo
         DIM,
         POOL,
         slots=3,
-        vote=VOTES[vote](),
-        gate=gate_named(gate, leak=0.7),
+        vote=vote,
+        gate=gate if gate == "none" else part_named("gate", gate, leak=0.7),
         calibration=Calibration(POOL) if calibration else None,
     ).to(dtype)
     with torch.no_grad():
@@ -32,7 +32,7 @@ def cell_of(vote="quadratic", gate="learned", calibration=False, dtype=torch.flo
     return cell
 
 
-class OwnVote(VOTES["linear"]):
+class OwnVote(LinearVote):
     """Another's."""
 
 

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from nsed_lab.faulty_members import KINDS, most_faulty, with_faulty
 from nsed_torch.core.cell import ConsensusCell
-from nsed_torch.core.functional.tally import Ties
-from nsed_torch.core.vote import VOTES
+from nsed_torch.core.named import NAMED
 from nsed_torch.evaluation.plots import draw_points, new_axes, short_name, style, write_png
 from nsed_torch.evaluation.statistics import Estimate, mean_difference, mean_score, shown
 from nsed_torch.evaluation.tables import Rows, markdown_table, markdown_text, terminal_table
+from nsed_torch.parts.ties import Ties
 from nsed_torch.traces.episodes import Episodes
 from nsed_torch.traces.rounds import Rounds
 from nsed_torch.traces.splits import split
@@ -118,12 +118,10 @@ def rules(dim: int, seats: int, votes: Sequence[str], tuned: ConsensusCell | Non
 
     All cells have room for as many agents as there are seats.
     """
-    if not votes or (unknown := [name for name in votes if name not in VOTES]):
+    if not votes or (unknown := [name for name in votes if name not in NAMED["vote"]]):
         got = ", ".join(unknown) if votes else "none"
-        raise ValueError(f"votes: expected names out of {', '.join(VOTES)}, got {got}")
-    chosen: dict[str, Rule] = {
-        name: partial(elected, ConsensusCell(dim, seats, vote=VOTES[name]()).double()) for name in votes
-    }
+        raise ValueError(f"votes: expected names out of {', '.join(NAMED['vote'])}, got {got}")
+    chosen: dict[str, Rule] = {name: partial(elected, ConsensusCell(dim, seats, vote=name).double()) for name in votes}
     chosen[COMMONEST] = commonest
     return chosen if tuned is None else {**chosen, TUNED: partial(elected, tuned.double())}
 

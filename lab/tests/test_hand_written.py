@@ -22,9 +22,9 @@ from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.core.engine import Decoding
 from nsed_torch.core.prompts import Prompts
-from nsed_torch.core.ratings import AgreementRating
 from nsed_torch.engines.scripted import ScriptedEngine
 from nsed_torch.evaluation.methods.method import Panel
+from nsed_torch.parts.rating_modes import AgreementRating
 from nsed_torch.questions.graders import AnswerGrader
 from nsed_torch.records.outcome import Verdict
 

@@ -33,7 +33,7 @@ from nsed_lab.member_study import (
 )
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.encoder import HashedEncoder
-from nsed_torch.core.vote import VOTES
+from nsed_torch.core.named import NAMED
 from nsed_torch.evaluation.statistics import plain
 from nsed_torch.records.trace import TraceWriter
 from nsed_torch.traces.load import load_traces
@@ -48,7 +48,7 @@ def episodes(folder, traces):
 
 
 def fresh(vote="quadratic", dim=4, agents=8):
-    return ConsensusCell(dim, agents, vote=VOTES[vote]()).double()
+    return ConsensusCell(dim, agents, vote=vote).double()
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -113,7 +113,7 @@ def test_two_wordings_of_one_answer_share_what_judges_say_of_them():
 
 
 @settings(max_examples=24)
-@given(polls(), st.sampled_from(sorted(VOTES)), st.data())
+@given(polls(), st.sampled_from(sorted(NAMED["vote"])), st.data())
 def test_the_order_of_agents_changes_nothing(found, vote, data):
     n = len(found.agents)
     members = data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=n, unique=True))

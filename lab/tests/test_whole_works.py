@@ -14,13 +14,13 @@ from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.core.engine import Decoding
 from nsed_torch.core.halting import FixedHalting
 from nsed_torch.core.protocol import Protocol
-from nsed_torch.core.ratings import AgreementRating
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.engines.scripted import ScriptedEngine
 from nsed_torch.evaluation.methods.costs_ahead import expected_deliberation
 from nsed_torch.evaluation.methods.independent import BestOf, SelfConsistency
 from nsed_torch.evaluation.run_methods import Contest
+from nsed_torch.parts.rating_modes import AgreementRating
 from nsed_torch.records.outcome import Verdict
 from nsed_torch.records.transcript import Task
 

@@ -12,25 +12,25 @@ from omegaconf import DictConfig, OmegaConf
 
 from nsed_torch.app.config.instantiate import call, instantiate
 from nsed_torch.core.agent import Agent, Ensemble, check_agents
-from nsed_torch.core.answer_classes import SimilarTexts
 from nsed_torch.core.broker import Broker
 from nsed_torch.core.cell import ConsensusCell
-from nsed_torch.core.encoder import Encoder, HashedEncoder, logged
+from nsed_torch.core.encoder import Encoder, HashedEncoder
 from nsed_torch.core.engine import Decoding, Engine
-from nsed_torch.core.gate import GATES, gate_named
+from nsed_torch.core.named import part_named
 from nsed_torch.core.pretrained import CONFORMAL, located
 from nsed_torch.core.protocol import Protocol
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.core.trust import Calibration
-from nsed_torch.core.vote import VOTES
 from nsed_torch.engines.backbones import SPREADS, check_device, load_counter, weights_bytes
 from nsed_torch.engines.replicas import EngineReplicas
+from nsed_torch.engines.sentence_encoder import logged
 from nsed_torch.engines.weights import ResolvedWeights, resolve
 from nsed_torch.parts.conformal import ConformalSets
 from nsed_torch.parts.halting_rules import FatigueHalting
 from nsed_torch.parts.learned_broker import LearnedBroker
 from nsed_torch.parts.reading import Reading
+from nsed_torch.parts.similar_texts import SimilarTexts
 from nsed_torch.parts.telemetry import Telemetry
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.questions.graders import GradersAnswers
@@ -326,23 +326,15 @@ def consensus_cell(
     """A fresh consensus cell with the published protocol's values, in float64.
 
     Beside a language model that costs nothing, and it keeps results from depending on the batch. Retention is
-    multiplied by `leak`, in (0, 1), each round before training changes it. A vote or gate is a name out of `VOTES`
-    or `GATES`, or one of other settings; with `calibration` every judge learns to read the rating scale.
+    multiplied by `leak`, in (0, 1), each round before training changes it. A vote or gate is a name out of `NAMED`,
+    or a module; with `calibration` every judge learns to read the rating scale.
     `trust` is in each agent, in the ensemble's order, 1 each if None.
 
     Raises:
         ValueError: for a vote or gate that does not exist, trust in others than the agents, and as the parts.
     """
-    if isinstance(vote, str):
-        if vote not in VOTES:
-            raise ValueError(f"consensus vote: expected one of {', '.join(VOTES)}, got {vote!r}")
-        vote = VOTES[vote]()
-    elif not callable(vote):
-        raise ValueError(f"consensus vote: expected one of {', '.join(VOTES)}, or the _target_ of a vote, got {vote!r}")
-    if isinstance(gate, str):
-        gate = gate_named(gate, leak, torch.float64)
-    elif not callable(gate):
-        raise ValueError(f"consensus gate: expected one of {', '.join(GATES)}, or the _target_ of a gate, got {gate!r}")
+    if isinstance(gate, str) and gate != "none":
+        gate = part_named("gate", gate, leak=leak, dtype=torch.float64)
     read = Calibration(agents) if calibration else None
     cell = ConsensusCell(
         dim, agents, slots=slots, vote=vote, gate=gate, calibration=read, reading=reading, pooling=pooling

@@ -11,11 +11,11 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from nsed_torch.app.verb import console
-from nsed_torch.core.functional.tally import Ties
 from nsed_torch.evaluation.comparison import Comparison, scored
 from nsed_torch.evaluation.run_folder import OUTCOMES, RESULTS
 from nsed_torch.evaluation.statistics import plain, shown
 from nsed_torch.evaluation.tables import csv, markdown, markdown_table, show, terminal_table
+from nsed_torch.parts.ties import Ties
 from nsed_torch.records.files import read_json, to_json, write_files
 from nsed_torch.records.outcome import Outcome, read_outcomes
 

@@ -11,11 +11,11 @@ from typing import Any
 from nsed_torch.conductor.workers import Agents, Contractor, Council, WorkerQuestion, WorkerReply, guarded, worth_saying
 from nsed_torch.conductor.workflow import Workflow, check
 from nsed_torch.core.agent import Ensemble
-from nsed_torch.core.ledger import TokenLedger
 from nsed_torch.core.open_round import longest_end
 from nsed_torch.core.prompts import Prompts
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.records.execution import Execution, Failure, Level, PlanRecord, StepRecord
+from nsed_torch.records.ledger import TokenLedger
 from nsed_torch.records.transcript import Task, Usage
 
 SHRINK = 4  # divides what visible responses are cut to as long as a prompt does not fit its window

@@ -15,11 +15,12 @@ from nsed_torch.conductor.pools import Pools
 from nsed_torch.conductor.workers import Contractor
 from nsed_torch.conductor.workflow import Workflow, WorkflowError, WorkflowStep
 from nsed_torch.core.agent import Agent, Ensemble
-from nsed_torch.core.encoder import Encoder, logged
+from nsed_torch.core.encoder import Encoder
 from nsed_torch.core.engine import GenerateRequest, Generation, call_seed
-from nsed_torch.core.ledger import TokenLedger
 from nsed_torch.core.open_round import longest_end
+from nsed_torch.engines.sentence_encoder import logged
 from nsed_torch.records.execution import Execution, PlanRecord
+from nsed_torch.records.ledger import TokenLedger
 from nsed_torch.records.transcript import Task, Usage
 
 MAX_RECURSION = 3  # further workflows at most, each of which sees what the one before it came to

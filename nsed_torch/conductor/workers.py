@@ -10,10 +10,10 @@ import torch
 from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.broker import InfeasibleBudgetError
 from nsed_torch.core.engine import ContextWindowError, GenerateRequest, Generation, call_seed
-from nsed_torch.core.ledger import TokenLedger
 from nsed_torch.core.prompts import Prompts, unfence
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.records.execution import Execution, Failure
+from nsed_torch.records.ledger import TokenLedger
 from nsed_torch.records.transcript import Task, Transcript, Usage
 
 FAILURES: dict[type[Exception], Failure] = {

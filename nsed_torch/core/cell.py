@@ -11,11 +11,12 @@ from nsed_torch.core import functional
 from nsed_torch.core.election import ConsensusOutput, Prepared, RoundInput, Seats, check_round
 from nsed_torch.core.functional.floats import finite
 from nsed_torch.core.functional.tally import POOLINGS, author_weight
-from nsed_torch.core.gate import ForgetGate, News, gate_named, gated
+from nsed_torch.core.gate import ForgetGate, News, gated
 from nsed_torch.core.memory import MemoryState, remember
+from nsed_torch.core.named import NAMED, part_named
 from nsed_torch.core.pretrained import PARTS, Pretrained
 from nsed_torch.core.trust import Trust, trusted
-from nsed_torch.core.vote import balloted, vote_named
+from nsed_torch.core.vote import QuadraticVote, balloted
 
 
 class ConsensusCell(Pretrained):
@@ -33,8 +34,8 @@ class ConsensusCell(Pretrained):
         dim: width of the embeddings.
         agents: size of the pool that voters come from.
         slots: memory slots a task keeps.
-        vote: ratings and mask to ballots: a name out of `core.vote.VOTES`, or anything that is called alike.
-        gate: what slots keep and proposals enter with: a name out of `core.gate.GATES`, or a module like `Gate`.
+        vote: ratings and mask to ballots: a name out of `core.named`, or anything that is called alike.
+        gate: what slots keep and proposals enter with: likewise, or a module like `Gate`.
         trust: how much each voter's ballot weighs: a module like `Trust`, which is the default.
         calibration: ratings, mask and voters to the ratings that are voted on; as given if None.
         reading: what moves trust and support by what proposals say and by the task's category, a module like
@@ -85,7 +86,7 @@ class ConsensusCell(Pretrained):
             raise ValueError(f"expected pooling to be mean, sum or logsumexp, got {pooling!r}")
         self.dim, self.agents, self.slots, self.pooling = dim, agents, slots, pooling
         self.agent_names = None
-        self.vote = _part("vote", "quadratic" if vote is None else vote)
+        self.vote = _part("vote", QuadraticVote() if vote is None else vote)
         self.gate = _part("gate", ForgetGate() if gate is None else gate)
         self.trust = _part("trust", Trust(agents, dim) if trust is None else trust)
         self.calibration, self.reading = calibration, reading
@@ -307,9 +308,8 @@ def _choose(held: Tensor, new: Tensor, old: Tensor) -> Tensor:
 
 def _part(name: str, part: Any) -> Any:
     """A part by its name, or as it is where it can be called."""
-    if isinstance(part, str) and name in {"vote", "gate"}:
-        return vote_named(part) if name == "vote" else gate_named(part)
+    if name in NAMED and not callable(part):
+        return part_named(name, part)
     if not callable(part):
-        known = " by its name, or" if name in {"vote", "gate"} else ""
-        raise ValueError(f"cell: expected a {name}{known} as a module, got {part!r}: see core.{name}")
+        raise ValueError(f"cell: expected a {name} as a module, got {part!r}: see core.{name}")
     return part

@@ -6,8 +6,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from nsed_torch.core.functional.floats import largest
-from nsed_torch.core.functional.tally import Ties
 from nsed_torch.core.memory import MemoryState, registered
 
 EDGE = 1e-3
@@ -86,18 +84,6 @@ class ConsensusOutput(NamedTuple):
     def answer_mask(self) -> Bool[Tensor, "*batch proposal"]:
         """Which proposals show an answer."""
         return self.shown_by == torch.arange(self.shown_by.shape[-1], device=self.shown_by.device)
-
-    def chances(
-        self, ties: Ties = Ties.FIRST, accuracy: Float[Tensor, "*#batch proposal"] | None = None
-    ) -> Float[Tensor, "*batch proposal"]:
-        """The chance of each proposal to show the answer that wins, under a rule for ties; `winner` goes by FIRST.
-
-        `accuracy` is that of the proposals' authors, for a rule that asks for it.
-        """
-        shown = self.shown_by.clamp(min=0)
-        tied = largest(self.answer_support.detach().gather(-1, shown), self.shown_by >= 0)
-        chance = ties.chances(tied, self.shown_by, accuracy)
-        return torch.zeros_like(chance).scatter_add(-1, shown, chance)
 
 
 def check_round(

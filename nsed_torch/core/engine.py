@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
-from nsed_torch.core.ledger import TokenLedger
+from nsed_torch.records.ledger import TokenLedger
 from nsed_torch.records.transcript import AS_BILLED
 
 

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from nsed_torch.core import functional
 from nsed_torch.core.functional.floats import unit
-from nsed_torch.core.functional.tally import cosine
 from nsed_torch.core.memory import MemoryState
 
 
@@ -93,7 +92,7 @@ class ForgetGate(Gate):
     def __init__(self, leak: float = 0.8, *, dtype: torch.dtype | None = None) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(self.reads, dtype=dtype))
-        self.bias = nn.Parameter(torch.tensor(_logit(leak), dtype=dtype))
+        self.bias = nn.Parameter(torch.tensor(logit(leak), dtype=dtype))
 
     def forward(self, state: MemoryState, news: News) -> GateOutput:
         """A factor for each slot."""
@@ -109,82 +108,6 @@ class ForgetGate(Gate):
     def admit(self, news: News) -> Float[Tensor, "batch proposal"]:
         """The factor on what enters."""
         return torch.ones_like(news.support)
-
-
-class NoteGate(ForgetGate):
-    """A `ForgetGate` that reads what enters, and an entry: for rounds that read. It starts as `ForgetGate` does.
-
-    A fifth number says how far a note that enters may supersede the slot: the largest `cos(m, e) cos(e, x)` of them,
-    factors below 0 as 0. What enters does so with its consensus times `functional.entry_gate` of
-    `[cos(e, x), support, 1]`, which is 1 at the start: once that has learned, a note that is alone in its round, and
-    says nothing of use, displaces nobody.
-    """
-
-    reads = 5
-
-    def __init__(self, leak: float = 0.8, *, dtype: torch.dtype | None = None) -> None:
-        super().__init__(leak, dtype=dtype)
-        self.entry = nn.Parameter(torch.zeros(3, dtype=dtype))
-
-    @torch.no_grad()
-    def begin_fit(self) -> None:
-        """Begin a fit where what enters is less than 1, unless the entry has learned already.
-
-        At 1, where it starts, a step that lets everything in more readily changes nothing, and a fit may end there.
-        """
-        if not self.entry.any():
-            self.entry[-1] = -2
-
-    def features(self, state: MemoryState, news: News) -> Float[Tensor, "batch slot feature"]:
-        """What it reads of every slot."""
-        near = unit(state.embeddings) @ unit(news.embeddings).transpose(1, 2)
-        use = cosine(news.embeddings, news.task[:, None, :]).clamp(min=0)
-        superseded = (near.clamp(min=0) * use[:, None, :]).amax(-1, keepdim=True)
-        return torch.cat([super().features(state, news), superseded], -1)
-
-    def admit(self, news: News) -> Float[Tensor, "batch proposal"]:
-        """The factor on what enters."""
-        near = cosine(news.embeddings, news.task[:, None, :])
-        return functional.entry_gate(torch.stack([near, news.support, torch.ones_like(near)], -1), self.entry)
-
-
-class LeakyGate(Gate):
-    """The constant leak, a buffer: nothing is trained. Leak, dtype and errors as of `ForgetGate`."""
-
-    leak: Tensor
-
-    def __init__(self, leak: float = 0.8, *, dtype: torch.dtype | None = None) -> None:
-        super().__init__()
-        _logit(leak)
-        self.register_buffer("leak", torch.tensor(leak, dtype=dtype))
-
-    def forward(self, state: MemoryState, news: News) -> GateOutput:
-        """The leak for each slot."""
-        return GateOutput(torch.where(state.mask, self.leak, 0), torch.ones_like(news.support))
-
-
-class OpenGate(Gate):
-    """1: nothing fades, the weakest slots are still displaced."""
-
-    def forward(self, state: MemoryState, news: News) -> GateOutput:
-        """1 for each slot."""
-        return GateOutput(state.mask.to(state.retention.dtype), torch.ones_like(news.support))
-
-
-GATES: dict[str, type[Gate]] = {
-    "learned": ForgetGate,
-    "notes": NoteGate,
-    "leaky": LeakyGate,
-    "none": OpenGate,
-}
-"""Gates by the names that configs and saved cells use."""
-
-
-def gate_named(name: str, leak: float = 0.8, dtype: torch.dtype | None = None) -> Gate:
-    """A fresh gate by its name; a ValueError for an unknown one."""
-    if name not in GATES:
-        raise ValueError(f"gate: expected one of {', '.join(GATES)} or a module of your own, got {name!r}: correct it")
-    return OpenGate() if name == "none" else GATES[name](leak=leak, dtype=dtype)
 
 
 def gated(
@@ -214,7 +137,8 @@ def _parts(given: Any) -> tuple[Any, ...]:
     return tuple(given) if isinstance(given, tuple | list) else (given,)
 
 
-def _logit(leak: float) -> float:
+def logit(leak: float) -> float:
+    """Of a leak; a ValueError for one out of (0, 1)."""
     if not 0 < leak < 1:
         raise ValueError(f"gate leak: expected a value in (0, 1), got {leak}; OpenGate keeps everything")
     return math.log(leak / (1 - leak))

@@ -12,11 +12,11 @@ from nsed_torch.core.agent import Agent
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.election import ConsensusOutput
 from nsed_torch.core.kinds import Asked, RoundKind
-from nsed_torch.core.ledger import TokenLedger
 from nsed_torch.core.memory import MemoryState
 from nsed_torch.core.prompts import NOTHING
 from nsed_torch.core.ratings import DIGITS, Hearing
 from nsed_torch.core.team import Standing, Team
+from nsed_torch.records.ledger import TokenLedger
 from nsed_torch.records.transcript import AnswerSet, MemorySlot, Proposal, Round, Task, Usage
 
 

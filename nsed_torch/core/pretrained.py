@@ -17,9 +17,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from nsed_torch.core.gate import GATES, gate_named
+from nsed_torch.core.named import name_of, part_named
 from nsed_torch.core.trust import Calibration, Trust
-from nsed_torch.core.vote import VOTES
 from nsed_torch.records.files import read_json, to_json, write_files
 
 SCHEMA = 2
@@ -236,8 +235,8 @@ def _settings(cell: Any) -> dict[str, Any]:
     if len(dtypes) > 1:
         raise ValueError(f"cell: expected one dtype, got {' and '.join(dtypes)}: call cell.double() or cell.float()")
     described = {
-        "vote": _named(cell.vote, VOTES, "name", "temperature"),
-        "gate": _named(cell.gate, GATES, "mode", "leak"),
+        "vote": _named("vote", cell.vote, "name", "temperature"),
+        "gate": _named("gate", cell.gate, "mode", "leak"),
         "calibration": _described(cell.calibration, Calibration, lambda part: True) or False,
         "pooling": cell.pooling,
         "reading": _described_reading(cell.reading),
@@ -247,9 +246,9 @@ def _settings(cell: Any) -> dict[str, Any]:
     return {**{name: getattr(cell, name) for name in ("dim", "agents", "slots")}, "dtype": dtypes[0], **described}
 
 
-def _named(part: Any, known: Mapping[str, type], word: str, number: str) -> dict[str, Any]:
+def _named(kind: str, part: Any, word: str, number: str) -> dict[str, Any]:
     """A part that has a name, with the one number that it is built with; of any other its class."""
-    name = next((name for name, kind in known.items() if type(part) is kind), None)
+    name = name_of(kind, part)
     if name is None:
         return {OWN: _class_of(part)}
     value = getattr(part, number, None)
@@ -303,9 +302,9 @@ def _fresh(
     # Forked: loading a cell is nothing that a seeded experiment should notice.
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         if "vote" not in parts:
-            parts["vote"] = VOTES[vote.pop("name")](**vote)
+            parts["vote"] = part_named("vote", vote.pop("name"), **vote)
         if "gate" not in parts:
-            parts["gate"] = gate_named(gate["mode"])
+            parts["gate"] = part_named("gate", gate["mode"])
         if "calibration" not in parts and settings["calibration"]:
             parts["calibration"] = Calibration(agents)
         if "reading" not in parts and reading:

@@ -1,27 +1,21 @@
 """How judges come to their ratings."""
 
-import math
 import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from nsed_torch.core.agent import Agent, Ensemble, Progress
 from nsed_torch.core.engine import (
-    Decoding,
     Engine,
-    GenerateRequest,
-    Generation,
     Likelihood,
-    LikelihoodRequest,
-    Message,
     RateRequest,
     Ratings,
     RatingScale,
 )
-from nsed_torch.core.ledger import TokenLedger
-from nsed_torch.core.prompts import Prompts, parse_score
+from nsed_torch.core.prompts import Prompts
+from nsed_torch.records.ledger import TokenLedger
 from nsed_torch.records.transcript import Critique, Usage
 
 DIGITS = 9
@@ -104,171 +98,16 @@ class VerdictRating:
     ) -> list[JudgeReply]:
         """Answer all questions: one rating request each."""
         given = ensemble.rate(self.requests(prompts, questions), progress, silent=True)
-        return [_unwritten(question, rating, rating.values) for question, rating in zip(questions, given, strict=True)]
+        return [unwritten(question, rating, rating.values) for question, rating in zip(questions, given, strict=True)]
 
     def requests(self, prompts: Prompts, questions: Sequence[JudgeQuestion]) -> list[RateRequest]:
         """What the judges' engines are asked, one request a question."""
-        return _requests("rate", prompts, questions, self.listed, self.scale)
+        return requests_for("rate", prompts, questions, self.listed, self.scale)
 
     def most_usage(self, prompts: Prompts, engine: Engine, question: JudgeQuestion) -> Usage:
         """Every candidate's whole prompt, nothing written."""
         (request,) = self.requests(prompts, [question])
-        return _most(question, engine, request)
-
-
-@dataclass(frozen=True)
-class AgreementRating:
-    """Whether a text is the judge's own, 1 or -1, told from blanks apart; without a proposal no ratings (`agreement`).
-
-    No model is asked. It makes every vote count heads, with whatever weights the consensus cell has; ours.
-    """
-
-    by_own: ClassVar[bool] = True  # a judge rates by what it proposed itself
-
-    def rate(
-        self, ensemble: Ensemble, prompts: Prompts, questions: Sequence[JudgeQuestion], progress: Progress | None = None
-    ) -> list[JudgeReply]:
-        """Answer all questions."""
-        return [
-            JudgeReply(
-                tuple((1.0 if text.split() == q.said.split() else -1.0) if q.said else None for text in q.candidates),
-            )
-            for q in questions
-        ]
-
-    def most_usage(self, prompts: Prompts, engine: Engine, question: JudgeQuestion) -> Usage:
-        """Nothing."""
-        return Usage()
-
-
-@dataclass(frozen=True)
-class CritiqueRating:
-    """Written criticism that ends in a score from -100 to 100, parsed strictly (`critique`).
-
-    A critique without a valid score line leaves no rating; its text still reaches the proposal's author. The scale
-    is the one of the published judge's rubric.
-    """
-
-    listed: bool = True  # as of `VerdictRating`
-    decoding: Decoding = Decoding(max_new_tokens=96, temperature=0.3)
-
-    def rate(
-        self, ensemble: Ensemble, prompts: Prompts, questions: Sequence[JudgeQuestion], progress: Progress | None = None
-    ) -> list[JudgeReply]:
-        """Answer all questions: one written critique a candidate, all in one phase."""
-        requests = [
-            GenerateRequest(
-                request.agent,
-                request.about(candidate),
-                self.decoding,
-                request.seed + i,
-                request.adapter,
-                request.template,
-                request.ledger,
-            )
-            for request in _requests("critique", prompts, questions, self.listed)
-            for i, candidate in enumerate(request.candidates)
-        ]
-        written = iter(ensemble.generate(requests, progress, silent=True))
-        return [self._reply(question, [next(written) for _ in question.candidates]) for question in questions]
-
-    def most_usage(self, prompts: Prompts, engine: Engine, question: JudgeQuestion) -> Usage:
-        """Every candidate's whole prompt, and its allowance."""
-        (request,) = _requests("critique", prompts, [question], self.listed)
-        return _most(question, engine, request, self.decoding.max_new_tokens * len(request.candidates))
-
-    def _reply(self, question: JudgeQuestion, written: Sequence[Generation]) -> JudgeReply:
-        ratings = tuple(parse_score(generation.text) for generation in written)
-        failed = sum(rating is None for rating in ratings)
-        fault = f"{failed} of {len(ratings)} critiques by {question.judge.name} ended in no valid score"
-        usages = map(question.judge.charged, written)
-        shrunk = _named(question, [note for generation in written for note in generation.notes])
-        lost = next((generation.failure for generation in written if generation.failure), "")
-        notes = (fault,) * bool(failed) + shrunk
-        return JudgeReply(ratings, tuple(g.text for g in written), Usage.sum(usages), notes, lost)
-
-
-@dataclass(frozen=True)
-class LikelihoodRating:
-    """How likely the judge would have written the very text itself, as its answer in the first round (`likelihood`).
-
-    `r = 2 exp(l / temperature) - 1`, l the mean log-probability of the text's tokens and of its end, behind the chat
-    that asks the judge for a proposal of its own, without memory and critiques. Comparing texts by length-normalised
-    likelihood is published (Brown et al. 2020, arXiv 2005.14165); that a judge's rating is made of it, and the map to
-    [-1, 1], are our reading of the published cross-rating. An author's name is never shown. Neither round nor
-    order shape a request, so a text that comes again beside the same others is not read again.
-
-    Args:
-        temperature: above 1 lifts all ratings, below 1 lowers them; at 1 a rating is positive where the mean
-            probability of a token is above 1/2. A `Calibration` of the consensus cell fits each judge.
-
-    Raises:
-        ValueError: if the temperature is no number above 0.
-    """
-
-    temperature: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.temperature < math.inf:
-            raise ValueError(f"rating.temperature: expected a number above 0, got {self.temperature}: 1 is the default")
-
-    def check(self, ensemble: Ensemble) -> None:
-        """Refuse a judge whose engine cannot measure, with a ValueError, before anything is asked."""
-        for judge in ensemble.judges:
-            if not ensemble.engine(judge).measures:
-                raise ValueError(
-                    f"agent {judge.name!r}: expected a judge in this process for rating=likelihood, got one behind an "
-                    "endpoint: use rating=verdict or rating=critique, or roles=[proposer] for it"
-                )
-
-    def rate(
-        self, ensemble: Ensemble, prompts: Prompts, questions: Sequence[JudgeQuestion], progress: Progress | None = None
-    ) -> list[JudgeReply]:
-        """Answer all questions: one request each, in which equal candidates are one text."""
-        requests = self.requests(prompts, questions)
-        replies = []
-        likelihoods = ensemble.measure(requests, progress, silent=True)
-        for question, request, measured in zip(questions, requests, likelihoods, strict=True):
-            ratings = {
-                text: None if value is None else 2 * value ** (1 / self.temperature) - 1
-                for text, value in zip(request.texts, measured.values, strict=True)
-            }
-            replies.append(_unwritten(question, measured, [ratings[text] for text in question.candidates]))
-        return replies
-
-    def requests(self, prompts: Prompts, questions: Sequence[JudgeQuestion]) -> list[LikelihoodRequest]:
-        """What the judges' engines are asked, one request a question; its texts are sorted, for order tells nothing."""
-        template = prompts.fingerprint("propose")
-        return [
-            LikelihoodRequest(
-                question.judge.name,
-                _first_answer(prompts, question),
-                tuple(sorted(set(question.candidates))),
-                question.judge.rating_adapter,
-                template,
-                question.ledger,
-            )
-            for question in questions
-        ]
-
-    def most_usage(self, prompts: Prompts, engine: Engine, question: JudgeQuestion) -> Usage:
-        """The chat with every candidate, nothing written."""
-        chat = _first_answer(prompts, question)
-        return _most(question, engine, RateRequest(question.judge.name, chat, question.candidates))
-
-
-def rating_named(name: str) -> "Rating":
-    """A way to rate by its name, at its default settings; a ValueError for an unknown one."""
-    kinds = {
-        "verdict": VerdictRating,
-        "likelihood": LikelihoodRating,
-        "critique": CritiqueRating,
-        "agreement": AgreementRating,
-    }
-    if name not in kinds:
-        raise ValueError(f"rating: expected one of {', '.join(kinds)} or one of your own, got {name!r}: correct it")
-    rating: Rating = kinds[name]()
-    return rating
+        return most(question, engine, request)
 
 
 def judging_order(
@@ -293,7 +132,7 @@ def judging_order(
     return order
 
 
-def _requests(
+def requests_for(
     kind: str, prompts: Prompts, questions: Sequence[JudgeQuestion], listed: bool, scale: RatingScale | None = None
 ) -> list[RateRequest]:
     """The judges' chats about their candidates; without a scale they are criticised rather than rated."""
@@ -316,25 +155,21 @@ def _requests(
     return requests
 
 
-def _first_answer(prompts: Prompts, question: JudgeQuestion) -> tuple[Message, ...]:
-    """The chat that asks the judge for its own first answer."""
-    return prompts.propose(question.text, memory=(), critiques=(), persona=question.judge.persona, seed=question.seed)
-
-
-def _most(question: JudgeQuestion, engine: Engine, request: RateRequest, written: int = 0) -> Usage:
+def most(question: JudgeQuestion, engine: Engine, request: RateRequest, written: int = 0) -> Usage:
     """The most that is billed for chats about candidates, and computed: where the engine shares, their prefix once."""
     billed = sum(engine.count_prompt(request.messages, [candidate]) for candidate in request.candidates)
     read = engine.count_prompt(request.messages, request.candidates) if engine.shares_prefixes else billed
     return question.judge.usage(billed, written, computed_tokens=read + written)
 
 
-def _unwritten(question: JudgeQuestion, read: Ratings | Likelihood, ratings: Sequence[float | None]) -> JudgeReply:
+def unwritten(question: JudgeQuestion, read: Ratings | Likelihood, ratings: Sequence[float | None]) -> JudgeReply:
     """A reply of a judge whose logits were read."""
     usage = question.judge.charged(read)
-    return JudgeReply(tuple(ratings), (), usage, _named(question, read.notes), read.failure)
+    return JudgeReply(tuple(ratings), (), usage, named(question, read.notes), read.failure)
 
 
-def _named(question: JudgeQuestion, notes: Sequence[str]) -> tuple[str, ...]:
+def named(question: JudgeQuestion, notes: Sequence[str]) -> tuple[str, ...]:
+    """Notes that say whose they are."""
     return tuple(f"{question.judge.name}: {note}" for note in notes)
 
 

@@ -17,9 +17,10 @@ from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.encoder import Encoder, HashedEncoder
 from nsed_torch.core.engine import Decoding
 from nsed_torch.core.halting import FixedHalting, Halting
+from nsed_torch.core.named import part_named
 from nsed_torch.core.open_round import DeliberationState
 from nsed_torch.core.protocol import Protocol
-from nsed_torch.core.ratings import Rating, rating_named
+from nsed_torch.core.ratings import Rating
 from nsed_torch.core.round import Counter, MacroRNNCell, Observer
 from nsed_torch.core.team import Team, check_team, full_team
 from nsed_torch.records.transcript import Round, Task, Transcript, Usage
@@ -208,7 +209,7 @@ class MacroRNN(nn.Module):
                 "from_models: expected a cell, or the gate and vote of a fresh one, got both: use cell.like"
             )
         consensus = cell or ConsensusCell(encoder.dim, len(ensemble), gate=gate, vote=vote).double()
-        mode = rating_named(rating) if isinstance(rating, str) else rating
+        mode = part_named("rating", rating) if isinstance(rating, str) else rating
         whole = MacroRNNCell(ensemble, encoder, consensus, rating=mode, protocol=protocol, **others)
         rnn = cls(whole, halting=halting, rounds=rounds, broker=broker)
         rnn.observer = Counter() if progress else None

@@ -21,7 +21,7 @@ from nsed_torch.core.asking import (
     shown_slots,
     weigh,
 )
-from nsed_torch.core.batch import BallotBox, SetRule, answer_sets, check_consensus, remembered
+from nsed_torch.core.batch import BallotBox, SetRule, check_consensus, remembered
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.election import ConsensusOutput
 from nsed_torch.core.encoder import Encoder
@@ -315,7 +315,7 @@ class MacroRNNCell(nn.Module):
     ) -> tuple[list[Round], DeliberationState]:
         """The records, and the words of every slot that the memory kept."""
         records, slots, width = [], [], self.consensus.slots
-        sets = answer_sets(self.sets, turns, output)
+        sets = self.sets.of_rounds(turns, output) if self.sets is not None else [None] * len(turns)
         for turn, sources in zip(turns, output.source.tolist(), strict=True):
             # Follow the tensors.
             old, new = state.slots[turn.row], [SlotText(p.text, p.agent, index) for p in turn.proposals]

@@ -12,10 +12,10 @@ import torch
 from safetensors import safe_open
 
 from nsed_torch.core.agent import Agent, Ensemble
-from nsed_torch.core.encoder import SentenceEncoder
 from nsed_torch.core.engine import Decoding, Engine
 from nsed_torch.engines.adapters import adapter_folder, fingerprint, load_adapters
 from nsed_torch.engines.gguf_files import first_line, quiet_libraries
+from nsed_torch.engines.sentence_encoder import SentenceEncoder
 from nsed_torch.engines.transformers_engine import TransformersEngine
 from nsed_torch.engines.weights import Report, Weights, resolve
 from nsed_torch.records.files import read_json

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from nsed_torch.core.deadline import PATIENCE, within
 from nsed_torch.core.engine import Message
-from nsed_torch.core.ledger import common_prefix
 from nsed_torch.core.prompts import broken, one_line, skeleton
+from nsed_torch.records.ledger import common_prefix
 
 PLAIN_TEMPLATE = (
     "{{ bos_token }}"

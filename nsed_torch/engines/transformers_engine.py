@@ -24,11 +24,11 @@ from nsed_torch.core.engine import (
     check_window,
     shrunk,
 )
-from nsed_torch.core.ledger import common_prefix
 from nsed_torch.engines.chat import Chat, Turn
 from nsed_torch.engines.decode_loop import Draft, decode
 from nsed_torch.engines.packing.forest import READER, grouped
 from nsed_torch.engines.packing.model import PackedModel
+from nsed_torch.records.ledger import common_prefix
 
 CHUNK = 64
 """Rows whose exponentials are held at once: beside a pass' logits no second copy of their size is made."""

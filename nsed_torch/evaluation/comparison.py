@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nsed_torch.core.functional.tally import Ties
 from nsed_torch.evaluation.statistics import (
     DIGITS,
     LEVEL,
@@ -19,6 +18,7 @@ from nsed_torch.evaluation.statistics import (
     sign_flip,
     student,
 )
+from nsed_torch.parts.ties import Ties
 from nsed_torch.records.outcome import Outcome, Verdict
 from nsed_torch.records.transcript import Usage
 

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nsed_torch.core.functional import halting
 from nsed_torch.evaluation.statistics import Z
+from nsed_torch.parts import fatigue_law
 
 ROUNDS_NEEDED = 4
 """Three numbers are fitted; fewer points than this leave nothing that could contradict them."""
@@ -106,7 +106,7 @@ def _peak(theta: Real) -> float:
     p_g, k, beta = theta.tolist()
     if beta == 0 and k > 0 and p_g < 1:
         return math.inf
-    return halting.optimal_round(torch.tensor(k, dtype=torch.float64), p_g, max(beta, 1e-300)).item()
+    return fatigue_law.optimal_round(torch.tensor(k, dtype=torch.float64), p_g, max(beta, 1e-300)).item()
 
 
 def _log(x: Numbers) -> Numbers:

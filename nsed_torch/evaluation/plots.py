@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from nsed_torch.core.functional import halting
 from nsed_torch.evaluation.comparison import MethodResult
 from nsed_torch.evaluation.cost_curves import Curve
 from nsed_torch.evaluation.statistics import Estimate, student
+from nsed_torch.parts import fatigue_law
 from nsed_torch.records.extras import missing
 from nsed_torch.records.files import write_files
 
@@ -90,7 +90,7 @@ def plot_rounds(course: Mapping[str, Any], tasks: int, path: Path) -> None:
     last = len(rounds) + 0.5
     if fit := law["fit"]:
         t = torch.linspace(0.5, last, 200, dtype=torch.float64)
-        values = halting.utility(t, fit.p_g, fit.k, fit.beta)
+        values = fatigue_law.utility(t, fit.p_g, fit.k, fit.beta)
         axes.plot(t.tolist(), values.tolist(), color=ORANGE, linewidth=1.8, zorder=1, label="fitted law")
         if 0 < fit.t_opt <= last:
             low, high = fit.t_opt_interval

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from nsed_torch.core.functional.tally import Ties
 from nsed_torch.evaluation.comparison import Comparison, MethodResult
 from nsed_torch.evaluation.round_statistics import standing, summarize
+from nsed_torch.parts.ties import Ties
 from nsed_torch.records.execution import Execution
 from nsed_torch.records.files import read_json
 from nsed_torch.records.outcome import Outcome, Verdict, read_outcomes

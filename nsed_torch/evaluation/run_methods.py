@@ -11,12 +11,12 @@ import torch
 
 from nsed_torch.core.broker import InfeasibleBudgetError
 from nsed_torch.core.engine import ContextWindowError
-from nsed_torch.core.functional.tally import Ties
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import Observer
 from nsed_torch.evaluation.methods.independent import Single
 from nsed_torch.evaluation.methods.method import Answer, Method, Panel, Tied
 from nsed_torch.evaluation.round_statistics import elected_steps
+from nsed_torch.parts.ties import Ties
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.records.outcome import Outcome, Verdict
 from nsed_torch.records.pace import time_left

@@ -9,9 +9,9 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from nsed_torch.core.functional.tally import Ties
 from nsed_torch.evaluation.comparison import Comparison, MethodResult
 from nsed_torch.evaluation.statistics import shown
+from nsed_torch.parts.ties import Ties
 from nsed_torch.records.outcome import Verdict
 
 UNNAMED = "(none)"

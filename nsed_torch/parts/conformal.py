@@ -4,14 +4,25 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from nsed_torch.core.batch import AnswerSets
+from nsed_torch.core.election import ConsensusOutput
+from nsed_torch.core.open_round import OpenRound
 from nsed_torch.core.pretrained import CONFORMAL, located, read_module, write_module
 from nsed_torch.records.files import to_json
+from nsed_torch.records.transcript import AnswerSet
+
+
+class AnswerSets(NamedTuple):
+    """What may be right, task by task."""
+
+    answers: Bool[Tensor, "batch proposal"]  # which proposals show an answer of the set
+    none: Bool[Tensor, "batch"]  # whether the set holds "none of these" as well
+    decided: Bool[Tensor, "batch"]  # whether it is one answer alone
 
 
 class ConformalSets(nn.Module):
@@ -136,6 +147,16 @@ class ConformalSets(nn.Module):
         inside = inside | (answer_mask & (consensus == consensus.amax(1, keepdim=True)))
         escape = (1 - none <= limit) | ~answer_mask.any(1)
         return AnswerSets(inside, escape, (inside.sum(1) == 1) & ~escape)
+
+    def of_rounds(self, turns: Sequence[OpenRound], output: ConsensusOutput) -> list[AnswerSet | None]:
+        """The set of each round of a batch; None where proposals are notes."""
+        index = {name: i for i, name in enumerate(self.categories)}
+        category = [index.get(turn.task.category or "", -1) for turn in turns]
+        sets = self(output.consensus, output.answer_mask, torch.tensor(category, device=output.winner.device))
+        return [
+            None if turn.kind.notes else AnswerSet(answers.nonzero()[:, 0].tolist(), bool(none), self.coverage)
+            for turn, answers, none in zip(turns, sets.answers, sets.none, strict=True)
+        ]
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write `conformal.safetensors`, whole or not at all, beside the cell whose consensus it reads."""

@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nsed_torch.core.functional import halting
-from nsed_torch.core.functional.halting import marginal_utility
 from nsed_torch.core.halting import FixedHalting
+from nsed_torch.parts import fatigue_law
+from nsed_torch.parts.fatigue_law import marginal_utility
 
 REPORTED_K = 0.27675120246197865
 REPORTED_BETA = 0.0020161228028375026
@@ -37,7 +37,7 @@ class _LawHalting(FixedHalting):
 class EvidenceHalting(_LawHalting):
     """Stop once enough evidence has come in: `E(r) >= effort B` at some `r >= min_rounds`, or at the cap.
 
-    E is `halting.evidence`; `B = sum_{r=1}^{rounds} max(U'(r), 0)` is what full conviction in every useful
+    E is `fatigue_law.evidence`; `B = sum_{r=1}^{rounds} max(U'(r), 0)` is what full conviction in every useful
     round would bring. Rule, effort and min_rounds are published in the authors' SDK; B, and reading the law's
     k and beta off the paper's reported curve, are ours.
 
@@ -78,7 +78,7 @@ class EvidenceHalting(_LawHalting):
     def reasons(self, convictions: Float[Tensor, "batch round"]) -> list[str]:
         """Why each task stops: "evidence", never taken back, or else "rounds" at the cap."""
         capped = "rounds" if convictions.shape[1] >= self.rounds else ""
-        weighed = halting.evidence(convictions, self.p_g, self.k, self.beta)[:, self.min_rounds - 1 :]
+        weighed = fatigue_law.evidence(convictions, self.p_g, self.k, self.beta)[:, self.min_rounds - 1 :]
         enough = (weighed >= self.effort * self._bound(convictions)).any(-1)
         return ["evidence" if stop else capped for stop in enough.tolist()]
 
@@ -116,7 +116,7 @@ class FatigueHalting(_LawHalting):
     def peak(self) -> int:
         """The whole round where the law peaks; one beyond the cap where that lies later."""
         rounds = torch.arange(1, self.rounds + 2, dtype=torch.float64)
-        values = halting.utility(rounds, self.p_g.item(), self.k.item(), self.beta.item()).tolist()
+        values = fatigue_law.utility(rounds, self.p_g.item(), self.k.item(), self.beta.item()).tolist()
         return 1 + values.index(max(values))
 
     def reasons(self, convictions: Float[Tensor, "batch round"]) -> list[str]:

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.election import ConsensusOutput, Prepared, RoundInput
-from nsed_torch.core.functional.tally import Ties
 from nsed_torch.core.memory import MemoryState
 from nsed_torch.parts.learned_broker import Heard
+from nsed_torch.parts.ties import Ties, chances
 from nsed_torch.traces.episodes import Episodes
 from nsed_torch.traces.equality import commonest
 
@@ -75,8 +75,8 @@ def winners_correct(cell: ConsensusCell, episodes: Episodes, ties: Ties = Ties.F
     It is 0 or 1 unless a lot decides ties. For ACCURACY sort the episodes by it and take the FIRST.
     """
     rows = torch.arange(len(episodes), device=episodes.task.device)
-    chances = unroll(cell, episodes).chances(ties)[rows, episodes.last]
-    return torch.where(episodes.correct[rows, episodes.last], chances, 0).sum(-1)
+    won = chances(unroll(cell, episodes), ties)[rows, episodes.last]
+    return torch.where(episodes.correct[rows, episodes.last], won, 0).sum(-1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,7 +199,7 @@ class Rounds:
         self, cell: ConsensusCell, team: Bool[Tensor, "*batch agent role"] | None = None
     ) -> Float[Tensor, "batch"]:
         """Whether the winner is right that the cell elects from a team."""
-        return self._right(self.elect(cell, team).chances(self.ties, self.accuracy))
+        return self._right(chances(self.elect(cell, team), self.ties, self.accuracy))
 
     def plurality_right(self, asked: Bool[Tensor, "*batch agent"]) -> Float[Tensor, "batch"]:
         """Whether the commonest answer of those asked is right."""
@@ -251,7 +251,7 @@ class Rounds:
         lead = torch.where(agree, election.consensus, 0).sum(1)
         second = torch.where(agree, 0, election.consensus).amax(1)
         heard = Heard(asked, self.classes >= 0, agree, self.length, lead, second)
-        return heard, self._right(election.chances(self.ties, self.accuracy))
+        return heard, self._right(chances(election, self.ties, self.accuracy))
 
     def heard_by_all(
         self, cell: ConsensusCell, teams: Bool[Tensor, "team agent"]
@@ -266,8 +266,8 @@ class Rounds:
         agree, lead, second, right = (torch.cat(fields) for fields in zip(*parts, strict=True))
         return Heard(teams, (self.classes >= 0)[:, None], agree, self.length[:, None], lead, second), right
 
-    def _right(self, chances: Float[Tensor, "batch agent"]) -> Float[Tensor, "batch"]:
-        return torch.where(self.correct, chances, 0).sum(1)
+    def _right(self, chance: Float[Tensor, "batch agent"]) -> Float[Tensor, "batch"]:
+        return torch.where(self.correct, chance, 0).sum(1)
 
 
 def in_order(

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from nsed_torch.core.cell import ConsensusCell
-from nsed_torch.core.functional.tally import Ties
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.evaluation.comparison import Comparison, scored
 from nsed_torch.evaluation.tables import printed
+from nsed_torch.parts.ties import Ties
 from nsed_torch.traces.collecting import Traces
 from nsed_torch.traces.episodes import Episodes, joined
 from nsed_torch.traces.load import load_traces

@@ -10,8 +10,9 @@ from torch import Tensor
 from nsed_torch.core import functional
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.election import ConsensusOutput
-from nsed_torch.core.gate import LeakyGate, News, OpenGate, gated
+from nsed_torch.core.gate import News, gated
 from nsed_torch.core.memory import MemoryState
+from nsed_torch.parts.gates import LeakyGate, OpenGate
 from nsed_torch.traces.episodes import Episodes
 from nsed_torch.traces.rounds import replay
 from nsed_torch.tuning.losses import memory_loss

@@ -18,11 +18,12 @@ from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.core.engine import Decoding
 from nsed_torch.core.halting import FixedHalting
 from nsed_torch.core.protocol import Protocol
-from nsed_torch.core.ratings import CritiqueRating, LikelihoodRating, VerdictRating
+from nsed_torch.core.ratings import VerdictRating
 from nsed_torch.engines.backbones import load_backbone
 from nsed_torch.engines.scripted import ScriptedEngine
 from nsed_torch.parts.budget_broker import BudgetBroker
 from nsed_torch.parts.halting_rules import EvidenceHalting, FatigueHalting
+from nsed_torch.parts.rating_modes import CritiqueRating, LikelihoodRating
 from nsed_torch.records.call_log import CallLog
 from nsed_torch.records.files import read_json
 from nsed_torch.records.transcript import Task

@@ -6,8 +6,9 @@ from nsed_torch.app.build import consensus_cell, saved_cell
 from nsed_torch.app.config.instantiate import instantiate
 from nsed_torch.app.config.paths import conf_dir
 from nsed_torch.core.cell import ConsensusCell
-from nsed_torch.core.gate import GATES
-from nsed_torch.core.vote import VOTES, ApprovalVote, QuadraticVote
+from nsed_torch.core.named import NAMED, name_of
+from nsed_torch.core.vote import QuadraticVote
+from nsed_torch.parts.votes import ApprovalVote
 
 
 def published():
@@ -17,21 +18,21 @@ def published():
 def test_published_config_builds_the_quadratic_vote():
     cell = instantiate(published(), dim=4, agents=3)
     assert isinstance(cell.vote, QuadraticVote)
-    assert (type(cell.gate), cell.slots) == (GATES["learned"], 4)
+    assert (name_of("gate", cell.gate), cell.slots) == ("learned", 4)
 
 
-@pytest.mark.parametrize("vote", VOTES)
+@pytest.mark.parametrize("vote", NAMED["vote"])
 @pytest.mark.parametrize("gate", ["leaky", "notes"])
 def test_votes_and_gates_by_name(vote, gate):
     cell = instantiate(OmegaConf.merge(published(), {"vote": vote, "gate": gate}), dim=4, agents=3)
-    assert type(cell.vote) is VOTES[vote]
-    assert type(cell.gate) is GATES[gate]
+    assert name_of("vote", cell.vote) == vote
+    assert name_of("gate", cell.gate) == gate
     assert {p.dtype for p in cell.parameters()} == {torch.float64}
 
 
 def test_a_vote_of_other_settings():
     config = published()
-    config.vote = {"_target_": "nsed_torch.core.vote.ApprovalVote", "threshold": 0.2}
+    config.vote = {"_target_": "nsed_torch.parts.votes.ApprovalVote", "threshold": 0.2}
     vote = instantiate(config, dim=4, agents=3).vote
     assert isinstance(vote, ApprovalVote)
     assert vote.threshold.item() == pytest.approx(0.2)
@@ -45,7 +46,7 @@ def test_judges_may_have_a_reading_of_the_scale_each():
 
 
 def test_unknown_vote():
-    with pytest.raises(ValueError, match=r"consensus vote: expected one of quadratic, token, .*, got 'veto'"):
+    with pytest.raises(ValueError, match=r"vote: expected one of quadratic, token, .*, got 'veto'"):
         consensus_cell(dim=4, agents=3, vote="veto")
 
 

@@ -14,9 +14,10 @@ from tiny_models import save_tiny_encoder
 
 from nsed_torch.app.verbs import evaluate as verb
 from nsed_torch.app.verbs.evaluate import labelled_accuracy
-from nsed_torch.core.encoder import HashedEncoder, SentenceEncoder
-from nsed_torch.core.functional.tally import Ties
+from nsed_torch.core.encoder import HashedEncoder
+from nsed_torch.engines.sentence_encoder import SentenceEncoder
 from nsed_torch.engines.transformers_engine import TransformersEngine
+from nsed_torch.parts.ties import Ties
 from nsed_torch.records.files import read_json
 from nsed_torch.records.outcome import read_outcomes
 from nsed_torch.records.trace import TraceWriter, read_traces

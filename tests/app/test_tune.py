@@ -14,13 +14,13 @@ from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.core.engine import Decoding
-from nsed_torch.core.functional.tally import Ties
-from nsed_torch.core.gate import NoteGate
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.engines.scripted import ScriptedEngine
 from nsed_torch.evaluation.comparison import Comparison, scored
 from nsed_torch.evaluation.statistics import shown
+from nsed_torch.parts.gates import NoteGate
+from nsed_torch.parts.ties import Ties
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.questions.graders import AnswerGrader, GradersAnswers
 from nsed_torch.records.files import read_json
@@ -95,7 +95,7 @@ def test_the_saved_cell_learned_from_every_task(nsed, data):
 
 
 def test_a_vote_may_have_settings_of_its_own(nsed, data):
-    vote = "consensus.vote={_target_: nsed_torch.core.vote.ApprovalVote, threshold: 0.2}"
+    vote = "consensus.vote={_target_: nsed_torch.parts.votes.ApprovalVote, threshold: 0.2}"
     nsed.ok(
         "tune",
         f"data_dir={data}",
@@ -235,7 +235,7 @@ def test_a_sweeper_is_told_the_objective(nsed, data, tmp_path, monkeypatch):
         ([], "pass data_dir=DIR"),
         (["divisions=0"], "divisions: expected a value of at least 1, got 0"),
         (["agents=[ant,eel]"], "expected agents out of ant, bee, cat, dog, got eel"),
-        (["consensus.vote=loudest"], "consensus vote: expected one of quadratic"),
+        (["consensus.vote=loudest"], "vote: expected one of quadratic"),
         (
             ["consensus.vote={_target_: nowhere.Vote}"],
             "_target_: expected one of nsed_torch.app.config.instantiate.CONSTRUCTORS",

@@ -8,7 +8,6 @@ from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.core.engine import ContextWindowError
 from nsed_torch.core.halting import FixedHalting
-from nsed_torch.core.ratings import CritiqueRating
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.engines.scripted import ScriptedEngine
@@ -16,6 +15,7 @@ from nsed_torch.evaluation.methods.conducted import Conducted
 from nsed_torch.evaluation.methods.independent import BestOf
 from nsed_torch.evaluation.methods.interactive import Debate
 from nsed_torch.evaluation.pages import write_report
+from nsed_torch.parts.rating_modes import CritiqueRating
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.questions.graders import AnswerGrader
 from nsed_torch.records.call_log import CallLog

@@ -15,9 +15,8 @@ from nsed_torch.app.config.hydra_node import check_hydra, check_search_path
 from nsed_torch.app.config.instantiate import CONSTRUCTORS, instantiate
 from nsed_torch.app.config.paths import conf_dir
 from nsed_torch.core import templates
-from nsed_torch.core.gate import GATES
+from nsed_torch.core.named import NAMED
 from nsed_torch.core.prompts import Prompts
-from nsed_torch.core.vote import VOTES
 
 RUNS = "imaplib.IMAP4_stream"  # starts its `command`
 
@@ -152,7 +151,7 @@ def test_the_list_has_what_configs_name_and_no_more():
     named = {name for text in texts for name in re.findall(r"_target_[:=] ?([\w.]+)", text)}
     named -= {"nsed_torch.app.sweep.SweepTable", "mine.Gate"}  # Hydra's callback, and what a help text stands for
     assert named <= CONSTRUCTORS
-    choices = {f"{part.__module__}.{part.__name__}" for part in [*VOTES.values(), *GATES.values()]}
+    choices = {f"nsed_torch.{home}" for part in ("vote", "gate") for home in NAMED[part].values()}
     assert choices <= CONSTRUCTORS
     optimizers = {name for name in CONSTRUCTORS if name.startswith("torch.optim.")}
     assert CONSTRUCTORS - choices - optimizers == named - choices - optimizers

@@ -15,12 +15,13 @@ from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.core.engine import ContextWindowError, Decoding, Message, RateRequest, RatingScale
 from nsed_torch.core.halting import FixedHalting
-from nsed_torch.core.ratings import CritiqueRating, VerdictRating
+from nsed_torch.core.ratings import VerdictRating
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.engines.endpoint import EndpointEngine
 from nsed_torch.engines.scripted import ScriptedEngine
 from nsed_torch.parts.budget_broker import BudgetBroker
+from nsed_torch.parts.rating_modes import CritiqueRating
 from nsed_torch.parts.telemetry import Telemetry
 from nsed_torch.records.call_log import CallLog
 from nsed_torch.records.transcript import Task, Transcript

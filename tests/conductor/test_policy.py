@@ -16,7 +16,8 @@ from nsed_torch.conductor.policy import ITSELF, Conductor, WritingAgent
 from nsed_torch.conductor.pools import Pools
 from nsed_torch.conductor.workflow import Reason
 from nsed_torch.core.agent import Agent
-from nsed_torch.core.encoder import HashedEncoder, SentenceEncoder
+from nsed_torch.core.encoder import HashedEncoder
+from nsed_torch.engines.sentence_encoder import SentenceEncoder
 from nsed_torch.records.call_log import CallLog
 from nsed_torch.records.execution import Execution, Failure
 from nsed_torch.records.transcript import Usage

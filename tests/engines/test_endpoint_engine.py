@@ -17,11 +17,12 @@ from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.core.engine import Decoding, Engine, LikelihoodRequest, Message, RateRequest, RatingScale
 from nsed_torch.core.halting import FixedHalting
 from nsed_torch.core.prompts import Prompts
-from nsed_torch.core.ratings import LikelihoodRating, VerdictRating
+from nsed_torch.core.ratings import VerdictRating
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.engines.scripted import ScriptedEngine
 from nsed_torch.engines.transformers_engine import verdicts
+from nsed_torch.parts.rating_modes import LikelihoodRating
 from nsed_torch.records.call_log import CallLog
 from nsed_torch.records.execution import Failure
 from nsed_torch.records.transcript import Task

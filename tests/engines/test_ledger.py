@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from recording_team import weigh
 
 from nsed_torch.core.agent import Agent, Ensemble
-from nsed_torch.core.ledger import TokenLedger
 from nsed_torch.engines.adapters import add_adapter
 from nsed_torch.engines.scripted import ScriptedEngine
 from nsed_torch.records.call_log import CallLog
+from nsed_torch.records.ledger import TokenLedger
 
 AGENTS = [Agent("a", "one"), Agent("b", "one")]
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from nsed_torch.core.encoder import Encoder, HashedEncoder, LoggedEncoder, SentenceEncoder, logged
+from nsed_torch.core.encoder import Encoder, HashedEncoder
+from nsed_torch.engines.sentence_encoder import LoggedEncoder, SentenceEncoder, logged
 from nsed_torch.records.call_log import CallLog
 
 WORDS = ["red apples", "blue sky", "", "é ∑", "blue sky"]
@@ -72,7 +73,7 @@ def test_other_encoders_and_whatever_else_computes_embed_for_themselves(tiny_enc
     if other == "identity":
         encoder = keeping(SentenceEncoder(tiny_encoder.model, identity={"name": "tiny", "revision": "2"}), log)
     elif other == "version":
-        monkeypatch.setattr("nsed_torch.core.encoder.version", lambda package: "2.0" * (package == "torch"))
+        monkeypatch.setattr("nsed_torch.engines.sentence_encoder.version", lambda package: "2.0" * (package == "torch"))
         encoder = keeping(tiny_encoder, log)
     else:
         monkeypatch.setattr(type(tiny_encoder.model), "device", torch.device("meta"))

@@ -25,7 +25,6 @@ from nsed_torch.core.engine import (
     RateRequest,
 )
 from nsed_torch.core.halting import FixedHalting
-from nsed_torch.core.ledger import TokenLedger
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.engines.backbones import load_backbone
@@ -34,6 +33,7 @@ from nsed_torch.engines.scripted import ScriptedEngine
 from nsed_torch.engines.weights import Weights
 from nsed_torch.records.call_log import CallLog
 from nsed_torch.records.extras import install
+from nsed_torch.records.ledger import TokenLedger
 from nsed_torch.records.transcript import Task
 
 TASKS = [Task(f"How much is {n} and {n}?", f"q{n}") for n in range(6)]

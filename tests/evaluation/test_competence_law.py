@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from scipy.special import xlogy
 from scipy.stats import chi2
 
-from nsed_torch.core.functional import halting
 from nsed_torch.evaluation import competence_law as module
 from nsed_torch.evaluation.competence_law import fit_fatigue_law
+from nsed_torch.parts import fatigue_law
 from nsed_torch.parts.halting_rules import REPORTED_BETA, REPORTED_K
 
 PAPER = (0.54, REPORTED_K, REPORTED_BETA)
@@ -27,7 +27,7 @@ def test_recovers_the_law_that_made_the_curve(p_g, k, share, rounds):
     accuracy = curve(p_g, k, beta, range(1, rounds + 1))
     assume(min(accuracy) > 0.02)
     law = fit_fatigue_law(accuracy, 10**6)
-    peak = halting.optimal_round(torch.tensor(k, dtype=torch.float64), p_g, beta).item()
+    peak = fatigue_law.optimal_round(torch.tensor(k, dtype=torch.float64), p_g, beta).item()
     for got, interval, true in (
         (law.p_g, law.p_g_interval, p_g),
         (law.k, law.k_interval, k),
@@ -77,7 +77,7 @@ def test_intervals_are_the_extent_of_all_laws_near_the_best():
             inside = d(half) <= limit
             inner, outer = np.where(inside, half, inner), np.where(inside, outer, half)
         ends.append(inner[near])
-    peaks = [halting.optimal_round(torch.tensor(k[near]), torch.tensor(p_g[near]), torch.tensor(e)) for e in ends]
+    peaks = [fatigue_law.optimal_round(torch.tensor(k[near]), torch.tensor(p_g[near]), torch.tensor(e)) for e in ends]
     scanned = (
         (law.p_g_interval, p_g[near].min(), p_g[near].max()),
         (law.k_interval, k[near].min(), k[near].max()),
@@ -106,7 +106,7 @@ def test_coverage():
 def test_a_lift_that_holds_the_peak_holds_it():
     for peak in (0.3, 1.0, 5.0):
         p_g, k, beta = module._peaking(math.log(peak))(np.array([0.4, 1.7])).tolist()
-        got = halting.optimal_round(torch.tensor(k, dtype=torch.float64), p_g, beta).item()
+        got = fatigue_law.optimal_round(torch.tensor(k, dtype=torch.float64), p_g, beta).item()
         assert got == pytest.approx(peak, rel=1e-12)
 
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from rich.console import Console
 
-from nsed_torch.core.functional.tally import Ties
 from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.evaluation.tables import UNNAMED, csv, latex, markdown, markdown_text, notes, terminal
+from nsed_torch.parts.ties import Ties
 from nsed_torch.records.outcome import Outcome, Verdict
 from nsed_torch.records.transcript import Usage
 

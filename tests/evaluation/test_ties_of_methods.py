@@ -10,9 +10,7 @@ from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.core.engine import Decoding
-from nsed_torch.core.functional.tally import Ties
 from nsed_torch.core.halting import FixedHalting
-from nsed_torch.core.ratings import AgreementRating
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.engines.scripted import ScriptedEngine
@@ -21,6 +19,8 @@ from nsed_torch.evaluation.methods.independent import BestOf, Plurality, SelfCon
 from nsed_torch.evaluation.methods.interactive import Debate
 from nsed_torch.evaluation.run_methods import Contest
 from nsed_torch.evaluation.tables import markdown
+from nsed_torch.parts.rating_modes import AgreementRating
+from nsed_torch.parts.ties import Ties
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.questions.graders import AnswerGrader, GradersAnswers
 from nsed_torch.records.call_log import CallLog

@@ -12,7 +12,7 @@ from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.core.engine import Decoding, GenerateRequest, RateRequest
 from nsed_torch.core.halting import FixedHalting
-from nsed_torch.core.ratings import CritiqueRating, LikelihoodRating, VerdictRating
+from nsed_torch.core.ratings import VerdictRating
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.core.team import full_team
@@ -21,6 +21,7 @@ from nsed_torch.evaluation.methods.conducted import Conducted
 from nsed_torch.evaluation.methods.independent import BestOf, SelfConsistency
 from nsed_torch.evaluation.methods.interactive import Debate, MixtureOfAgents, SelfMoA
 from nsed_torch.evaluation.run_methods import Contest, Shard
+from nsed_torch.parts.rating_modes import CritiqueRating, LikelihoodRating
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.questions.graders import AnswerGrader
 from nsed_torch.records.call_log import CallLog

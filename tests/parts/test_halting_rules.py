@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsed_torch.core.functional import halting
 from nsed_torch.core.halting import FixedHalting
+from nsed_torch.parts import fatigue_law
 from nsed_torch.parts.halting_rules import REPORTED_BETA, REPORTED_K, EvidenceHalting, FatigueHalting
 
 REAL = torch.float64
@@ -18,9 +18,9 @@ def test_default_law_is_the_reported_curve():
     k = brentq(lambda k: 0.46 * math.exp(-6 * k) * (1 + 3 * k) - 0.16, 0.01, 2, xtol=1e-15)
     assert pytest.approx(k, rel=1e-12) == REPORTED_K
     assert pytest.approx(0.46 * k * math.exp(-6 * k) / 12, rel=1e-12) == REPORTED_BETA
-    u = halting.utility(torch.tensor([0.0, 6.0], dtype=REAL), 0.54, REPORTED_K, REPORTED_BETA)
+    u = fatigue_law.utility(torch.tensor([0.0, 6.0], dtype=REAL), 0.54, REPORTED_K, REPORTED_BETA)
     torch.testing.assert_close(u, torch.tensor([0.54, 0.84], dtype=REAL), atol=1e-12, rtol=0)
-    peak = halting.optimal_round(torch.tensor(REPORTED_K, dtype=REAL), 0.54, REPORTED_BETA)
+    peak = fatigue_law.optimal_round(torch.tensor(REPORTED_K, dtype=REAL), 0.54, REPORTED_BETA)
     assert peak.item() == pytest.approx(6, abs=1e-10)
 
 
@@ -116,7 +116,7 @@ def test_fatigue_holds_at_least_one_round_and_at_most_the_cap(law, rounds, stop,
 def test_fatigue_takes_the_better_round_beside_the_peak(p_g, k, beta, rounds):
     rule = FatigueHalting(rounds, p_g=p_g, k=k, beta=beta).double()
     p_g, k, beta = (x.item() for x in (rule.p_g, rule.k, rule.beta))
-    peak = halting.optimal_round(torch.tensor(k, dtype=REAL), p_g, beta).item()
+    peak = fatigue_law.optimal_round(torch.tensor(k, dtype=REAL), p_g, beta).item()
     beside = [min(max(r, 1), rounds) for r in (math.floor(peak), math.ceil(peak))]
     utility = {r: 1 - (1 - p_g) * math.exp(-k * r) - beta * r * r for r in beside}
     stop = next(r for r in range(1, rounds + 1) if rule(torch.zeros(1, r)).item())

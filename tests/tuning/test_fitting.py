@@ -5,7 +5,7 @@ import torch
 from planted_readings import DIM, planted_readings, reading_of
 
 from nsed_torch import ConsensusCell, fit
-from nsed_torch.core.gate import NoteGate
+from nsed_torch.parts.gates import NoteGate
 from nsed_torch.tuning.trainer import Schedule
 
 FEW = Schedule(epochs=6, frozen=("trust.weight",))

@@ -10,8 +10,9 @@ from planted_readings import DIM, planted_readings, reading_of
 
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.functional import held
-from nsed_torch.core.gate import OpenGate, gate_named
+from nsed_torch.core.named import part_named
 from nsed_torch.core.trust import Calibration
+from nsed_torch.parts.gates import LeakyGate, OpenGate
 from nsed_torch.traces.episodes import joined
 from nsed_torch.traces.rounds import replay
 from nsed_torch.tuning.memory_fit import LEAKS, Notes, informative, kept, rivals
@@ -37,7 +38,7 @@ def longer(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def fitted(short):
-    cell = fresh(gate=gate_named("notes"))
+    cell = fresh(gate="notes")
     rows = torch.arange(len(short))
     fit = fit_cell(cell, short.select(rows[:36]), short.select(rows[36:]), optimizer=LBFGS, schedule=Schedule("memory"))
     assert fit.last.stopped == "converged"
@@ -69,7 +70,7 @@ def test_the_vote_stays_as_it_was(short):
 def test_notes_fade_as_they_do_in_a_memory_with_room_for_all(short, kind):
     """Factor by factor what the cell itself comes to, whatever the gate."""
     some = short.select(range(4))
-    gate = gate_named(kind, dtype=REAL)
+    gate = part_named("gate", kind, dtype=REAL)
     with torch.no_grad():
         for parameter in gate.parameters():
             parameter.copy_(torch.linspace(-0.4, 0.6, parameter.numel()).reshape(parameter.shape))
@@ -124,7 +125,7 @@ def test_measured_by_hand(tmp_path):
     assert torch.equal(beside["most_recent"].share, useful[:, 2:].mean(1))
     assert torch.equal(beside["no_gate"].share, first.share)
     assert 0 <= beside["random"].found.mean() <= 1
-    leaks = [kept(ConsensusCell(DIM, 1, slots=2, gate=gate_named("leaky", leak)).double(), episodes) for leak in LEAKS]
+    leaks = [kept(ConsensusCell(DIM, 1, slots=2, gate=LeakyGate(leak)).double(), episodes) for leak in LEAKS]
     assert beside["constant_leak"].share.mean() == pytest.approx(max(k.share.mean().item() for k in leaks))
 
 
@@ -147,7 +148,7 @@ def test_what_enters_is_told_apart_where_all_of_it_is_somewhat_near_the_question
     """All notes come in one round: only the entry can learn, and at its start more of it is no more."""
     graded = reading_of(1, 40, families={"needles": {"needles": 1}})
     episodes = planted_readings(tmp_path, graded, agents=4, noise=1.0)
-    cell = ConsensusCell(DIM, 4, slots=1, gate=gate_named("notes")).double()
+    cell = ConsensusCell(DIM, 4, slots=1, gate="notes").double()
     notes = Notes.of(cell, episodes)
     near = torch.cosine_similarity(notes.embeddings, episodes.task[:, None], dim=-1)
     assert (near[notes.there_mask[:, 0]] > 0).double().mean() > 0.9

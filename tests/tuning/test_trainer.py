@@ -13,8 +13,8 @@ from planted_rounds import planted
 
 from nsed_torch.app.config.instantiate import instantiate
 from nsed_torch.core.cell import ConsensusCell
-from nsed_torch.core.gate import NoteGate
 from nsed_torch.core.trust import Calibration
+from nsed_torch.parts.gates import NoteGate
 from nsed_torch.traces.episodes import joined
 from nsed_torch.traces.rounds import elect, prepare, unroll, winners_correct
 from nsed_torch.tuning.logs import FileLog

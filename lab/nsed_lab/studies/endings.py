@@ -19,7 +19,8 @@ import torch
 from nsed_torch.app.door import Door
 from nsed_torch.core.agent import Agent
 from nsed_torch.core.engine import Likelihood
-from nsed_torch.core.ratings import JudgeQuestion, LikelihoodRating
+from nsed_torch.core.ratings import JudgeQuestion
+from nsed_torch.parts.rating_modes import LikelihoodRating
 from nsed_torch.records.files import parse_json
 from nsed_torch.records.outcome import Outcome, Verdict
 from nsed_torch.records.transcript import Usage

@@ -19,9 +19,9 @@ from typing import Any
 from jinja2 import ChainableUndefined, Environment, FileSystemLoader, StrictUndefined, Undefined
 from scipy.stats import binomtest
 
-from nsed_torch.core.functional.tally import Ties
 from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.evaluation.tables import markdown_table, markdown_text, notes, shown_p
+from nsed_torch.parts.ties import Ties
 from nsed_torch.records.files import read_json, write_files
 from nsed_torch.records.outcome import read_outcomes
 from nsed_torch.records.portable import without_home

@@ -17,8 +17,9 @@ from nsed_torch import __version__
 from nsed_torch.app.config.settings import plain_config
 from nsed_torch.app.door import Door, cut
 from nsed_torch.core.engine import Likelihood
-from nsed_torch.core.ratings import JudgeQuestion, LikelihoodRating
+from nsed_torch.core.ratings import JudgeQuestion
 from nsed_torch.core.round import MacroRNNCell
+from nsed_torch.parts.rating_modes import LikelihoodRating
 from nsed_torch.records.extras import missing
 from nsed_torch.records.transcript import Usage
 

@@ -17,7 +17,6 @@ from nsed_torch.app.config.settings import plain_config
 from nsed_torch.app.processes import this_shard
 from nsed_torch.app.verb import VerbRun, verb
 from nsed_torch.app.view import question_table, steps_line, view
-from nsed_torch.core.functional.tally import Ties
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.evaluation.methods.conducted import Conducted
@@ -32,6 +31,7 @@ from nsed_torch.evaluation.run_folder import EXECUTIONS, OUTCOMES, RESULTS
 from nsed_torch.evaluation.run_methods import BEST_SINGLE, DELIBERATION, SINGLE, Contest, Contested, alone, panel_of
 from nsed_torch.evaluation.statistics import plain
 from nsed_torch.evaluation.tables import csv, latex, markdown, show
+from nsed_torch.parts.ties import Ties
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.questions.pressure import pressed
 from nsed_torch.questions.programs import ProgramGrader

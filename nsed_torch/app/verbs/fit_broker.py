@@ -14,11 +14,11 @@ from torch import Tensor
 from nsed_torch.app.recordings import answers_of, folders_of, hold_traces, traces_of
 from nsed_torch.app.verb import VerbRun, verb
 from nsed_torch.core.cell import ConsensusCell
-from nsed_torch.core.functional.tally import Ties
 from nsed_torch.evaluation.cost_curves import Curve, cost_json, cost_tables, oracle_curve
 from nsed_torch.evaluation.plots import plot_curves
 from nsed_torch.evaluation.statistics import Estimate, student
 from nsed_torch.parts.learned_broker import Heard, LearnedBroker
+from nsed_torch.parts.ties import Ties
 from nsed_torch.records.extras import missing
 from nsed_torch.records.files import read_json, write_json
 from nsed_torch.records.trace import read_traces

@@ -3,10 +3,10 @@
 Every function is batched over tasks, differentiable where it returns floats, and compiles as one graph.
 Entries whose mask is False never reach arithmetic, so NaN may stand there. Docstrings end with the formula's
 source: the paper (arXiv 2601.16863), its authors' open SDK, or our own reading or derivation. Steps of these
-formulas stand in the modules: `halting`, `memory`, `tally`, `vote`.
+formulas stand in the modules: `memory`, `tally`, `vote`.
 """
 
-from nsed_torch.core.functional.memory import entry_gate, forget_gate, held, hidden_state, update_memory
+from nsed_torch.core.functional.memory import forget_gate, held, hidden_state, update_memory
 from nsed_torch.core.functional.tally import (
     all_negative,
     consensus,
@@ -17,38 +17,25 @@ from nsed_torch.core.functional.tally import (
     trust,
 )
 from nsed_torch.core.functional.vote import (
-    approval_vote,
-    borda_vote,
     calibrate,
-    entmax_vote,
-    l2_vote,
     linear_vote,
-    plurality_vote,
     quadratic_vote,
-    token_vote,
     vote_mask,
 )
 
 __all__ = [
     "all_negative",
-    "approval_vote",
-    "borda_vote",
     "calibrate",
     "consensus",
     "controversy",
     "conviction",
     "decisiveness",
-    "entmax_vote",
-    "entry_gate",
     "forget_gate",
     "held",
     "hidden_state",
-    "l2_vote",
     "linear_vote",
-    "plurality_vote",
     "quadratic_vote",
     "support",
-    "token_vote",
     "trust",
     "update_memory",
     "vote_mask",

@@ -17,13 +17,6 @@ def forget_gate(
     return torch.sigmoid(bias + features @ weight)
 
 
-def entry_gate(
-    features: Float[Tensor, "*batch proposal feature"], weight: Float[Tensor, "feature"]
-) -> Float[Tensor, "*batch proposal"]:
-    """Factor on the retention that a proposal enters with, `min(1, 2 sigmoid(u . features))`; 1 for u = 0. Ours."""
-    return (2 * torch.sigmoid(features @ weight)).clamp(max=1)
-
-
 def update_memory(
     retention: Float[Tensor, "batch slot"],
     mask: Bool[Tensor, "batch slot"],

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 
-from nsed_torch.core.ledger import common_prefix
+from nsed_torch.records.ledger import common_prefix
 
 READER = 1 << 32
 """A reading is a token plus this times who reads it, 0 for the bare backbone: equal readings behind equal beginnings

@@ -10,11 +10,11 @@ from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.encoder import Encoder
 from nsed_torch.core.engine import GenerateRequest, call_seed
 from nsed_torch.core.inputs import pieces
-from nsed_torch.core.ledger import TokenLedger
 from nsed_torch.core.prompts import Prompts, unfence, unseen
 from nsed_torch.core.ratings import MARKUP, Rating
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.questions.graders import Grader
+from nsed_torch.records.ledger import TokenLedger
 from nsed_torch.records.transcript import Task, Usage
 
 Ledgers = Mapping[str, TokenLedger]

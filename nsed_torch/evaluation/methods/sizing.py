@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from nsed_torch.core.agent import Agent
-from nsed_torch.core.ledger import TokenLedger
 from nsed_torch.core.ratings import MARKUP
 from nsed_torch.evaluation.methods.method import Answer, Attempt, Panel, Tied
+from nsed_torch.records.ledger import TokenLedger
 from nsed_torch.records.transcript import Task, Usage
 
 MOST = 64

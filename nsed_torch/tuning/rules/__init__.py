@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nsed_torch.core.functional.floats import largest
-from nsed_torch.core.functional.tally import Ties
+from nsed_torch.parts.ties import Ties
 from nsed_torch.traces.episodes import Episodes
 from nsed_torch.tuning.rules.crowd import Crowd
 from nsed_torch.tuning.rules.learned_votes import boosted_votes, logistic_vote

@@ -2,13 +2,14 @@ import subprocess
 import sys
 from types import FunctionType
 
-from nsed_torch.core.functional import halting as law
 from nsed_torch.core.functional import memory, tally, vote
+from nsed_torch.parts import fatigue_law as law
+from nsed_torch.parts import gates, votes
 
 # Every public function of the modules, also those that the package does not show.
 NAMES = [
     name
-    for module in (law, memory, tally, vote)
+    for module in (law, memory, tally, vote, votes, gates)
     for name, value in vars(module).items()
     if isinstance(value, FunctionType) and value.__module__ == module.__name__ and not name.startswith("_")
 ]
@@ -16,7 +17,8 @@ NAMES = [
 CHILD = """
 import sys
 import torch
-from nsed_torch.core.functional import halting as law, memory, tally, vote
+from nsed_torch.core.functional import memory, tally, vote
+from nsed_torch.parts import fatigue_law as law, gates, votes
 torch.manual_seed(0)
 R = torch.float64
 b, v, p, k, d = 2, 3, 4, 3, 5
@@ -44,7 +46,7 @@ calls = {
 named = {
 }
 for name in sys.argv[1:]:
-    function = next(getattr(home, name) for home in (law, memory, tally, vote) if hasattr(home, name))
+    function = next(getattr(home, name) for home in (law, memory, tally, vote, votes, gates) if hasattr(home, name))
     args, kwargs = named[name] if name in named else (calls[name], {})
     args = [a.requires_grad_() if torch.is_tensor(a) and a.is_floating_point() and a.is_leaf else a for a in args]
     got = torch.compile(function, fullgraph=True, backend="eager")(*args, **kwargs)

@@ -7,6 +7,7 @@ from torch.autograd import gradcheck
 
 from nsed_torch.core import functional as F
 from nsed_torch.core.functional.tally import cosine
+from nsed_torch.parts.gates import entry_gate
 
 
 def test_update_memory_orders_keeps_and_names_sources():
@@ -24,9 +25,9 @@ def test_update_memory_orders_keeps_and_names_sources():
 
 def test_gradcheck_memory_and_gate():
     assert gradcheck(F.forget_gate, (randn(2, 3, 4), randn(4, seed=1), randn()))
-    assert gradcheck(F.entry_gate, (randn(2, 3, 4), randn(4, seed=1)))
-    assert F.entry_gate(randn(2, 3, 4), torch.zeros(4, dtype=REAL)).eq(1).all()
-    assert F.entry_gate(tensor([[-2.0], [3.0]]), tensor([1.0])).tolist() == pytest.approx([2 / (1 + math.exp(2)), 1])
+    assert gradcheck(entry_gate, (randn(2, 3, 4), randn(4, seed=1)))
+    assert entry_gate(randn(2, 3, 4), torch.zeros(4, dtype=REAL)).eq(1).all()
+    assert entry_gate(tensor([[-2.0], [3.0]]), tensor([1.0])).tolist() == pytest.approx([2 / (1 + math.exp(2)), 1])
     assert gradcheck(cosine, (randn(2, 1, 3), randn(2, 4, 3, seed=1)))
     old, new = masks(2, 3)[1], masks(2, 4)[0]
     retention, entering = randn(2, 3).exp().detach(), randn(2, 4, seed=1).softmax(-1).detach()

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
 from nsed_torch.core import functional as F
+from nsed_torch.parts import votes
 
 
 def test_vote_mask_hides_own_and_unanswered():
@@ -58,7 +59,7 @@ def test_quadratic_vote_gradients_finite_at_zero_and_next_to_it(row, dtype):
 
 
 def test_token_vote_rescales_only_above_a_hundred():
-    q = F.token_vote(tensor([[[25.0, 36.0], [100.0, 100.0], [-5.0, 0.0]]]), full(1, 3, 2))
+    q = votes.token_vote(tensor([[[25.0, 36.0], [100.0, 100.0], [-5.0, 0.0]]]), full(1, 3, 2))
     half = math.sqrt(0.5)
     torch.testing.assert_close(q, tensor([[[0.5, 0.6], [half, half], [0, 0]]]), atol=1e-15, rtol=0)
 
@@ -68,7 +69,7 @@ def test_gradcheck_votes_and_controversy(shape):
     for mask in masks(*shape):
         assert gradcheck(lambda r, mask=mask: F.quadratic_vote(r, mask), randn(*shape))
         tokens = (torch.rand(shape, dtype=REAL) * 80 + 1).requires_grad_()
-        assert gradcheck(lambda t, mask=mask: F.token_vote(t, mask), tokens)
+        assert gradcheck(lambda t, mask=mask: votes.token_vote(t, mask), tokens)
         assert gradcheck(lambda r, mask=mask: F.controversy(r, mask), randn(*shape))
 
 

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsed_torch.core.answer_classes import SimilarTexts
 from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.core.rnn import MacroRNN
+from nsed_torch.parts.similar_texts import SimilarTexts
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.questions.graders import AnswerGrader, GradersAnswers
 from nsed_torch.records.trace import TraceWriter

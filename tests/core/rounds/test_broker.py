@@ -13,11 +13,12 @@ from nsed_torch.core.broker import InfeasibleBudgetError
 from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.core.engine import Decoding
 from nsed_torch.core.protocol import Protocol
-from nsed_torch.core.ratings import MARKUP, CritiqueRating, LikelihoodRating, VerdictRating
+from nsed_torch.core.ratings import MARKUP, VerdictRating
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.core.team import full_team
 from nsed_torch.engines.scripted import ScriptedEngine
 from nsed_torch.parts.budget_broker import Budget, BudgetBroker, round_costs
+from nsed_torch.parts.rating_modes import CritiqueRating, LikelihoodRating
 from nsed_torch.records.transcript import Task, Usage
 
 TASK = Task("Which is larger, 17 or 71?")

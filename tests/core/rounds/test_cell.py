@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from nsed_torch.app.build import consensus_cell
 from nsed_torch.core.encoder import HashedEncoder
-from nsed_torch.core.ratings import CritiqueRating, VerdictRating
+from nsed_torch.core.ratings import VerdictRating
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.core.team import Team, full_team
+from nsed_torch.parts.rating_modes import CritiqueRating
 from nsed_torch.records.transcript import Task
 
 TASKS = [Task("Which is larger, 17 or 71?", id="a"), Task("Is it so?", id="b"), Task("Why, then?", id="c")]

@@ -6,9 +6,9 @@ from tiny_models import tiny_model, tiny_tokenizer
 
 from nsed_torch import BudgetBroker, ConsensusCell, MacroRNN
 from nsed_torch.core.engine import Decoding
-from nsed_torch.core.gate import OpenGate
-from nsed_torch.core.ratings import AgreementRating, CritiqueRating
-from nsed_torch.core.vote import BordaVote
+from nsed_torch.parts.gates import OpenGate
+from nsed_torch.parts.rating_modes import AgreementRating, CritiqueRating
+from nsed_torch.parts.votes import BordaVote
 
 SHORT = Decoding(4, 0.7)
 
@@ -54,7 +54,7 @@ def test_a_text_a_list_and_their_answers(pair):
         ({"consensus": 1}, "unexpected argument 'consensus'"),
         ({"temperature": 0.1}, "from_models: got an unexpected argument 'temperature': "),
         ({"rounds": 0}, "expected at least 1, got 0"),
-        ({"gate": "sticky"}, "gate: expected one of learned, notes, leaky, none or a module of your own, got 'sticky'"),
+        ({"gate": "sticky"}, "gate: expected one of learned, notes, leaky, none or one of your own, got 'sticky'"),
         ({"vote": "loudest"}, "vote: expected one of quadratic, .* got 'loudest'"),
         ({"rating": "stars"}, "rating: expected one of verdict, likelihood, critique, agreement or one of your own"),
         ({"personas": {"cy": "You."}}, "personas: expected names out of ada, bo, got cy"),

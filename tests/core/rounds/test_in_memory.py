@@ -7,7 +7,7 @@ from tiny_models import tiny_model, tiny_tokenizer
 from nsed_torch import MacroRNN, Task
 from nsed_torch.core.engine import Decoding
 from nsed_torch.core.halting import FixedHalting
-from nsed_torch.core.ratings import LikelihoodRating
+from nsed_torch.parts.rating_modes import LikelihoodRating
 
 TASK = Task("Which is larger, 17 or 71?")
 SHORT = {"decoding": Decoding(4, 0.7), "halting": FixedHalting(2), "rating": LikelihoodRating()}

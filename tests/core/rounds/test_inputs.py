@@ -10,8 +10,8 @@ import pytest
 from nsed_lab.reading_tasks import reading_tasks
 from nsed_torch.core.inputs import pieces
 from nsed_torch.core.prompts import NOTHING, noted
-from nsed_torch.core.ratings import AgreementRating, CritiqueRating
 from nsed_torch.parts.budget_broker import BudgetBroker, round_costs
+from nsed_torch.parts.rating_modes import AgreementRating, CritiqueRating
 from nsed_torch.parts.telemetry import Telemetry
 from nsed_torch.questions.graders import GradersAnswers
 from nsed_torch.records.call_log import CallLog

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.engine import Likelihood
 from nsed_torch.core.prompts import Prompts
-from nsed_torch.core.ratings import JudgeQuestion, LikelihoodRating
+from nsed_torch.core.ratings import JudgeQuestion
+from nsed_torch.parts.rating_modes import LikelihoodRating
 from nsed_torch.records.call_log import CallLog
 from nsed_torch.records.transcript import Task
 

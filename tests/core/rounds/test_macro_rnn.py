@@ -11,9 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsed_torch.core.ratings import CritiqueRating, VerdictRating
+from nsed_torch.core.ratings import VerdictRating
 from nsed_torch.core.round import Observer
 from nsed_torch.parts.halting_rules import EvidenceHalting, FatigueHalting
+from nsed_torch.parts.rating_modes import CritiqueRating
 from nsed_torch.records.transcript import Task, Transcript, Usage
 
 TASKS = [Task(f"What is {i} times {i + 2}?", id=f"task {i}") for i in range(4)]

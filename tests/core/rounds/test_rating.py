@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from nsed_torch.core.engine import Decoding, Ratings, RatingScale
 from nsed_torch.core.prompts import Prompts
-from nsed_torch.core.ratings import CritiqueRating, JudgeQuestion, LikelihoodRating, VerdictRating
+from nsed_torch.core.ratings import JudgeQuestion, VerdictRating
+from nsed_torch.parts.rating_modes import CritiqueRating, LikelihoodRating
 from nsed_torch.records.transcript import Task
 
 TASK = Task("Which is larger, 17 or 71?")

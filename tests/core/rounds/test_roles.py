@@ -15,11 +15,12 @@ from nsed_torch.core.broker import InfeasibleBudgetError
 from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.core.engine import GenerateRequest
 from nsed_torch.core.halting import FixedHalting
-from nsed_torch.core.ratings import CritiqueRating, VerdictRating
+from nsed_torch.core.ratings import VerdictRating
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.core.team import full_team
 from nsed_torch.parts.budget_broker import Budget, BudgetBroker, round_costs
+from nsed_torch.parts.rating_modes import CritiqueRating
 from nsed_torch.parts.telemetry import Telemetry
 from nsed_torch.records.transcript import ROLES, Task, Transcript
 

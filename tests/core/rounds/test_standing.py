@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from nsed_torch.core.ratings import CritiqueRating
 from nsed_torch.core.team import Team
+from nsed_torch.parts.rating_modes import CritiqueRating
 from nsed_torch.records.call_log import CallLog
 from nsed_torch.records.transcript import Task, Transcript, Usage
 

@@ -4,10 +4,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsed_torch.core.ledger import TokenLedger
 from nsed_torch.core.memory import MemoryState
 from nsed_torch.core.open_round import DeliberationState, SlotText, longest_end, shown_texts
 from nsed_torch.core.team import full_team
+from nsed_torch.records.ledger import TokenLedger
 from nsed_torch.records.transcript import Task
 
 texts = st.lists(st.sampled_from(["a", "bb", "7", "", "x\ny"]), max_size=12).map(" ".join)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from nsed_torch.core.answer_classes import SameTexts
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.prompts import finished
-from nsed_torch.core.ratings import AgreementRating
 from nsed_torch.evaluation.methods.costs_ahead import expected_deliberation
 from nsed_torch.parts.forms import FORMS
+from nsed_torch.parts.rating_modes import AgreementRating
 from nsed_torch.records.transcript import Task, Transcript
 
 NUMBERS = "12 + 30 - 7 + 44 + 1 - 9 + 20 + 3"

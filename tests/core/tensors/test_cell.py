@@ -11,9 +11,9 @@ from torch.autograd import gradcheck
 
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.functional.tally import POOLINGS
-from nsed_torch.core.gate import OpenGate
 from nsed_torch.core.memory import MemoryState
-from nsed_torch.core.vote import TokenVote
+from nsed_torch.parts.gates import OpenGate
+from nsed_torch.parts.votes import TokenVote
 
 
 class Oracle:

@@ -4,8 +4,10 @@ import pytest
 import torch
 
 from nsed_torch.core.cell import ConsensusCell
-from nsed_torch.core.gate import ForgetGate, Gate, LeakyGate, News, NoteGate, OpenGate, gate_named
+from nsed_torch.core.gate import ForgetGate, Gate, News
 from nsed_torch.core.memory import MemoryState
+from nsed_torch.core.named import part_named
+from nsed_torch.parts.gates import LeakyGate, NoteGate, OpenGate
 
 STATE = MemoryState(
     embeddings=torch.tensor([[[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]]),
@@ -27,7 +29,7 @@ NEWS = News(
 
 @pytest.mark.parametrize("mode", ["learned", "notes", "leaky"])
 def test_starts_as_a_constant_leak(mode):
-    gate = gate_named(mode, leak=0.7)
+    gate = part_named("gate", mode, **({} if mode == "none" else {"leak": 0.7}))
     keep, admit = gate(STATE, NEWS)
     torch.testing.assert_close(keep, torch.tensor([[0.7, 0.7, 0.0]]))
     assert admit.tolist() == [[1, 1]]
@@ -82,8 +84,8 @@ def test_what_enters_a_memory_is_admitted_by_the_gate_for_notes(alone):
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match="gate: expected one of learned, notes, leaky, none or a module of your own"):
-        gate_named("sticky")
+    with pytest.raises(ValueError, match="gate: expected one of learned, notes, leaky, none or one of your own"):
+        part_named("gate", "sticky")
     for gate in (ForgetGate, LeakyGate):
         with pytest.raises(ValueError, match=r"gate leak: expected a value in \(0, 1\), got 1.0; OpenGate keeps"):
             gate(leak=1.0)

@@ -9,8 +9,9 @@ from planted_readings import DIM, planted_readings, reading_of
 from torch import nn
 
 from nsed_torch.core.cell import ConsensusCell
-from nsed_torch.core.gate import Gate, NoteGate
+from nsed_torch.core.gate import Gate
 from nsed_torch.core.trust import Trust
+from nsed_torch.parts.gates import NoteGate
 from nsed_torch.tuning.memory_fit import kept
 from nsed_torch.tuning.trainer import Schedule, fit_cell
 
@@ -178,9 +179,9 @@ def test_a_gate_learns_what_the_memory_should_keep(tmp_path):
             r"vote <lambda>: expected ballots of shape \(2, 3, 3\), got \(\)",
         ),
         ({"trust": lambda *_: 1.0}, r"trust function: expected a number for each voter, \(2, 3\), got float"),
-        ({"gate": 3}, "cell: expected a gate by its name, or as a module, got 3"),
-        ({"vote": "loudest"}, "vote: expected one of quadratic, .* or a vote of your own, got 'loudest'"),
-        ({"gate": "sticky"}, "gate: expected one of learned, notes, leaky, none or a module of your own"),
+        ({"gate": 3}, "gate: expected one of learned, notes, leaky, none or one of your own, got 3"),
+        ({"vote": "loudest"}, "vote: expected one of quadratic, .* or one of your own, got 'loudest'"),
+        ({"gate": "sticky"}, "gate: expected one of learned, notes, leaky, none or one of your own"),
         ({"trust": "blind"}, "cell: expected a trust as a module, got 'blind'"),
     ],
 )

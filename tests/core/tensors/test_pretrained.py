@@ -9,8 +9,9 @@ import yaml
 from saved_cells import DIM, NAMES, POOL, OwnVote, cell_of, reweighed, with_part
 
 from nsed_torch.core.cell import ConsensusCell
+from nsed_torch.core.named import NAMED
 from nsed_torch.core.trust import Calibration
-from nsed_torch.core.vote import VOTES, PluralityVote
+from nsed_torch.parts.votes import PluralityVote
 
 
 def rounds(voters, dtype=torch.float64):
@@ -32,7 +33,7 @@ def same(ours, theirs):
     return all(a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
 
 
-@pytest.mark.parametrize("vote", VOTES)
+@pytest.mark.parametrize("vote", NAMED["vote"])
 @pytest.mark.parametrize("gate", ["learned", "notes", "leaky", "none"])
 @pytest.mark.parametrize("calibration", [False, True])
 def test_outputs_are_equal_to_the_last_bit(tmp_path, vote, gate, calibration):

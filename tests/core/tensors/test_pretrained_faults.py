@@ -31,7 +31,7 @@ def test_a_cell_without_names_picks_nobody(tmp_path):
 @pytest.mark.parametrize(
     ("cell", "names", "line"),
     [
-        (with_part("gate", ForgetGate(dtype=torch.float32)), None, "one dtype, got float32 and float64: call cell.d"),
+        (with_part("gate", ForgetGate()), None, "one dtype, got float32 and float64: call cell.d"),
         (with_part("calibration", Calibration(2).double()), None, "could not be loaded again: .*size mismatch.*scale"),
         (with_part("trust", Trust(3, DIM).double()), None, "loaded again: agents: expected 3, got 5"),
         (with_part("extra", torch.nn.Linear(1, 1).double()), None, "loaded again: .*Unexpected key.*extra.weight"),
@@ -106,7 +106,7 @@ ONE = torch.tensor(1.0, dtype=torch.float64)
         (lambda f: edited(f, slots=...), r"there is no 'slots'"),
         (lambda f: edited(f, slots=0), r"slots: expected 1 to 4096, got 0"),
         (lambda f: edited(f, dtype="float32"), r"dtype: expected tensors of float32, got torch.float64"),
-        (lambda f: edited(f, vote={"name": "veto"}), r"there is no 'veto'"),
+        (lambda f: edited(f, vote={"name": "veto"}), r"vote: expected one of quadratic, .*got 'veto'"),
         (lambda f: edited(f, vote={"name": "linear", "temperature": 1}), r"config\.json: .*temperature"),
         (lambda f: edited(f, vote={"name": "plurality"}), r"vote: expected .*temperature"),
         (lambda f: edited(f, vote="quadratic"), r"config\.json: does not fit"),

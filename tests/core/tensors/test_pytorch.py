@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from nsed_torch.core.cell import ConsensusCell
-from nsed_torch.core.gate import NoteGate
 from nsed_torch.core.memory import MemoryState
 from nsed_torch.core.trust import Calibration
+from nsed_torch.parts.gates import NoteGate
 
 DRAWN = """
 import torch

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsed_torch.core.cell import ConsensusCell
-from nsed_torch.core.gate import gate_named
+from nsed_torch.core.gate import ForgetGate
+from nsed_torch.core.named import part_named
 from nsed_torch.core.trust import Calibration
 
 GATES = ("learned", "leaky", "notes", "none")
@@ -23,7 +24,7 @@ def a_recording(batch, rounds, agents, dim, seed):
 
 
 def trained(dim, agents, gate="learned", seed=0, **parts):
-    return drawn_cell(dim, agents, seed, slots=3, gate=gate_named(gate), **parts)
+    return drawn_cell(dim, agents, seed, slots=3, gate=gate, **parts)
 
 
 @pytest.mark.parametrize("gate", GATES)
@@ -108,7 +109,8 @@ def test_gradients_reach_every_earlier_round(gate):
 @pytest.mark.parametrize("gate", GATES)
 def test_fresh_gates_with_a_leak_agree_exactly(gate):
     e, ratings, mask, task = a_recording(2, 4, 3, 8, 3)
-    cells = [ConsensusCell(8, 3, gate=gate_named(mode, dtype=REAL)).double() for mode in ("learned", gate)]
+    own = gate if gate == "none" else part_named("gate", gate, dtype=REAL)
+    cells = [ConsensusCell(8, 3, gate=each).double() for each in (ForgetGate(dtype=REAL), own)]
     (a, first), (b, second) = (cell.unroll(e, ratings, mask, task) for cell in cells)
     assert torch.equal(a.consensus, b.consensus)
     assert torch.equal(first.retention, second.retention) == (gate != "none")

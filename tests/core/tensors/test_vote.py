@@ -5,7 +5,10 @@ import torch
 
 from nsed_torch.core import functional
 from nsed_torch.core.cell import ConsensusCell
-from nsed_torch.core.vote import VOTES, ApprovalVote, EntmaxVote, PluralityVote, QuadraticVote, TokenVote
+from nsed_torch.core.named import NAMED, part_named
+from nsed_torch.core.vote import QuadraticVote
+from nsed_torch.parts import votes
+from nsed_torch.parts.votes import ApprovalVote, EntmaxVote, PluralityVote, TokenVote
 
 RATINGS = torch.tensor([[[0.25, -0.75, math.nan]]])
 MASK = torch.tensor([[[True, True, False]]])
@@ -21,16 +24,18 @@ def test_token_vote_maps_ratings_to_tokens():
     torch.testing.assert_close(ballots, torch.tensor([[[0.0, 0.5, 0.0]], [[0.0, 0.8, 0.0]]]))
 
 
-@pytest.mark.parametrize("name", VOTES)
+@pytest.mark.parametrize("name", NAMED["vote"])
 def test_votes_by_name_are_their_functions(name):
     tokens = 50 * (RATINGS + 1) if name == "token" else RATINGS
-    torch.testing.assert_close(VOTES[name]()(RATINGS, MASK), getattr(functional, f"{name}_vote")(tokens, MASK))
+    torch.testing.assert_close(
+        part_named("vote", name)(RATINGS, MASK), {**vars(functional), **vars(votes)}[f"{name}_vote"](tokens, MASK)
+    )
 
 
-@pytest.mark.parametrize("name", VOTES)
+@pytest.mark.parametrize("name", NAMED["vote"])
 def test_every_vote_votes_and_learns_in_a_cell(name):
     torch.manual_seed(0)
-    cell = ConsensusCell(4, 3, vote=VOTES[name]())
+    cell = ConsensusCell(4, 3, vote=name)
     ratings = (torch.rand(2, 3, 3) * 2 - 1).requires_grad_()
     out, _ = cell(torch.randn(2, 3, 4), ratings, ~torch.eye(3, dtype=torch.bool).expand(2, 3, 3), torch.randn(2, 4))
     assert (out.winner >= 0).all()

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsed_torch.core.ledger import common_prefix
 from nsed_torch.engines.packing.forest import READER, grouped, passes, plant, shared_with_last
+from nsed_torch.records.ledger import common_prefix
 
 tokens = st.lists(st.sampled_from([0, 1, 2, READER, READER + 1]), min_size=1, max_size=7)
 places = st.sampled_from([(), (4,), (4, 9), (1, 2, 0)])

@@ -2,8 +2,9 @@
 
 import pytest
 
-from nsed_torch.core.ratings import CritiqueRating, LikelihoodRating, VerdictRating
+from nsed_torch.core.ratings import VerdictRating
 from nsed_torch.evaluation.methods.independent import BestOf
+from nsed_torch.parts.rating_modes import CritiqueRating, LikelihoodRating
 
 RATINGS = {"is 1": -0.5, "is 2": 0.25, "is 3": 0.25, "is 4": None}
 

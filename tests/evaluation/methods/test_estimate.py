@@ -9,11 +9,12 @@ from nsed_torch.app.verbs.evaluate import expected_costs
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.core.halting import FixedHalting
-from nsed_torch.core.ratings import CritiqueRating, LikelihoodRating, VerdictRating
+from nsed_torch.core.ratings import VerdictRating
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.evaluation.methods.costs_ahead import expected_deliberation, expected_usage
 from nsed_torch.evaluation.methods.independent import Router, Single
+from nsed_torch.parts.rating_modes import CritiqueRating, LikelihoodRating
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.records.transcript import Usage
 

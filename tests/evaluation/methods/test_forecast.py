@@ -10,11 +10,12 @@ from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.core.engine import Decoding
 from nsed_torch.core.protocol import Protocol
-from nsed_torch.core.ratings import MARKUP, AgreementRating, CritiqueRating, LikelihoodRating, VerdictRating
+from nsed_torch.core.ratings import MARKUP, VerdictRating
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.engines.scripted import ScriptedEngine
 from nsed_torch.evaluation.methods.costs_ahead import expected_deliberation
+from nsed_torch.parts.rating_modes import AgreementRating, CritiqueRating, LikelihoodRating
 from nsed_torch.records.transcript import Task
 
 RATINGS = [VerdictRating(), VerdictRating(listed=False), CritiqueRating(), LikelihoodRating(), AgreementRating()]

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.core.halting import FixedHalting
-from nsed_torch.core.ratings import CritiqueRating, VerdictRating
+from nsed_torch.core.ratings import VerdictRating
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.evaluation.methods.independent import BestOf, Plurality, SelfConsistency, Single
 from nsed_torch.evaluation.methods.interactive import Debate, MixtureOfAgents, SelfCorrection, SelfMoA
+from nsed_torch.parts.rating_modes import CritiqueRating
 from nsed_torch.records.transcript import Usage
 
 EVERY = [Single("Oberon"), *(build() for build in METHODS)]

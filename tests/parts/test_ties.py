@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsed_torch.core.functional.tally import Ties
+from nsed_torch.parts.ties import Ties
 
 LEVEL = torch.tensor([[False, True, True, True], [False, False, False, True], [False] * 4])
 

@@ -7,15 +7,16 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
 from nsed_torch.core import functional as F
+from nsed_torch.parts import votes
 
 REAL = torch.float64
 ABLATIONS = {
     "linear": F.linear_vote,
-    "l2": F.l2_vote,
-    "plurality": F.plurality_vote,
-    "borda": F.borda_vote,
-    "approval": F.approval_vote,
-    "entmax": F.entmax_vote,
+    "l2": votes.l2_vote,
+    "plurality": votes.plurality_vote,
+    "borda": votes.borda_vote,
+    "approval": votes.approval_vote,
+    "entmax": votes.entmax_vote,
 }
 
 
@@ -128,13 +129,13 @@ def test_gradcheck_of_the_smooth_votes(shape):
     partial[:, 0] = False
     for mask in (torch.ones(shape, dtype=torch.bool), partial):
         assert gradcheck(lambda r, m=mask: F.linear_vote(r, m), ratings)
-        assert gradcheck(lambda r, m=mask: F.l2_vote(r, m), ratings)
+        assert gradcheck(lambda r, m=mask: votes.l2_vote(r, m), ratings)
         for alpha in (1.01, 1.5, 2.0):
             cold = torch.tensor(0.6, dtype=REAL, requires_grad=True)
-            assert gradcheck(lambda r, t, m=mask, a=alpha: F.entmax_vote(r, m, a, t), (ratings, cold))
+            assert gradcheck(lambda r, t, m=mask, a=alpha: votes.entmax_vote(r, m, a, t), (ratings, cold))
             if alpha < 2:
                 a = torch.tensor(alpha, dtype=REAL, requires_grad=True)
-                assert gradcheck(lambda r, a, m=mask: F.entmax_vote(r, m, a, 0.6), (ratings, a))
+                assert gradcheck(lambda r, a, m=mask: votes.entmax_vote(r, m, a, 0.6), (ratings, a))
 
 
 def test_linear_vote_at_zero_uses_subgradient_zero_of_the_sum():
@@ -157,10 +158,10 @@ def halved_signs(ratings, mask):
 
 
 SOFT = {
-    "plurality": (lambda r, m: F.plurality_vote(r, m, 0.5), softmax_of_counted),
-    "borda": (F.borda_vote, halved_signs),
+    "plurality": (lambda r, m: votes.plurality_vote(r, m, 0.5), softmax_of_counted),
+    "borda": (votes.borda_vote, halved_signs),
     "approval": (
-        lambda r, m: F.approval_vote(r, m, 0.1, 0.5),
+        lambda r, m: votes.approval_vote(r, m, 0.1, 0.5),
         lambda r, m: torch.where(m, torch.sigmoid((r - 0.1) / 0.5), 0),
     ),
 }
@@ -185,7 +186,7 @@ def test_straight_through_is_exact_forward_and_soft_backward(name):
 def test_approval_threshold_learns():
     threshold = torch.tensor(0.2, dtype=REAL, requires_grad=True)
     ratings = torch.tensor([[[0.2, 0.3, -1.0]]], dtype=REAL)
-    ballots = F.approval_vote(ratings, torch.ones(1, 1, 3, dtype=torch.bool), threshold)
+    ballots = votes.approval_vote(ratings, torch.ones(1, 1, 3, dtype=torch.bool), threshold)
     assert ballots.tolist() == [[[0, 1, 0]]]
     ballots.sum().backward()
     assert threshold.grad < 0
@@ -196,8 +197,8 @@ def test_plurality_on_agreement_keeps_the_largest_camp():
     camp = torch.tensor([0, 1, 0, 1, 0, 2])
     ratings = torch.where(camp[:, None] == camp, 1.0, -1.0)[None]
     mask = ~torch.eye(6, dtype=torch.bool)[None]
-    assert F.plurality_vote(ratings, mask).sum(1).tolist() == [[2, 1, 1, 1, 0, 0]]
-    assert not F.plurality_vote(ratings, mask)[0, 5].any()  # agrees with nobody, prefers nobody
+    assert votes.plurality_vote(ratings, mask).sum(1).tolist() == [[2, 1, 1, 1, 0, 0]]
+    assert not votes.plurality_vote(ratings, mask)[0, 5].any()  # agrees with nobody, prefers nobody
 
 
 def objective(q, scores, alpha):
@@ -209,7 +210,7 @@ def objective(q, scores, alpha):
 def test_entmax_solves_its_problem(seed, alpha, temperature, proposals):
     g = torch.Generator().manual_seed(seed)
     ratings = torch.rand(1, 1, proposals, generator=g, dtype=REAL) * 2 - 1
-    q = F.entmax_vote(ratings, torch.ones(1, 1, proposals, dtype=torch.bool), alpha, temperature)[0, 0]
+    q = votes.entmax_vote(ratings, torch.ones(1, 1, proposals, dtype=torch.bool), alpha, temperature)[0, 0]
     assert q.sum().item() == pytest.approx(1, abs=1e-12)
     assert (q >= 0).all()
     others = (
@@ -227,12 +228,12 @@ def test_entmax_solves_its_problem(seed, alpha, temperature, proposals):
 def test_entmax_limits():
     ratings, mask = torch.tensor([[[0.4, 0.1, -0.9]]], dtype=REAL), torch.ones(1, 1, 3, dtype=torch.bool)
     sparsemax = torch.tensor([[[0.65, 0.35, 0.0]]], dtype=REAL)
-    torch.testing.assert_close(F.entmax_vote(ratings, mask, 2.0, 1.0), sparsemax, atol=1e-15, rtol=0)
+    torch.testing.assert_close(votes.entmax_vote(ratings, mask, 2.0, 1.0), sparsemax, atol=1e-15, rtol=0)
     soft = (ratings / 0.25).softmax(-1)
-    torch.testing.assert_close(F.entmax_vote(ratings, mask, 1 + 1e-7), soft, atol=1e-6, rtol=0)
-    assert F.entmax_vote(ratings.float(), mask, 1.2).sum().item() == pytest.approx(1, abs=1e-6)
+    torch.testing.assert_close(votes.entmax_vote(ratings, mask, 1 + 1e-7), soft, atol=1e-6, rtol=0)
+    assert votes.entmax_vote(ratings.float(), mask, 1.2).sum().item() == pytest.approx(1, abs=1e-6)
     per_voter = torch.tensor([[[2.0], [1.5]]], dtype=REAL)
-    both = F.entmax_vote(ratings.expand(1, 2, 3), mask.expand(1, 2, 3), per_voter, 1.0)
+    both = votes.entmax_vote(ratings.expand(1, 2, 3), mask.expand(1, 2, 3), per_voter, 1.0)
     torch.testing.assert_close(both[:, :1], sparsemax, atol=1e-15, rtol=0)
 
 
