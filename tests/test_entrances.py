@@ -13,10 +13,10 @@ ROOMS = {"nsed_torch.app", "nsed_torch.conductor", "nsed_torch.engines", "nsed_t
 ENTRANCES = {
     "import nsed_torch": (1, 150, MODELS | ELSEWHERE | {"torch"}),
     "from nsed_torch import ConsensusCell": (20, 2500, MODELS | ELSEWHERE | ROOMS),
-    "from nsed_torch import MacroRNN": (40, 6300, MODELS | ELSEWHERE | ROOMS),
+    "from nsed_torch import MacroRNN": (40, 6420, MODELS | ELSEWHERE | ROOMS),
     "from nsed_torch import tasks": (30, 3200, MODELS | ELSEWHERE | ROOMS),
-    "from nsed_torch import collect": (55, 7800, MODELS | ELSEWHERE | ROOMS),
-    "from nsed_torch import fit": (70, 9900, MODELS | ELSEWHERE | ROOMS),
+    "from nsed_torch import collect": (55, 7860, MODELS | ELSEWHERE | ROOMS),
+    "from nsed_torch import fit": (70, 9980, MODELS | ELSEWHERE | ROOMS),
     "from nsed_torch import evaluate": (75, 10700, MODELS | ELSEWHERE | ROOMS),
 }
 
