@@ -10,8 +10,8 @@ PACKAGE = ROOT / "nsed_torch"
 
 # What is reached; behind it what docs and design aim at.
 LINES = {
-    "core": 6260,  # 3,600
-    "parts": 1220,  # with core
+    "core": 6310,  # 3,600
+    "parts": 1225,  # with core
     "engines": 3740,  # 3,800
     "records": 1125,  # with traces: 2,000
     "traces": 1620,
@@ -21,7 +21,7 @@ LINES = {
     "conductor": 2060,  # 1,800
     "app": 5180,  # 2,800
 }
-ALL_LINES = 30_000  # 20,000
+ALL_LINES = 30_050  # 20,000
 FILE_LINES = 400
 FUNCTION_LINES = 60  # without the docstring
 README_BYTES = 8_192

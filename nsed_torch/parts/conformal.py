@@ -10,7 +10,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from nsed_torch.core.batch import AnswerSets
-from nsed_torch.core.pretrained import CONFORMAL, located, read_module, write_module
+from nsed_torch.core.pretrained import CONFORMAL, located
+from nsed_torch.core.saved import read_module, write_module
 from nsed_torch.records.files import to_json
 
 
