@@ -13,11 +13,11 @@ ROOMS = {"nsed_torch.app", "nsed_torch.conductor", "nsed_torch.engines", "nsed_t
 ENTRANCES = {
     "import nsed_torch": (1, 150, MODELS | ELSEWHERE | {"torch"}),
     "from nsed_torch import ConsensusCell": (20, 2500, MODELS | ELSEWHERE | ROOMS),
-    "from nsed_torch import MacroRNN": (40, 6300, MODELS | ELSEWHERE | ROOMS),
+    "from nsed_torch import MacroRNN": (41, 6450, MODELS | ELSEWHERE | ROOMS),
     "from nsed_torch import tasks": (30, 3200, MODELS | ELSEWHERE | ROOMS),
-    "from nsed_torch import collect": (55, 7800, MODELS | ELSEWHERE | ROOMS),
-    "from nsed_torch import fit": (70, 9900, MODELS | ELSEWHERE | ROOMS),
-    "from nsed_torch import evaluate": (75, 10700, MODELS | ELSEWHERE | ROOMS),
+    "from nsed_torch import collect": (56, 7900, MODELS | ELSEWHERE | ROOMS),
+    "from nsed_torch import fit": (71, 10020, MODELS | ELSEWHERE | ROOMS),
+    "from nsed_torch import evaluate": (76, 10760, MODELS | ELSEWHERE | ROOMS),
 }
 
 CHILD = """

@@ -1,4 +1,4 @@
-"""Work that others can make endless, such as a stranger's template or a server's reply, and its limit of time."""
+"""Work that others can make endless, such as a server's reply, and its limit of time."""
 
 import contextlib
 import ctypes
@@ -6,9 +6,6 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
-
-PATIENCE = 10.0
-"""Seconds that a template may take for one chat; any sound one takes milliseconds."""
 
 T = TypeVar("T")
 

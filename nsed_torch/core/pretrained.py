@@ -13,11 +13,12 @@ from typing import Any, TypeVar
 
 import torch
 from huggingface_hub import ModelHubMixin
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from nsed_torch.core.named import name_of, part_named
+from nsed_torch.core.saved import check_saved
 from nsed_torch.core.trust import Calibration, Trust
 from nsed_torch.records.files import read_json, to_json, write_files
 
@@ -31,7 +32,7 @@ PARTS = ("vote", "gate", "trust", "calibration", "reading")
 READING = "nsed_torch.parts.reading.Reading"
 OWN = "own"  # the class of such a part stands behind it
 _OF_AGENTS = ("trust", "calibration", "reading")  # parts with a row for each agent
-MOST_SLOTS = 4096
+MOST = {"slots": 4096, "agents": 65_536, "dim": 65_536}
 _HABITS = ("reading.mean", "reading.deviation")
 _HUB_TIMEOUT = 5.0  # seconds
 
@@ -42,7 +43,6 @@ BROKER = "broker.safetensors"
 
 
 Cell = TypeVar("Cell", bound="Pretrained")
-Part = TypeVar("Part", bound=nn.Module)
 
 
 class Pretrained(
@@ -189,33 +189,6 @@ def located(folder: str | Path, revision: str | None = None) -> Path:
         raise ValueError(f"{folder}: no such folder, and none on the Hugging Face Hub ({reason}): check it") from error
 
 
-def write_module(path: Path, module: nn.Module, about: Mapping[str, str]) -> None:
-    """Write a module's tensors as one safetensors file with texts in its header, whole or not at all."""
-    tensors = {name: value.detach().cpu().contiguous() for name, value in module.state_dict().items()}
-    write_files({path: save(tensors, metadata=dict(about))})
-
-
-def read_module(
-    path: Path, what: str, remedy: str, build: Callable[[Mapping[str, str], Mapping[str, Tensor]], Part]
-) -> Part:
-    """Read what `write_module` wrote, on the CPU.
-
-    `build` makes a module of the tensors' sizes out of header and tensors, which are then loaded strictly. A file that
-    is missing, corrupt or something else is a ValueError in one line, with `what` it should be and the `remedy`.
-    """
-    try:
-        with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-            module = build(file.metadata(), tensors)
-        module.load_state_dict(tensors, strict=True)
-    except OSError as error:
-        raise ValueError(f"{path}: expected {what}, got none there: check the path") from error
-    except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{path}: not {what} ({reason}): {remedy}") from error
-    return module
-
-
 def _card(cell: Pretrained, config: Mapping[str, Any]) -> str:
     """The model card: what the cell is, by its config, and how to load it."""
     # JSON in an indented block: no name can break out of it.
@@ -291,12 +264,13 @@ def _fresh(
         example = f"from_pretrained(folder, {missing[0]}={kind.rsplit('.', maxsplit=1)[-1]}())"
         raise ValueError(f"{missing[0]}: {kind[:100]!r} is a class of somebody's own, never imported: pass {example}")
     slots = operator.index(settings["slots"])
-    if not 1 <= slots <= MOST_SLOTS:
-        raise ValueError(f"slots: expected 1 to {MOST_SLOTS}, got {slots}")
     if "trust.weight" in tensors and "trust" not in given:
         agents, dim = len(tensors["trust.bias"]), tensors["trust.weight"].shape[-1] // 2
     else:
         agents, dim = (operator.index(settings[name]) for name in ("agents", "dim"))
+    for name, size in (("slots", slots), ("agents", agents), ("dim", dim)):
+        if not 1 <= size <= MOST[name]:
+            raise ValueError(f"{name}: expected 1 to {MOST[name]}, got {str(size)[:40]}")
     parts = dict(given)
     vote, gate, reading = dict(settings["vote"]), settings["gate"], settings["reading"]
     # Forked: loading a cell is nothing that a seeded experiment should notice.
@@ -322,6 +296,7 @@ def _restored(
     if unknown := given.keys() - set(PARTS):
         raise ValueError(f"expected parts out of {', '.join(PARTS)}, got {', '.join(sorted(unknown))}")
     try:
+        check_saved(settings, tensors)
         if (dtypes := {str(value.dtype) for value in tensors.values()}) != {f"torch.{settings['dtype']}"}:
             raise ValueError(f"dtype: expected tensors of {settings['dtype']}, got {' and '.join(sorted(dtypes))}")
         cell = _fresh(make, settings, tensors, given)
@@ -371,9 +346,9 @@ def _without_kappa(path: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 def _checked_names(names: Any, agents: int) -> tuple[str, ...] | None:
     if names is None:
         return None
-    texts = isinstance(names, list | tuple) and all(isinstance(name, str) and name for name in names)
+    texts = isinstance(names, list | tuple) and all(isinstance(n, str) and n and n.isprintable() for n in names)
     if not texts or len(names) != agents or len(set(names)) < agents:
-        raise ValueError(f"agent_names: expected {agents} different names, got {names!r}")
+        raise ValueError(f"agent_names: expected {agents} different names, got {repr(names)[:200]}")
     return tuple(names)
 
 

@@ -298,31 +298,36 @@ class Prompts:
         source = source.replace("{{ style }}", STYLES[self.style])
         return hashlib.sha256(source.encode()).hexdigest()[:16]
 
+    def block(self, kind: str, seed: int, block: str, values: Mapping[str, Any]) -> str:
+        """A block of a template, rendered in this process; raises whatever the template stumbles over."""
+        from jinja2 import TemplateError  # noqa: PLC0415 - not wanted at import
+
+        template = self._environment.get_template(f"{kind}.jinja")
+        if block not in template.blocks:
+            raise TemplateError(f"expected a block {block!r}, got {', '.join(template.blocks) or 'none'}")
+        own = {"style": STYLES[self.style], "fence": partial(fence, mark=nonce(seed))}
+        return "".join(template.blocks[block](template.new_context({**values, **own}))).rstrip()
+
     @cached_property
     def _environment(self) -> "Environment":
         from jinja2 import FileSystemLoader, StrictUndefined  # noqa: PLC0415 - not wanted at import
-
-        from nsed_torch.core.templates import BoundedEnvironment  # noqa: PLC0415
+        from jinja2.sandbox import ImmutableSandboxedEnvironment  # noqa: PLC0415
 
         # Prompts are plain text for a model, no HTML: escaping would only garble them.
-        return BoundedEnvironment(loader=FileSystemLoader(self.folders), undefined=StrictUndefined, trim_blocks=True)
+        loader = FileSystemLoader(self.folders)
+        return ImmutableSandboxedEnvironment(loader=loader, undefined=StrictUndefined, trim_blocks=True)
 
     def _chat(self, kind: str, seed: int, **values: Any) -> tuple[Message, ...]:
         return tuple(Message(role, self._render(kind, seed, role, **values)) for role in ("system", "user"))
 
     def _render(self, kind: str, seed: int, block: str, **values: Any) -> str:
-        from jinja2 import TemplateError  # noqa: PLC0415 - not wanted at import
-
-        from nsed_torch.core.templates import joined  # noqa: PLC0415
+        asked: dict[str, Any] = {"kind": kind, "seed": seed, "block": block, "values": values}
+        if len(self.folders) == 1:  # ours
+            return self.block(**asked)
+        from nsed_torch.core.templates import BadTemplateError, rendered  # noqa: PLC0415 - not wanted at import
 
         try:
-            template = self._environment.get_template(f"{kind}.jinja")
-            if block not in template.blocks:
-                raise TemplateError(f"expected a block {block!r}, got {', '.join(template.blocks) or 'none'}")
-            context = template.new_context(
-                {**values, "style": STYLES[self.style], "fence": partial(fence, mark=nonce(seed))}
-            )
-            parts = template.blocks[block](context)
-            return (joined(parts) if len(self.folders) > 1 else "".join(parts)).rstrip()
-        except (TemplateError, ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:
-            raise ValueError(f"prompt template {kind}.jinja: {error}") from error
+            return rendered("prompt", folder=str(self.folders[0].absolute()), style=self.style, asked=asked)
+        except BadTemplateError as error:
+            remedy = "" if error.kind else ": correct it"
+            raise ValueError(f"prompt template {kind}.jinja: {one_line(error)}{remedy}") from error

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from nsed_torch.core.deadline import PATIENCE, within
 from nsed_torch.core.engine import Message
 from nsed_torch.core.prompts import broken, one_line, skeleton
+from nsed_torch.core.templates import BadTemplateError, rendered
 from nsed_torch.records.ledger import common_prefix
 
 PLAIN_TEMPLATE = (
@@ -88,20 +88,16 @@ class Chat:
         if not self.takes_system:
             messages = merge_system(messages)
         chat = [{"role": m.role, "content": self.neutralize(m.content)} for m in messages]
-
-        def render() -> str:
-            text: str = self.tokenizer.apply_chat_template(
-                chat, chat_template=self.template, tokenize=False, add_generation_prompt=True, **self.options
+        if self.template == PLAIN_TEMPLATE:
+            plain: str = self.tokenizer.apply_chat_template(
+                chat, chat_template=self.template, tokenize=False, add_generation_prompt=True
             )
-            return text
-
+            return plain
         try:
-            return within(PATIENCE, render)
-        except TimeoutError as error:
-            remedy = "correct it or set chat_template=plain"
-            raise ChatTemplateError(f"chat template: did not end within {PATIENCE:g} s: {remedy}") from error
-        except Exception as error:  # a template is a program: what it stumbles over may be anything
-            said = one_line(f"{type(error).__name__}: {error}")
+            options = {**self.tokenizer.special_tokens_map, **self.options}
+            return rendered("chat", template=self.template, messages=chat, options=options)
+        except BadTemplateError as error:
+            said = one_line(f"{error.kind}: {error}" if error.kind else error)
             raise ChatTemplateError(f"chat template: {said}: correct it or set chat_template=plain") from error
 
     def ids(self, messages: Sequence[Message]) -> list[int]:

@@ -245,17 +245,17 @@ def _confined(sandbox: Sandbox, argv: Sequence[str], files: Mapping[str, int], s
     """Put bubblewrap and limits before a command, which has the same path inside.
 
     A limit on processes does not bind root. Root therefore starts bubblewrap as uid 65534, out of a first bubblewrap
-    whose one task is to show it the interpreter, which may lie where only root can look. `files` are names below `BOX`
-    and descriptors of their content; bubblewrap reports to the descriptor `status`.
+    whose one task is to show it the interpreter and bubblewrap, which may lie where only root can look. `files` are
+    names below `BOX` and descriptors of their content; bubblewrap reports to the descriptor `status`.
     """
-    bwrap = str(sandbox.bwrap)
+    bwrap = str(Path(str(sandbox.bwrap)).absolute())
     mounts, root, cpu = dict(_mounts(sandbox.packages)), os.geteuid() == 0, math.ceil(sandbox.seconds)
     seen = {inside: f"/tmp/{n}" if root else outside for n, (inside, outside) in enumerate(mounts.items())}  # noqa: S108
     first = [
         # The second bubblewrap forgets its parent as it changes its rights; it ends with the processes of the first.
         *(bwrap, "--dev-bind", "/", "/", "--tmpfs", "/tmp", "--unshare-pid", "--proc", "/proc", "--die-with-parent"),  # noqa: S108
         # The kernel allows a new /proc only where an old one is in full sight.
-        *("--dev-bind", "/proc", "/tmp/proc"),  # noqa: S108
+        *("--dev-bind", "/proc", "/tmp/proc", "--ro-bind", bwrap, "/tmp/bwrap"),  # noqa: S108
         *(word for inside, outside in mounts.items() for word in ("--ro-bind", outside, seen[inside])),
         *("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--", "setpriv", "--reuid", _NOBODY),
         *("--regid", _NOBODY, "--clear-groups", "--"),
@@ -263,7 +263,8 @@ def _confined(sandbox: Sandbox, argv: Sequence[str], files: Mapping[str, int], s
     return [
         *("choom", "-n", "1000", "--"),  # if memory is short, the kernel ends this first
         *(first if root else ()),
-        *(bwrap, "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"),
+        *("/tmp/bwrap" if root else bwrap, "--unshare-all", "--unshare-user"),  # noqa: S108
+        *("--disable-userns", "--die-with-parent", "--new-session"),
         *("--hostname", "sandbox", "--uid", _NOBODY, "--gid", _NOBODY, "--cap-drop", "ALL"),
         *("--size", str(sandbox.file_mb << 20), "--tmpfs", "/tmp", *_system()),  # noqa: S108
         *(word for inside, outside in seen.items() for word in ("--ro-bind", outside, inside)),

@@ -42,7 +42,7 @@ NO_VALUES = [[], [0.25], [0.25, None, 0.1], [2.0, 0.1], [-2, 0.1], [True, False]
 NO_VALUES += [{"0": 0.25}, "@[1e999, 0.1]", "@[NaN, 0.1]"]
 IMPOSSIBLE = {
     "generate": {
-        "text": [*NO_TEXT, "@gone"],
+        "text": [*NO_TEXT, "@gone", "@twice"],
         "prompt_tokens": [*NO_COUNT, "@gone"],
         "completion_tokens": [*NO_COUNT, 1, "@gone"],  # fewer than were written
         "finish_reason": NO_TEXT,
@@ -53,7 +53,7 @@ IMPOSSIBLE = {
         "computed_tokens": [n for n in NO_COUNT if n != -1],
     },
     "rate": {
-        "values": [*NO_VALUES, "@gone"],
+        "values": [*NO_VALUES, "@gone", "@twice"],
         "coverage": [[0.5], [0.5, 2.0], [-0.5, 0.5], [True, True], ["1", "1"], [None, None], 1, "@[NaN, 0.5]"],
         "prompt_tokens": NO_COUNT,
         "notes": NO_TEXTS,
@@ -82,6 +82,8 @@ def edited(kind, name, wrong):
     raw = isinstance(wrong, str) and wrong.startswith("@")
     if name is None:
         return wrong[1:] if raw else json.dumps(wrong)
+    if wrong == "@twice":
+        return json.dumps({name: data[name]})[:-1] + ", " + json.dumps(data)[1:]
     if wrong == "@gone":
         del data[name]
         return json.dumps(data)

@@ -3,6 +3,7 @@
 import json
 import math
 import random
+import threading
 import time
 from dataclasses import replace
 from functools import partial
@@ -12,6 +13,7 @@ from endpoint_server import KEY, ask, completion, echo, endpoint, engine
 
 from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.cell import ConsensusCell
+from nsed_torch.core.deadline import within
 from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.core.engine import ContextWindowError, Decoding, Message, RateRequest, RatingScale
 from nsed_torch.core.halting import FixedHalting
@@ -398,3 +400,12 @@ def test_without_the_package_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "openai", None)
     with pytest.raises(ValueError, match=r"expected the package openai .* pip install nsed_torch\[endpoint\]"):
         EndpointEngine("http://host/v1", "m")
+
+
+def test_what_is_too_late_is_stopped_and_not_left_to_run():
+    before, left = set(threading.enumerate()), 10**7  # it ends by itself, some seconds later
+    with pytest.raises(TimeoutError):
+        within(0.05, lambda: [sum(range(10)) for _ in range(left)])
+    for thread in set(threading.enumerate()) - before:
+        thread.join(1)
+        assert not thread.is_alive()

@@ -12,10 +12,10 @@ import safetensors.torch
 import torch
 from tiny_models import CHAT, save_tiny, tiny_tokenizer
 
+from nsed_torch.core import templates
 from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.core.engine import Message, RateRequest, RatingScale
-from nsed_torch.engines import chat as chat_module
 from nsed_torch.engines import weights as weights_module
 from nsed_torch.engines.adapters import add_adapter, copy_adapter, save_adapter
 from nsed_torch.engines.backbones import load_backbone, load_encoder
@@ -230,7 +230,7 @@ def test_a_broken_template_is_one_line_where_it_is_loaded(template, expected):
 
 
 def test_a_template_that_would_not_end_is_one_line(monkeypatch):
-    monkeypatch.setattr(chat_module, "PATIENCE", 0.3)
+    monkeypatch.setattr(templates, "PATIENCE", 0.3)
     # Ends by itself after some minutes even where nothing stops it; real ones would go on for hours.
     endless = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
     with pytest.raises(ValueError, match=r"^chat template: did not end within 0\.3 s: correct it"):

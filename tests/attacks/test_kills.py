@@ -18,6 +18,7 @@ from nsed_torch.tuning.logs import FileLog
 pytest.importorskip("openai", reason="the extra `endpoint` is not installed")
 
 from golden import runs
+from sandboxed import skipped
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 
@@ -59,7 +60,7 @@ def test_every_verb_killed_anywhere_ends_as_a_straight_one(tmp_path, verbs):
 
 @pytest.mark.attack
 @forks
-@pytest.mark.skipif(not shutil.which("bwrap"), reason="needs bubblewrap")
+@pytest.mark.skipif(skipped("" if shutil.which("bwrap") else "none"), reason="needs bubblewrap")
 @pytest.mark.parametrize(
     "verbs", ["collect deliberate conduct tune fit-broker members", "evaluate specialize train-judges train-conductor"]
 )

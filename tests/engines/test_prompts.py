@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jinja2 import Environment, meta
-from jinja2.exceptions import SecurityError, TemplateNotFound, TemplateSyntaxError, UndefinedError
 
 from nsed_torch.core.prompts import Prompts, fence, label, nonce, parse_score, unfence
 
@@ -233,25 +232,24 @@ def test_a_folder_of_ones_own_replaces_one_template_and_its_fingerprint(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("text", "cause", "says"),
+    ("text", "says"),
     [
-        ("{{ ''.__class__.__mro__ }}", SecurityError, "'__class__'"),
-        ("{{ fence.func.__globals__ }}", SecurityError, "'__globals__'"),
-        ("{{ memory.append('x') }}", SecurityError, "'append'"),
-        ("{{ misspelt }}", UndefinedError, "'misspelt' is undefined"),
-        ("{{ agent }}", UndefinedError, "'agent' is undefined"),
-        ("{% if %}", TemplateSyntaxError, "xpected"),
-        ("{% include '../secret' %}", TemplateNotFound, "../secret"),
+        ("{{ ''.__class__.__mro__ }}", "'__class__'"),
+        ("{{ fence.func.__globals__ }}", "'__globals__'"),
+        ("{{ memory.append('x') }}", "'append'"),
+        ("{{ misspelt }}", "'misspelt' is undefined"),
+        ("{{ agent }}", "'agent' is undefined"),
+        ("{% if %}", "xpected"),
+        ("{% include '../secret' %}", "../secret"),
     ],
 )
-def test_templates_are_sandboxed_and_their_faults_are_one_line(tmp_path, text, cause, says):
+def test_templates_are_sandboxed_and_their_faults_are_one_line(tmp_path, text, says):
     (tmp_path / "secret").write_text("secret")
     (tmp_path / "own").mkdir()
     own = write(tmp_path / "own", propose="{% block system %}" + text + "{% endblock %}{% block user %}{% endblock %}")
     with pytest.raises(ValueError, match=r"^prompt template propose\.jinja: [^\n]*$") as caught:
         propose(own)
     assert says in str(caught.value)
-    assert isinstance(caught.value.__cause__, cause)
 
 
 def test_a_missing_block_is_named(tmp_path, fails):

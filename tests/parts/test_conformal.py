@@ -92,6 +92,17 @@ def test_what_is_no_set_is_refused_in_one_line(tmp_path, metadata):
         ConformalSets.from_pretrained(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("categories", "threshold"), [('["\\u001b[31m"]', 1.0), ('["law"]', torch.nan), ('["law"]', 1e30)]
+)
+def test_numbers_and_names_that_are_none_are_refused(tmp_path, categories, threshold):
+    tensors = ConformalSets(0.9, ["law"]).state_dict() | {"threshold": torch.tensor(threshold)}
+    metadata = {"coverage": "0.9", "categories": categories}
+    save_file(tensors, tmp_path / "conformal.safetensors", metadata=metadata)
+    with pytest.raises(ValueError, match=r"not conformal sets \(.*expected (numbers in|printable names)"):
+        ConformalSets.from_pretrained(tmp_path)
+
+
 def test_faulty_arguments(tmp_path):
     with pytest.raises(ValueError, match=r"coverage: expected a share in \(0, 1\), got 1.0"):
         ConformalSets(1.0)

@@ -5,20 +5,21 @@ import dataclasses
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
+from sandboxed import SANDBOX, skipped, usable
 
 from nsed_torch.questions.sandbox import BOX, PYTHON, Command, Sandbox
 from nsed_torch.records.outcome import Verdict
 
-SANDBOX = Sandbox(seconds=3, memory_mb=512, processes=8, file_mb=4, output_kb=64)
 HASTY = dataclasses.replace(SANDBOX, seconds=0.1)  # for what has to be stopped
-usable = pytest.mark.skipif(bool(SANDBOX.why), reason=SANDBOX.why or "usable")
 
 
 def run(code, stdin="", sandbox=SANDBOX):
@@ -289,6 +290,18 @@ def test_without_bubblewrap_nothing_runs(tmp_path, script):
     command = Command({"main.py": "print(1)"}, (PYTHON, f"{BOX}/main.py"))
     assert [each.reason for each in sandbox.converse(command, command)] == [Verdict.NOT_RUN] * 2
     assert not mark.exists()
+
+
+@usable
+def test_bubblewrap_may_lie_where_the_sandbox_hides_what_lies_there():
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        sandbox = dataclasses.replace(SANDBOX, bwrap=shutil.copy2(SANDBOX.bwrap, f"{folder}/bwrap"))
+        assert sandbox.why == ""
+        assert run("print('found')", sandbox=sandbox).stdout == "found\n"
+
+
+def test_a_missing_sandbox_is_red_where_everything_has_to_be_proved():
+    assert [skipped("none", {}), skipped("", {}), skipped("none", {"CI": "true"})] == [True, False, False]
 
 
 def test_what_it_is_can_be_told():

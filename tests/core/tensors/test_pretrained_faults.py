@@ -1,6 +1,7 @@
 """Cells that could not be loaded are not saved, and faulty folders are refused in one line."""
 
 import hashlib
+import math
 import os
 import pickle
 
@@ -118,6 +119,24 @@ ONE = torch.tensor(1.0, dtype=torch.float64)
         (lambda f: edited(f, agent_names=5), r"agent_names: expected 5 different names, got 5"),
         (lambda f: reweighed(f, log_beta=None), r"there is no 'log_beta'"),
         (lambda f: reweighed(f, backing=None), r"Missing key.*backing"),
+        (lambda f: edited(f, slots=10**9), r"slots: expected 1 to 4096, got 1000000000"),
+        (lambda f: edited(f, slots=10**300), r"slots: expected 1 to 4096, got 1000"),
+        (lambda f: edited(f, agent_names=["a", "b", "c", "d", "\x1b[31m"]), r"agent_names: expected 5 different names"),
+        (lambda f: edited(f, vote={"name": "\x1b[31m"}), r"expected printable names, got '\\x1b\[31m'"),
+        (
+            lambda f: reweighed(f, backing=ONE * math.nan),
+            r"'backing': expected numbers in \[-1e\+06, 1e\+06\]",
+        ),
+        (lambda f: reweighed(f, backing=-ONE * math.inf), r"'backing': expected numbers in"),
+        (lambda f: reweighed(f, backing=ONE * 1e300), r"'backing': expected numbers in"),
+        (lambda f: reweighed(f, log_beta=ONE * 1e30), r"'log_beta': expected numbers in \[-50, 50\], got others"),
+        (lambda f: reweighed(f, log_beta=ONE * 60), r"'log_beta': expected numbers in"),
+        (lambda f: reweighed(f, log_beta=ONE.to(torch.complex64)), r"'log_beta': expected numbers in"),
+        (lambda f: reweighed(f, log_beta=ONE.long()), r"'log_beta': expected numbers in"),
+        (
+            lambda f: reweighed(f, **{"trust.weight": torch.zeros(0, 10**12).double()}),
+            r"dim: expected 1 to 65536, got 5000",
+        ),
         (lambda f: reweighed(f, more=ONE), r"Unexpected key.*more"),
         (lambda f: reweighed(f, backing=ONE.float()), r"got torch.float32 and torch.float64"),
         (lambda f: reweighed(f, backing=ONE.expand(2).clone()), r"size mismatch for backing"),
