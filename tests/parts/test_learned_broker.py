@@ -107,7 +107,7 @@ HOSTILE = {
         about(),
         "roles of 1 or 2",
     ),
-    "not a number": (lambda t: {**t, "bias": t["bias"] * torch.nan}, about(), "bias: expected finite numbers"),
+    "not a number": (lambda t: {**t, "bias": t["bias"] * torch.nan}, about(), ".bias.: expected numbers in"),
     "deviations of zero": (lambda t: {**t, "habits": t["habits"] * 0}, about(), "habits: expected finite numbers"),
 }  # fmt: skip
 
