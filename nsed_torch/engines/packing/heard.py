@@ -14,7 +14,7 @@ from torch import Tensor
 from nsed_torch.engines.packing.forest import NOTE, Link
 
 TAGS = 1 << 18
-"""Notes and retentions that are told apart before the tags begin anew, with the prefix cache emptied."""
+"""Pairs of a note's place and a retention that are told apart at most."""
 
 
 class Span(NamedTuple):
@@ -37,11 +37,6 @@ class Tags:
         self._logs: list[float] = [0.0]  # tag 0 is no note
         self._beside: list[bool] = [False]
         self._live: dict[int, Tensor] = {}
-
-    @property
-    def full(self) -> bool:
-        """Whether there is no room for many more."""
-        return len(self._logs) > TAGS
 
     def clear(self) -> None:
         """Forget all."""
@@ -78,6 +73,8 @@ class Tags:
         known = None if _learns(retention) else self._known.get((number, value, beside))
         if known is None:
             known = len(self._logs)
+            if known > TAGS:
+                raise ValueError(f"expected up to {TAGS} retentions of notes, got more: round them, or call forget()")
             self._logs.append(math.log(value))
             self._beside.append(beside)
             if isinstance(retention, Tensor) and _learns(retention):

@@ -69,13 +69,15 @@ class PackedModel:
             if not self._users:
                 self._closing.close()
 
+    def forget(self) -> None:
+        """Free what is kept from earlier calls."""
+        self.prefixes.clear()
+        self._tags.clear()
+
     def _open(self) -> None:
         self._tags.clear_live()
         lora = MixedLora(self.model, self._stacks)  # moves adapters once, ahead of a look at where they are
         weights = self._versions()
-        if self._tags.full:
-            self._tags.clear()
-            self.prefixes.clear()
         if weights[None] != self._weights.get(None):
             self.prefixes.clear()
         for reader, adapter in enumerate(self._readers):
