@@ -186,6 +186,9 @@ class ForestPlan:
         if (index, window) not in self._weighted:
             node = self.forest.nodes[index]
             columns = torch.arange(node.first + len(node), device=self.device)
+            if window is not None and bool(self._heard[index].beside.any()):
+                wanted = "expected layers that see the whole prompt for memory=beside, got a sliding window"
+                raise ValueError(f"protocol: {wanted}: set protocol.memory=weighted")
             own = columns[node.first :]
             seen = visible(own, len(columns), window)
             self._weighted[index, window] = self._heard[index].mask(own, columns, seen, dtype)
