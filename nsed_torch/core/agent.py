@@ -248,6 +248,8 @@ def _named(request: Request) -> dict[str, Any]:
     """What of a request shapes its result."""
     data = dataclasses.asdict(dataclasses.replace(request, ledger=None))
     del data["ledger"]
+    if not request.notes:  # keys of calls without are as they were
+        del data["notes"], data["beside"]
     return data
 
 

@@ -45,7 +45,8 @@ def request_of(turn: OpenRound, agent: Agent, prompts: Prompts, template: str, s
         persona=agent.persona,
         seed=turn.mark,
     )
-    return GenerateRequest(agent.name, messages, agent.decoding, seed, agent.adapter, template, turn.ledger)
+    asked = agent.name, messages, agent.decoding, seed, agent.adapter, template, turn.ledger
+    return GenerateRequest(*asked, turn.heard(agent), turn.beside)
 
 
 def next_asked(turn: OpenRound, ahead: float | None) -> list[Agent]:
@@ -76,6 +77,14 @@ def checked_rating(rating: Rating, ensemble: Ensemble) -> Rating:
     return rating
 
 
+def check_weighs(protocol: Protocol, ensemble: Ensemble) -> None:
+    """Refuse agents that cannot hear notes in part, with a ValueError, where the memory is weighted."""
+    deaf = [agent.name for agent in ensemble.agents if not ensemble.engine(agent).weighs]
+    if protocol.memory != "shown" and deaf:
+        wanted = f"expected models in this process for memory={protocol.memory}, whose attention can be weighted"
+        raise ValueError(f"protocol: {wanted}, got others of {', '.join(deaf)}: set protocol.memory=shown")
+
+
 def judged(turn: OpenRound, voter: Agent, protocol: Protocol, seed: int) -> tuple[list[int], JudgeQuestion | None]:
     """The proposals that a judge is to rate, in its order, and what it is asked; None where there is nothing new."""
     names, known = turn.author_names, turn.standing.ratings
@@ -88,7 +97,10 @@ def judged(turn: OpenRound, voter: Agent, protocol: Protocol, seed: int) -> tupl
     shown = None if protocol.anonymous else tuple(names[j] for j in order)
     said = turn.kind.candidate(voter, turn.said(voter.name))
     asked = turn.asked.questions[voter.name]
-    return order, JudgeQuestion(voter, asked, texts, seed, shown, turn.ledger, said, turn.kind.notes)
+    heard = () if turn.asked.memory else turn.heard(voter)  # judges read no memory that stands beside the question
+    return order, JudgeQuestion(
+        voter, asked, texts, seed, shown, turn.ledger, said, turn.kind.notes, heard, turn.beside
+    )
 
 
 def rated(

@@ -23,6 +23,13 @@ class Message(NamedTuple):
     content: str
 
 
+class Note(NamedTuple):
+    """A part of a chat that is heard in part: attention to its tokens from behind it gets `+ log retention`. Ours."""
+
+    text: str  # as it stands in the messages, fence and all
+    retention: float  # in (0, 1]; 1 is heard as if nothing were said about it
+
+
 @dataclass(frozen=True)
 class Decoding:
     """How tokens are drawn."""
@@ -55,6 +62,8 @@ class GenerateRequest:
     template: str = ""  # hash of the prompt template that made the messages; part of the call's key
     # What the task's method had computed before, which this call is entered into; no part of the call's key.
     ledger: TokenLedger | None = field(default=None, compare=False, repr=False)
+    notes: tuple[Note, ...] = ()  # parts of the messages that are heard in part, by engines that weigh
+    beside: bool = False  # whether notes stand side by side, so that a kept one is never read again
 
     def __post_init__(self) -> None:
         # The likeliest tokens need no seed: who is asked the same again, in a later round, need not write it again.
@@ -112,6 +121,8 @@ class RateRequest:
     adapter: str | None = None
     template: str = ""
     ledger: TokenLedger | None = field(default=None, compare=False, repr=False)
+    notes: tuple[Note, ...] = ()
+    beside: bool = False
 
     def about(self, candidate: str) -> tuple[Message, ...]:
         """The chat that asks about one candidate."""
@@ -142,6 +153,8 @@ class LikelihoodRequest:
     adapter: str | None = None
     template: str = ""
     ledger: TokenLedger | None = field(default=None, compare=False, repr=False)
+    notes: tuple[Note, ...] = ()
+    beside: bool = False
 
 
 @dataclass(frozen=True)
@@ -260,6 +273,7 @@ class Engine(Protocol):
     shares_prefixes: bool = False  # whether it knows its `readings`, so that what prompts share is computed once
     context_window: int | None = None  # tokens that the model takes; None where nobody knows
     measures: bool = True  # whether it can say how likely a given text is
+    weighs: bool = False  # whether it can hear notes in part
 
     def identity(self, adapter: str | None) -> Mapping[str, Any]:
         """Whatever tells this model's outputs from another's; JSON values only. Part of every call's key."""

@@ -11,9 +11,10 @@ from torch import Tensor
 from nsed_torch.core.agent import Agent
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.election import ConsensusOutput
+from nsed_torch.core.engine import Note
 from nsed_torch.core.kinds import Asked, RoundKind
 from nsed_torch.core.memory import MemoryState
-from nsed_torch.core.prompts import NOTHING
+from nsed_torch.core.prompts import NOTHING, fence, nonce
 from nsed_torch.core.ratings import DIGITS, Hearing
 from nsed_torch.core.team import Standing, Team
 from nsed_torch.records.ledger import TokenLedger
@@ -120,6 +121,8 @@ class OpenRound:
     notes: list[str] = field(default_factory=list)
     trust: list[float] = field(default_factory=list)  # in each author, where who is asked depends on it
     hearing: Hearing = field(default_factory=lambda: Hearing.of([], 0))
+    weights: Sequence[tuple[str, float]] = ()  # what agents are shown of the memory, and the retention of each
+    beside: bool = False  # whether they read that side by side
 
     @property
     def given(self) -> dict[str, Proposal]:
@@ -134,6 +137,11 @@ class OpenRound:
     def said(self, name: str) -> str:
         """What an agent proposed; "" for nothing, or where nobody could have said the same."""
         return next((p.text for p in self.proposals if p.agent == name and self.asked.alike), "")
+
+    def heard(self, agent: Agent) -> tuple[Note, ...]:
+        """What an agent hears in part of what it is shown."""
+        texts = [(self.kind.shown(agent, text), retention) for text, retention in self.weights]
+        return tuple(Note(fence(text, nonce(self.mark)), retention) for text, retention in texts)
 
     def narrow(self) -> None:
         """Leave out those who were not asked, as proposers and as voters."""

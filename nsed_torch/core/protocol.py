@@ -10,7 +10,10 @@ UNITS = ("answer", "step")
 CONTROLS = (None, "ratings", "memory")
 """What may be made worthless, to see what it is worth."""
 
-RARE = ("shown_from", "verbatim", "control")
+MEMORIES = ("shown", "weighted", "beside")
+"""How agents may be told of what the memory holds."""
+
+RARE = ("memory", "shown_from", "verbatim", "control")
 """Switches that a transcript keeps only where somebody set them."""
 
 
@@ -36,6 +39,10 @@ class Protocol:
     # alone enters the memory.
     unit: str = "answer"
     memory_tokens: int = 256  # what the memory may take of a prompt
+    # "shown", as published: agents read all slots that are shown alike. Two are ours. "weighted": attention to a slot's
+    # tokens from behind it gets `+ log retention`. "beside": likewise, and slots are read side by side, so that their
+    # order is nothing and one that was read is not read again.
+    memory: str = "shown"
     diagonal_mask: bool = True  # whether a voter rates all answers but its own; False lets it rate and counts that too
     anonymous: bool = True  # whether judges see Candidate_A, Candidate_B, ...; False shows them the authors' names
     shuffled: bool = True  # whether every judge sees the candidates in an order of its own; False is the team's for all
@@ -54,6 +61,9 @@ class Protocol:
         if self.unit not in UNITS or (self.ahead is not None and not 0 < self.ahead < math.inf):
             wanted = f"expected a unit out of {', '.join(UNITS)} and a lead above 0"
             raise ValueError(f"protocol: {wanted}, got {self.unit!r} and ahead={self.ahead}: correct them")
+        if self.memory not in MEMORIES:
+            wanted = f"expected a memory out of {', '.join(MEMORIES)}"
+            raise ValueError(f"protocol: {wanted}, got {self.memory!r}: correct it")
         if self.memory_tokens < 0:
             raise ValueError(f"protocol: expected memory_tokens of at least 0, got {self.memory_tokens}: correct it")
         if not 0 <= self.shown_from < 1:
@@ -65,4 +75,5 @@ class Protocol:
 
     def settings(self) -> dict[str, Any]:
         """The switches as a transcript keeps them."""
-        return {name: value for name, value in asdict(self).items() if value or name not in RARE}
+        usual = Protocol.__dataclass_fields__
+        return {k: v for k, v in asdict(self).items() if v != usual[k].default or k not in RARE}

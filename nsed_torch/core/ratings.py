@@ -10,6 +10,7 @@ from nsed_torch.core.agent import Agent, Ensemble, Progress
 from nsed_torch.core.engine import (
     Engine,
     Likelihood,
+    Note,
     RateRequest,
     Ratings,
     RatingScale,
@@ -37,6 +38,8 @@ class JudgeQuestion(NamedTuple):
     ledger: TokenLedger | None = None  # of its task
     said: str = ""  # what the judge itself proposed; "" for nothing, or where it could not have said the same
     notes: bool = False  # whether the candidates are notes, to be rated by their use for the question
+    heard: tuple[Note, ...] = ()  # parts of the text that are heard in part
+    beside: bool = False  # whether side by side
 
 
 class JudgeReply(NamedTuple):
@@ -139,7 +142,8 @@ def requests_for(
     kinds = ["weigh" if kind == "rate" and question.notes else kind for question in questions]
     templates = {name: prompts.fingerprint(name) for name in kinds}
     requests = []
-    for name, (judge, text, candidates, seed, names, ledger, *_) in zip(kinds, questions, strict=True):
+    for name, question in zip(kinds, questions, strict=True):
+        judge, text, candidates, seed, names, ledger, *_ = question
         messages, suffixes = prompts.judge(
             name,
             text,
@@ -151,7 +155,7 @@ def requests_for(
             names=names,
         )
         asked = judge.name, messages, suffixes, scale or RatingScale(), seed, judge.rating_adapter, templates[name]
-        requests.append(RateRequest(*asked, ledger))
+        requests.append(RateRequest(*asked, ledger, question.heard, question.beside))
     return requests
 
 

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from torch import nn
@@ -12,6 +13,7 @@ from torch import nn
 from nsed_torch.core.agent import Agent, Ensemble, Progress
 from nsed_torch.core.answer_classes import AnswerClasses
 from nsed_torch.core.asking import (
+    check_weighs,
     checked_rating,
     counted_ratings,
     judged,
@@ -119,6 +121,7 @@ class MacroRNNCell(nn.Module):
         if not isinstance(protocol, Protocol | None):
             raise ValueError(f"protocol: expected a Protocol, got {protocol!r}: pass Protocol(...) with these switches")
         self.protocol = protocol or Protocol()
+        check_weighs(self.protocol, ensemble)
         if self.protocol.unit != "step":
             check_plain(ensemble.agents)
         check_consensus(consensus, encoder.dim, [agent.name for agent in ensemble.agents])
@@ -202,7 +205,8 @@ class MacroRNNCell(nn.Module):
             if team.standing and task.inputs:
                 raise ValueError(f"task {task.id!r}: expected no inputs where answers stand: choose another broker")
             kind, critiques = self.kind(task, index), state.critiques[row]
-            shown = [text for text in self._shown(*shown_slots(self.protocol.control, state, row)) if text]
+            weights = self._weights(*shown_slots(self.protocol.control, state, row))
+            shown = [text for text, _ in weights]
             # One fence for all agents and rounds, so that what stands in the memory is read once; who read the fence in
             # an earlier round and wrote it down has it changed.
             told = [text for texts in critiques.values() for text in texts]
@@ -210,7 +214,10 @@ class MacroRNNCell(nn.Module):
             seats = [agents[a] for a in team.proposers], [agents[a] for a in team.voters]
             # A copy of the ledger, so that the same state gives the same round again.
             asked, ledger = kind.ask(shown, mark), state.ledgers[row].copy()
-            turns.append(OpenRound(row, task, kind, team, *seats, standing[row], asked, mark, critiques, ledger))
+            turn = OpenRound(row, task, kind, team, *seats, standing[row], asked, mark, critiques, ledger)
+            if self.protocol.memory != "shown":
+                turn.weights, turn.beside = weights, self.protocol.memory == "beside"
+            turns.append(turn)
         return turns, state
 
     def _propose(self, turns: Sequence[OpenRound], memory: MemoryState, index: int, progress: Progress) -> None:
@@ -324,6 +331,19 @@ class MacroRNNCell(nn.Module):
             records.append(round_record(turn, index, output, memory, slots[-1], shown, sets[turn.row]))
         received, ledgers = tuple(turn.received() for turn in turns), tuple(turn.ledger for turn in turns)
         return records, DeliberationState(memory, tuple(slots), received, tuple(records), ledgers)
+
+    def _weights(self, slots: Sequence[SlotText], retention: Sequence[float]) -> list[tuple[str, float]]:
+        """What agents are shown of the memory and the retention of each, strongest first; side by side, oldest first.
+
+        Nothing is heard of a retention that rounds to 0.
+        """
+        shown = zip(self._shown(slots, retention), retention, slots, strict=False)
+        kept = [(text, min(round(r, 4), 1.0), slot.round) for text, r, slot in shown if text]
+        if self.protocol.memory != "shown":
+            kept = [one for one in kept if one[1] > 0]
+        if self.protocol.memory == "beside":
+            kept.sort(key=itemgetter(2))  # what is new comes last, so that what was read stays where it was
+        return [(text, r) for text, r, _ in kept]
 
     def _shown(self, slots: Sequence[SlotText], retention: Sequence[float]) -> list[str | None]:
         """What agents are shown of each slot, strongest first: nothing of what the gate has all but let go of."""

@@ -3,12 +3,14 @@
 import hashlib
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from nsed_torch.core.engine import Message
+from nsed_torch.core.engine import Message, Note
 from nsed_torch.core.prompts import broken, one_line, skeleton
 from nsed_torch.core.templates import BadTemplateError, rendered
+from nsed_torch.engines.packing.heard import Span
 from nsed_torch.records.ledger import common_prefix
 
 PLAIN_TEMPLATE = (
@@ -34,6 +36,7 @@ class Turn(NamedTuple):
 
     ids: list[int]
     start: int
+    spans: tuple[Span, ...] = ()  # its notes that are heard in part
 
 
 class Chat:
@@ -113,15 +116,40 @@ class Chat:
             )
         return self.encode(text[text.rindex(sentence) :])
 
-    def turns(self, messages: Sequence[Message], texts: Sequence[str]) -> list[Turn]:
+    def heard(self, text: str, notes: Sequence[Note]) -> tuple[list[int], tuple[Span, ...]]:
+        """Token ids of a rendered chat, and which of them are its notes: each from where it begins to the next one.
+
+        Raises:
+            ValueError: for a note that does not stand in the chat, or a tokenizer that cannot tell where tokens stand.
+        """
+        if not notes:
+            return self.encode(text), ()
+        if not self.tokenizer.is_fast:
+            raise ValueError(
+                "protocol.memory: expected a fast tokenizer, which knows where tokens stand: set it to shown"
+            )
+        shown = [self.neutralize(note.text) for note in notes]
+        places = sorted((text.find(one), one, note.retention) for one, note in zip(shown, notes, strict=True))
+        if places[0][0] < 0:
+            raise ValueError(f"expected a chat that shows the note {one_line(places[0][1], 80)!r}: show it")
+        ends = [*(start for start, _, _ in places[1:]), places[-1][0] + len(places[-1][1])]
+        told = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        starts = [start for start, _ in told["offset_mapping"]]
+        spans = [
+            Span(bisect_left(starts, start), bisect_left(starts, end), retention)
+            for (start, _, retention), end in zip(places, ends, strict=True)
+        ]
+        return list(told["input_ids"]), tuple(span for span in spans if span.stop > span.start)
+
+    def turns(self, messages: Sequence[Message], texts: Sequence[str], notes: Sequence[Note] = ()) -> list[Turn]:
         """Token ids of the rendered chat with each text as the assistant's next words; its turn is left open.
 
         Where a tokenizer merges across the seam, a text begins with the first token that the bare chat lacks.
         """
         opening = self.text(messages)
         before = self.encode(opening)
-        rows = [self.encode(opening + self.neutralize(text)) for text in texts]
-        return [Turn(ids, common_prefix(before, ids)) for ids in rows]
+        rows = [self.heard(opening + self.neutralize(text), notes) for text in texts]
+        return [Turn(ids, common_prefix(before, ids), spans) for ids, spans in rows]
 
     def answer(self, text: str) -> str:
         """What a model wrote without its reasoning: nothing, where that did not end."""

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from nsed_torch.core.engine import Decoding
 from nsed_torch.engines.packing.forest import passes, shared_with_last
+from nsed_torch.engines.packing.heard import Span
 from nsed_torch.engines.packing.model import PackedModel
 from nsed_torch.engines.packing.slots import Slots
 
@@ -51,6 +52,8 @@ class Draft:
     earlier: Sequence[int] = ()  # what others wrote before, for guesses alone
     written: list[int] = field(default_factory=list)
     readings: list[int] = field(default_factory=list)  # of the prompt
+    spans: Sequence[Span] = ()  # notes of the prompt that are heard in part
+    beside: bool = False  # whether they stand side by side
     seconds: float = 0.0  # its share of the time of all passes it took part in
 
     def __post_init__(self) -> None:
@@ -126,7 +129,7 @@ def decode(
     `lookup_tokens` guessed a row; `ended` says whether the token just written was an answer's last.
     """
     for draft in drafts:
-        draft.readings = model.readings(draft.prompt, draft.adapter)
+        draft.readings = model.readings(draft.prompt, draft.adapter, draft.spans, beside=draft.beside)
     waiting = sorted(drafts, key=lambda draft: (-draft.allowance, draft.readings))
     width = max((len(draft.prompt) + min(draft.allowance, SPARE) for draft in drafts), default=0)
     slots = Slots(min(max_rows, len(drafts)), width)
@@ -151,7 +154,8 @@ def decode(
             most = min(lookup_tokens, READ_ALONG // len(running) - 1)
             guesses = [draft.guess(most) for draft in running]
             readings = [draft.read([draft.written[-1], *guess]) for draft, guess in zip(running, guesses, strict=True)]
-            logits = model.step(readings, [draft.position for draft in running], slots)
+            prompts = [draft.readings for draft in running] if any(draft.spans for draft in running) else []
+            logits = model.step(readings, [draft.position for draft in running], slots, prompts)
             draw(logits, running, guesses, start, ended)
         done = _leave(running, slots, ended)
         if done:

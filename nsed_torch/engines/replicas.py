@@ -41,7 +41,7 @@ LOCAL = {
 STORE_BYTES = 2**28
 """Room for objects of a Ray that is started here: results are texts, and Ray would take a third of the memory."""
 
-_FACTS = ("max_batch", "shares_prefixes", "context_window", "measures")
+_FACTS = ("max_batch", "shares_prefixes", "context_window", "measures", "weighs")
 
 
 class _LostError(Exception):
@@ -116,7 +116,7 @@ class EngineReplicas(Engine):
         self._rows: dict[Request, list[list[int]]] = {}  # that came with results and were not asked for yet
         facts = self._built(engine, 0 if gpus else max(1, int(cpus)), start_s)
         self.max_batch = replicas * facts["max_batch"]
-        self.shares_prefixes, self.context_window, self.measures = (facts[name] for name in _FACTS[1:])
+        self.shares_prefixes, self.context_window, self.measures, self.weighs = (facts[name] for name in _FACTS[1:])
         self._count = lru_cache(maxsize=2**16)(lambda text: int(self._ask("count_tokens", text)))
 
     def identity(self, adapter: str | None) -> Mapping[str, Any]:

@@ -21,6 +21,8 @@ class ScriptedEngine(Engine):
     likelihood is wanted; the name is part of the identity.
     """
 
+    weighs = True  # the functions see what is heard in part
+
     def __init__(
         self,
         write: Callable[[GenerateRequest], str],

@@ -16,6 +16,7 @@ from nsed_torch.core.engine import (
     Generation,
     Likelihood,
     LikelihoodRequest,
+    Note,
     RateRequest,
     Ratings,
     RatingScale,
@@ -27,6 +28,7 @@ from nsed_torch.core.engine import (
 from nsed_torch.engines.chat import Chat, Turn
 from nsed_torch.engines.decode_loop import Draft, decode
 from nsed_torch.engines.packing.forest import READER, grouped
+from nsed_torch.engines.packing.heard import Span
 from nsed_torch.engines.packing.model import PackedModel
 from nsed_torch.records.ledger import common_prefix
 
@@ -64,6 +66,7 @@ class TransformersEngine(nn.Module, Engine):
     """
 
     shares_prefixes = True
+    weighs = True
     context_window: int
 
     def __init__(
@@ -130,21 +133,23 @@ class TransformersEngine(nn.Module, Engine):
 
     def forget(self) -> None:
         """Free what is kept from earlier calls: keys and values, and texts to guess from."""
-        self._packed.prefixes.clear()
+        self._packed.forget()
         self._earlier.clear()
 
     def readings(self, request: Request, result: Any) -> list[list[int]]:
         """The sequences of a finished call: prompt and answer, or every candidate's or text's own."""
         if isinstance(request, GenerateRequest):
-            prompt = self._packed.readings(self.chat.ids(request.messages), request.adapter)
+            prompt = self._sequence(*self.chat.heard(self.chat.text(request.messages), request.notes), request)
             # Who read the prompt's end writes.
             mark = prompt[-1] // READER * READER
             return [[*prompt, *(token + mark for token in result.written)]]
         if isinstance(request, RateRequest):
-            rows = self.rating_prompts(request)
-        else:
-            rows = [turn.ids for turn in self._turns(request)]
-        return [self._packed.readings(row, request.adapter) for row in rows]
+            return self._rating_sequences(request)
+        return [self._sequence(turn.ids, turn.spans, request) for turn in self._turns(request)]
+
+    def _sequence(self, ids: Sequence[int], spans: Sequence[Span], request: Request) -> list[int]:
+        """Readings of a prompt, with how its notes are heard."""
+        return self._packed.readings(ids, request.adapter, spans, beside=request.beside)
 
     @torch.no_grad()
     def generations(self, requests: Sequence[GenerateRequest]) -> Iterator[dict[int, Generation]]:
@@ -182,9 +187,9 @@ class TransformersEngine(nn.Module, Engine):
         """
         yield from ({i: Ratings(())} for i, request in enumerate(requests) if not request.candidates)
         owners = [i for i, request in enumerate(requests) if request.candidates]
-        prompts = {i: self.rating_prompts(requests[i]) for i in owners}
+        prompts = {i: self._rating_sequences(requests[i]) for i in owners}
         read = {i: tokens_read(rows) for i, rows in prompts.items()}
-        firsts = [self._packed.readings(prompts[i][0], requests[i].adapter) for i in owners]
+        firsts = [prompts[i][0] for i in owners]
         for few in grouped(firsts, self.pass_tokens, list(read.values())):
             start = time.perf_counter()
             mine = [owners[k] for k in few]
@@ -202,7 +207,7 @@ class TransformersEngine(nn.Module, Engine):
         yield from ({i: Likelihood(())} for i, texts in enumerate(turns) if not texts)
         # Text by text: a pass has logits at every token of its texts, so it should be small though a request is large.
         places = [(i, k) for i, texts in enumerate(turns) for k in range(len(texts))]
-        sequences = [self._packed.readings(turns[i][k].ids, requests[i].adapter) for i, k in places]
+        sequences = [self._sequence(turns[i][k].ids, turns[i][k].spans, requests[i]) for i, k in places]
         found: list[dict[int, float]] = [{} for _ in requests]
         seconds = [0.0] * len(requests)
         for few in grouped(sequences, self.pass_tokens):
@@ -227,7 +232,7 @@ class TransformersEngine(nn.Module, Engine):
 
     def _turns(self, request: LikelihoodRequest) -> list[Turn]:
         """Token ids of the chat with each text; one that exceeds the window is a ContextWindowError."""
-        turns = self.chat.turns(request.messages, request.texts)
+        turns = self.chat.turns(request.messages, request.texts, request.notes)
         longest = max((len(turn.ids) for turn in turns), default=0)
         check_window(longest, f"an answer as agent {request.agent!r} would have given it", *self._window)
         return turns
@@ -243,9 +248,31 @@ class TransformersEngine(nn.Module, Engine):
         with self._packed.opened() as model:
             return model.follow([model.readings(*one) for one in zip(sequences, adapters, strict=True)], starts)
 
+    def log_likelihoods(
+        self, requests: Sequence[LikelihoodRequest], retention: Sequence[Float[Tensor, " note"]] = ()
+    ) -> list[Float[Tensor, " text"]]:
+        """Mean log-probabilities of the tokens of every request's texts: `measure` with gradients, in one pass.
+
+        Args:
+            requests: chats with texts.
+            retention: of each request's notes, in their order, in place of what they say; gradients reach it.
+        """
+        with self._packed.opened() as model:
+            sequences, turns = [], []
+            for i, request in enumerate(requests):
+                notes = request.notes
+                if retention:
+                    notes = tuple(Note(n.text, r) for n, r in zip(notes, retention[i].unbind(), strict=True))  # type: ignore[arg-type]
+                own = self._turns(replace(request, notes=notes))
+                sequences += [self._sequence(turn.ids, turn.spans, request) for turn in own]
+                turns.append(own)
+            flat = [turn for own in turns for turn in own]
+            logits, rows = model.follow(sequences, [turn.start - 1 for turn in flat])
+        return list(log_likelihoods(logits, rows, flat, self.stop_ids).split([len(own) for own in turns]))
+
     def expected_ratings(self, requests: Sequence[RateRequest]) -> Float[Tensor, "candidate"]:
         """Ratings of every candidate of every request, in order: `rate` with gradients."""
-        logits = self._read([self.rating_prompts(request) for request in requests], requests)
+        logits = self._read([self._rating_sequences(request) for request in requests], requests)
         scales = [(request.scale, self.chat.label_ids(request.scale.labels)) for request in requests]
         return torch.cat([verdicts(rows, *scale)[0] for rows, scale in zip(logits, scales, strict=True)])
 
@@ -253,15 +280,22 @@ class TransformersEngine(nn.Module, Engine):
         self, prompts: Sequence[list[list[int]]], requests: Sequence[RateRequest]
     ) -> list[Float[Tensor, "candidate token"]]:
         """Logits behind every prompt of every request, in one pass; those of the scales' labels are exact."""
-        pairs = [(row, request.adapter) for own, request in zip(prompts, requests, strict=True) for row in own]
         labels = {label for request in requests for label in self.chat.label_ids(request.scale.labels)}
         with self._packed.opened() as model, model.exact(sorted(labels)):
-            return list(model.read([model.readings(*one) for one in pairs]).split([len(own) for own in prompts]))
+            return list(model.read([row for own in prompts for row in own]).split([len(own) for own in prompts]))
 
     def rating_prompts(self, request: RateRequest) -> list[list[int]]:
         """Token ids of the prompt of each candidate; one that exceeds the window is a ContextWindowError."""
-        rows = [self.chat.ids(request.about(candidate)) for candidate in request.candidates]
-        check_window(max(map(len, rows), default=0), f"the rating prompt of agent {request.agent!r}", *self._window)
+        return [ids for ids, _ in self._rating_chats(request)]
+
+    def _rating_sequences(self, request: RateRequest) -> list[list[int]]:
+        return [self._sequence(*heard, request) for heard in self._rating_chats(request)]
+
+    def _rating_chats(self, request: RateRequest) -> list[tuple[list[int], tuple[Span, ...]]]:
+        texts = [self.chat.text(request.about(candidate)) for candidate in request.candidates]
+        rows = [self.chat.heard(text, request.notes) for text in texts]
+        longest = max((len(ids) for ids, _ in rows), default=0)
+        check_window(longest, f"the rating prompt of agent {request.agent!r}", *self._window)
         return rows
 
     def rating_from(
@@ -278,10 +312,12 @@ class TransformersEngine(nn.Module, Engine):
         )
 
     def _draft(self, index: int, request: GenerateRequest) -> Draft:
-        prompt = self.chat.ids(request.messages)
+        prompt, spans = self.chat.heard(self.chat.text(request.messages), request.notes)
         allowed = allowance(len(prompt), request.decoding.max_new_tokens, *self._window)
         earlier = self._earlier.get(request.adapter, ())
-        return Draft(index, prompt, request.adapter, request.decoding, request.seed, allowed, earlier)
+        draft = Draft(index, prompt, request.adapter, request.decoding, request.seed, allowed, earlier)
+        draft.spans, draft.beside = spans, request.beside
+        return draft
 
     def _has_ended(self, draft: Draft) -> bool:
         """At a stop token, at the allowance, or where a plain-template model opens a turn."""
@@ -345,7 +381,7 @@ def log_likelihoods(
     ends = logits[:, list(stop_ids)].float().logsumexp(dim=-1)
     # One look at the logits for all texts: each would cost a gradient of all vocabularies.
     before = [place for places in rows for place in places[:-1]]
-    written = [token for ids, start in turns for token in ids[start:]]
+    written = [token for turn in turns for token in turn.ids[turn.start :]]
     said = (logits[before, written].float() - totals[before]).split([len(places) - 1 for places in rows])
     last = [places[-1] for places in rows]
     closed = ends[last] - totals[last]

@@ -69,6 +69,8 @@ class CritiqueRating:
                 request.adapter,
                 request.template,
                 request.ledger,
+                request.notes,
+                request.beside,
             )
             for request in requests_for("critique", prompts, questions, self.listed)
             for i, candidate in enumerate(request.candidates)
@@ -151,6 +153,8 @@ class LikelihoodRating:
                 question.judge.rating_adapter,
                 template,
                 question.ledger,
+                question.heard,
+                question.beside,
             )
             for question in questions
         ]

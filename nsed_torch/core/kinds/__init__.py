@@ -48,6 +48,10 @@ class RoundKind(Protocol):
         """
         ...
 
+    def shown(self, agent: Agent, text: str) -> str:
+        """A text of the memory as an agent reads it."""
+        ...
+
     def ask(self, shown: Sequence[str], mark: int) -> Asked:
         """What the agents are asked; `mark` is the seed of the fences around what they are shown."""
         ...

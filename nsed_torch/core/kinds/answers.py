@@ -33,6 +33,10 @@ class Answers:
         """What of the memory stands beside the question."""
         return list(shown)
 
+    def shown(self, agent: Agent, text: str) -> str:
+        """As it was written."""
+        return text
+
     def ask(self, shown: Sequence[str], mark: int) -> Asked:
         """The question itself."""
         return Asked({agent.name: self.task.question for agent in self.agents}, tuple(shown))

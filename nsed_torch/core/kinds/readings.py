@@ -42,6 +42,10 @@ class Readings:
         """The notes so far and all pieces."""
         return [*shown, *self.pieces.values()]
 
+    def shown(self, agent: Agent, text: str) -> str:
+        """As it was written."""
+        return text
+
     def ask(self, shown: Sequence[str], mark: int) -> Asked:
         """A note of one's own piece, beside the notes so far; who has none is asked the same as a judge alone."""
         asked = {

@@ -37,6 +37,10 @@ class Steps:
         forms = {agent.form for agent in self.ensemble.agents}
         return [FORMS[form].shown(text) for form in forms for text in (*shown, self.task.start)]
 
+    def shown(self, agent: Agent, text: str) -> str:
+        """In the form that the agent reads."""
+        return FORMS[agent.form].shown(text)
+
     def ask(self, shown: Sequence[str], mark: int) -> Asked:
         """What comes next, behind the work or, without any, behind what it begins with."""
         # The strongest is the newest.

@@ -1,6 +1,6 @@
 """Attention over packed tokens: every token of a pass stands in one row, and a plan says who sees whom."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from nsed_torch.engines.packing.forest import Forest, Node
+from nsed_torch.engines.packing.heard import Heard, Tags
 from nsed_torch.engines.packing.prefixes import PrefixCache
 from nsed_torch.engines.packing.slots import Slots
 
@@ -80,6 +81,7 @@ class ForestPlan:
         slots: Slots | None = None,
         rows: Sequence[int] = (),
         dense: bool | None = None,
+        tags: Tags | None = None,
     ) -> None:
         self.forest = forest
         self.prefixes = prefixes
@@ -96,16 +98,23 @@ class ForestPlan:
         self._sizes = [len(self._kept), *map(len, forest.nodes)]
         number = {node.start: i for i, node in enumerate(forest.nodes, 1)}
         self._lines = [[number[above.start] for above in (*node.ancestors, node)] for node in forest.nodes]
-        self._groups = [] if self.dense else grouped_nodes(forest.nodes)
+        self._heard: dict[int, Heard] = {}  # by node
+        for i, node in enumerate(forest.nodes):
+            told = None if tags is None else tags.heard(node.sequence[: node.first + len(node)], device)
+            if told is not None:
+                self._heard[i] = told
+        alone = [range(i, i + 1) for i in range(len(forest.nodes))]
+        self._groups = [] if self.dense else alone if self._heard else grouped_nodes(forest.nodes)
         self._masks: dict[tuple[int, int, int | None, int], Tensor] = {}
         self._trees: dict[tuple[int, int | None], Tensor] = {}
+        self._weighted: dict[tuple[int, int | None], Tensor] = {}
         if self.dense and slots is not None:
             # An accelerator fills all rows in one go: a call a row and layer takes longer than the model.
             filled = [
                 (rows[sequence], position, column)
-                for node, root in zip(forest.nodes, self._roots, strict=True)
+                for node, columns in self._columns()
                 for sequence in node.ending
-                for position, column in enumerate([*root, *(len(self._kept) + place for place in node.places)])
+                for position, column in enumerate(columns)
             ]
             self._filled = torch.tensor(filled, device=device).unbind(1)
             self._longest = 1 + max(position for _, position, _ in filled)
@@ -132,10 +141,11 @@ class ForestPlan:
             self.prefixes.store(layer, self.kept, key[0], value[0])
         heads = query.shape[1] // key.shape[1]
         if self.dense:
-            return attention(query, keys, values, self._whole(keys.shape[2], shape.window, heads), shape)
+            mask = self._whole(keys.shape[2], shape.window, heads, query.dtype)
+            return attention(query, keys, values, mask, shape)
         asked = query.split([sum(self._sizes[1 + i] for i in group) for group in self._groups], dim=2)
         parts = [
-            attention(own, *columns, self._mask(group, shape.window, heads), shape)
+            attention(own, *columns, self._mask(group, shape.window, heads, query.dtype), shape)
             for own, (group, columns) in zip(asked, seen.items(), strict=True)
         ]
         return torch.cat(parts, dim=2)
@@ -153,9 +163,11 @@ class ForestPlan:
         )
         return keys, values
 
-    def _mask(self, group: range, window: int | None, heads: int) -> Tensor | None:
+    def _mask(self, group: range, window: int | None, heads: int, dtype: torch.dtype) -> Tensor | None:
         """What a group's tokens see of the columns before them; None if that is all up to themselves."""
         node = self.forest.nodes[group.start]
+        if group.start in self._heard:
+            return self._hearing(group.start, window, dtype).repeat(heads, 1)
         total = node.first + len(node)
         if len(group) > 1:
             if (group.start, window) not in self._trees:
@@ -169,6 +181,19 @@ class ForestPlan:
             self._masks[known] = seen.repeat(heads, 1)
         return self._masks[known]
 
+    def _hearing(self, index: int, window: int | None, dtype: torch.dtype) -> Tensor:
+        """What is added to a node's attention, where notes are heard in part."""
+        if (index, window) not in self._weighted:
+            node = self.forest.nodes[index]
+            columns = torch.arange(node.first + len(node), device=self.device)
+            if window is not None and bool(self._heard[index].beside.any()):
+                wanted = "expected layers that see the whole prompt for memory=beside, got a sliding window"
+                raise ValueError(f"protocol: {wanted}: set protocol.memory=weighted")
+            own = columns[node.first :]
+            seen = visible(own, len(columns), window)
+            self._weighted[index, window] = self._heard[index].mask(own, columns, seen, dtype)
+        return self._weighted[index, window]
+
     def _tree(self, group: range, window: int | None) -> Tensor:
         """What each token of a node and of those below it sees of what stands before and among them."""
         top, *_, last = (self.forest.nodes[i] for i in group)
@@ -180,17 +205,29 @@ class ForestPlan:
             mask[node.start - top.start : node.stop - top.start, columns] = visible(positions, len(columns), window)
         return mask.to(self.device)
 
-    def _whole(self, width: int, window: int | None, groups: int) -> Tensor:
+    def _whole(self, width: int, window: int | None, groups: int, dtype: torch.dtype) -> Tensor:
         """What every token sees of all columns."""
         known = len(self.forest.readings), width, window, groups
         if known not in self._masks:
             mask = torch.zeros(len(self.forest.readings), width, dtype=torch.bool)
-            for node, root in zip(self.forest.nodes, self._roots, strict=True):
-                columns = root + [len(self._kept) + place for place in node.places]
+            for node, columns in self._columns():
                 positions = torch.arange(node.first, node.first + len(node))
                 mask[node.start : node.stop, columns] = visible(positions, len(columns), window)
-            self._masks[known] = mask.to(self.device).repeat(groups, 1)
+            mask = mask.to(self.device)
+            if self._heard:
+                weights = mask.new_zeros(mask.shape, dtype=dtype).masked_fill(~mask, -torch.inf)
+                for i, (node, columns) in enumerate(self._columns()):
+                    if i in self._heard:
+                        rows = torch.arange(node.start, node.stop, device=self.device)[:, None]
+                        weights[rows, torch.tensor(columns, device=self.device)] = self._hearing(i, window, dtype)
+                mask = weights
+            self._masks[known] = mask.repeat(groups, 1)
         return self._masks[known]
+
+    def _columns(self) -> Iterator[tuple[Node, list[int]]]:
+        """Every node with the columns of a pass that it sees."""
+        for node, root in zip(self.forest.nodes, self._roots, strict=True):
+            yield node, root + [len(self._kept) + place for place in node.places]
 
     def _index(self, columns: list[int]) -> slice | Tensor:
         """Columns as what selects them fastest."""
@@ -234,10 +271,19 @@ class StepPlan:
         positions: of the first new token of each row.
         counts: new tokens of each row, which stand row by row in a pass.
         device: where the model computes.
+        heard: how each row's prompt is heard.
     """
 
-    def __init__(self, slots: Slots, positions: Sequence[int], counts: Sequence[int], device: torch.device) -> None:
+    def __init__(
+        self,
+        slots: Slots,
+        positions: Sequence[int],
+        counts: Sequence[int],
+        device: torch.device,
+        heard: Sequence[Heard | None] = (),
+    ) -> None:
         self.slots = slots
+        self._heard = heard if any(one is not None for one in heard) else ()
         starts = [0, *accumulate(counts)]
         # A row of fewer tokens is filled up with its last: attention has as many queries in every row.
         places = [
@@ -258,15 +304,22 @@ class StepPlan:
         new = key[0].transpose(0, 1), value[0].transpose(0, 1)
         keys, values = self.slots.append(layer, rows, self._positions, self._width, len(self._places), *new)
         heads = query[0][:, self._places].transpose(0, 1)
-        mask = self._mask(shape.window, query.shape[1] // keys.shape[1])
+        mask = self._mask(shape.window, query.shape[1] // keys.shape[1], query.dtype)
         result = attention(heads, keys, values, mask, shape)
         return result[rows, :, offsets].transpose(0, 1)[None]
 
-    def _mask(self, window: int | None, groups: int) -> Tensor:
+    def _mask(self, window: int | None, groups: int, dtype: torch.dtype) -> Tensor:
         """What each row's queries see, once for every head that shares keys."""
         if (window, groups) not in self._masks:
             seen = visible(self._positions[self._places].flatten(), self._width, window)
-            self._masks[window, groups] = seen.unflatten(0, self._places.shape).repeat(1, groups, 1)[:, None]
+            seen = seen.unflatten(0, self._places.shape)
+            if self._heard:
+                weights = seen.new_zeros(seen.shape, dtype=dtype).masked_fill(~seen, -torch.inf)
+                for row, told in enumerate(self._heard):
+                    if told is not None:  # what is written is no note
+                        weights[row, :, : len(told.logs)] += told.logs.to(dtype)
+                seen = weights
+            self._masks[window, groups] = seen.repeat(1, groups, 1)[:, None]
         return self._masks[window, groups]
 
 
@@ -297,7 +350,7 @@ def attention(
     query: Float[Tensor, "row head token dim"],
     key: Float[Tensor, "row head_kv column dim"],
     value: Float[Tensor, "row head_kv column dim_v"],
-    mask: Bool[Tensor, "..."] | None,
+    mask: Bool[Tensor, "..."] | Float[Tensor, "..."] | None,
     shape: Shape,
 ) -> Float[Tensor, "row head token dim_v"]:
     """Softmax attention; several query heads may share one head of keys; no mask means causal.
@@ -326,4 +379,5 @@ def _masked(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, shape: Shap
     scale = shape.scale if shape.scale is not None else query.shape[-1] ** -0.5
     scores = ((query @ key.mT) * scale / shape.softcap).tanh() * shape.softcap
     precise = torch.promote_types(scores.dtype, torch.float32)
-    return scores.masked_fill(~mask, -torch.inf).softmax(dim=-1, dtype=precise).to(value.dtype) @ value
+    scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+    return scores.softmax(dim=-1, dtype=precise).to(value.dtype) @ value

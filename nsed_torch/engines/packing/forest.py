@@ -10,8 +10,19 @@ READER = 1 << 32
 """A reading is a token plus this times who reads it, 0 for the bare backbone: equal readings behind equal beginnings
 are the same computation, whichever adapters their sequences end with."""
 
+NOTE = 1 << 44
+"""A reading of a note that is heard in part is that and this times what tells how, see `packing.heard`."""
+
+Link = tuple[int, int]
+"""The place in its sequence of what comes before a token, -1 for nothing, and the reading it is kept as."""
+
 Kept = tuple[int, ...]
 """Places in the prefix cache of what a sequence begins with, one per token, in order."""
+
+
+def reader_of(reading: int) -> int:
+    """Who reads."""
+    return reading % NOTE // READER
 
 
 @dataclass
@@ -23,7 +34,9 @@ class Node:
     first: int  # position of its first token in its sequences
     kept: Kept  # what its sequences begin with, which is not read again
     ancestors: tuple["Node", ...]  # topmost first
+    sequence: Sequence[int]  # one that runs through it, whole
     ending: list[int] = field(default_factory=list)  # which sequences end with it
+    links: Sequence[Link] | None = None  # of its tokens that may be kept, where not all stand behind each other
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -52,16 +65,24 @@ class Forest:
         return found
 
 
-def plant(sequences: Sequence[Sequence[int]], kept: Sequence[Kept]) -> Forest:
+def plant(
+    sequences: Sequence[Sequence[int]],
+    kept: Sequence[Kept],
+    positions: Sequence[Sequence[int]] | None = None,
+    links: Sequence[Sequence[Link] | None] | None = None,
+) -> Forest:
     """Lay sequences of readings out as a forest: those that begin with the same kept places share a common prefix.
 
-    They are whole, what is kept included; each is longer than that.
+    They are whole, what is kept included; each is longer than that. Of tokens that do not stand behind each other,
+    `positions` and `links` tell where they stand.
     """
     forest = Forest([], [], [], [0] * len(sequences))
-    ranks = {places: i for i, places in enumerate(dict.fromkeys(kept))}
-    order = sorted(range(len(sequences)), key=lambda i: (ranks[kept[i]], sequences[i]))
+    # Notes side by side are kept without how they are heard.
+    begun = [(own, tuple(s[: len(own)]) if links else ()) for own, s in zip(kept, sequences, strict=True)]
+    ranks = {beginning: i for i, beginning in enumerate(dict.fromkeys(begun))}
+    order = sorted(range(len(sequences)), key=lambda i: (ranks[begun[i]], sequences[i]))
     pending: list[tuple[list[int], int, tuple[Node, ...]]] = [
-        (list(members), len(places), ()) for places, members in groupby(order, key=kept.__getitem__)
+        (list(members), len(places), ()) for (places, _), members in groupby(order, key=begun.__getitem__)
     ]
     while pending:
         members, depth, ancestors = pending.pop()
@@ -70,10 +91,12 @@ def plant(sequences: Sequence[Sequence[int]], kept: Sequence[Kept]) -> Forest:
         stop = common_prefix(first, sequences[members[-1]], depth)
         if stop > depth:
             start = len(forest.readings)
-            node = Node(start, start + stop - depth, depth, kept[members[0]], ancestors)
+            node = Node(start, start + stop - depth, depth, kept[members[0]], ancestors, first)
             forest.nodes.append(node)
             forest.readings.extend(first[depth:stop])
-            forest.positions.extend(range(depth, stop))
+            forest.positions.extend(positions[members[0]][depth:stop] if positions else range(depth, stop))
+            if links and (known := links[members[0]]) is not None:
+                node.links = known[depth:stop]
             ancestors = (*ancestors, node)
             node.ending = [i for i in members if len(sequences[i]) == stop]
             for i in node.ending:

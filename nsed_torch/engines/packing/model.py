@@ -1,7 +1,7 @@
 """A causal language model that reads packed tokens."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import chain
@@ -12,7 +12,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nsed_torch.engines.packing.attention import NAME, ForestPlan, Plan, Probe, StepPlan, packed_attention, unreadable
-from nsed_torch.engines.packing.forest import READER, Forest, Kept, plant
+from nsed_torch.engines.packing.forest import NOTE, READER, Forest, Kept, Link, plant, reader_of
+from nsed_torch.engines.packing.heard import Span, Tags, positions
 from nsed_torch.engines.packing.lora import MixedLora, Stacks
 from nsed_torch.engines.packing.prefixes import PrefixCache
 from nsed_torch.engines.packing.products import computing, exact_product, thin_products
@@ -34,6 +35,7 @@ class PackedModel:
         self._readers: list[str | None] = [None]
         self._weights: dict[str | None, list[tuple[int, int]]] = {}
         self._stacks: Stacks = {}
+        self._tags = Tags()
         self._users = 0
         self._closing = ExitStack()
         base, name = self.base, type(self.base).__name__
@@ -67,7 +69,13 @@ class PackedModel:
             if not self._users:
                 self._closing.close()
 
+    def forget(self) -> None:
+        """Free what is kept from earlier calls."""
+        self.prefixes.clear()
+        self._tags.clear()
+
     def _open(self) -> None:
+        self._tags.clear_live()
         lora = MixedLora(self.model, self._stacks)  # moves adapters once, ahead of a look at where they are
         weights = self._versions()
         if weights[None] != self._weights.get(None):
@@ -85,12 +93,18 @@ class PackedModel:
             self._mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.base.device)
             self._closing = parts.pop_all()
 
-    def readings(self, tokens: Sequence[int], adapter: str | None) -> list[int]:
-        """A sequence's tokens, each with who reads it: the adapter, or the bare model.
+    def readings(
+        self, tokens: Sequence[int], adapter: str | None, notes: Sequence[Span] = (), *, beside: bool = False
+    ) -> list[int]:
+        """A sequence's tokens, each with who reads it: the adapter, or the bare model; and with how `notes` are heard.
 
+        Notes side by side see what stands before the first, and themselves, from the same position on; what stands
+        behind sees all.
         An activated adapter (aLoRA, Greenewald et al. 2025, arXiv 2504.12397) reads from the last place where its
         invocation tokens stand; what lies before is the bare model's, and so is all of a sequence without them.
         """
+        if notes:
+            return self._tags.mark(self.readings(tokens, adapter), notes, beside)
         if adapter is None:
             return list(tokens)
         if adapter not in self._readers:
@@ -110,7 +124,7 @@ class PackedModel:
         require gradients; then nothing is used that they have a part in. Keys and values of whole sequences are left in
         these rows of `slots`.
         """
-        forest = plant(sequences, self._kept(sequences))
+        forest = self._plant(sequences, sequences)
         return self._read(forest, forest.ends, slots, rows)
 
     def follow(
@@ -121,19 +135,29 @@ class PackedModel:
         Logits come once for tokens that sequences share, and for each sequence the rows that are its tokens'.
         """
         # What is kept has no logits, so it may reach no further than to the start.
-        forest = plant(sequences, self._kept([s[: start + 1] for s, start in zip(sequences, starts, strict=True)]))
+        forest = self._plant(sequences, [s[: start + 1] for s, start in zip(sequences, starts, strict=True)])
         places = forest.places(starts)
         wanted = sorted({place for own in places for place in own})
         order = {place: row for row, place in enumerate(wanted)}
         return self._read(forest, wanted), [[order[place] for place in own] for own in places]
 
     def step(
-        self, readings: Sequence[Sequence[int]], positions: Sequence[int], slots: Slots
+        self,
+        readings: Sequence[Sequence[int]],
+        positions: Sequence[int],
+        slots: Slots,
+        prompts: Sequence[Sequence[int]] = (),
     ) -> Float[Tensor, "place token"]:
-        """Next-token logits behind every token of rows that each read some more, from a position on."""
+        """Next-token logits behind every token of rows that each read some more, from a place on.
+
+        `prompts` are the sequences that the rows began with, where notes of them are heard in part.
+        """
         counts = [len(row) for row in readings]
-        plan = StepPlan(slots, positions, counts, self.base.device)
-        places = [first + i for first, count in zip(positions, counts, strict=True) for i in range(count)]
+        heard = [self._tags.heard(prompt, self.base.device) for prompt in prompts]
+        plan = StepPlan(slots, positions, counts, self.base.device, heard)
+        shifts = [self._shift(prompt) for prompt in prompts] or [0] * len(counts)
+        firsts = [place - shift for place, shift in zip(positions, shifts, strict=True)]
+        places = [first + i for first, count in zip(firsts, counts, strict=True) for i in range(count)]
         return self._forward(plan, list(chain.from_iterable(readings)), places, range(len(places)))
 
     @contextmanager
@@ -145,18 +169,47 @@ class PackedModel:
         with computing([head] if half else [], partial(exact_product, tokens)):
             yield
 
-    def _kept(self, sequences: Sequence[Sequence[int]]) -> list[Kept]:
+    def _plant(self, sequences: Sequence[Sequence[int]], beginnings: Sequence[Sequence[int]]) -> Forest:
+        """The layout of a pass; of kept tokens only what lies within the beginnings is not read again."""
+        if all(max(sequence, default=0) < NOTE for sequence in sequences):
+            return plant(sequences, self._kept(beginnings))
+        links = [self._tags.links(sequence) for sequence in sequences]
+        told = [positions(sequence, self._tags) for sequence in sequences]
+        return plant(sequences, self._kept(beginnings, links), told, links)
+
+    def _shift(self, prompt: Sequence[int]) -> int:
+        """By how much the positions behind a prompt lie below its places."""
+        return len(prompt) - 1 - positions(prompt, self._tags)[-1]
+
+    def _kept(
+        self, sequences: Sequence[Sequence[int]], links: Sequence[Sequence[Link] | None] | None = None
+    ) -> list[Kept]:
         """What sequences begin with that is kept; where weights learn, only what none of them has a part in."""
         if not torch.is_grad_enabled():
-            return self.prefixes.match(sequences)
+            return self.prefixes.match(sequences, links)
         if any(p.requires_grad and owner(name) is None for name, p in self.model.named_parameters()):
             return [()] * len(sequences)
-        frozen = [next((i for i, r in enumerate(s) if r >= READER), len(s)) for s in sequences]
-        bare = [s[:n] for s, n in zip(sequences, frozen, strict=True) if n]
-        if bare and self.prefixes.capacity:
+        learning = {owner(name) for name, p in self.model.named_parameters() if p.requires_grad}
+        told = links or [None] * len(sequences)
+        frozen = [self._frozen(s, own, learning) for s, own in zip(sequences, told, strict=True)]
+        begun = [s[:n] for s, n in zip(sequences, frozen, strict=True) if n]
+        if begun and self.prefixes.capacity:
             with torch.no_grad():
-                self.read(bare)
-        return self.prefixes.match([s[: n + 1] for s, n in zip(sequences, frozen, strict=True)])
+                self.read(begun)
+        return self.prefixes.match([s[: n + 1] for s, n in zip(sequences, frozen, strict=True)], links)
+
+    def _frozen(self, sequence: Sequence[int], links: Sequence[Link] | None, learning: Collection[str | None]) -> int:
+        """How many tokens a sequence begins with that nothing which learns has a part in."""
+        readers = {i for i, name in enumerate(self._readers) if name in learning}
+        most = len(sequence) if links is None else len(links)
+        return next(
+            (
+                i
+                for i, reading in enumerate(sequence[:most])
+                if reader_of(reading) in readers or (links is None and self._tags.learns(reading))
+            ),
+            most,
+        )
 
     def _versions(self) -> dict[str | None, list[tuple[int, int]]]:
         """By adapter, None for the bare model, what changes when its weights do."""
@@ -170,7 +223,9 @@ class PackedModel:
     ) -> Float[Tensor, "end token"]:
         try:
             kept = None if torch.is_grad_enabled() else self.prefixes.keep(forest)
-            plan = ForestPlan(forest, self.prefixes, self.base.device, kept=kept, slots=slots, rows=rows)
+            plan = ForestPlan(
+                forest, self.prefixes, self.base.device, kept=kept, slots=slots, rows=rows, tags=self._tags
+            )
             return self._forward(plan, forest.readings, forest.positions, ends)
         except BaseException:
             self.prefixes.clear()  # places may be taken that were never filled
@@ -179,7 +234,7 @@ class PackedModel:
     def _forward(
         self, plan: Plan, readings: Sequence[int], positions: Sequence[int], ends: Sequence[int]
     ) -> Float[Tensor, "end token"]:
-        readers, tokens = zip(*(divmod(reading, READER) for reading in readings), strict=True)
+        readers, tokens = zip(*(divmod(reading % NOTE, READER) for reading in readings), strict=True)
         self._lora.select([self._readers[reader] for reader in readers], ends)
         output = self.base(
             input_ids=self._row(tokens),

@@ -6,16 +6,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nsed_torch.engines.packing.forest import READER, Forest, Kept
+from nsed_torch.engines.packing.forest import Forest, Kept, Link, reader_of
 
 AGE = 64
 """Tokens of depth that one pass without use weighs as much as."""
 
 NEVER = -(2**40)
 """When a free place was last used."""
-
-Link = tuple[int | None, int]
-"""The place of what comes before a token, None for nothing, and its reading."""
 
 
 class PrefixCache:
@@ -35,8 +32,8 @@ class PrefixCache:
     def clear(self) -> None:
         """Forget every token, as when the weights have changed, and free the buffers."""
         self._buffers: dict[tuple[int, int], Tensor] = {}
-        self._places: dict[Link, int] = {}
-        self._links: list[Link | None] = [None] * self.capacity
+        self._places: dict[tuple[int | None, int], int] = {}  # what comes before a token, and its reading
+        self._links: list[tuple[int | None, int] | None] = [None] * self.capacity
         self._depth = torch.zeros(self.capacity, dtype=torch.long)
         self._used = torch.full((self.capacity,), NEVER)
         self._clock = 0
@@ -44,19 +41,26 @@ class PrefixCache:
     def forget(self, reader: int) -> None:
         """Forget what one adapter read, as when its weights have changed; what stands before that stays."""
         for place, link in enumerate(self._links):
-            if link is not None and link[1] // READER == reader:
+            if link is not None and reader_of(link[1]) == reader:
                 self._forget(place)
 
-    def match(self, sequences: Sequence[Sequence[int]]) -> list[Kept]:
+    def match(
+        self, sequences: Sequence[Sequence[int]], links: Sequence[Sequence[Link] | None] | None = None
+    ) -> list[Kept]:
         """The longest kept beginning of every sequence of a pass, which leaves each at least one token."""
         self._clock += 1
-        found = [self._match(sequence) for sequence in sequences]
+        told = links or [None] * len(sequences)
+        found = [self._match(sequence, own) for sequence, own in zip(sequences, told, strict=True)]
         self._used[[place for kept in found for place in kept]] = self._clock
         return found
 
     def keep(self, forest: Forest) -> tuple[Int[Tensor, " token"], Int[Tensor, " token"]]:
         """Choose places of a pass to keep, with the place here for each; `store` must follow for every layer."""
-        scores = torch.cat([self._depth + AGE * (self._clock - self._used), torch.tensor(forest.positions)])
+        depth = torch.tensor(forest.positions)
+        for node in forest.nodes:
+            if node.links is not None:  # what reads notes side by side is theirs alone
+                depth[node.start + len(node.links) : node.stop] = 2**60  # behind even free places
+        scores = torch.cat([self._depth + AGE * (self._clock - self._used), depth])
         best = scores.argsort(stable=True)[: self.capacity]
         stays = torch.zeros(self.capacity, dtype=torch.bool)
         stays[best[best < self.capacity]] = True
@@ -92,10 +96,10 @@ class PrefixCache:
         """One layer's keys and values at some places."""
         return self._buffers[layer, 0][:, places], self._buffers[layer, 1][:, places]
 
-    def _match(self, readings: Sequence[int]) -> Kept:
+    def _match(self, readings: Sequence[int], links: Sequence[Link] | None) -> Kept:
         kept: list[int] = []
-        for reading in readings[:-1]:
-            place = self._places.get((kept[-1] if kept else None, reading))
+        for before, reading in enumerate(readings[:-1], -1) if links is None else links[: len(readings) - 1]:
+            place = self._places.get((kept[before] if before >= 0 else None, reading))
             if place is None:
                 break
             kept.append(place)
@@ -115,10 +119,19 @@ class PrefixCache:
             before = node.kept[-1] if node.kept else None
             if node.ancestors:
                 before = entered.get(node.ancestors[-1].stop - 1)
-            for place in range(node.start, node.stop):
+            line = None if node.links is None else [*node.kept, *node.places]
+            for offset, place in enumerate(range(node.start, node.stop)):
                 if place not in rooms:
                     break
-                link = before, forest.readings[place]
+                reading = forest.readings[place]
+                if line is not None and node.links is not None:
+                    above, reading = node.links[offset]
+                    before = (
+                        line[above] if 0 <= above < len(node.kept) else entered.get(line[above]) if above >= 0 else None
+                    )
+                    if before is None and above >= 0:
+                        break
+                link = before, reading
                 # A prompt's last token is read again though it may be kept: its old place stays.
                 before = entered[place] = self._places.setdefault(link, rooms[place])
                 self._links[before] = link

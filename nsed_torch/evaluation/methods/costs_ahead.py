@@ -64,7 +64,7 @@ def expected_deliberation(rnn: MacroRNN, tasks: Sequence[Task]) -> Usage:
     if that is longer. That an agent's form makes more tokens of a text than the plain one has is not foreseen.
     """
     cell = rnn.cell
-    protocol = replace(cell.protocol, ahead=None, shown_from=0.0, verbatim=False, control=None)
+    protocol = replace(cell.protocol, ahead=None, memory="shown", shown_from=0.0, verbatim=False, control=None)
     ensemble = _stand_in(cell.ensemble, steps=_steps(cell, tasks))
     stand_in = cell.with_(ensemble=ensemble, encoder=_Alike(cell.encoder.dim), protocol=protocol)
     used = Usage()

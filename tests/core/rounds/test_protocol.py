@@ -9,6 +9,7 @@ from nsed_torch.records.transcript import Task
 
 OTHERS = {
     "unit": "step",
+    "memory": "weighted",
     "memory_tokens": 77,
     "diagonal_mask": False,
     "anonymous": False,
@@ -30,11 +31,13 @@ def test_every_switch_is_told_by_its_name_and_shared_by_copies(scripted):
 
 def test_what_is_seldom_set_is_told_only_then(scripted):
     settings = scripted.build(3)[0].settings()
-    assert not {"shown_from", "verbatim", "control", "without", "forms"} & set(settings)
+    assert not {"memory", "shown_from", "verbatim", "control", "without", "forms"} & set(settings)
     assert settings.items() >= {"unit": "answer", "ahead": None, "memory_tokens": 256}.items()
 
 
-@pytest.mark.parametrize("options", [{"memory_tokens": -1}, {"control": "votes"}, {"shown_from": 2}, {"unit": 3}])
+@pytest.mark.parametrize(
+    "options", [{"memory_tokens": -1}, {"control": "votes"}, {"shown_from": 2}, {"unit": 3}, {"memory": "half"}]
+)
 def test_values_out_of_range_are_one_line(options):
     with pytest.raises(ValueError, match=r"^protocol: expected .*, got .*: correct (it|them)$"):
         Protocol(**options)
