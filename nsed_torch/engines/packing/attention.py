@@ -100,7 +100,7 @@ class ForestPlan:
         self._masks: dict[tuple[int, int, int | None, int], Tensor] = {}
         self._trees: dict[tuple[int, int | None], Tensor] = {}
         if self.dense and slots is not None:
-            # An accelerator fills all rows in one go: a call a row and layer takes longer than the model.
+            # An accelerator fills all rows in one go: a call per row and layer takes longer than the model.
             filled = [
                 (rows[sequence], position, column)
                 for node, root in zip(forest.nodes, self._roots, strict=True)
