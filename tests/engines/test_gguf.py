@@ -87,7 +87,7 @@ def test_a_local_folder_with_a_gguf_is_converted_once(tiny, tmp_path, monkeypatc
     assert found.source == "folder"
     assert (found.folder / "model.safetensors").is_file()
     assert resolve(weights, offline=True, report=said.append) == found
-    assert len(said) == 1
+    assert len(said) == 2
 
 
 def stored_tensors(path):
