@@ -3,6 +3,7 @@
 import functools
 import importlib.util
 import re
+import shlex
 import sys
 import tomllib
 from pathlib import Path
@@ -159,3 +160,11 @@ def test_a_setting_that_is_none_is_found(own):
         test_a_verb_takes_its_settings(("nsed", "tune", "data_dir=DIR", "gates=none"), own)
     with pytest.raises(ValueError, match="benchmark: is tasks now"):
         test_a_verb_takes_its_settings(("nsed", "evaluate", "benchmark=gsm8k"), own)
+
+
+def test_the_script_that_tries_the_readme_has_every_command():
+    spec = importlib.util.spec_from_file_location("readme", ROOT / "scripts/readme.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    found = script.commands((ROOT / "README.md").read_text("utf-8"))
+    assert [tuple(shlex.split(command)) for command in found] == commands(ROOT / "README.md")
