@@ -30,3 +30,13 @@ def commands(page):
             if words:
                 found.append(tuple(words))
     return found
+
+
+def sentences(page):
+    """The sentences of a page's prose: no code, tables, headings or pictures; a formula is a word."""
+    text = re.sub(r"```.*?```", "\n\n", page.read_text("utf-8"), flags=re.DOTALL)
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"\$[^$]+\$|`[^`]+`", "X", text))
+    kept = ["" if line.startswith(("|", "#", "![", ":::")) else line for line in text.splitlines()]
+    items = re.sub(r"^ *(?:[-*]|\d+[a-z]?\.) +", "\n", "\n".join(kept), flags=re.MULTILINE)
+    paragraphs = (" ".join(part.replace("*", "").split()) for part in re.split(r"\n\s*\n", items))
+    return [s for part in paragraphs for s in re.split(r"(?<=[.!?]) +(?=[A-Z0-9])", part) if len(s.split()) > 1]

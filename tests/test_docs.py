@@ -6,11 +6,12 @@ import json
 import pydoc
 import re
 import sys
+import tomllib
 import warnings
 from pathlib import Path
 
 import pytest
-from pages import PAGES, ROOT, blocks, files
+from pages import PAGES, ROOT, blocks, files, sentences
 from test_first_script import a_model
 from tiny_models import save_tiny_encoder
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -20,8 +21,14 @@ from nsed_torch import Decoding
 ALL = sorted({*PAGES, *ROOT.glob("C[HO]*.md"), *(ROOT / "lab/pages").rglob("*.md")})
 NOTEBOOKS = sorted((ROOT / "docs").rglob("*.ipynb"))
 
-ELSEWHERE = {"serve.md": "a team as TRL's reward loads the experts' weights"}
-"""Pages whose Python is not run, and why; tests/app/integrations has it."""
+NEEDS_WEIGHTS = {"serve.md"}
+"""Pages whose Python asks the experts that ship."""
+
+CODE = {"python", "sh", "yaml", "toml"}
+"""Languages of blocks that tests run or compose; `text` is what something looks like."""
+
+FORMER = "foretold", "a row an agent", "whom it never met", "a line an epoch", "thereof"
+"""Words that readers stopped at."""
 
 
 def slug(heading):
@@ -96,14 +103,52 @@ def desk(models, tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft asks for it
-@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(p, marks=[pytest.mark.weights] if p.name in NEEDS_WEIGHTS else [], id=p.stem)
+        for p in PAGES
+        if blocks(p, "python")
+    ],
+)
 def test_its_python_runs(page, desk, capsys):
-    if page.name in ELSEWHERE:
-        pytest.skip(ELSEWHERE[page.name])
     space = {"__name__": "page", **desk}
     for block in blocks(page, "python"):
         exec(compile(block, page.name, "exec"), space)  # our own words
     assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_no_block_of_code_is_left_to_itself(page):
+    """Python is run here; commands are tried, and files that pages show are read, by `test_page_commands`."""
+    assert unknown_blocks(page.read_text("utf-8")) == []
+
+
+def unknown_blocks(text):
+    """Blocks in no language that tests run, YAML that names no file, TOML that no package could have."""
+    found = []
+    for language, block in re.findall(r"^```(\w*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        named = language != "yaml" or re.match(r"# [\w./]+\.yaml\n", block)
+        entries = tomllib.loads(block)["project"]["entry-points"] if language == "toml" else {}
+        ours = entries.keys() <= {"nsed_torch.targets", "nsed_torch.configs", "nsed_torch.verbs"}
+        found += [block] if language not in {*CODE, "text"} or not named or not ours else []
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_sentences_are_short(page):
+    lengths = sorted(len(sentence.split()) for sentence in sentences(page)) or [0]
+    assert lengths[int(0.9 * len(lengths))] <= 25
+    assert [word for word in FORMER if word in page.read_text("utf-8").lower()] == []
+
+
+def test_a_long_sentence_is_counted(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# Title\n\nOne `two three` $f(x)$ [four](there.md). Five\nsix.\n\n"
+        "| seven |\n\n```sh\neight\n```\n\n- Nine ten.\n"
+    )
+    assert [len(sentence.split()) for sentence in sentences(page)] == [4, 2, 2]
 
 
 def test_the_readme_has_the_script_word_for_word():
@@ -140,24 +185,10 @@ def test_names_and_pages_that_it_tells_of_are_there(page):
         assert (ROOT / place).exists(), place
 
 
-def test_numbers_of_results_stand_on_the_pages_of_studies():
-    rows = [row for page in ("README.md", "docs/results.md") for row in (ROOT / page).read_text().splitlines()]
-    checked = 0
-    for row in rows:
-        cells = row.strip("|").split("|")
-        if len(cells) >= 3 and (name := re.search(r"lab/pages/([\w/]+)\.md|`(\w+)` *$", cells[-1].strip())):
-            study = (ROOT / f"lab/pages/{name[1] or name[2]}.md").read_text()
-            numbers = re.findall(r"-?(?<!\d)\d+\.\d+|\d+,\d{3}", "|".join(cells[:-1]))
-            theirs = set(re.findall(r"-?\d[\d,]*(?:\.\d+)?", study))
-            assert [n for n in numbers if not {n, n.replace(",", "")} & theirs] == [], row
-            checked += len(numbers)
-    assert checked > 60
-
-
 def test_every_page_is_in_the_navigation():
     text = (ROOT / "mkdocs.yml").read_text()
-    listed = re.findall(r": (\w+\.md)$", text.partition("\nnav:")[2], re.MULTILINE)
-    assert sorted(listed) == sorted(page.name for page in PAGES[1:])
+    listed = re.findall(r": (\w+\.(?:md|ipynb))$", text.partition("\nnav:")[2], re.MULTILINE)
+    assert sorted(listed) == sorted(page.name for page in [*PAGES[1:], *NOTEBOOKS])
 
 
 def test_promises_name_tests_that_are_there():
@@ -173,4 +204,5 @@ def test_promises_name_tests_that_are_there():
 
 def test_what_is_wrong_is_found():
     text = "[here](README.md) [there](docs/nowhere.md#part) [part](#nothing) [out](https://example.org) ```[code](x)```"
+    assert unknown_blocks("```sh\nls\n```\n```bash\nls\n```\n```yaml\na: 1\n```\n") == ["ls\n", "a: 1\n"]
     assert missing(ROOT / "README.md", text) == ["docs/nowhere.md#part", "#nothing"]

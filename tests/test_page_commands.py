@@ -3,8 +3,10 @@
 import functools
 import importlib.util
 import re
+import shlex
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 from hydra import compose
@@ -21,15 +23,7 @@ COMMANDS = sorted({command for page in PAGES for command in commands(page)})
 VERBS = [command for command in COMMANDS if command[0] in {"nsed", "torchrun", "accelerate"}]
 OTHERS = [command for command in COMMANDS if command not in VERBS]
 
-ELSEWHERE = {
-    "curl": "speaks to a server that runs",
-    "inspect": "a program of another package, in an environment of its own",
-    "vllm": "likewise",
-    "ray": "starts a cluster",
-    "source": "the shell's own",
-    "export": "the shell's own",
-}
-"""Programs whose commands no test tries, and why."""
+PROJECTS = [ROOT / place / "pyproject.toml" for place in (".", "experts", "lab")]
 
 WITHOUT_VALUE = {"hydra/sweeper", "hydra.sweeper.direction", "hydra.sweeper.n_trials"}
 """Settings of Hydra's plugin for Optuna, which tests do without: they are not composed."""
@@ -102,17 +96,63 @@ def test_a_verb_takes_its_settings(command, own):
 @pytest.mark.parametrize("command", OTHERS, ids=" ".join)
 def test_any_other_command_names_what_is_there(command):
     program, *words = command
-    if program == "make":
-        assert re.search(rf"^{words[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    elif program == "pip":
-        extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-        assert {extra for word in words for extra in re.findall(r"[\w-]+", word.partition("[")[2])} <= set(extras)
-        assert all((ROOT / word).is_dir() for word in words if word.startswith("./"))
-    elif program == "python":
-        assert words[0] == "-m"
-        assert importlib.util.find_spec(words[1])
-    else:
-        assert program in ELSEWHERE
+    {"make": made, "pip": installed, "python": run_as_module, "source": sourced, "export": exported, "ray": started,
+     "curl": asked}[program](words)  # fmt: skip
+
+
+def made(words):
+    assert re.search(rf"^{words[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+def installed(words):
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {extra for word in words for extra in re.findall(r"[\w-]+", word.partition("[")[2])} <= set(extras)
+    assert all((ROOT / word).is_dir() for word in words if word.startswith("./"))
+    wheels = {re.sub(r"\W", "_", tomllib.loads(file.read_text())["project"]["name"]) for file in PROJECTS}
+    assert {word[5:-6] for word in words if word.startswith("dist/")} <= wheels
+
+
+def run_as_module(words):
+    assert words[0] == "-m"
+    assert importlib.util.find_spec(words[1])
+
+
+def sourced(words):
+    venv = re.search(r"^VENV := (.*)", (ROOT / "Makefile").read_text(), re.MULTILINE)[1]
+    assert words == [f"{venv}/bin/activate"]
+
+
+def exported(words):
+    for name in (word.split("=")[0] for word in words):
+        read = [path for path in (ROOT / "nsed_torch").rglob("*.py") if name in path.read_text("utf-8")]
+        assert name == "PYTHONPATH" or read or name in ray_s_own()
+
+
+def ray_s_own():
+    """Words of those of Ray's files that read who may speak to it; nothing of it is imported."""
+    (place,) = importlib.util.find_spec("ray").submodule_search_locations
+    return "".join(path.read_text("utf-8") for path in Path(place).glob("_private/authentication/*.py"))
+
+
+def started(words):
+    scripts = pytest.importorskip("ray.scripts.scripts")
+    command = scripts.cli.commands[words[0]]
+    options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    assert {word for word in words if word.startswith("--")} <= options
+
+
+def asked(words):
+    wire = pytest.importorskip("nsed_torch.app.serve.wire")
+    assert words[0].endswith("/v1/chat/completions")
+    assert wire.ChatRequest.model_validate_json(words[words.index("-d") + 1]).stream
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if files(page)], ids=lambda page: page.stem)
+def test_a_file_that_a_page_shows_is_used_there(page):
+    text = page.read_text("utf-8")
+    for name in files(page):
+        stem = name.rpartition("/")[2].partition(".")[0]
+        assert re.search(rf"(=|from ){stem}\b", text), name
 
 
 def test_a_setting_that_is_none_is_found(own):
@@ -120,3 +160,11 @@ def test_a_setting_that_is_none_is_found(own):
         test_a_verb_takes_its_settings(("nsed", "tune", "data_dir=DIR", "gates=none"), own)
     with pytest.raises(ValueError, match="benchmark: is tasks now"):
         test_a_verb_takes_its_settings(("nsed", "evaluate", "benchmark=gsm8k"), own)
+
+
+def test_the_script_that_tries_the_readme_has_every_command():
+    spec = importlib.util.spec_from_file_location("readme", ROOT / "scripts/readme.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    found = script.commands((ROOT / "README.md").read_text("utf-8"))
+    assert [tuple(shlex.split(command)) for command in found] == commands(ROOT / "README.md")

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -34,7 +35,9 @@ from nsed_torch.parts.similar_texts import SimilarTexts
 from nsed_torch.parts.telemetry import Telemetry
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.questions.graders import GradersAnswers
+from nsed_torch.questions.own import tasks
 from nsed_torch.questions.patterns import PatternGrader
+from nsed_torch.questions.sources import NO_DOWNLOADS, NotHereError
 from nsed_torch.records.call_log import CallLog
 from nsed_torch.records.files import read_json
 
@@ -70,8 +73,10 @@ def build_rnn(
     else:
         fetch_weights(cfg, report=report, also=also)
         report("loading models")
+        began = perf_counter()
         ensemble = build_ensemble(cfg.ensemble, call_log, also)
         encoder = logged(instantiate(cfg.encoder), lambda: ensemble.call_log)
+        report(f"models are loaded: {perf_counter() - began:.0f} s")
     if saved is not None and saved.dim != encoder.dim:
         name = encoder.identity()["name"]
         expected = f"cell {cfg.cell}: expected an encoder of width {saved.dim}, got {name!r} of width {encoder.dim}"
@@ -95,8 +100,14 @@ def build_rnn(
     return MacroRNN(cell, halting=halting, rounds=rounds, broker=None if counting else broker, without=without)
 
 
-def graded_tasks(cfg: DictConfig) -> GradedTasks:
+STAND_INS, WORDS = 100, 80
+"""Questions that stand in for a set that is not here when costs are counted ahead, and how long each is."""
+
+
+def graded_tasks(cfg: DictConfig, report: Callable[[str], None] = lambda text: None) -> GradedTasks:
     """What is asked: the questions of the file `questions`, or the set that `tasks` names.
+
+    For a dry run nothing is downloaded: questions of a middling length stand in for a set that is not here.
 
     Raises:
         ValueError: for a file and a set at once.
@@ -105,8 +116,18 @@ def graded_tasks(cfg: DictConfig) -> GradedTasks:
         raise ValueError(
             f"expected questions=FILE or tasks=NAME, got both: remove one of {cfg.questions!r} and the set"
         )
-    graded: GradedTasks = instantiate(cfg.tasks)
-    return graded
+    if not cfg.get("dry_run"):
+        graded: GradedTasks = instantiate(cfg.tasks)
+        return graded
+    token = NO_DOWNLOADS.set(True)
+    try:
+        return instantiate(cfg.tasks)  # type: ignore[no-any-return]
+    except NotHereError as error:
+        size = cfg.get("limit") or STAND_INS
+        report(f"{error}. {size} questions of {WORDS} words stand in for it")
+        return tasks([{"question": "word " * WORDS + str(i), "target": ""} for i in range(size)])
+    finally:
+        NO_DOWNLOADS.reset(token)
 
 
 def bound(graded: GradedTasks, rnn: MacroRNN) -> GradedTasks:

@@ -14,14 +14,15 @@ from nsed_torch.app.config.paths import conf_file, options_of
 WIDTH = 110
 """Characters of a line."""
 
-_SETTING = re.compile(r"( *)([\w.]+): *(.*?)(?: +# *(.*))?")
+_SETTING = re.compile(r"( *)([\w.]+):(.*?)(?: +# *(.*))?")
 
 
 def verb_help(config_name: str) -> str:
     """The help of a verb: its header and examples, its groups, and the settings that `hydra.help.footer` names."""
-    told = yaml.safe_load(conf_file(config_name).read_text("utf-8"))["hydra"]["help"]
+    told = yaml.safe_load(conf_file(config_name).read_text("utf-8")).get("hydra", {}).get("help", {})
     chosen, settings = _gather(config_name)
-    lines = [told["template"].replace("${hydra.help.header}", told["header"]).rstrip()]
+    text = told.get("template", "${hydra.help.header}").replace("${hydra.help.header}", told.get("header", config_name))
+    lines = [text.rstrip()]
     if chosen:
         lines += ["", "Groups, chosen as group=option:"]
         lines += [_line(group, ", ".join(sorted({path.stem for path in options_of(group)}))) for group in chosen]
@@ -69,5 +70,6 @@ def _settings(text: str) -> Iterator[tuple[str, tuple[str, str]]]:
             above = [parent for parent in above if parent[0] < depth]
             above.append((depth, match[2]))
             if not match[2].startswith("_") and above[0][1] != "defaults":
-                value = match[3] if len(match[3]) <= 18 and "${" not in match[3] else "..."  # a list, or a place
+                value = match[3].strip()
+                value = "..." if not value or len(value) > 18 or "${" in value else value  # a mapping, list or place
                 yield ".".join(name for _, name in above), (value, match[4] or "")

@@ -101,7 +101,7 @@ class RoundView(PhaseView):
         self.ids = ids
 
     def on_phase(self, phase: str, index: int, done: int, total: int) -> None:
-        """Show progress, which in a pipe would be a line a phase between those of rounds."""
+        """Show progress, which in a pipe would be a line per phase between those of rounds."""
         if self.screen.bar or self.ids is None:
             super().on_phase(phase, index, done, total)
 
@@ -186,7 +186,7 @@ class WorkflowView(WorkflowObserver):
 
 
 def question_table(trace: Trace) -> RenderableType:
-    """The last round of a graded deliberation: a column a proposal, a row a judge with its trust and its ratings."""
+    """The last round of a graded deliberation: a column a proposal, a row per judge with its trust and its ratings."""
     record, grades, answers = trace.transcript.rounds[-1], trace.grades[-1], trace.answers[-1]
     table = Table(title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     _add_columns(table, "judge (trust)", record)

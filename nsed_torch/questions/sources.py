@@ -8,9 +8,11 @@ is no question, is a ValueError in one line that shows no text, for some sets ar
 
 import gzip
 import hashlib
+import importlib.util
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -224,7 +226,26 @@ def parse_rows(data: bytes, name: str) -> Iterator[Row]:
             yield Row(where, record)
 
 
+class NotHereError(ValueError):
+    """A set of the Hub that was not read, for nothing is to be downloaded."""
+
+
+NO_DOWNLOADS = ContextVar("NO_DOWNLOADS", default=False)
+"""Whether sets are read that are on this machine and no others, as where costs are counted ahead of a run."""
+
+
+def _cached(hub: Hub) -> bool:
+    """Whether `datasets` was here before and kept the set."""
+    if importlib.util.find_spec("datasets") is None:
+        return False
+    from datasets import config  # noqa: PLC0415 - an extra; costs seconds
+
+    return (Path(config.HF_DATASETS_CACHE) / hub.repo.replace("/", "___")).is_dir()
+
+
 def _hub_rows(hub: Hub) -> Iterator[Row]:
+    if NO_DOWNLOADS.get() and not Path(hub.repo).exists() and not _cached(hub):
+        raise NotHereError(f"{hub.repo}: is not on this machine; {hub.instead}")
     try:
         import datasets  # noqa: PLC0415 - an extra; costs seconds
     except ImportError as error:

@@ -65,7 +65,7 @@ class Usage:
     """What calls cost: their number, tokens, price in US$, wall-clock seconds.
 
     Prompt, completion and price are what a metered endpoint bills: of every call the whole prompt and all it wrote,
-    a rating being one call a candidate. Computed are the tokens that had to be read or written, given the same task's
+    a rating being one call per candidate. Computed are the tokens that had to be read or written, given the same task's
     earlier calls by the same method: what begins alike, for the same reader, counts once.
     """
 

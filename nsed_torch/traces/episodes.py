@@ -132,7 +132,7 @@ class Episodes:
         return self.correct.flatten(1).any(1)
 
     def by_agent(self) -> ByAgent:
-        """Each task's last round, a column an agent."""
+        """Each task's last round, one column per agent."""
         classes = self.of_agents(self.classes, -1)
         labels = torch.full_like(classes, -1) if self.labels is None else self.of_agents(self.labels, -1)
         return ByAgent(self.of_agents(self.correct), self.of_agents(self.proposal_mask), classes, labels)

@@ -86,7 +86,7 @@ class CellTrainer:
     iterations as that makes in a step, and such a fit can converge. With patience the parameters of the epoch of lowest
     validation loss are kept, those before training included; without, the last.
 
-    The cell is trained in place, with the first firmness of the schedule. In the folder stand a line an epoch
+    The cell is trained in place, with the first firmness of the schedule. In the folder stand a line per epoch
     (`log.jsonl`) and `checkpoint.pt`, with which a run that is interrupted goes on where it was and ends as an
     uninterrupted one would, bit for bit on the same machine.
     """

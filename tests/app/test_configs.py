@@ -120,12 +120,11 @@ def test_help_is_one_screen_of_an_example_the_groups_and_settings_with_a_sentenc
     assert any(line.startswith(f"  nsed {verb}") for line in lines)
     found = [line.split()[0] for line in lines if re.match(r"  \w+   ", line)]
     assert sorted(found) == groups(verb)
-    settings = [line for line in lines if re.match(r"  [\w.]+=", line)]
+    settings = lines[lines.index("Settings, changed as name=value:") + 1 : -2]
     names = [line.split("=")[0].strip() for line in settings]
     assert names == root_config(config_name(verb))[0].hydra.help.footer.split()
     assert 2 <= len(names) <= 16
-    bare = [line for line in settings if len(line.split("  ")) < 3]
-    assert bare == []
+    assert [line for line in settings if "  " not in line.strip()] == []
 
 
 @pytest.mark.parametrize(

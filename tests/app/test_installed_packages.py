@@ -6,6 +6,7 @@ import pytest
 
 from nsed_torch.app import cli
 from nsed_torch.app.config import paths
+from nsed_torch.records.extras import install
 
 TASKS = """
 from nsed_torch.questions.graded import file_tasks
@@ -15,7 +16,6 @@ def five(size: int):
 """
 VERB = """
 from nsed_torch.app.verb import verb
-from nsed_torch.records.extras import install
 
 @verb("greet")
 def main(cfg, run):

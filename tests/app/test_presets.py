@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+import sys
 
 import pytest
 from preset_verbs import INSTALLED
@@ -68,3 +69,11 @@ def test_a_dry_run_of_a_training_lays_no_pool_out(nsed, data):
     pytest.importorskip("reasoning_gym")
     asked = ["conductor=experts", "tasks=experts_tuning", "tasks.size=8", "limit=4", "dry_run=true", "output_dir=run"]
     assert "memory: " in nsed.ok("train-conductor", *asked)
+
+
+def test_a_dry_run_downloads_no_questions(nsed, monkeypatch):
+    monkeypatch.setattr("nsed_torch.questions.sources._cached", lambda hub: False)
+    monkeypatch.setitem(sys.modules, "datasets", None)  # what would ask the Hub
+    out = nsed.ok("evaluate", "+experiment=laptop", "dry_run=true", "output_dir=run")
+    assert "openai/gsm8k: is not on this machine; pass data_dir=DIR. 20 questions of 80 words stand in for it" in out
+    assert "deliberation" in out

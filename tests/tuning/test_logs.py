@@ -63,12 +63,12 @@ def test_accelerate_s_trackers_get_every_number_as_a_run_named_by_its_folder(tmp
     log.write(3, {"loss": 0.5, "gradient": {"gate": 1}})
     log.write(4, {"loss": 0.25})
     told = importlib.import_module(name).told
-    del sys.modules[name]
     steps = (3, {"step": 3.0, "loss": 0.5, "gradient/gate": 1.0}), (4, {"step": 4.0, "loss": 0.25})
     said = [("nsed_torch", str(tmp_path)), *steps]
     assert [line for line in told if line != "nsed_torch"] == said
     log.close()
     assert [line for line in told if line != "nsed_torch"] == [*said, "end"]
+    del sys.modules[name]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ which p is adjusted (`training_seeds`). Every number with a decimal point must b
 that are in neither are listed. No model runs. `recompute keep RUN FILE` stores the outcomes of a run
 folder.
 
+The README and the pages of docs are held in the same way, by claims about the pages that they tell of.
+
 Of pages without stored outcomes, tables are held against themselves: intervals and differences must follow from some
 number of right answers out of n, and a row that names its source in a column `where` may quote no other number.
 """
@@ -37,8 +39,11 @@ from nsed_torch.records.transcript import Usage
 
 LAB = Path(__file__).parents[2]
 
-UNSTORED = ("results", "results/tables", "recorded")
-"""Pages whose outcomes were not kept."""
+UNSTORED = ("results", "results/tables", "recorded", "../../docs/results")
+"""Pages of lab/pages whose outcomes were not kept, and one that quotes them all."""
+
+SUMMARIES = {"README": "README.md", "docs": "docs/*.md"}
+"""What tells of several pages: in its claims `@ PAGE` begins lines about what was stored beside that page."""
 
 TEAM = "deliberation"
 
@@ -301,27 +306,52 @@ def plain_words(text: str) -> str:
     return " ".join(PageText(text).text.split())
 
 
-def check(name: str, lab: Path = LAB) -> Report:
-    """Hold a page against its claims and what was stored beside it."""
-    stored = sorted((lab / "data" / name).glob("*.gz"))
-    steps = {path.name.removesuffix(ENDING): load_steps(path) for path in stored if path.name.endswith(ENDING)}
-    cells = [p for p in stored if p.name.endswith(competence.ENDING)]
+@functools.cache
+def stored(name: str, lab: Path = LAB) -> tuple[dict[str, Run], dict[str, Callable[..., Any]]]:
+    """What was stored beside a page: runs by name, and functions of claims about it."""
+    files = sorted((lab / "data" / name).glob("*.gz"))
+    steps = {path.name.removesuffix(ENDING): load_steps(path) for path in files if path.name.endswith(ENDING)}
+    cells = [p for p in files if p.name.endswith(competence.ENDING)]
     runs = {
         path.name.removesuffix(".jsonl.gz"): Run.load(path)
-        for path in stored
+        for path in files
         if not path.name.endswith((ENDING, competence.ENDING, step_odds.ENDING))
     }
-    read = [p for p in stored if p.name.endswith(step_odds.ENDING)]
+    read = [p for p in files if p.name.endswith(step_odds.ENDING)]
     odds = {path.name.removesuffix(step_odds.ENDING): step_odds.load_odds(path) for path in read}
     functions = StepFigures(steps).functions() | step_odds.OddsFigures(odds).functions()
     for path in cells:
         functions |= competence.CellFigures.load(path).functions()
-    page, claims = lab / f"pages/{name}.md", (lab / f"data/{name}.claims").read_text("utf-8")
     if (known := lab / f"data/{name}/forms.json").is_file():
         shares = parse_json(known.read_bytes(), str(known), "run python -m nsed_lab.studies.forms again")
         functions["known_forms"] = lambda kind: f"{shares[kind]:.3f}"
+    claims = (lab / f"data/{name}.claims").read_text("utf-8")
     functions |= SeedFigures({run: one.outcomes for run, one in runs.items()}, family(claims)).functions()
-    return hold(name, page.read_text("utf-8"), claims, runs, functions)
+    return runs, functions
+
+
+def check(name: str, lab: Path = LAB) -> Report:
+    """Hold a page against its claims and what was stored beside it, or beside the pages that its claims name."""
+    claims = (lab / f"data/{name}.claims").read_text("utf-8")
+    if name not in SUMMARIES:
+        runs, functions = stored(name, lab)
+        return hold(name, (lab / f"pages/{name}.md").read_text("utf-8"), claims, runs, functions)
+    return compare(name, summary(name, lab), told(name, claims, lab))
+
+
+def told(name: str, claims: str, lab: Path = LAB) -> list[tuple[str, str, str]]:
+    """As `worked_out`, each part of the claims from what is stored beside the page that it is about."""
+    texts = []
+    for part in re.split(r"^@ ?", claims, flags=re.MULTILINE)[1:]:
+        study, _, lines = part.partition("\n")
+        texts += worked_out(name, lines, *(stored(study.strip(), lab) if study.strip() else ({}, {})))
+    return texts
+
+
+def summary(name: str, lab: Path = LAB) -> str:
+    """The text of the README, or of all pages of docs that have claims."""
+    pages = sorted(lab.parent.glob(SUMMARIES[name]))
+    return "\n".join(page.read_text("utf-8") for page in pages if page.name != "results.md")
 
 
 def hold(
@@ -451,7 +481,8 @@ def consistent(name: str, text: str, lab: Path = LAB) -> Report:
                     if not any(f"{value[2]}, {value[3]}" in intervals(k, n) for k in counts(value[1], n)):
                         wrong.append(f"{where}: {cell} is the interval of no number of right answers out of {n:,}")
             if "where" in table.heads:
-                wrong += quoted(where, table, row, lab)
+                figures, missing = quoted(where, table, row, lab)
+                checked, wrong = checked + figures, wrong + missing
         more, differ = differences(name, table)
         checked, wrong = checked + more, wrong + differ
     return Report(checked, wrong, [], [])
@@ -475,26 +506,28 @@ def differences(name: str, table: Table) -> tuple[int, list[str]]:
     return checked, wrong
 
 
-def quoted(where: str, table: Table, row: Sequence[str], lab: Path) -> list[str]:
-    """Numbers of a row that are on none of the pages that its column `where` links."""
-    links = re.findall(r"\]\(([^)#]+)", row[table.heads.index("where")])
+def quoted(where: str, table: Table, row: Sequence[str], lab: Path) -> tuple[int, list[str]]:
+    """How many numbers a row has, and which are on none of the pages that its column `where` links or names."""
+    named = row[table.heads.index("where")]
+    links = re.findall(r"\]\(([^)#]+)", named) or [f"{n}.md" for n in re.findall(r"`([\w/]+)`", named)]
     texts = [(lab / "pages" / link).read_text("utf-8") for link in links]
     there = {match[0].lstrip("+") for text in texts for match in NUMBER.finditer(text)}
     figures = [match[0].lstrip("+") for match in NUMBER.finditer(" | ".join(row)) if "." in match[0]]
-    return [
-        f"{where}: {figure} is not on {' or '.join(links) or 'any page'}" for figure in figures if figure not in there
-    ]
+    place = " or ".join(links) or "any page"
+    return len(figures), [f"{where}: {figure} is not on {place}" for figure in figures if figure not in there]
 
 
 def main(names: Sequence[str]) -> int:
     """Check pages, all that have claims unless some are named, and say what was found."""
     code = 0
-    stored = sorted(path.stem for path in (LAB / "data").glob("*.claims"))
-    for name in names or [*stored, *UNSTORED]:
+    claimed = sorted(path.stem for path in (LAB / "data").glob("*.claims"))
+    for name in names or [*claimed, *UNSTORED]:
         unstored = name in UNSTORED
         report = consistent(name, (LAB / f"pages/{name}.md").read_text("utf-8")) if unstored else check(name)
         how = "held against their own n, for no outcomes are stored" if unstored else "worked out from stored outcomes"
-        print(f"lab/pages/{name}.md: {report.checked} numbers {how}, {len(report.wrong)} wrong")
+        print(
+            f"{SUMMARIES.get(name, f'lab/pages/{name}.md')}: {report.checked} numbers {how}, {len(report.wrong)} wrong"
+        )
         print(*(f"  WRONG {line}" for line in report.wrong), sep="\n", end="\n" * bool(report.wrong))
         print(
             *(f"  cannot be worked out: {line}" for line in report.excused), sep="\n", end="\n" * bool(report.excused)

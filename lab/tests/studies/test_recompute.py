@@ -24,6 +24,8 @@ from nsed_lab.studies.recompute import (
     hold,
     keep,
     redrawn,
+    summary,
+    told,
     worked_out,
 )
 from nsed_torch.evaluation.statistics import Estimate
@@ -56,6 +58,18 @@ def test_pages_hold(page):
     report = check(page)
     assert report.wrong == []
     assert report.checked > 0
+
+
+def test_a_wrong_number_of_the_readme_shows():
+    text, claims = summary("README"), told("README", (LAB / "data/README.claims").read_text())
+    rows = [line for line in text.splitlines() if "lab/pages/" in line]
+    assert len(rows) == 5
+    for row in rows:
+        for figure in {match[0] for match in NUMBER.finditer(row) if "." in match[0]}:
+            altered = row.replace(figure, f"{float(figure) + 0.111:.3f}")
+            assert compare("README", text.replace(row, altered), claims).wrong, figure
+    planted = text + "\nThat is 12.3 times as many.\n"
+    assert [line for line in compare("README", planted, claims).wrong if "12.3 is in no claim" in line]
 
 
 def test_most_of_the_page_of_teams_is_worked_out(sharing):

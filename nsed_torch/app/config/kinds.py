@@ -46,7 +46,7 @@ def fault(name: str, value: Any, annotation: Any) -> str | None:
     return None
 
 
-def fits(value: Any, annotation: Any) -> bool:  # noqa: PLR0911 - a line a kind
+def fits(value: Any, annotation: Any) -> bool:  # noqa: PLR0911 - a line per kind
     """Whether a value is what an annotation says; whole numbers pass for numbers, and YAML's lists for any sequence."""
     origin, inner = typing.get_origin(annotation) or annotation, typing.get_args(annotation)
     if origin in {typing.Union, types.UnionType}:

@@ -67,7 +67,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
     methods = chosen_methods(cfg)
     ties = Ties.named(cfg.ties or (Ties.ACCURACY if cfg.labels else Ties.FIRST))
     settings["ties"] = str(ties)
-    everything = graded_tasks(cfg)
+    everything = graded_tasks(cfg, run.report)
     asked = everything.chosen(cfg.ids).limited(cfg.limit)
     accuracy = labelled_accuracy(cfg, ties, asked.tasks)
     graded = pressed(asked, cfg.pressure, seed=cfg.seed, among=everything.tasks).repeated(cfg.epochs)

@@ -64,7 +64,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
     folder = run.folder
     check_tracker(cfg.logger)
     settings: GRPO = instantiate(cfg.grpo)
-    graded = graded_tasks(cfg).limited(cfg.limit)
+    graded = graded_tasks(cfg, run.report).limited(cfg.limit)
     if cfg.dry_run:
         agent: Agent = instantiate(cfg.conductor)
         run.console.print(cost_table(cfg, graded, settings))

@@ -109,7 +109,7 @@ class ForestPlan:
         self._trees: dict[tuple[int, int | None], Tensor] = {}
         self._weighted: dict[tuple[int, int | None], Tensor] = {}
         if self.dense and slots is not None:
-            # An accelerator fills all rows in one go: a call a row and layer takes longer than the model.
+            # An accelerator fills all rows in one go: a call per row and layer takes longer than the model.
             filled = [
                 (rows[sequence], position, column)
                 for node, columns in self._columns()

@@ -56,7 +56,7 @@ class Crowd:
 
 
 def _labels(train: Episodes, test: Episodes) -> Int[Tensor, "task agent"]:
-    """Labels of the answers to training tasks, then test tasks; -1 where there is none. A column an agent."""
+    """Labels of the answers to training tasks, then test tasks; -1 where there is none. One column per agent."""
     both = [part.by_agent() for part in (train, test)]
     if all((part.labels >= 0).eq(part.answered).all() for part in both):
         return torch.cat([part.labels for part in both]).cpu()

@@ -1,4 +1,4 @@
-"""Rules that scikit-learn fits to graded votes: one weight an agent, and trees on what is known of an answer."""
+"""Rules that scikit-learn fits to graded votes: one weight per agent, and trees on what is known of an answer."""
 
 import importlib
 from typing import Any, NamedTuple
@@ -103,7 +103,7 @@ def _spread(scores: Float[Tensor, "batch answer"], table: _Answers, test: Episod
 def _features(
     train: Episodes, episodes: Episodes, table: _Answers, categories: list[str]
 ) -> Float[Tensor, "answer feature"]:
-    """A row an answer, NaN for what is not known; its label and its task's category come last."""
+    """One row per answer, NaN for what is not known; its label and its task's category come last."""
     votes = table.votes.double()
     skill = accuracy(train).cpu()
     size = votes.sum(2)

@@ -1,4 +1,4 @@
-"""Votes with one weight an agent: plurality, weights from accuracies, and weights from agreement alone."""
+"""Votes with one weight per agent: plurality, weights from accuracies, and weights from agreement alone."""
 
 import torch
 from jaxtyping import Bool, Float, Int

@@ -116,7 +116,9 @@ REASONS = [None, "stop", [True], ["a", "b"]]
 @pytest.mark.parametrize("given", REASONS)
 def test_reasons_that_are_none_are_one_line(scripted, given):
     rule = type("Odd", (), {"reasons": lambda self, convictions: given})()
-    line = f"halting Odd: expected a list of 1 reasons, a text a task, empty where it goes on, got {given!r}: correct"
+    line = (
+        f"halting Odd: expected a list of 1 reasons, one text per task, empty where it goes on, got {given!r}: correct"
+    )
     with pytest.raises(ValueError, match=f"^{re.escape(line)}"):
         scripted.build(3, halting=rule)[0]([TASK])
 
