@@ -10,7 +10,7 @@ PACKAGE = ROOT / "nsed_torch"
 
 # What is reached; behind it what docs and design aim at.
 LINES = {
-    "core": 6100,  # 3,600
+    "core": 6170,  # 3,600
     "parts": 1220,  # with core
     "engines": 3740,  # 3,800
     "records": 1070,  # with traces: 2,000
@@ -21,7 +21,7 @@ LINES = {
     "conductor": 2060,  # 1,800
     "app": 5180,  # 2,800
 }
-ALL_LINES = 29_800  # 20,000
+ALL_LINES = 29_870  # 20,000
 FILE_LINES = 400
 FUNCTION_LINES = 60  # without the docstring
 README_BYTES = 8_192
