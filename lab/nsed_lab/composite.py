@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
+from nsed_torch.questions.answers.kinds import Kind
 from nsed_torch.questions.generated import APART, TRIES, canonical_question, gym_dataset, known_questions
 from nsed_torch.questions.graded import GradedTasks
-from nsed_torch.questions.graders import AnswerGrader, answer_in, question_id
+from nsed_torch.questions.graders import AnswerGrader, question_id
 from nsed_torch.records.transcript import Task
 from nsed_torch.traces.equality import Equality
 
@@ -63,9 +64,9 @@ class CompositeGrader(AnswerGrader):
     equality: Equality = field(default_factory=lambda: Equality(math_verify=False))  # a list is no formula
     hops: Mapping[str, tuple[Hop, ...]] = field(default_factory=dict)  # by task id
 
-    def extract(self, task: Task, text: str) -> str | None:
-        """As `answer_in`."""
-        return answer_in(text, numeric=self.hops[question_id(task)][-1].kind in {"sums", "siblings"})
+    def kind_of(self, task: Task) -> Kind:
+        """A number or words."""
+        return "number" if self.hops[question_id(task)][-1].kind in {"sums", "siblings"} else "text"
 
 
 def composite_tasks(

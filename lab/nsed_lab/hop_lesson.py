@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from nsed_lab.composite import KINDS, CompositeTasks, Hop, composite_tasks
 from nsed_torch.core.engine import Message, call_seed
 from nsed_torch.engines.transformers_engine import TransformersEngine
-from nsed_torch.questions.graders import answer_in, grade
+from nsed_torch.questions.answers.kinds import read
 from nsed_torch.records.transcript import Task
 from nsed_torch.traces.equality import Equality
 from nsed_torch.tuning.fine_tuning import Example
@@ -65,8 +65,8 @@ class HopLesson:
         chats = [self._messages(part, "test") for part in parts]
         texts = said(engine, adapter, alone.prompts.fingerprint("step"), chats, alone.max_new_tokens)
         for (_, hop, *_), text in zip(parts, texts, strict=True):
-            answer = answer_in(text, numeric=hop.reply.isdigit())
-            right = grade(answer, hop.reply, Equality(math_verify=False))
+            answer = read(text, "number" if hop.reply.isdigit() else "text").answer
+            right = answer is not None and Equality(math_verify=False).equal(answer, hop.reply)
             scores.setdefault(f"hop: {hop.kind}", []).append(right)
         return scores
 

@@ -132,7 +132,7 @@ def reading_tasks(families: Mapping[str, Mapping[str, Any]], size: int = 100, se
             except TypeError as error:
                 raise ValueError(f"reading family {label!r}: {error}: correct its settings") from error
     dealt = [entry for turn in itertools.zip_longest(*made) for entry in turn if entry is not None]
-    grader = AnswerGrader(Equality(False), numeric=False)
+    grader = AnswerGrader(Equality(False), kind="text")
     plain = {str(name): dict(options or {}) for name, options in families.items()}
     about = {"name": f"reading {', '.join(plain)}", "seed": seed, "families": plain}
     return ReadingTasks(

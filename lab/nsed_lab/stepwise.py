@@ -145,6 +145,6 @@ def stepwise_tasks(families: Mapping[str, Mapping[str, Any]], size: int = 100, s
         strata |= graded.strata
         identities |= graded.identity["families"]
     # No formulas: where one stops at `3 + 4`, the work is not done, whatever it comes to.
-    grader = WorksGrader(Equality(math_verify=False), numeric=False, items=given_items)
+    grader = WorksGrader(Equality(math_verify=False), kind="text", items=given_items)
     about = {"name": f"stepwise {', '.join(families)}", "seed": seed, "families": identities}
     return StepwiseTasks(tuple(tasks), grader, {**grader.identity(), **about}, strata, chains=chains)

@@ -2,11 +2,9 @@
 
 import csv
 import io
-import itertools
 import os
 import random
 import re
-import string
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -14,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nsed_torch.questions.answers.evidence import readable
+from nsed_torch.questions.answers.letters import LETTERS, chosen_letter, listed
 from nsed_torch.questions.graded import GradedTasks
-from nsed_torch.questions.graders import Grader, boxes, question_id
+from nsed_torch.questions.graders import Grader, question_id
 from nsed_torch.questions.sources import Hub, Row, Rows, file_identity, paragraphs, parse_rows, read_file, read_rows
 from nsed_torch.records.outcome import Verdict
 from nsed_torch.records.transcript import Task
-from nsed_torch.traces.canonical import LONGEST_ANSWER, canonical, unwrapped
 
 LETTER = "Answer with the letter of the right option."
 PASSWORD = "NSED_GPQA_PASSWORD"  # noqa: S105 - the variable's name
@@ -27,28 +26,6 @@ PASSWORD = "NSED_GPQA_PASSWORD"  # noqa: S105 - the variable's name
 GPQA = Hub("Idavidrein/gpqa", "633f5ee89ab8ad4522a9f850766b73f62147ffdd", "gpqa_diamond", "train", gated=True)
 MMLU = Hub("cais/mmlu", "c30699e8356da336a370243923dbaf21066bb9fe", "all")
 HELLASWAG = Hub("Rowan/hellaswag", "218ec52e09a7e7462a5400043bb9a69a41d06b76", split="validation")
-
-LETTERS = string.ascii_uppercase
-STATEMENTS = 100  # looked at in a text; more name no option, they keep the grader busy
-
-# The line after "answer is" or "Option:", also from within another such line.
-_SAID = re.compile(
-    r"\b(?:answer|option|choice)[*_\s]*(?:\bis\b|\b(?:would|will|must|should)\s+be\b|:)[*_:\s]*(?=([^\n]{1,2000}))",
-    re.IGNORECASE,
-)
-_LINE = re.compile(r"^[ \t>*_#$-]*([(\[]?[A-Z][)\].:]*)[ \t*_$]*$", re.MULTILINE)
-_LABEL = re.compile(r"^[ \t>*_-]*[(\[]?([A-Z])[)\].:]", re.MULTILINE)
-_LEAD = re.compile(r"^(?:the\s+)?(?:(?:right|correct)\s+)?(?:option|choice|letter)\s+", re.IGNORECASE)
-_WORDING = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf)\{([^{}]*)\}")
-_LONE = re.compile(r"[(\[]?\s*([A-Za-z])\s*[)\]]?[.:]?")
-_SENTENCE_END = re.compile(r"[.;!?]\s")
-# A letter in front of more words: marked off, or followed by a word that no article has behind it; "A or B" names none.
-_FRONT = re.compile(
-    r"[(\[]?([A-Z])"
-    r"(?:[)\].:]+(?=\s|$)|(?=[,;]|\s*$)|(?=\s+(?:[-\u2013\u2014]\s|\())|(?=\s+is\s+(?:the\s+)?(?:right|correct|best|answer)\b)"
-    r"|(?=\s+(?:because|since|as|which|where|that|with|from|in|for|by|and|but|not|if|when|given|due)\b))"
-    r"(?!\s*(?:,|/|&|or\b|and\b)\s*[(\[]?[A-HJ-Z][)\]]?(?![\w'\u2019]))"
-)
 
 _MARKS = re.compile(r"\s*\[(?:header|title|step|substeps)\]\s*")
 
@@ -165,56 +142,6 @@ def shuffled(options: Sequence[str], right: int, seed: int, name: str) -> tuple[
     return tuple(options[i] for i in order), LETTERS[order.index(right)]
 
 
-def listed(options: Sequence[str]) -> str:
-    """Options as agents see them, `A) ...` a line."""
-    return "\n".join(f"{letter}) {option}" for letter, option in zip(LETTERS, options, strict=False))
-
-
-def chosen_letter(text: str, options: Sequence[str]) -> str | None:
-    r"""The option that a text names, as its letter.
-
-    The first of these that there is, of several the last: what `\boxed{...}` holds; what follows "answer is" or
-    "Option:"; a line that is a letter. Each may name a letter, `B`, `(B)`, `B) ...`, or be an option's full text. Then
-    the text itself, if it begins with a letter that is no word (and is no list of options); then its last line, if it
-    is an option's full text. The article in "A man" is no answer, and a letter beyond the options is none. Our reading
-    of how models name options. None where the text names none or no single one.
-    """
-    whole = text.strip()
-    stated = itertools.chain(boxes(text), reversed(_SAID.findall(text)), reversed(_LINE.findall(text)))
-    letter = next((found for said in itertools.islice(stated, STATEMENTS) if (found := _named(said, options))), "")
-    if not letter and len(set(_LABEL.findall(whole))) < 2:
-        letter = _named(whole, options)
-    letter = letter or _same(whole.rpartition("\n")[2], options)
-    return letter if letter and letter in LETTERS[: len(options)] else None
-
-
-def _named(said: str, options: Sequence[str]) -> str:
-    """The letter that a statement names; "" for none, and a letter beyond the options where it is all that is said."""
-    said = _LEAD.sub("", _bare(said))
-    letters = LETTERS[: len(options)]
-    lone, front = _LONE.fullmatch(said), _FRONT.match(said)
-    if lone and lone[1].upper() in letters:
-        return lone[1].upper()
-    if same := _same(said, options) or _same(_SENTENCE_END.split(said, maxsplit=1)[0], options):
-        return same
-    if lone:
-        return lone[1].upper()
-    return front[1] if front and front[1] in letters else ""
-
-
-def _same(said: str, options: Sequence[str]) -> str:
-    """The letter of the only option whose full text this is."""
-    text = canonical(_bare(said))
-    found = [letter for letter, option in zip(LETTERS, options, strict=False) if canonical(option) == text]
-    return found[0] if len(found) == 1 and text != "" else ""
-
-
-def _bare(said: str) -> str:
-    """Without marks of emphasis, LaTeX's words for text, math delimiters, quotes and a final period."""
-    text = _WORDING.sub(r"\1", said).replace("*", "").strip().strip("_").strip()
-    return unwrapped(text) if len(text) <= LONGEST_ANSWER else text
-
-
 @dataclass(frozen=True)
 class ChoiceGrader(Grader):
     """Right if the letter of the right option is named; the task's target is that letter."""
@@ -223,7 +150,7 @@ class ChoiceGrader(Grader):
 
     def extract(self, task: Task, text: str) -> str | None:
         """As `chosen_letter`."""
-        return chosen_letter(text, self.options[question_id(task)])
+        return chosen_letter(readable(text), self.options[question_id(task)])[0]
 
     def grade(self, pairs: Sequence[tuple[Task, str]]) -> list[Verdict]:
         """Compare each letter with its task's target; a task without one is a ValueError."""
@@ -233,4 +160,4 @@ class ChoiceGrader(Grader):
 
     def identity(self) -> dict[str, Any]:
         """The rule."""
-        return {"rule": "letter of an option"}
+        return {"rule": "letter of an option, 2"}

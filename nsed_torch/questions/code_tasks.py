@@ -70,11 +70,12 @@ def mbpp(*, data_dir: str | None = None, split: str = "test", prompt: str = BLOC
     return source.graded(entries, ProgramGrader(tests), prompt=prompt, split=split)
 
 
-def livecodebench(*, data_dir: str | None = None, prompt: str = BLOCK) -> GradedTasks:
+def livecodebench(*, data_dir: str | None = None, prompt: str = BLOCK, tolerance: float = 1e-6) -> GradedTasks:
     """LiveCodeBench, code generation, release v5 (Jain et al. 2024); strata are difficulties.
 
     Answers are run on the tests that a problem's statement shows, never on the official hidden ones, which the Hub
-    ships as pickles that would run code when read. So more answers pass than in published tables.
+    ships as pickles that would run code when read. So more answers pass than in published tables. Floats are equal
+    within the tolerance, relative; the official script, which 0 is, asks for equal digits.
 
     The file is `livecodebench/problems_v5_880.jsonl.gz` {question_id, question_content, starter_code, difficulty,
     sample_tests_parsed, sample_tests_validated}, of which those with validated sample tests are asked; the Hub's has
@@ -92,7 +93,7 @@ def livecodebench(*, data_dir: str | None = None, prompt: str = BLOCK) -> Graded
             question = paragraphs(row.text("question_content").strip(), *lines, prompt.strip())
             entries.append((Task(question, name), row.text("difficulty")))
     kind = "validated samples" if data_dir else "public"
-    return source.graded(entries, ProgramGrader(tests, tolerance=0.0), prompt=prompt, tests=kind)
+    return source.graded(entries, ProgramGrader(tests, tolerance=tolerance), prompt=prompt, tests=kind)
 
 
 def _cases(row: Row, starter: str) -> Iterator[Case]:

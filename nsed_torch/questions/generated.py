@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from nsed_torch.questions.answers.kinds import Kind, guessed
 from nsed_torch.questions.graded import GradedTasks
-from nsed_torch.questions.graders import AnswerGrader, answer_in, final_answer, question_id
+from nsed_torch.questions.graders import AnswerGrader, question_id
 from nsed_torch.records.extras import missing
 from nsed_torch.records.outcome import Verdict
 from nsed_torch.records.transcript import Task
@@ -90,9 +91,9 @@ class GymGrader(AnswerGrader):
 
     items: Mapping[str, GymItem] = field(default_factory=dict)  # by id of the task
 
-    def extract(self, task: Task, text: str) -> str | None:
-        """As `AnswerGrader` for numbers, or for words, as the task's family has it."""
-        return answer_in(text, numeric=self.items[question_id(task)].numeric)
+    def kind_of(self, task: Task) -> Kind:
+        """Numbers or words, as the task's family has it."""
+        return "number" if self.items[question_id(task)].numeric else "text"
 
     def grade(self, pairs: Sequence[tuple[Task, str]]) -> list[Verdict]:
         """As `AnswerGrader`, then by the family's scorer."""
@@ -185,7 +186,7 @@ def _numeric(family: str, options: Mapping[str, Any]) -> bool:
     import reasoning_gym  # noqa: PLC0415 - as in `generated_tasks`
 
     probe = reasoning_gym.create_dataset(family, size=PROBED, seed=0, **options)
-    return all(final_answer(answer) == answer for answer in (str(probe[i]["answer"]) for i in range(PROBED)))
+    return all(guessed(str(probe[i]["answer"])) == "number" for i in range(PROBED))
 
 
 def _scored(item: GymItem, answer: str) -> bool:

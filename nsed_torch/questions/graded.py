@@ -1,11 +1,13 @@
 """Tasks that can be graded: what is asked, and what tells whether an answer is right."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from nsed_torch.questions.answers.kinds import Kind
 from nsed_torch.questions.graders import AnswerGrader, Grader, GradersAnswers
 from nsed_torch.records.call_log import CallLog, call_key
 from nsed_torch.records.outcome import Outcome, Verdict
@@ -154,36 +156,49 @@ def _given(key: str, value: Any) -> Verdict:
     return verdict
 
 
-def file_tasks(questions: str, *, prompt: str = "", math_verify: bool | None = None) -> GradedTasks:
+def targeted(tasks: Sequence[Task], grader: AnswerGrader) -> GradedTasks:
+    """Tasks that are graded by their targets; the identity says how many ask for an answer of each kind."""
+    kinds = Counter(str(grader.kind_of(task)) for task in tasks)
+    return GradedTasks(tuple(tasks), grader, {**grader.identity(), "kinds": dict(sorted(kinds.items()))})
+
+
+def file_tasks(
+    questions: str, *, prompt: str = "", math_verify: bool | None = None, kind: Kind | None = None
+) -> GradedTasks:
     r"""Tasks from a file of questions, right if equal to its targets.
 
     The file is JSON Lines {id, question, target}, compressed if the name ends in `.gz`. The prompt says behind every
-    question how to answer, such as `Put your final answer in \boxed{}.`; `math_verify` is as in `Equality`.
+    question how to answer, such as `Put your final answer in \boxed{}.`; `math_verify` is as in `Equality`; `kind` is
+    that of all answers, which is guessed from each target if None.
     """
     if not questions:
         raise ValueError("expected a file of questions, got none: pass questions=FILE, or tasks=NAME for a set")
-    grader = AnswerGrader(Equality(math_verify))
     tasks = read_tasks(Path(questions).expanduser())
     if missing := [task.id for task in tasks if task.target is None]:
         raise ValueError(f"{questions}: expected a target for every question, got none for {missing[0]!r}")
     tasks = tuple(replace(t, question=f"{t.question}\n\n{prompt}") if prompt else t for t in tasks)
-    return GradedTasks(tasks, grader, grader.identity())
+    return targeted(tasks, AnswerGrader(Equality(math_verify), kind))
 
 
 def recorded_tasks(
-    data_dir: str | None = None, subset: str = "", *, prompt: str = "", math_verify: bool | None = None
+    data_dir: str | None = None,
+    subset: str = "",
+    *,
+    prompt: str = "",
+    math_verify: bool | None = None,
+    kind: Kind | None = None,
 ) -> GradedTasks:
     r"""The questions of a folder of recorded answers, as tasks for others to answer.
 
     `data_dir` holds `questions.jsonl[.gz]` {id, question, target}, or has it in `zeroeval/subset` or `subset`. The
     prompt says behind every question how to answer, such as `Put your final answer in \boxed{}.`; "" keeps the
-    questions as they were recorded. `math_verify` is as in `Equality`.
+    questions as they were recorded. `math_verify` is as in `Equality`, `kind` as in `file_tasks`.
     """
     if not data_dir:
         raise ValueError("expected a folder of recorded answers, got none: pass data_dir=DIR")
     root = Path(data_dir).expanduser()
     path = questions_in(*([root / "zeroeval" / subset, root / subset] if subset else [root]))
-    graded = file_tasks(str(path), prompt=prompt, math_verify=math_verify)
+    graded = file_tasks(str(path), prompt=prompt, math_verify=math_verify, kind=kind)
     about = {
         "name": "recorded",
         "file": path.relative_to(root).as_posix(),

@@ -1,22 +1,14 @@
-r"""The final answer in a model's text, and graders of answers that can be read."""
+"""Graders of answers that can be read."""
 
-import itertools
-import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from nsed_torch.questions.answers.kinds import KINDS, Kind, Reading, guessed, read
+from nsed_torch.questions.answers.letters import options_in
 from nsed_torch.records.outcome import Verdict
 from nsed_torch.records.transcript import Task
 from nsed_torch.traces.equality import Equality
-
-_BRACES = re.compile(r"\\boxed\s*\{|\\?[{}]")
-_SAID = re.compile(r"\banswer[*_\s]*(?:\bis\b|:)[*_:\s]*([^\n]+)", re.IGNORECASE)
-_HASHED = re.compile(r"####[^\S\n]*([^\n]+)")
-_SENTENCE_END = re.compile(r"[.;!?]\s")
-_NUMBER = re.compile(
-    r"(?<![\w.])(?:(?<![\w)\]}])[-+\u2212])?(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?(?:/[0-9]+)?"
-)
 
 
 class Grader(Protocol):
@@ -63,11 +55,26 @@ class AnswerGrader(Grader):
     """Right if equal to the task's target: numbers as numbers, formulas by math-verify, the rest as texts."""
 
     equality: Equality = field(default_factory=Equality)
-    numeric: bool = True  # whether all answers are numbers, so that the last number of any text is one
+    kind: Kind | None = None  # of all answers; None guesses it from each task's target
+
+    def __post_init__(self) -> None:
+        if self.kind not in (None, *KINDS):
+            raise ValueError(
+                f"expected a kind of answers out of {', '.join(KINDS)}, got {self.kind!r}: or null to guess"
+            )
+
+    def kind_of(self, task: Task) -> Kind | None:
+        """The kind of answers that a task calls for; None where neither a setting nor a target says."""
+        return self.kind or (None if task.target is None else guessed(task.target, task.question))
+
+    def read(self, task: Task, text: str) -> Reading:
+        """The final answer, and by which evidence it was found."""
+        kind = self.kind_of(task)
+        return read(text, kind, options_in(task.question) if kind == "letter" else ())
 
     def extract(self, task: Task, text: str) -> str | None:
-        """As `answer_in`."""
-        return answer_in(text, numeric=self.numeric)
+        """As `read`."""
+        return self.read(task, text).answer
 
     def classes(self, task: Task, answers: Sequence[str | None]) -> list[int]:
         """As the equality has it."""
@@ -75,11 +82,17 @@ class AnswerGrader(Grader):
 
     def grade(self, pairs: Sequence[tuple[Task, str]]) -> list[Verdict]:
         """Compare each answer with its task's target; a task without one is a ValueError."""
-        return [Verdict.RIGHT if grade(a, task.target, self.equality) else Verdict.WRONG for task, a in pairs]
+        return [Verdict.RIGHT if self._right(task, answer) else Verdict.WRONG for task, answer in pairs]
+
+    def _right(self, task: Task, answer: str) -> bool:
+        if task.target is None:
+            raise ValueError("expected a target to grade by, got none: give the task a target")
+        letters = self.kind_of(task) == "letter"
+        return self.equality.equal(answer, task.target.strip("(). ") if letters else task.target)
 
     def identity(self) -> dict[str, Any]:
-        """The equality's."""
-        return self.equality.identity()
+        """The equality's, and the kind that is set."""
+        return self.equality.identity() | ({"kind": self.kind} if self.kind else {})
 
 
 def question_id(task: Task) -> str:
@@ -91,57 +104,3 @@ def numbered(keys: Sequence[Hashable | None]) -> list[int]:
     """Equal keys get equal numbers, from 0 in order of appearance; None is -1."""
     numbers: dict[Hashable, int] = {}
     return [-1 if key is None else numbers.setdefault(key, len(numbers)) for key in keys]
-
-
-def final_answer(text: str) -> str | None:
-    r"""The answer that a text ends with.
-
-    The first of these that there is, of several the last: what `\boxed{...}` holds, braces balanced; the sentence after
-    "Answer:" or "answer is", on the same line or the next; the line after `####`; a number. Our reading of how
-    benchmarks have models say it. The answer is as it was written, for `Equality` to compare; None where there is none.
-    """
-    return marked_answer(text) or next(reversed(_NUMBER.findall(text)), None)
-
-
-def answer_in(text: str, *, numeric: bool) -> str | None:
-    """The final answer; where answers may be words, a text that marks none ends with it: its last line. Ours."""
-    return final_answer(text) if numeric else marked_answer(text) or last_line(text)
-
-
-def marked_answer(text: str) -> str | None:
-    """The answer that a text marks as such: `final_answer` without the numbers."""
-    said = (_SENTENCE_END.split(found, maxsplit=1)[0] for found in reversed(_SAID.findall(text)))
-    candidates = itertools.chain(boxes(text), said, reversed(_HASHED.findall(text)))
-    return next((answer for candidate in candidates if (answer := _bare(candidate))), None)
-
-
-def last_line(text: str) -> str | None:
-    """The last line that says anything, without marks of emphasis and a final period."""
-    return next((answer for line in reversed(text.splitlines()) if (answer := _bare(line))), None)
-
-
-def grade(answer: str | None, target: str | None, equality: Equality) -> bool:
-    """Whether a final answer equals the target; no answer is never right."""
-    if target is None:
-        raise ValueError("expected a target to grade by, got none: give the task a target")
-    return answer is not None and equality.equal(answer, target)
-
-
-def boxes(text: str) -> Iterator[str]:
-    r"""What every closed `\boxed{...}` holds, in one pass; the one that opens last comes first."""
-    opened: list[int] = []  # where boxes begin; -1 for a brace of their own
-    closed: list[tuple[int, int]] = []
-    for mark in _BRACES.finditer(text):
-        if mark[0] == "}":
-            start = opened.pop() if opened else -1
-            if start >= 0:
-                closed.append((start, mark.start()))
-        elif mark[0] not in (r"\{", r"\}"):
-            opened.append(-1 if mark[0] == "{" else mark.end())
-    for start, end in sorted(closed, reverse=True):
-        yield text[start:end]
-
-
-def _bare(answer: str) -> str:
-    """Without blanks, marks of emphasis and a final period around it."""
-    return answer.strip().strip("*_").strip().removesuffix(".").strip("*_ ")

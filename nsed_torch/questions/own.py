@@ -4,14 +4,19 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from nsed_torch.questions.graded import GradedTasks, file_tasks
+from nsed_torch.questions.answers.kinds import Kind
+from nsed_torch.questions.graded import GradedTasks, file_tasks, targeted
 from nsed_torch.questions.graders import AnswerGrader
 from nsed_torch.records.transcript import Task
 from nsed_torch.traces.equality import Equality
 
 
 def tasks(
-    source: str | Path | Iterable[Task | Mapping[str, Any]], *, prompt: str = "", math_verify: bool | None = None
+    source: str | Path | Iterable[Task | Mapping[str, Any]],
+    *,
+    prompt: str = "",
+    math_verify: bool | None = None,
+    kind: Kind | None = None,
 ) -> GradedTasks:
     """Questions with their targets, to be asked and graded.
 
@@ -20,6 +25,8 @@ def tasks(
             with these keys.
         prompt: behind every question, how to answer; "" is nothing.
         math_verify: whether formulas are compared by math-verify; None where it is installed.
+        kind: of all answers: number, formula, letter, text or list; None guesses it from each target. The identity
+            tells how many there are of each.
 
     Raises:
         ValueError: in one line, for no questions, one without a target, an id that comes twice, or a file that is none.
@@ -33,14 +40,13 @@ def tasks(
         (1, 1)
     """
     if isinstance(source, str | Path):
-        return file_tasks(str(source), prompt=prompt, math_verify=math_verify)
+        return file_tasks(str(source), prompt=prompt, math_verify=math_verify, kind=kind)
     given = [_task(row, number, prompt) for number, row in enumerate(source, start=1)]
     if not given:
         raise ValueError("tasks: expected one question or more, got none: pass a file or {question, target} each")
     if len({task.id for task in given}) < len(given):
         raise ValueError(f"tasks: expected different ids, got {[task.id for task in given][:8]}: give each its own")
-    grader = AnswerGrader(Equality(math_verify))
-    return GradedTasks(tuple(given), grader, grader.identity())
+    return targeted(given, AnswerGrader(Equality(math_verify), kind))
 
 
 _KEYS = ("id", "question", "target", "category", "inputs")

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from nsed_torch.questions.choice_tasks import LETTERS, ChoiceGrader
+from nsed_torch.questions.answers.letters import LETTERS
+from nsed_torch.questions.choice_tasks import ChoiceGrader
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.questions.graders import question_id
 from nsed_torch.questions.sources import paragraphs

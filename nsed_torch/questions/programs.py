@@ -15,6 +15,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
+from nsed_torch.core.thoughts import part_thoughts
 from nsed_torch.questions import sandbox_child as inside
 from nsed_torch.questions.graders import numbered, question_id
 from nsed_torch.questions.sandbox import BOX, PYTHON, Command, Finished, Sandbox
@@ -24,7 +25,10 @@ from nsed_torch.records.transcript import Task
 LONGEST_PROGRAM = 100_000
 """Characters; what is longer is compared as it is written, and is a program only in a block of code."""
 
-_BLOCK = re.compile(r"^([ \t]*)```[ \t]*+([\w+-]*+)[^\n]*+\n(.*?)(?:^[ \t]*```[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
+_FENCE = re.compile(r"^([ \t>]*)(`{3,}|~{3,})[ \t]*+([\w+-]*+)([^\n]*+)$", re.MULTILINE)
+_ONE_LINE = re.compile(r"`{3,}[ \t]*(python3?|py3?)[ \t]+([^\n`]+?)[ \t]*`{3,}", re.IGNORECASE)
+_PYTHON = {"python", "py", "python3", "py3", "python2", "ipython", "ipython3", "pycon", "sage"}
+_PROMPT = re.compile(r"\s*(?:>>>|In \[[0-9 ]*\]:)")
 _DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]{0,9999})(?:\.[0-9]{1,9999})?(?:[eE][+-]?[0-9]{1,4})?")
 _ENDED = {
     inside.COMPILE_ERROR: Verdict.COMPILE_ERROR,
@@ -83,15 +87,22 @@ class ProgramGrader:
         return self.sandbox.why
 
     def extract(self, task: Task, text: str) -> str | None:
-        """The last block of code marked as Python, else the last one with no mark, else the text if it is a program.
+        """The last block marked as Python that is a program, else the last with no mark, else the text if it is one.
 
-        A block that nothing closes reaches to the end. A text is a program if it is valid Python and does more than to
-        name a value, or if it continues the task's prefix, indented, to such a program. Our reading.
+        A block that nothing closes reaches to the end. What calls the functions of an earlier block and defines none
+        is an example of its use, and what was typed at a prompt shows a run: neither is the program. Where no block is
+        valid Python the last one counts. A text is a program if it is valid Python and does more than to name a value,
+        or if it continues the task's prefix, indented, to such a program. Our reading.
         """
-        blocks = [(mark.lower(), _dedented(code, indent)) for indent, mark, code in _BLOCK.findall(text)]
-        for marks in (("python", "py", "python3"), ("",)):
-            if found := [code for mark, code in blocks if mark in marks and code.strip()]:
-                return found[-1]
+        parted = part_thoughts(text)
+        # Without thoughts a text keeps its blanks, which continue a prefix.
+        text = (parted.answer if parted.thoughts else text).replace("\r\n", "\n")
+        blocks = _blocks(text)
+        for marks in (_PYTHON, {""}):
+            found = [code for mark, code in blocks if mark in marks and code.strip() and not _PROMPT.match(code)]
+            programs = [code for i, code in enumerate(found) if _is_program(code) and not _is_example(code, found[:i])]
+            if programs or found:
+                return (programs or found)[-1]
         if blocks:
             return None
         whole = text.strip("\n")
@@ -114,7 +125,7 @@ class ProgramGrader:
 
     def identity(self) -> dict[str, Any]:
         """Rule, limits and versions."""
-        return {"rule": "programs, 2", "tolerance": self.tolerance, "sandbox": self.sandbox.identity()}
+        return {"rule": "programs, 3", "tolerance": self.tolerance, "sandbox": self.sandbox.identity()}
 
     def _verdict(self, named: tuple[str, str]) -> Verdict:
         name, code = named
@@ -202,9 +213,35 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def _blocks(text: str) -> list[tuple[str, str]]:
+    """The blocks of code in a text, with their marks; a fence is closed by one of its kind that is no shorter."""
+    blocks, opened = [], None
+    for fence in _FENCE.finditer(text):
+        _, ticks, mark, rest = fence.groups()
+        if opened is None:
+            if "`" not in rest:
+                opened = fence
+        elif not mark and not rest.strip() and ticks.startswith(opened[2]):
+            blocks.append((opened[3].lower(), _dedented(text[opened.end() + 1 : fence.start()], opened[1])))
+            opened = None
+    if opened is not None:
+        blocks.append((opened[3].lower(), _dedented(text[opened.end() + 1 :], opened[1])))
+    return blocks or [(mark.lower(), code) for mark, code in _ONE_LINE.findall(text)]
+
+
 def _dedented(code: str, indent: str) -> str:
     """A block as it would stand without its fence's own indentation."""
     return re.sub(rf"^{indent}", "", code, flags=re.MULTILINE) if indent else code
+
+
+def _is_example(code: str, earlier: Sequence[str]) -> bool:
+    """Whether a block defines nothing, and calls what an earlier block defines."""
+    tree, definitions = _parsed(code), (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    if tree is None or any(isinstance(node, definitions) for node in tree.body):
+        return False
+    trees = [found for other in earlier if (found := _parsed(other))]
+    defined = {node.name for found in trees for node in found.body if isinstance(node, definitions)}
+    return any(isinstance(node, ast.Name) and node.id in defined for node in ast.walk(tree))
 
 
 def _parsed(code: str) -> ast.Module | None:

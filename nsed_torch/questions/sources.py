@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nsed_torch.questions.answers.kinds import Kind
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.questions.graders import AnswerGrader, Grader
 from nsed_torch.records.extras import missing
@@ -115,13 +116,17 @@ class Rows:
         )
 
     def answered(
-        self, entries: Iterable[tuple[str, str, str, str]], prompt: str, math_verify: bool | None
+        self,
+        entries: Iterable[tuple[str, str, str, str]],
+        prompt: str,
+        math_verify: bool | None,
+        kind: Kind | None = None,
     ) -> GradedTasks:
         """Tasks out of (id, question, target, stratum), right if equal to the target."""
         tasks = [
             (Task(paragraphs(text.strip(), prompt), name, target), stratum) for name, text, target, stratum in entries
         ]
-        return self.graded(tasks, AnswerGrader(Equality(math_verify)), prompt=prompt)
+        return self.graded(tasks, AnswerGrader(Equality(math_verify), kind), prompt=prompt)
 
 
 def hub_tasks(
@@ -136,6 +141,7 @@ def hub_tasks(
     stratum: str = "",
     prompt: str = "",
     math_verify: bool | None = None,
+    kind: Kind | None = None,
 ) -> GradedTasks:
     """A set of the user's: a question a row, and the answer that a right one equals, as by `AnswerGrader`.
 
@@ -150,6 +156,7 @@ def hub_tasks(
         stratum: the column by which results are told apart; "" has none.
         prompt: how to answer, behind every question.
         math_verify: as in `Equality`.
+        kind: of all answers; None guesses it from each target.
 
     Raises:
         ValueError: in one line, for a set that cannot be read or that lacks a column.
@@ -178,7 +185,7 @@ def hub_tasks(
         )
         for place, row in enumerate(source.rows)
     )
-    return source.answered(entries, prompt, math_verify)
+    return source.answered(entries, prompt, math_verify, kind)
 
 
 def read_rows(name: str, file: str, hub: Hub, data_dir: str | None) -> Rows:

@@ -2,11 +2,12 @@
 
 import importlib.metadata
 import importlib.util
+import os
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -14,17 +15,18 @@ from torch import Tensor
 
 from nsed_torch.core.functional import vote_mask
 from nsed_torch.records.extras import missing
-from nsed_torch.traces.canonical import canonical
-from nsed_torch.traces.formulas import Formulas, latex
+from nsed_torch.traces.canonical import canonical, unit
+from nsed_torch.traces.formulas import formulas, latex
 
 
 @dataclass(frozen=True)
 class Equality:
     """Equal answers by the task's own rule: numbers as numbers, formulas by math-verify, the rest as texts.
 
-    Answers of one spelling (`canonical`) are equal. If math-verify is used, spellings that read as formulas are then
-    compared one by one with the first answer of every class so far and join the first that it finds equal: classes stay
-    an equivalence, and their outcome depends on the order of the answers alone. Our reading of the rule.
+    Answers of one spelling (`canonical`) are equal, but for numbers of different units. If math-verify is used,
+    spellings that read as formulas are then compared one by one with the first answer of every class so far and join
+    the first that it finds equal: classes stay an equivalence, and their outcome depends on the order of the answers
+    alone. A pair takes seconds at most (`Formulas`). Our reading of the rule.
     """
 
     math_verify: bool | None = None  # None uses it where it is installed (the extra `bench`)
@@ -38,7 +40,7 @@ class Equality:
     def identity(self) -> dict[str, Any]:
         """Which rule and which version of it."""
         return {
-            "rule": "canonical, 2",
+            "rule": "answers, 3",
             "math_verify": importlib.metadata.version("math-verify") if self.math_verify else None,
         }
 
@@ -51,41 +53,45 @@ class Equality:
 
         Answers come by task and agent, as many per task; an answer of None is of class -1.
         """
-        index: dict[Fraction | str, int] = {}
         unique = dict.fromkeys(answer for row in answers for answer in row if answer is not None)
-        spelling = {answer: index.setdefault(canonical(answer), len(index)) for answer in unique}
-        formulas = Formulas() if self.math_verify else None
-        keys = list(index)
+        known = {answer: _Spelled.of(answer) for answer in unique}
         rows = []
         for row in answers:
-            # Spelling -> the first answer of that spelling, in the order of the agents.
-            firsts: dict[int, str] = {}
+            heads: list[_Spelled] = []
+            numbers: dict[_Spelled, int] = {}
             for answer in row:
-                if answer is not None:
-                    firsts.setdefault(spelling[answer], answer)
-            written = [keys[i] if isinstance(keys[i], Fraction) else answer for i, answer in firsts.items()]
-            merged = _merge(formulas, written) if formulas else range(len(firsts))
-            number = dict(zip(firsts, merged, strict=True))
-            rows.append([-1 if answer is None else number[spelling[answer]] for answer in row])
+                if answer is not None and (one := known[answer]) not in numbers:
+                    same = (n for n, head in enumerate(heads) if self._same(head, one))
+                    number = numbers[one] = next(same, len(heads))
+                    heads += [one] if number == len(heads) else []
+            rows.append([-1 if answer is None else numbers[known[answer]] for answer in row])
         return torch.tensor(rows, dtype=torch.long).reshape(len(rows), len(rows[0]) if rows else 0)
 
+    def _same(self, one: "_Spelled", other: "_Spelled") -> bool:
+        """Whether answers of different spellings mean the same; the cheapest question first."""
+        if one.value == other.value:
+            return "" in (one.unit, other.unit)
+        # Different numbers are different, exactly.
+        both_numbers = isinstance(one.value, Fraction) and isinstance(other.value, Fraction)
+        if both_numbers or not self.math_verify or not one.formula or not other.formula:
+            return False
+        return formulas(os.getpid()).equal(one.formula, other.formula)
 
-def _merge(formulas: Formulas, answers: Sequence[str | Fraction]) -> list[int]:
-    """Class numbers of answers of different spellings: each joins the first class whose first answer it equals."""
-    numbers: list[int] = []
-    heads: list[tuple[str | Fraction, str]] = []
-    for answer in answers:
-        text = latex(answer)
-        for number, (head, head_text) in enumerate(heads):
-            # Different numbers are different, exactly.
-            both_numbers = isinstance(head, Fraction) and isinstance(answer, Fraction)
-            if text and head_text and not both_numbers and formulas.equal(head_text, text):
-                numbers.append(number)
-                break
-        else:
-            numbers.append(len(heads))
-            heads.append((answer, text))
-    return numbers
+
+class _Spelled(NamedTuple):
+    """An answer as it is compared."""
+
+    value: Fraction | str
+    unit: str  # of a number
+    formula: str  # in LaTeX; "" where it is none
+
+    @classmethod
+    def of(cls, answer: str) -> "_Spelled":
+        value = canonical(answer)
+        if isinstance(value, Fraction):
+            return cls(value, unit(answer), latex(value))
+        # What is spelled alike is alike, so formulas are those of one spelling.
+        return cls(value, "", latex(answer))
 
 
 def agreement(

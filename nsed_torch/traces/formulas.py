@@ -1,12 +1,26 @@
 """Formulas that are written differently and mean the same, by math-verify."""
 
-import cmath
-import logging
+import ast
+import atexit
+import json
+import operator
 import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
 from fractions import Fraction
-from typing import Any
+from functools import cache
 
-from nsed_torch.traces.canonical import unwrapped
+from nsed_torch.traces import formulas_child
+from nsed_torch.traces.canonical import canonical, unwrapped
+
+PATIENCE = 20.0
+"""Seconds until a pair is given up where its process does not stop by itself."""
+
+STARTING = 120.0
+"""Seconds until the process must have started."""
 
 LONGEST_FORMULA = 80
 """Characters; longer answers are prose or derivations, and compare as texts."""
@@ -15,7 +29,7 @@ _NAMES = "sqrt|sin|cos|tan|cot|log|ln|pi"
 _WORD = re.compile(rf"(?<![\\a-zA-Z])(?!(?:{_NAMES})(?![a-zA-Z]))[a-zA-Z]{{2,}}")
 _KNOWN = (
     "frac|dfrac|tfrac|sqrt|sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|log|ln|pi|cdot|times|div|pm|mp|circ|infty|left|right"
-    "|text|mbox|mathrm|in|cup|cap|le|leq|ge|geq|neq|alpha|beta|theta"
+    "|text|mbox|mathrm|in|cup|cap|le|leq|ge|geq|neq|alpha|beta|theta|lambda|mu|phi|emptyset|varnothing|setminus|mathbb"
 )
 _UNKNOWN = re.compile(rf"\\(?!(?:{_KNOWN})(?![a-zA-Z]))[a-zA-Z]|[^\x00-\x7f]")
 _TERM = "[0-9]{0,3}[a-zA-Z]{0,2}"
@@ -31,59 +45,97 @@ _EXPANDED = re.compile(
     r"(?<![0-9])\^[({]?-?[0-9]{2}|\^[({]?-?[0-9]{3}|[a-zA-Z][^()]*\)\^[({]?-?[0-9]*[a-zA-Z]|(?:\([^(]*+){6}"
     r"|(?:(?:sin|cos|tan|cot|sec|csc).*?){3}|(?:sin|cos|tan|cot|sec|csc).*?[0-9].*?[0-9]"
 )
-_FRACTION = re.compile(r"(?:\\frac\{)?(?P<top>-?[0-9]+)(?:\}\{(?P<bottom>[1-9][0-9]*)\})?")
+_RELATION = re.compile(r"[=<>]|\\(?:in|leq?|geq?|neq?|pm|mp)(?![a-zA-Z])")
+_OPERATION = re.compile(r"[-+*/^=<>:]|\\(?![{}])")
+# A grid, a program's list of texts, a table of assignments or a row of letters.
+_NO_FORMULA = re.compile(r"[\";]|(?<![\\a-zA-Z0-9 ])[0-9]+\s+[0-9]+(?!/)|(?<![a-zA-Z])[A-Z]\s+[A-Z0-9]\b|(?:[^=]*=){3}")
+_LISTED = re.compile(r"(\(|\[|\\\{)[^()\[\]]*,[^()\[\]]*(?:\)|\]|\\\})")
+_MATRIX = re.compile(r"\\(begin|end)\{[pb]?matrix\}|\\(begin|end)\{array\}(?:\{[clr|]+\})?")
+
+
+_OPERATORS: dict[type, Callable[[Fraction, Fraction], Fraction]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
 
 
 class Formulas:
-    """Compares formulas, reading each once.
+    """Compares formulas in a process of its own, which is stopped where a pair takes too long or too much memory.
 
-    math-verify's own timeouts are signals, which only a main thread may set. They are off here, so answers may be
-    compared in any thread; what could keep an algebra system busy (commands we do not know, any power but a small one,
-    more than 80 characters) is no formula instead. Values are compared first: they differ nearly always, and
-    evaluating each formula once is far cheaper than comparing each pair.
+    A pair that it stopped at is not the same. A point is no interval and no set, and a bare list equals it in its own
+    order alone. What could keep an algebra system busy (commands we do not know, any
+    power but a small one, more than 80 characters) is no formula to begin with, and pairs whose unknowns or brackets
+    differ are never asked about.
     """
 
     def __init__(self) -> None:
-        import math_verify  # noqa: PLC0415 - an extra; costs a second
-
-        # Its one warning tells that timeouts are off; `_COSTLY` is what it asks for in their place.
-        logging.getLogger("math_verify").setLevel(logging.ERROR)
-        self._library = math_verify
-        self._parsed: dict[str, list[Any]] = {}
-        self._values: dict[str, complex | None] = {}
+        self._lock = threading.Lock()
+        self._child: subprocess.Popen[str] | None = None
+        atexit.register(self.close)
 
     def equal(self, one: str, other: str) -> bool:
         """Whether two formulas, in LaTeX as `latex` gives it, mean the same."""
-        value, other_value = self._value(one), self._value(other)
-        if value is not None and other_value is not None:
-            near = cmath.isclose(value, other_value, rel_tol=1e-6, abs_tol=1e-9)
-        else:
-            near = value is None and other_value is None and self._symbols(one) == self._symbols(other)
-        if not near:
+        if one == other:
+            return True
+        related = _RELATION.search(one) or _RELATION.search(other)
+        if len(opens := {_opening(one), _opening(other)}) == 2:
+            if "" not in opens:
+                return False
+            if "\\{" not in opens and not related:
+                return _dense(one.strip("()[] ")) == _dense(other.strip("()[] "))
+        if not related and _unknowns(one) != _unknowns(other):
             return False
-        return bool(self._library.verify(self._parse(one), self._parse(other), timeout_seconds=None))
+        if not (_OPERATION.search(one) or _OPERATION.search(other)):
+            return opens == {""} and _items(one) == _items(other)
+        values = _arithmetic(one), _arithmetic(other)
+        if None not in values:
+            return values[0] == values[1]
+        with self._lock:
+            return self._asked(f"{json.dumps([one, other])}\n", PATIENCE) == "1\n"
 
-    def _parse(self, formula: str) -> list[Any]:
-        """What math-verify reads; empty where it cannot."""
-        if formula not in self._parsed:
-            # LaTeX between dollars alone: its search for plain numbers would read `4 + 25x` as 25.
-            self._parsed[formula] = self._library.parse(
-                f"${formula}$",
-                [self._library.LatexExtractionConfig()],
-                fallback_mode="no_fallback",
-                parsing_timeout=None,
+    def close(self) -> None:
+        """End the process, if there is one."""
+        if self._child is not None:
+            child, self._child = self._child, None
+            child.kill()
+            child.communicate()
+
+    def _asked(self, line: str, patience: float) -> str:
+        """The process's answer to a line; "" where it did not live to give one."""
+        if self._child is None:
+            command = [sys.executable, "-P", formulas_child.__file__]
+            pipe = subprocess.PIPE
+            self._child = subprocess.Popen(  # noqa: S603 - our own words
+                command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, encoding="utf-8"
             )
-        return self._parsed[formula]
+            if self._asked("", STARTING) != "ready\n":
+                raise ValueError(
+                    "math-verify: expected a process that compares formulas, got none: set math_verify=false"
+                )
+        child = self._child
+        timer = threading.Timer(patience, child.kill)
+        timer.start()
+        try:
+            if child.stdin is None or child.stdout is None:
+                return ""
+            child.stdin.write(line)
+            child.stdin.flush()
+            answer = child.stdout.readline()
+        except OSError:
+            answer = ""
+        finally:
+            timer.cancel()
+        if not answer:
+            self.close()
+        return answer
 
-    def _symbols(self, formula: str) -> Any:
-        return next((getattr(parsed, "free_symbols", None) for parsed in self._parse(formula)), None)
 
-    def _value(self, formula: str) -> complex | None:
-        """The value of a constant; None for a set, a pair, an equation, anything with symbols, or what is too large."""
-        if formula not in self._values:
-            number = _number(formula)
-            self._values[formula] = _evaluated(self._parse(formula)) if number is None else number
-        return self._values[formula]
+@cache
+def formulas(process: int) -> Formulas:
+    """The one that all comparisons of a process share; a forked process has its own."""
+    return Formulas()
 
 
 def latex(answer: str | Fraction) -> str:
@@ -92,27 +144,59 @@ def latex(answer: str | Fraction) -> str:
         return f"\\frac{{{answer.numerator}}}{{{answer.denominator}}}" if answer.denominator > 1 else str(answer)
     text = unwrapped(answer) if len(answer) <= LONGEST_FORMULA else ""
     dense = re.sub(r"\s", "", text)
-    if not re.search(r"[0-9a-zA-Z]", text) or _UNKNOWN.search(text) or _COSTLY.search(dense):
+    # A matrix is bounded by its length.
+    plain = _MATRIX.sub(" ", text)
+    if _NO_FORMULA.search(plain) or len(re.findall(r"[(\[{]", text)) != len(re.findall(r"[)\]}]", text)):
         return ""
-    if re.search(r"[a-zA-Z]", re.sub(r"\\[a-zA-Z]+", " ", text)) and _EXPANDED.search(dense):
+    if not re.search(r"[0-9a-zA-Z]", text) or _UNKNOWN.search(plain) or _COSTLY.search(dense):
         return ""
+    if re.search(r"[a-zA-Z]", re.sub(r"\\[a-zA-Z]+", " ", plain)) and _EXPANDED.search(dense):
+        return ""
+    text = _MATRIX.sub(lambda m: f"\\{m[1] or m[2]}{{pmatrix}}", text)
+    text = re.sub(r"^\{([^{}\\]*,[^{}\\]*)\}$", r"\\{\1\\}", text.replace("<=", r"\le ").replace(">=", r"\ge "))
     text = re.sub(r"\\sqrt\s*([0-9a-z]+)", r"\\sqrt{\1}", text)
     text = re.sub(r"(?<![\\a-zA-Z])sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}", text)
     text = re.sub(rf"(?<![\\a-zA-Z])({_NAMES})(?![a-zA-Z])", r"\\\1 ", text)
-    return "" if _WORD.search(re.sub(r"\\[a-zA-Z]+", " ", text)) else text.replace("*", " \\cdot ")
+    plain = re.sub(r"\\[a-zA-Z]+(?:\{pmatrix\})?", " ", text)
+    return "" if _WORD.search(plain) else text.replace("*", " \\cdot ")
 
 
-def _number(formula: str) -> complex | None:
-    """The value of what `latex` makes of a fraction, without an algebra system; None for anything else."""
-    found = _FRACTION.fullmatch(formula)
-    try:
-        return complex(Fraction(int(found["top"]), int(found["bottom"] or 1))) if found else None
-    except OverflowError:
+def _opening(formula: str) -> str:
+    r"""The brackets around the whole of a formula: `(`, `[`, `\{`; "" where it is no list in brackets."""
+    found = _LISTED.fullmatch(formula.strip())
+    return found[1] if found else ""
+
+
+def _items(formula: str) -> list[str]:
+    """The parts of a bare list, which has no order."""
+    return sorted(str(canonical(part)) for part in formula.split(","))
+
+
+def _arithmetic(formula: str) -> Fraction | None:
+    """What sums, products and quotients of numbers come to, exactly; None for anything else."""
+    text = re.sub(r"\\(?:cdot|times)", "*", formula).strip()
+    if not re.fullmatch(r"[-+*/()0-9.\s]{1,80}", text) or "**" in text or "//" in text:
         return None
+    with suppress(SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
+        return _computed(ast.parse(re.sub(r"\b0+(?=[0-9])", "", text), mode="eval").body)
+    return None
 
 
-def _evaluated(parsed: list[Any]) -> complex | None:
-    try:
-        return complex(parsed[0].evalf(15)) if parsed and parsed[0].is_number else None
-    except (AttributeError, TypeError, ValueError, OverflowError):
-        return None
+def _computed(node: ast.AST) -> Fraction:
+    match node:
+        case ast.Constant(value=int() | float() as value):
+            return Fraction(str(value))
+        case ast.UnaryOp(operand=operand):
+            return -_computed(operand) if isinstance(node.op, ast.USub) else _computed(operand)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            return _OPERATORS[type(op)](_computed(left), _computed(right))
+    raise ValueError("expected arithmetic")
+
+
+def _dense(text: str) -> str:
+    return re.sub(r"\s", "", text)
+
+
+def _unknowns(formula: str) -> set[str]:
+    """Letters that stand for something unknown."""
+    return set(re.findall(r"[a-zA-Z]", re.sub(r"\\[a-zA-Z]+", " ", formula)))

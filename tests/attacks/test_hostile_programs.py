@@ -1,6 +1,7 @@
 """Programs and answers that forge their grade, or keep the grader busy: none passes, and their honest twins do."""
 
 import dataclasses
+import functools
 import gzip
 import io
 import json
@@ -10,9 +11,8 @@ import pytest
 from sandboxed import SANDBOX, usable
 
 from nsed_torch.questions import sandbox_child as inside
-from nsed_torch.questions.choice_tasks import chosen_letter
+from nsed_torch.questions.answers.kinds import KINDS, read
 from nsed_torch.questions.code_tasks import humaneval
-from nsed_torch.questions.graders import answer_in, final_answer
 from nsed_torch.questions.programs import Case, ProgramGrader, same_text
 from nsed_torch.records.outcome import Verdict
 from nsed_torch.records.transcript import Task
@@ -481,9 +481,7 @@ PIECES = [
 ]  # fmt: skip
 HEADS = ["```", "answer", "answer:", "A", "1", "\\boxed{", "#", "option: ", "\\text{"]
 READERS = {
-    "numbers": final_answer,
-    "words": lambda text: answer_in(text, numeric=False),
-    "choices": lambda text: chosen_letter(text, ("one", "two words", "three", "four")),
+    **{kind: functools.partial(read, kind=kind, options=("one", "two words", "three", "four")) for kind in KINDS},
     "programs": lambda text: ProgramGrader({}).extract(Task("?", "t"), text),
     "sameness": lambda text: ProgramGrader({}).classes(Task("?", "t"), [text, text + "x"]),
     "equality": lambda text: Equality().equal(text, "42"),

@@ -18,7 +18,7 @@ from nsed_torch.questions.graders import AnswerGrader
 from nsed_torch.records.outcome import Verdict
 from nsed_torch.traces.equality import Equality
 
-GRADED = GradedTasks(tuple(TASKS), AnswerGrader(Equality(False), numeric=False), {})
+GRADED = GradedTasks(tuple(TASKS), AnswerGrader(Equality(False), kind="text"), {})
 POOLS = (NAMES, NAMES[::-1], (NAMES[1], NAMES[0]))
 
 
@@ -112,7 +112,7 @@ def test_an_answer_that_nobody_could_grade_has_no_reward():
             return [Verdict.NOT_RUN for _ in pairs]
 
     executor, _ = build(knows)
-    (scored,) = Rewards(executor, replace(GRADED, grader=Down(numeric=False)))(
+    (scored,) = Rewards(executor, replace(GRADED, grader=Down(kind="text")))(
         [Rollout(TASKS[0], NAMES, text((2, "Say.", ())))]
     )
     assert scored.reward is None

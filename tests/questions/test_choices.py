@@ -8,9 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsed_torch.questions.choice_tasks import ChoiceGrader, chosen_letter, listed, shuffled
+from nsed_torch.questions.answers import letters
+from nsed_torch.questions.answers.letters import listed
+from nsed_torch.questions.choice_tasks import ChoiceGrader, shuffled
 from nsed_torch.records.outcome import Verdict
 from nsed_torch.records.transcript import Task
+
+
+def chosen_letter(text, options):
+    return letters.chosen_letter(text, options)[0]
+
 
 CITIES = ("Paris", "Rome", "Oslo", "Bern")
 
@@ -161,6 +168,6 @@ def test_letters_are_graded_classed_and_found_in_every_epoch():
     assert grader.extract(task, "Rome") == grader.extract(again, "(B)") == "B"
     assert grader.classes(task, ["B", None, "A", "B"]) == [0, -1, 1, 0]
     assert grader.grade([(task, "B"), (again, "C")]) == [Verdict.RIGHT, Verdict.WRONG]
-    assert grader.identity() == {"rule": "letter of an option"}
+    assert grader.identity() == {"rule": "letter of an option, 2"}
     with pytest.raises(ValueError, match="expected the letter of the right option as target of 'q', got none"):
         grader.grade([(Task("Which?", "q"), "B")])

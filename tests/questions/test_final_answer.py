@@ -4,10 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsed_torch.questions.graders import final_answer, grade
+from nsed_torch.questions.answers.kinds import read
 from nsed_torch.traces.equality import Equality
 
 RULE = Equality(math_verify=False)
+
+
+def final_answer(text):
+    return read(text).answer
 
 
 @pytest.mark.parametrize(
@@ -56,16 +60,8 @@ def test_any_text_has_a_trimmed_answer_or_none(text):
 
 @given(st.integers(-(10**9), 10**9), st.sampled_from([r"so \boxed{{{}}}!", "Answer: {}.", "#### {}", "it is {}"]))
 def test_a_number_is_found_in_every_form(number, form):
-    assert grade(final_answer(form.format(number)), str(number), RULE)
+    assert RULE.equal(final_answer(form.format(number)), str(number))
 
 
 def test_long_texts_are_quick():
     assert final_answer(r"\boxed{" * 20_000 + "answer " * 20_000 + "1," * 20_000 + "* " * 20_000) == "1"
-
-
-def test_grades():
-    assert grade("$1,234.50", "1234.5", RULE)
-    assert not grade("1235", "1234.5", RULE)
-    assert not grade(None, "1234.5", RULE)
-    with pytest.raises(ValueError, match="expected a target to grade by, got none"):
-        grade("1", None, RULE)

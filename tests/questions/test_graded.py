@@ -55,7 +55,7 @@ def test_a_file_is_read_and_limited(questions):
     assert [(task.id, task.target) for task in graded.tasks] == [("0", "0"), ("1", "2"), ("2", "4")]
     assert graded.limited(2).tasks == graded.tasks[:2]
     assert graded.limited(None).tasks == graded.limited(9).tasks == graded.tasks
-    assert graded.identity == {"rule": "canonical, 2", "math_verify": None}
+    assert graded.identity == {"rule": "answers, 3", "math_verify": None, "kinds": {"number": 3}}
 
 
 def test_every_proposal_of_every_round_is_graded(questions):
@@ -64,7 +64,7 @@ def test_every_proposal_of_every_round_is_graded(questions):
         [transcript(graded.tasks[2], ["it is 4.0", "3", ""], [r"\boxed{5}", "Answer: four\n4", "$4"])]
     )
     assert trace.answers == [["4.0", "3", None], ["5", "four", "4"]]
-    assert trace.grades == [[True, False, False], [False, False, True]]
+    assert trace.grades == [[True, False, False], [False, True, True]]
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,8 @@ def test_equal_final_answers_are_one_whatever_stands_around_them():
 
 
 def test_words_are_answers_where_they_may_be():
-    answers = GradersAnswers(Blind(RULE, numeric=False))
-    assert answers.classes(TASK, ["no idea", "Hm.\nno idea", "", "Answer: none"]) == [0, 0, -1, 1]
+    answers = GradersAnswers(Blind(RULE, "text"))
+    assert answers.classes(TASK, ["red", "Hm.\nRed.", "", "Answer: the blue", "no idea"]) == [0, 0, -1, 1, -1]
 
 
 @pytest.mark.parametrize("version", ["1", "2"])

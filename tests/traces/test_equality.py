@@ -25,7 +25,7 @@ CLASSES = st.lists(st.lists(st.integers(-1, 3), min_size=6, max_size=6), min_siz
 
 
 def test_classes_are_numbered_by_their_first_agent():
-    rows = [["$5", None, "7", "5.0", "seven", "7.00"], ["a", "b", "a", "c", None, "b"], [None] * 6]
+    rows = [["$5", None, "7", "5.0", "eight", "7.00"], ["a", "b", "a", "c", None, "b"], [None] * 6]
     assert PLAIN.classes(rows).tolist() == [[0, -1, 1, 0, 2, 1], [0, 1, 0, 2, -1, 1], [-1] * 6]
     assert PLAIN.classes([]).numel() == 0
 

@@ -15,7 +15,7 @@ from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.parts.budget_broker import Budget, BudgetBroker
 from nsed_torch.parts.learned_broker import LearnedBroker
-from nsed_torch.questions.graders import AnswerGrader, GradersAnswers, grade
+from nsed_torch.questions.graders import AnswerGrader, GradersAnswers
 from nsed_torch.records.call_log import CallLog
 from nsed_torch.records.transcript import Task
 from nsed_torch.traces.episodes import recorded_episodes
@@ -108,7 +108,7 @@ def test_live_it_asks_the_same_agents_and_elects_the_same_answer(recorded, cell,
         assert sum(written) == outcome.cost[i]
         assert transcript.stop_reason == ("broker" if transcript.answer else "no_answers")
         said = AnswerGrader().extract(transcript.task, transcript.answer) if transcript.answer else None
-        assert (said is not None and grade(said, "1", Equality())) == bool(outcome.right[i])
+        assert (said is not None and Equality().equal(said, "1")) == bool(outcome.right[i])
 
 
 def test_it_ends_a_task_in_the_first_round_and_asks_everybody_at_most_once(recorded, cell) -> None:
