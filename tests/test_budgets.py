@@ -10,9 +10,9 @@ PACKAGE = ROOT / "nsed_torch"
 
 # What is reached; behind it what docs and design aim at.
 LINES = {
-    "core": 5060,  # 3,600
+    "core": 5070,  # 3,600
     "parts": 2450,  # with core
-    "engines": 3850,  # 3,800
+    "engines": 4340,  # 3,800
     "records": 1190,  # with traces: 2,000
     "traces": 1630,
     "questions": 2360,  # 2,200
@@ -21,7 +21,7 @@ LINES = {
     "conductor": 2060,  # 1,800
     "app": 5290,  # 2,800
 }
-ALL_LINES = 30_350  # 20,000
+ALL_LINES = 30_850  # 20,000
 FILE_LINES = 400
 FUNCTION_LINES = 60  # without the docstring
 README_BYTES = 8_192
