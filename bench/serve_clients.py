@@ -1,4 +1,4 @@
-"""`PYTHON -P bench/serve_clients.py URL MODEL`: what clients and frameworks make of a running `nsed serve`, a line each.
+"""`PYTHON -P bench/serve_clients.py URL MODEL`: what clients make of a running `nsed serve`, a line each.
 
 It imports nothing of this library, and PYTHON is that of an environment of its own:
 pip install openai litellm langchain-openai langgraph openai-agents pydantic
