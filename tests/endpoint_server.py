@@ -15,7 +15,7 @@ KEY = "sk-secret-0123456789"
 
 
 class Server(BaseHTTPRequestHandler):
-    """Answers with what `script` says of a request's body: (status, reply), a reply alone, or what writes one."""
+    """Answers as `script` says of a request's body: (status, reply, headers), a reply alone, or what writes one."""
 
     protocol_version = "HTTP/1.1"
 
@@ -33,12 +33,13 @@ class Server(BaseHTTPRequestHandler):
             return
         with server.lock:
             server.flying -= 1
-        status, said = said if isinstance(said, tuple) else (200, said)
+        status, said, *headers = said if isinstance(said, tuple) else (200, said)
         text = said if isinstance(said, str) else json.dumps(said)
         self.send_response(status)
         self.send_header("Content-Type", "text/html" if text.startswith("<") else "application/json")
         self.send_header("Content-Length", str(len(text.encode())))
-        self.send_header("retry-after-ms", "1")
+        for name, value in headers[0].items() if headers else ():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(text.encode())
 
@@ -75,7 +76,7 @@ def echo(body):
 
 def engine(server, **settings):
     """An engine behind the server."""
-    return EndpointEngine(**{"url": server.url, "model": "m", "retries": 2, **settings})
+    return EndpointEngine(**{"url": server.url, "model": "m", "retries": 2, "pause": lambda seconds: None, **settings})
 
 
 def ask(text="Hello?", *, decoding=Decoding(), adapter=None, seed=5):

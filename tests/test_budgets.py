@@ -10,18 +10,18 @@ PACKAGE = ROOT / "nsed_torch"
 
 # What is reached; behind it what docs and design aim at.
 LINES = {
-    "core": 5150,  # 3,600
+    "core": 5160,  # 3,600
     "parts": 2460,  # with core
-    "engines": 4250,  # 3,800
+    "engines": 4740,  # 3,800
     "records": 1220,  # with traces: 2,000
     "traces": 1950,
     "questions": 2870,  # 2,200
     "tuning": 2790,  # 1,600
     "evaluation": 3550,  # 2,200
     "conductor": 2060,  # 1,800
-    "app": 5310,  # 2,800
+    "app": 5720,  # 2,800
 }
-ALL_LINES = 31_750  # 20,000
+ALL_LINES = 32_650  # 20,000
 FILE_LINES = 400
 FUNCTION_LINES = 60  # without the docstring
 README_BYTES = 8_192

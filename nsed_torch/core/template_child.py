@@ -21,7 +21,8 @@ def chat(template: str, messages: list[dict[str, str]], options: Mapping[str, An
     """A chat by a model's template, as its tokenizer renders it."""
     from transformers.utils.chat_template_utils import render_jinja_template  # noqa: PLC0415 - where it is asked for
 
-    texts, _ = render_jinja_template([messages], chat_template=template, add_generation_prompt=True, **options)
+    options = {"add_generation_prompt": True, **options}
+    texts, _ = render_jinja_template([messages], chat_template=template, **options)
     return str(texts[0])
 
 

@@ -29,10 +29,12 @@ def part_thoughts(text: str, marks: Sequence[str] | None = None, *, opened: bool
 
     Every stretch between two marks is a thought. So is all that stands before a closing mark that nothing opens, for
     some chat templates open the thoughts themselves. So is all that stands behind an opening mark that nothing closes.
+    The answer is what stands behind the last thought, or, where nothing does, what stands before and between.
 
     Args:
         text: as the model wrote it.
-        marks: what opens and what closes thoughts; None for those of the known families, in any case of letters.
+        marks: what opens and what closes thoughts; None for those of the known families, in any case of letters. An
+            empty first one says that the prompt opens them.
         opened: whether the prompt ended in an opening mark, so that a text without a closing one is all thought.
 
     Returns:
@@ -47,23 +49,34 @@ def part_thoughts(text: str, marks: Sequence[str] | None = None, *, opened: bool
         ''
     """
     thoughts: list[str] = []
-    answers: list[str] = []
-    start, inside = 0, opened
+    earlier: list[str] = []  # what was said before the last thought
+    said: list[str] = []
+    start, inside = 0, opened or bool(marks and not marks[0])
     for mark in _pattern(tuple(marks or ())).finditer(text):
-        said, start = text[start : mark.start()], mark.end()
-        if mark.lastgroup == "closing" and not inside:
-            thoughts, answers = [*thoughts, *answers, said], []
+        part, start = text[start : mark.start()], mark.end()
+        if mark.lastgroup == "opening":
+            (thoughts if inside else said).append(part)
+        elif inside:
+            thoughts, earlier, said = [*thoughts, part], [*earlier, *said], []
         else:
-            (thoughts if inside else answers).append(said)
+            thoughts, earlier, said = [*thoughts, *earlier, *said, part], [], []
         inside = mark.lastgroup == "opening"
-    (thoughts if inside else answers).append(text[start:])
-    return Parted(_joined(thoughts), _joined(answers))
+    (thoughts if inside else said).append(text[start:])
+    return Parted(_joined(thoughts), _joined(said) or _joined(earlier))
+
+
+def unanswered(parted: Parted, allowed: int, *, cut: bool) -> tuple[str, ...]:
+    """What to note of a text that is all thought, `cut` off at its allowance of tokens or ended by the model."""
+    if not parted.thoughts or parted.answer:
+        return ()
+    spent = f"took the whole allowance of {allowed} tokens: raise max_new_tokens"
+    return (f"thinking {spent if cut else 'was all that the model wrote'}",)
 
 
 @cache
 def _pattern(marks: tuple[str, ...]) -> re.Pattern[str]:
     pairs = (marks,) if marks else MARKS
-    opening, closing = ("|".join(re.escape(pair[side]) for pair in pairs) for side in (0, 1))
+    opening, closing = ("|".join(re.escape(pair[side]) or "(?!)" for pair in pairs) for side in (0, 1))
     return re.compile(f"(?P<closing>{closing})|(?P<opening>{opening})", 0 if marks else re.IGNORECASE)
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from nsed_torch.core.engine import Message, Note
 from nsed_torch.core.prompts import broken, one_line, skeleton
 from nsed_torch.core.templates import BadTemplateError, rendered
+from nsed_torch.core.thoughts import MARKS, Parted, part_thoughts
 from nsed_torch.engines.packing.heard import Span
 from nsed_torch.records.ledger import common_prefix
 
@@ -44,7 +45,7 @@ class Chat:
 
     The template is None for the tokenizer's own, "plain" for headed paragraphs, or Jinja text; `options` are what it
     asks for beside messages, as {enable_thinking: false}; `reasoning` are the two marks that a model's thoughts stand
-    between.
+    between, None for those of the known families.
     """
 
     def __init__(
@@ -76,7 +77,9 @@ class Chat:
         control = sorted({skeleton(token.strip())[0] for token in spelled})
         self.control = re.compile("|".join(re.escape(token) for token in control if len(token) > 1) or r"(?!)")
         self.takes_system = self._takes_system()
-        self.text([Message("user", "?")])  # a broken template is found here, not in the midst of a run
+        # A broken template is found here, too, not in the midst of a run.
+        openings = [opening for opening, _ in MARKS] if reasoning is None else self.reasoning[:1]
+        self._opens_thoughts = self.text([Message("user", "?")]).rstrip().endswith(tuple(openings))
         self._labels: dict[tuple[str, ...], list[int]] = {}
 
     @property
@@ -151,13 +154,9 @@ class Chat:
         rows = [self.heard(opening + self.neutralize(text), notes) for text in texts]
         return [Turn(ids, common_prefix(before, ids), spans) for ids, spans in rows]
 
-    def answer(self, text: str) -> str:
-        """What a model wrote without its reasoning: nothing, where that did not end."""
-        if not self.reasoning:
-            return text
-        opening, closing = self.reasoning
-        _, closed, answer = text.rpartition(closing)
-        return answer.strip() if closed else text.partition(opening)[0].strip()
+    def parted(self, text: str) -> Parted:
+        """What a model thought, and what it said: nothing, where its thoughts did not end."""
+        return part_thoughts(text, self.reasoning, opened=self._opens_thoughts)
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text as it stands."""

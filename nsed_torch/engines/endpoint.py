@@ -1,17 +1,11 @@
 """A language model that lives elsewhere, behind an OpenAI-compatible endpoint."""
 
-import json
 import math
 import os
-import re
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from nsed_torch.core.engine import (
-    MOST_TOKENS,
-    ContextWindowError,
     Engine,
     GenerateRequest,
     Generation,
@@ -20,80 +14,42 @@ from nsed_torch.core.engine import (
     Message,
     RateRequest,
     Ratings,
-    RatingScale,
+    Request,
     allowance,
     failed,
     shrunk,
 )
 from nsed_torch.core.prompts import CONTROL, broken, one_line
-from nsed_torch.engines.endpoint_client import bounded_client, checked_url, openai_library
-from nsed_torch.records.files import parse_json
+from nsed_torch.core.templates import BadTemplateError, rendered
+from nsed_torch.core.thoughts import Parted, unanswered
+from nsed_torch.engines.chat import PLAIN_STOP, PLAIN_TEMPLATE, ChatTemplateError
+from nsed_torch.engines.endpoint_calls import Calls, Lost, Reply
+from nsed_torch.engines.endpoint_client import Dialect, openai_library
+from nsed_torch.engines.endpoint_reply import (
+    READING_FAULTS,
+    EndpointReply,
+    echoed_logprobs,
+    echoed_place,
+    prompt_logprobs,
+    thinks_first,
+    verdict,
+)
+from nsed_torch.engines.endpoint_settings import check_settings, checked_url
+from nsed_torch.records.ledger import common_prefix
 
 TOP_LOGPROBS = 20
 """The most log-probabilities of one place that such servers give."""
 
-_SET = {"model", "messages", "max_tokens", "temperature", "top_p", "seed", "repetition_penalty"}
-_SET |= {"logprobs", "top_logprobs", "stream", "n"}
-
-_TOO_LONG = re.compile(
-    r"context[ _]?(length|window|size)|(maximum|max)[ _](model|context)[ _]len|prompt is too long", re.IGNORECASE
-)
-"""How OpenAI, vLLM and llama.cpp say that a prompt does not fit."""
-
-
-MOST_FAILURES = 8
-"""Calls that may fail before the first reply; then the server counts as gone and is asked nothing more."""
-
-
-_FAULTS = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
-"""What reading something else than a chat completion ends in."""
-
-
-class ChatReply(NamedTuple):
-    """What a server said, every part of it checked."""
-
-    text: str  # "" where it said nothing, as where a model only thought or called a tool
-    reason: str | None  # why the text ended
-    top: list[tuple[str, float]] | None  # log-probabilities of the likeliest first tokens, where the server says them
-    read: int | None  # tokens; None where the server says none, or a number that no call can have
-    written: int | None
-    seconds: float
-
-    @classmethod
-    def of(cls, data: bytes, seconds: float) -> "ChatReply":
-        """Read a chat completion; anything else is one of `_FAULTS`."""
-        whole = parse_json(data, "reply", "correct it", halves=True)
-        choice = whole["choices"][0]
-        text, reason = choice["message"].get("content"), choice.get("finish_reason")
-        places = (choice.get("logprobs") or {}).get("content") or [{}]
-        # Some vocabularies open a turn with a space in front of a label.
-        top = [(token["token"].strip(), token["logprob"]) for token in places[0].get("top_logprobs") or ()]
-        numbers = all(type(log) in {int, float} and math.isfinite(log) for _, log in top)
-        if not (isinstance(reason, str | None) and numbers):
-            raise TypeError("expected a text and finite numbers, got others")
-        said = whole.get("usage") if isinstance(whole.get("usage"), dict) else {}
-        counts = [said.get(name) for name in ("prompt_tokens", "completion_tokens")]
-        read, written = (n if type(n) is int and 0 <= n <= MOST_TOKENS else None for n in counts)
-        # JSON spells halves of characters, too, which no file can hold.
-        text = (text or "").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        return cls(text, reason, top or None, read, written, seconds)
-
-
-Lost = ConnectionError | ContextWindowError
-"""Why a server said nothing."""
-
-Reply = ChatReply | Lost
-
 
 class EndpointEngine(Engine):
-    """One model behind `/v1/chat/completions`: vLLM, llama.cpp's server, any hosted one.
+    """One model behind an OpenAI-compatible server: vLLM, llama.cpp's, any hosted one.
 
     Up to `max_batch` calls are in flight at once, and results are handed out as they come. A call that fails is handed
     out as one, and no other is lost by it. A seed is passed on; whether equal calls get equal answers is up to the
     server, but the call log keeps the first. What looks like a control token is broken, as `Chat.neutralize` does,
-    by what the known families have (`CONTROL`), for the server's tokenizer is unknown. Ratings are read from the 20
-    likeliest tokens. The likelihood of given texts cannot be asked for. An adapter is a model name, as vLLM serves
-    adapters: it replaces `model`.
+    by what the known families have (`CONTROL`), for the server's tokenizer is unknown. A field that the server refuses
+    by name is renamed, lowered or left out from then on, and every result says so. Thoughts are no part of an answer.
+    An adapter is a model name, as vLLM serves adapters: it replaces `model`.
 
     Args:
         url: of the API, with its version: "http://localhost:8000/v1".
@@ -101,17 +57,26 @@ class EndpointEngine(Engine):
         api_key_env: name of the environment variable that holds the key, ending in _API_KEY or _TOKEN; "" sends none.
             The key itself is read for every batch and kept nowhere.
         timeout_s: seconds that one attempt may take, whatever trickles in meanwhile.
-        retries: further attempts after lost connections, timeouts and the statuses 408, 409, 429 and from 500.
+        retries: further attempts after lost connections, timeouts and the statuses 408, 409 and from 500.
+        patience_s: seconds that one call waits, in all, while the server says that it has too much to do (429).
         max_batch: calls at the same time.
         context_window: tokens the model takes; None leaves it to the server to refuse what is too long. Prompts are
             measured by `count_tokens`, an estimate.
+        allowance_field: what the server calls the allowance: "max_tokens" or "max_completion_tokens".
+        omit: fields to leave out, such as ["seed", "top_p"].
+        top_logprobs: how many of the likeliest tokens ratings are read from, as many as the server gives.
+        reasoning: the marks that thoughts stand between; None for those of the known families. An empty first one says
+            that the prompt opens the thoughts, so that a text without the second is all thought.
+        measures: whether the server tells log-probabilities of prompts, which rating=likelihood needs: vLLM's
+            `prompt_logprobs`, or `echo` where there is a `chat_template`.
+        chat_template: Jinja text, or "plain": chats become prompts here and go to `/completions`. None leaves that to
+            the server.
         extra_body: further fields of every request, JSON values; part of the identity, hence no place for secrets.
+        pause: waits some seconds; None for a real wait.
 
     Raises:
         ValueError: for a setting out of range, a key that is not in the environment, or if openai is not installed.
     """
-
-    measures = False
 
     def __init__(
         self,
@@ -120,30 +85,50 @@ class EndpointEngine(Engine):
         *,
         api_key_env: str = "",
         timeout_s: float = 120.0,
-        retries: int = 3,
+        retries: int = 5,
+        patience_s: float = 600.0,
         max_batch: int = 16,
         context_window: int | None = None,
+        allowance_field: str = "max_tokens",
+        omit: Sequence[str] = (),
+        top_logprobs: int = TOP_LOGPROBS,
+        reasoning: Sequence[str] | None = None,
+        measures: bool = False,
+        chat_template: str | None = None,
         extra_body: Mapping[str, Any] | None = None,
+        pause: Callable[[float], object] | None = None,
     ) -> None:
         self.url = checked_url(url)
         self.model = model
         self.api_key_env = api_key_env
-        self.timeout_s = timeout_s
-        self.retries = retries
+        self.timeout_s, self.retries, self.patience_s = timeout_s, retries, patience_s
         self.max_batch = max_batch
         self.context_window = context_window
+        self.allowance_field, self.omit, self.top_logprobs = allowance_field, omit, top_logprobs
+        self.reasoning, self.measures, self.chat_template = reasoning, measures, chat_template
         self.extra_body = dict(extra_body or {})
-        self._check()
+        check_settings(self)
+        dialect = Dialect(allowance_field, frozenset(omit), top_logprobs)
+        patience = (timeout_s, retries, patience_s, max_batch, pause)
+        self._calls = Calls(self.url, api_key_env, self._key, dialect, *patience)
         self._key()
         openai_library()
 
     def identity(self, adapter: str | None) -> dict[str, Any]:
         """Where the model is, which one it is, and what shapes its answers; an adapter is a model of its own."""
+        set_ = {
+            "allowance_field": self.allowance_field != "max_tokens" and self.allowance_field,
+            "omit": sorted(self.omit),
+            "top_logprobs": self.top_logprobs != TOP_LOGPROBS and self.top_logprobs,
+            "reasoning": list(self.reasoning or ()),
+            "chat_template": self.chat_template,
+        }
         return {
             "endpoint": self.url,
             "model": adapter or self.model,
             "context_window": self.context_window,
             "extra_body": self.extra_body,
+            **{name: value for name, value in set_.items() if value},
         }
 
     def generations(self, requests: Sequence[GenerateRequest]) -> Iterator[dict[int, Generation]]:
@@ -154,201 +139,177 @@ class EndpointEngine(Engine):
                 own estimate. One that is too long by the server's word is a failed call, for it may say so of any.
         """
         bodies = [self._writing(request) for request in requests]
-        for i, reply in self._replies(bodies):
+        for i, reply in self._calls.replies(bodies, self._read):
             yield {i: self._generation(requests[i], reply, bodies[i]["max_tokens"])}
 
     def ratings(self, requests: Sequence[RateRequest]) -> Iterator[dict[int, Ratings]]:
         """Rate all requests' candidates, one call each, and hand ratings out once all their candidates are through.
 
         A rating is the expected value of the scale under the probabilities of its labels, its coverage their sum, as
-        in `TransformersEngine`; but a label that is not among the 20 likeliest tokens counts as impossible (our
-        reading). Where none is, or the server gives no log-probabilities, there is no rating. What candidates share is
-        read, and counted, with every one of them. Raises as `generations`.
+        in `TransformersEngine`; but a label that is not among the `top_logprobs` likeliest tokens counts as impossible
+        (our reading). Where none is, or the server gives no log-probabilities, there is no rating. What candidates
+        share is read, and counted, with every one of them. Raises as `generations`.
         """
-        yield from ({i: Ratings(())} for i, request in enumerate(requests) if not request.candidates)
-        places = [(i, k) for i, request in enumerate(requests) for k in range(len(request.candidates))]
-        bodies = [self._judging(requests[i], requests[i].candidates[k]) for i, k in places]
-        replies: list[dict[int, Reply]] = [{} for _ in requests]
-        for n, reply in self._replies(bodies):
-            i, k = places[n]
-            replies[i][k] = reply
-            if len(replies[i]) == len(requests[i].candidates):
-                yield {i: self._rating(requests[i], [replies[i][k] for k in sorted(replies[i])])}
+        asked = [[self._judging(request, candidate) for candidate in request.candidates] for request in requests]
+        for i, replies in self._calls.grouped(asked, self._read):
+            yield {i: self._rating(requests[i], replies)}
 
     def likelihoods(self, requests: Sequence[LikelihoodRequest]) -> Iterator[dict[int, Likelihood]]:
-        """Refused: chat completions cannot score a given text."""
-        if requests:
+        """Measure how likely all requests' texts are, one call each and two more for a chat.
+
+        A text's end is what the chat template puts behind it first. Raises as `generations`, and a ValueError without
+        `measures`.
+        """
+        if requests and not self.measures:
             raise ValueError(
                 f"agent {requests[0].agent!r}: expected a judge in this process for rating=likelihood, got one behind "
-                f"{self.url}: use rating=verdict or rating=critique"
+                f"{self.url}: use rating=verdict or rating=critique, or measures=true where the server is vLLM"
             )
-        return iter(())
+        asked = [self._measuring(request) for request in requests]
+        for i, replies in self._calls.grouped(asked, self._measured):
+            yield {i: self._likelihood(requests[i], replies)}
 
     def _writing(self, request: GenerateRequest) -> dict[str, Any]:
         drawn = request.decoding
         drawing = {"temperature": drawn.temperature, "top_p": drawn.top_p}
-        body = self._body(request, request.messages, drawn.max_new_tokens, **drawing)
         if drawn.repetition_penalty != 1:
-            body["extra_body"]["repetition_penalty"] = drawn.repetition_penalty
-        return body
+            drawing["repetition_penalty"] = drawn.repetition_penalty
+        return self._body(request, request.messages, drawn.max_new_tokens, **drawing)
 
     def _judging(self, request: RateRequest, candidate: str) -> dict[str, Any]:
-        # Some servers give log-probabilities of what they draw from: at 1 they are the model's own.
-        drawn = {"temperature": 1.0, "top_p": 1.0, "logprobs": True, "top_logprobs": TOP_LOGPROBS}
-        return self._body(request, request.about(candidate), 1, **drawn)
+        # Some servers give log-probabilities of what they draw from: at 1 they are the model's own. top_p is 1 where it
+        # is left out, and some refuse 1.
+        chat = {"logprobs": True, "top_logprobs": self.top_logprobs}
+        asked = chat if self.chat_template is None else {"logprobs": self.top_logprobs}
+        return self._body(request, request.about(candidate), 1, temperature=1.0, **asked)
 
-    def _body(
-        self, request: GenerateRequest | RateRequest, messages: Sequence[Message], wanted: int, **drawn: Any
-    ) -> dict[str, Any]:
-        """What the client is called with."""
-        window = self.context_window
-        return {
-            "model": request.adapter or self.model,
-            "messages": [{"role": m.role, "content": broken(CONTROL, m.content)} for m in messages],
-            "seed": request.seed,
-            "max_tokens": wanted
-            if window is None
-            else allowance(self.count_prompt(messages), wanted, window, self.model),
-            "extra_body": dict(self.extra_body),
-            **drawn,
-        }
+    def _measuring(self, request: LikelihoodRequest) -> list[dict[str, Any]]:
+        """Calls that read a chat: as it opens the assistant's turn, with a text in an open turn, and with each text."""
+        asked = {"temperature": 0.0, "prompt_logprobs": 0}
+        if self.chat_template is not None:
+            asked = {"temperature": 0.0, "echo": True, "logprobs": 1}
+        chats = [[*request.messages, Message("assistant", text)] for text in request.texts]
+        bodies = [self._body(request, chat, 1, add_generation_prompt=False, **asked) for chat in chats]
+        if self.chat_template is not None or not bodies:
+            return bodies
+        opening = self._body(request, request.messages, 1, **asked)
+        return [opening, {**bodies[0], "continue_final_message": True}, *bodies]
+
+    def _body(self, request: Request, messages: Sequence[Message], wanted: int, **fields: Any) -> dict[str, Any]:
+        """What the server is asked, before its own dialect."""
+        window, opens = self.context_window, fields.get("add_generation_prompt", True)
+        if self.chat_template is None:
+            fields |= {"messages": turns_of(messages)}
+        else:
+            fields |= {"prompt": prompt_of(self.chat_template, messages, opens=opens)}
+            fields |= {"stop": PLAIN_STOP} if self.chat_template == "plain" else {}
+            fields.pop("add_generation_prompt", None)
+        if isinstance(request, GenerateRequest | RateRequest):
+            fields["seed"] = request.seed
+        allowed = wanted if window is None else allowance(self.count_prompt(messages), wanted, window, self.model)
+        return {"model": request.adapter or self.model, "max_tokens": allowed, **fields, **self.extra_body}
 
     def _generation(self, request: GenerateRequest, reply: Reply, allowed: int) -> Generation:
-        if not isinstance(reply, ChatReply):
-            return failed(request, reply)  # type: ignore[no-any-return]
-        text, reason, _, read, written, seconds = reply
-        notes = [*shrunk(request.decoding.max_new_tokens, allowed)]
-        if reason not in {"stop", "length"}:
-            notes.append(f"the endpoint ended the answer with finish_reason {self._shown(repr(reason))}")
-        if read is None or written is None:
+        said = reply.said
+        if not isinstance(said, EndpointReply):
+            return failed(request, said)  # type: ignore[no-any-return]
+        notes = [*shrunk(request.decoding.max_new_tokens, allowed), *reply.notes]
+        if said.refusal:
+            notes.append(f"the endpoint refused: {self._calls.shown(said.refusal)}")
+        notes += unanswered(Parted(said.thoughts, said.text), allowed, cut=said.reason == "length")
+        if said.reason not in {"stop", "length"}:
+            notes.append(f"the endpoint ended the answer with finish_reason {self._calls.shown(repr(said.reason))}")
+        if said.read is None or said.written is None:
             notes.append("the endpoint said no usage: tokens are estimated")
         return Generation(
-            text=text.strip(),
-            prompt_tokens=self.count_prompt(request.messages) if read is None else read,
-            completion_tokens=self.count_tokens(text) if written is None else written,
-            finish_reason="length" if reason == "length" else "stop",
+            text=said.text,
+            prompt_tokens=self.count_prompt(request.messages) if said.read is None else said.read,
+            completion_tokens=self.count_tokens(said.thoughts + said.text) if said.written is None else said.written,
+            finish_reason="length" if said.reason == "length" else "stop",
             notes=tuple(notes),
-            seconds=seconds,
+            seconds=reply.seconds,
         )
 
     def _rating(self, request: RateRequest, came: Sequence[Reply]) -> Ratings:
-        if lost := [reply for reply in came if not isinstance(reply, ChatReply)]:
+        replies = [reply.said for reply in came]
+        if lost := [said for said in replies if not isinstance(said, EndpointReply)]:
             return failed(request, lost[0])  # type: ignore[no-any-return]
-        replies = [reply for reply in came if isinstance(reply, ChatReply)]
-        verdicts = [_verdict(reply.top, request.scale) for reply in replies]
-        read = [reply.read for reply in replies]
+        verdicts = [verdict(said.top, request.scale) for said in replies]
+        thinking = [not (v and v[1]) and thinks_first(said) for v, said in zip(verdicts, replies, strict=True)]
+        none = [v for v, thinks in zip(verdicts, thinking, strict=True) if not thinks]
         estimated = [self.count_prompt(request.about(candidate)) for candidate in request.candidates]
         counts = {
-            "the endpoint gave no log-probabilities, use rating=critique": sum(v is None for v in verdicts),
-            f"no label of the scale is among the {TOP_LOGPROBS} likeliest tokens": verdicts.count((None, 0.0)),
-            "the endpoint said no usage, tokens are estimated": read.count(None),
+            "this model thinks first, use rating=critique or turn its thinking off": sum(thinking),
+            "the endpoint gave no log-probabilities, use rating=critique": none.count(None),
+            f"no label of the scale is among the {self._calls.dialect.top_logprobs} likeliest tokens": none.count(
+                (None, 0.0)
+            ),
+            "the endpoint said no usage, tokens are estimated": sum(said.read is None for said in replies),
         }
-        values, coverage = zip(*(verdict or (None, 0.0) for verdict in verdicts), strict=True)
+        values, coverage = zip(*(v or (None, 0.0) for v in verdicts), strict=True) if verdicts else ((), ())
+        told = dict.fromkeys(note for reply in came for note in reply.notes)
         return Ratings(
             values=values,
             coverage=coverage,
-            prompt_tokens=sum(guess if said is None else said for said, guess in zip(read, estimated, strict=True)),
-            notes=tuple(f"{n} of {len(replies)} candidates: {what}" for what, n in counts.items() if n),
-            seconds=sum(reply.seconds for reply in replies),
+            prompt_tokens=sum(said.read or guess for said, guess in zip(replies, estimated, strict=True)),
+            notes=(*told, *(f"{n} of {len(replies)} candidates: {what}" for what, n in counts.items() if n)),
+            seconds=sum(reply.seconds for reply in came),
         )
 
-    def _replies(self, bodies: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Reply]]:
-        """Replies as they come, under the indices of what `chat.completions.create` was called with."""
-        if not bodies:
-            return
-        width = min(self.max_batch, len(bodies))
-        # The client counts time for each part of a reply; what bounds the whole is in front of it.
-        settings = {"base_url": self.url, "timeout": 2 * self.timeout_s, "max_retries": self.retries}
-        # Without a key the client would take OPENAI_API_KEY, and send it to whoever the url names.
-        client = openai_library().OpenAI(
-            api_key=self._key() or "none", http_client=bounded_client(self.timeout_s), **settings
+    def _likelihood(self, request: LikelihoodRequest, came: Sequence[Reply]) -> Likelihood:
+        rows = [reply.said for reply in came]
+        if lost := [said for said in rows if isinstance(said, Lost)]:
+            return failed(request, lost[0])  # type: ignore[no-any-return]
+        if not request.texts or None in rows:
+            note = "the endpoint gave no log-probabilities of prompts, use rating=verdict"
+            return Likelihood((None,) * len(request.texts), notes=(note,) * bool(request.texts))
+        if self.chat_template is None:
+            opening, unclosed, *closed = rows
+            ids = [[token for token, _ in row] for row in (opening, *closed)]
+            behind = len(closed[0]) - len(unclosed)  # what the template puts behind a text
+            places = [(common_prefix(ids[0], row), len(row) - behind) for row in ids[1:]]
+        else:
+            closed = rows
+            start = len(prompt_of(self.chat_template, request.messages))
+            prompts = [body["prompt"] for body in self._measuring(request)]
+            ends = [start + len(turn["content"]) for turn in turns_of([Message("assistant", x) for x in request.texts])]
+            spots = zip(rows, ends, map(len, prompts), strict=True)
+            places = [echoed_place(row, start, end, whole) for row, end, whole in spots]
+        spans = [row[start : end + 1] for row, (start, end) in zip(closed, places, strict=True)]
+        return Likelihood(
+            values=tuple(math.exp(min(0.0, sum(log for _, log in span) / len(span))) for span in spans),
+            prompt_tokens=sum(map(len, rows)),
+            seconds=sum(reply.seconds for reply in came),
+            lengths=tuple(map(len, spans)),
         )
-        failures: list[Lost] = []
-        came = False
-        with client, ThreadPoolExecutor(width) as pool:
-            calls = {pool.submit(self._ask, client, body, width): i for i, body in enumerate(bodies)}
-            try:
-                for call in as_completed(calls):
-                    reply = failures[-1] if call.cancelled() else call.result()
-                    came |= isinstance(reply, ChatReply)
-                    failures += [] if isinstance(reply, ChatReply) else [reply]
-                    if not came and len(failures) == MOST_FAILURES:
-                        for waiting in calls:
-                            waiting.cancel()
-                    yield calls[call], reply
-            finally:
-                pool.shutdown(cancel_futures=True)  # whoever listened may have gone
 
-    def _ask(self, client: Any, body: Mapping[str, Any], width: int) -> Reply:
-        start = time.perf_counter()
+    def _read(self, data: bytes) -> EndpointReply:
+        return EndpointReply.of(data, self.reasoning)
+
+    def _measured(self, data: bytes) -> list[tuple[Any, float]] | None:
+        """A prompt's tokens with their log-probabilities; None where the server gives none."""
+        EndpointReply.of(data)  # an error within a reply is one
         try:
-            data = client.chat.completions.with_raw_response.create(**body).content
-        except (openai_library().OpenAIError, OSError) as error:
-            return self._failure(error, body["model"])
-        try:
-            return ChatReply.of(data, (time.perf_counter() - start) / width)
-        except _FAULTS:
-            got = self._shown(data.decode(errors="replace"))
-            return ConnectionError(f"{self.url}: expected a chat completion, got {got}: check the url")
-
-    def _failure(self, error: Exception, model: str) -> Lost:
-        """The client's error as what the rest of the code expects, in one line."""
-        status = getattr(error, "status_code", None)
-        if status in {401, 403}:  # servers repeat parts of the key
-            source = f"in the environment variable {self.api_key_env}" if self.api_key_env else "named by api_key_env"
-            return ConnectionError(f"{self.url}: status {status}: expected a key {source} that may use {model}")
-        said = self._shown(error)
-        if status in {400, 413, 422} and _TOO_LONG.search(f"{error} {getattr(error, 'body', None)}"):
-            return ContextWindowError(
-                f"{self.url}: status {status}: {said}: shorten the question, lower memory_tokens or max_new_tokens"
-            )
-        what = type(error).__name__ if status is None else f"status {status}"
-        return ConnectionError(f"{self.url}: {what}: {said}: check that the server is up and serves {model}")
-
-    def _shown(self, said: object) -> str:
-        text = str(said)
-        return one_line(text.replace(key, "[key]") if (key := self._key()) else text)
+            return prompt_logprobs(data) if self.chat_template is None else echoed_logprobs(data)
+        except READING_FAULTS:
+            return None
 
     def _key(self) -> str:
         if self.api_key_env and not os.environ.get(self.api_key_env):
             raise ValueError(f"expected a key in the environment variable {self.api_key_env}, got none: export it")
         return os.environ[self.api_key_env] if self.api_key_env else ""
 
-    def _check(self) -> None:
-        where = f"endpoint {self.url}"
-        given: Any = self  # from YAML it may be anything
-        checks: tuple[tuple[str, Any, Any, str], ...] = (
-            ("model", str, lambda text: text.strip(), "the server's name of it, as GET /models lists it"),
-            ("timeout_s", int | float, lambda s: 0 < s < math.inf, "seconds above 0"),
-            ("retries", int, lambda n: n >= 0, "a whole number, at least 0"),
-            ("max_batch", int, lambda n: n >= 1, "a whole number, at least 1"),
-            ("context_window", int | None, lambda n: n is None or n >= 1, "a number of tokens or null"),
-        )
-        for name, kind, valid, expected in checks:
-            value = getattr(given, name)
-            if not isinstance(value, kind) or not valid(value):
-                raise ValueError(f"{where}, {name}: expected {expected}, got {value!r}: correct it")
-        if not isinstance(given.api_key_env, str) or not re.fullmatch(r"(\w+_(API_KEY|TOKEN))?", given.api_key_env):
-            # Not shown: what stands in place of a name may be the key itself.
-            raise ValueError(
-                f"{where}, api_key_env: expected the name of an environment variable that ends in _API_KEY or _TOKEN, "
-                "for no other is sent to a server: export the key under such a name"
-            )
-        if known := sorted(_SET & set(self.extra_body)):
-            raise ValueError(f"{where}, extra_body: expected fields that no setting has, got {known}: leave them out")
-        try:
-            json.dumps(self.extra_body, allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{where}, extra_body: expected JSON values, got {error}: correct it") from error
+
+def turns_of(messages: Sequence[Message]) -> list[dict[str, str]]:
+    """A chat as servers take it, without what their tokenizers could take for marks."""
+    return [{"role": m.role, "content": broken(CONTROL, m.content)} for m in messages]
 
 
-def _verdict(top: Sequence[tuple[str, float]] | None, scale: RatingScale) -> tuple[float | None, float] | None:
-    """Expected value of a scale and its labels' share of the probability; None without log-probabilities."""
-    if top is None:
-        return None
-    worth = {label.strip(): value for label, value in zip(scale.labels, scale.values, strict=True)}
-    on_scale = [(math.exp(min(log, 0.0)), worth[token]) for token, log in top if token in worth]
-    coverage = sum(p for p, _ in on_scale)
-    if coverage == 0:
-        return None, 0.0
-    return max(-1.0, min(1.0, sum(p * v for p, v in on_scale) / coverage)), min(coverage, 1.0)
+def prompt_of(template: str, messages: Sequence[Message], *, opens: bool = True) -> str:
+    """A chat as the text that a model reads, up to where the assistant speaks if it `opens` a turn."""
+    options = {"bos_token": "", "eos_token": "", "add_generation_prompt": opens}
+    text = PLAIN_TEMPLATE if template == "plain" else template
+    try:
+        return rendered("chat", template=text, messages=turns_of(messages), options=options)
+    except BadTemplateError as error:
+        raise ChatTemplateError(f"chat template: {one_line(error)}: correct it or set chat_template=plain") from error

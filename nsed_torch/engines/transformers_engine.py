@@ -25,6 +25,7 @@ from nsed_torch.core.engine import (
     check_window,
     shrunk,
 )
+from nsed_torch.core.thoughts import unanswered
 from nsed_torch.engines.chat import Chat, Turn
 from nsed_torch.engines.decode_loop import Draft, decode
 from nsed_torch.engines.packing.forest import READER, grouped
@@ -54,7 +55,7 @@ class TransformersEngine(nn.Module, Engine):
         chat_template: None for the tokenizer's own, "plain" for base models, or Jinja text.
         template_options: what the template asks for beside messages, as {enable_thinking: false} of models that think.
         reasoning: marks that a model's thoughts stand between, as ["<think>", "</think>"]; they are no part of an
-            answer, though they count as its tokens. None keeps whatever is written.
+            answer, though they count as its tokens. None takes those of the known families.
         context_window: positions the model may use; None takes the model's own limit.
         max_batch: answers written at the same time.
         pass_tokens: prompt tokens read in one pass; a longer prompt is a pass of its own.
@@ -330,12 +331,14 @@ class TransformersEngine(nn.Module, Engine):
         stopped = draft.written[-1] in self.stop_ids
         text = self.chat.tokenizer.decode(draft.written[: -1 if stopped else None], skip_special_tokens=True)
         cut = self.chat.stop is not None and self.chat.stop in text
+        parted = self.chat.parted(text.split(self.chat.stop)[0] if cut else text)
+        notes = shrunk(request.decoding.max_new_tokens, draft.allowance)
         return Generation(
-            text=self.chat.answer((text.split(self.chat.stop)[0] if cut else text).strip()),
+            text=parted.answer,
             prompt_tokens=len(draft.prompt),
             completion_tokens=len(draft.written),
             finish_reason="stop" if cut or stopped else "length",
-            notes=shrunk(request.decoding.max_new_tokens, draft.allowance),
+            notes=notes + unanswered(parted, draft.allowance, cut=not (cut or stopped)),
             seconds=draft.seconds,
             written=tuple(draft.written),
         )

@@ -124,7 +124,7 @@ class LikelihoodRating:
             if not ensemble.engine(judge).measures:
                 raise ValueError(
                     f"agent {judge.name!r}: expected a judge in this process for rating=likelihood, got one behind an "
-                    "endpoint: use rating=verdict or rating=critique, or roles=[proposer] for it"
+                    "endpoint: use rating=verdict or rating=critique, roles=[proposer] for it, or measures=true of vLLM"
                 )
 
     def rate(

@@ -106,8 +106,8 @@ def test_ratings_are_expectations_over_the_likeliest_tokens(server):
     assert (none.values, none.coverage, none.notes) == ((), (), ())
     assert (one.values, one.notes) == ((pytest.approx(0.5),), ())
     asked = server.bodies[0]
-    assert [asked[name] for name in ("max_tokens", "logprobs", "top_logprobs", "temperature", "top_p")] == [
-        *(1, True, 20, 1.0, 1.0),
+    assert [asked[name] for name in ("max_tokens", "logprobs", "top_logprobs", "temperature")] == [
+        *(1, True, 20, 1.0),
     ]
 
 

@@ -19,9 +19,11 @@ from starlette.requests import ClientDisconnect
 
 from nsed_torch.app.serve.batches import Batches, Event, QueuedQuestion
 from nsed_torch.app.serve.metrics import Metrics
-from nsed_torch.app.serve.wire import ChatRequest, Completion, RefusedError, model_list, sse, usage_of
+from nsed_torch.app.serve.responses import ResponseReply, ResponsesRequest
+from nsed_torch.app.serve.wire import ChatRequest, Completion, RefusedError, model_list, usage_of
 from nsed_torch.records.transcript import Round, Transcript
 
+Form = Completion | ResponseReply
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 SIGN_OF_LIFE = 15.0
 """Seconds after which a silent stream sends a comment, so that nothing between takes it for dead."""
@@ -65,13 +67,20 @@ class Entrance:
 
     async def chat(self, request: Request) -> Response:
         """Answer a chat completion."""
+        return await self._answer(request, ChatRequest, Completion)
+
+    async def responses(self, request: Request) -> Response:
+        """Answer in the newer form."""
+        return await self._answer(request, ResponsesRequest, ResponseReply)
+
+    async def _answer(self, request: Request, reads: type[ChatRequest], form: type[Form]) -> Response:
         self.admit(request)
         began, known = time.perf_counter(), "none"
         try:
             # A web page can send other types to any address without asking.
             if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
                 raise RefusedError(415, "expected Content-Type: application/json, got another: set it")
-            asked = ChatRequest.read(await self._body(request))
+            asked = reads.read(await self._body(request))
             known = asked.model if asked.model in self.batches.teams else known
             events: asyncio.Queue[Event] = asyncio.Queue()
             question = self._enter(asked, events)
@@ -80,10 +89,16 @@ class Entrance:
             raise
         told = _Told(self.metrics, known, began)
         if asked.stream:
-            stream = self._stream(Completion(asked), question, events, told)
+            stream = self._stream(form(asked), question, events, told)
             headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
             return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
-        return await self._whole(Completion(asked), question, events, told, request)
+        return await self._whole(form(asked), question, events, told, request)
+
+    def known(self, name: str) -> None:
+        """Refuse a model's name that there is no team for, with 404."""
+        if name not in self.batches.teams:
+            names = ", ".join(self.batches.teams)
+            raise RefusedError(404, f"model: expected one of {names}, got {name[:60]!r}", "model_not_found")
 
     async def _body(self, request: Request) -> bytes:
         """A request's body, as far as it is no longer and no slower than allowed."""
@@ -107,9 +122,7 @@ class Entrance:
 
     def _enter(self, asked: ChatRequest, events: asyncio.Queue[Event]) -> QueuedQuestion:
         """Put a request's question into the queue, if there is a model that can deliberate on it so."""
-        if asked.model not in self.batches.teams:
-            names = ", ".join(self.batches.teams)
-            raise RefusedError(404, f"model: expected one of {names}, got {asked.model[:60]!r}", "model_not_found")
+        self.known(asked.model)
         if (asked.rounds or 1) > self.limits.rounds:
             raise RefusedError(400, f"rounds: expected at most {self.limits.rounds}, got {asked.rounds}: ask for fewer")
         loop = asyncio.get_running_loop()
@@ -145,27 +158,27 @@ class Entrance:
         )
 
     async def _stream(
-        self, completion: Completion, question: QueuedQuestion, events: asyncio.Queue[Event], told: "_Told"
+        self, completion: Form, question: QueuedQuestion, events: asyncio.Queue[Event], told: "_Told"
     ) -> AsyncIterator[bytes]:
         try:
             yield completion.start()
             async for event in self._heard(events):
                 if isinstance(event, Transcript):
                     told.done(event)
-                    for chunk in completion.end(event):
+                    for chunk in completion.end(event, question.answer):
                         yield chunk
                 else:
                     yield b": waiting\n\n" if event is None else completion.think(event)
         except RefusedError as error:
             told.status = error.status
-            yield sse(error.body())
+            yield completion.fault(error)
         finally:
             question.gone = True
             told.count()
 
     async def _whole(
         self,
-        completion: Completion,
+        completion: Form,
         question: QueuedQuestion,
         events: asyncio.Queue[Event],
         told: "_Told",
@@ -185,7 +198,7 @@ class Entrance:
                 return Response(status_code=told.status)  # that nobody reads
             transcript = answer.result()
             told.done(transcript)
-            return Response(json.dumps(completion.whole(transcript)), media_type="application/json")
+            return Response(json.dumps(completion.whole(transcript, question.answer)), media_type="application/json")
         except RefusedError as error:
             told.status = error.status
             raise
@@ -228,11 +241,18 @@ def application(batches: Batches, *, limits: Limits = Limits(), key: str = "") -
     app.add_exception_handler(RefusedError, _refused)
     app.add_exception_handler(HTTPException, _refused)
     app.add_api_route("/v1/chat/completions", door.chat, methods=["POST"], response_model=None)
+    app.add_api_route("/v1/responses", door.responses, methods=["POST"], response_model=None)
 
     @app.get("/v1/models")
     async def models(request: Request) -> dict[str, Any]:
         door.admit(request)
         return {"object": "list", "data": model_list(list(batches.teams), door.since)}
+
+    @app.get("/v1/models/{name:path}")
+    async def model(request: Request, name: str) -> dict[str, Any]:
+        door.admit(request)
+        door.known(name)
+        return model_list([name], door.since)[0]
 
     @app.get("/health")
     async def health() -> dict[str, str]:

