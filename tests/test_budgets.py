@@ -19,9 +19,9 @@ LINES = {
     "tuning": 2790,  # 1,600
     "evaluation": 3550,  # 2,200
     "conductor": 2060,  # 1,800
-    "app": 5720,  # 2,800
+    "app": 5780,  # 2,800
 }
-ALL_LINES = 32_650  # 20,000
+ALL_LINES = 32_700  # 20,000
 FILE_LINES = 400
 FUNCTION_LINES = 60  # without the docstring
 README_BYTES = 8_192

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
+from nsed_torch.app.config.paths import check_yaml
 from nsed_torch.app.verb import console
 from nsed_torch.evaluation.comparison import Comparison, scored
 from nsed_torch.evaluation.run_folder import OUTCOMES, RESULTS
@@ -87,11 +88,16 @@ def read_runs(folder: Path, since: float = 0.0) -> list[Combination]:
     """
     tuned = [path for path in folder.glob(f"*/{METRICS}") if path.stat().st_mtime >= since]
     paths = [*sorted(tuned, key=lambda path: _natural(path.parent.name)), *sorted(folder.glob(f"*/{RESULTS}"))]
-    overrides = [list(map(str, OmegaConf.load(path.parent / ".hydra" / "overrides.yaml"))) for path in paths]
+    overrides = [_overrides(path.parent / ".hydra" / "overrides.yaml") for path in paths]
     shared = set.intersection(*map(set, overrides)) if paths else set()
     names = [" ".join(o for o in words if o not in shared and not o.startswith("baseline=")) for words in overrides]
     runs = {name: _read(name, path) for name, path in zip(names, paths, strict=True)}
     return list(runs.values()) if tuned else sorted(runs.values(), key=lambda run: _natural(run.settings))
+
+
+def _overrides(path: Path) -> list[str]:
+    check_yaml(path)
+    return list(map(str, OmegaConf.load(path)))
 
 
 def baseline(combinations: Sequence[str], wanted: str | None) -> str:

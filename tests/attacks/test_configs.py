@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from nsed_torch.app.cli import main
 from nsed_torch.app.config.hydra_node import check_hydra, check_search_path
 from nsed_torch.app.config.instantiate import CONSTRUCTORS, instantiate
-from nsed_torch.app.config.paths import conf_dir
+from nsed_torch.app.config.paths import check_yaml, conf_dir
 from nsed_torch.core import templates
 from nsed_torch.core.named import NAMED
 from nsed_torch.core.prompts import Prompts
@@ -30,7 +30,8 @@ def strange(tmp_path, monkeypatch, capfd):
 
     def run(node, *arguments):
         (tmp_path / "strange/evil").mkdir(parents=True, exist_ok=True)
-        (tmp_path / "strange/evil/evil.yaml").write_text("# @package _global_\n" + OmegaConf.to_yaml(node))
+        text = node if isinstance(node, str) else OmegaConf.to_yaml(node)
+        (tmp_path / "strange/evil/evil.yaml").write_text("# @package _global_\n" + text)
         assert main(["fetch", "offline=true", "--config-dir", "strange", "+evil=evil", *arguments]) == 2
         out, err = capfd.readouterr()
         assert err.count("\n") == 1, err
@@ -157,6 +158,42 @@ def test_the_list_has_what_configs_name_and_no_more():
     assert CONSTRUCTORS - choices - optimizers == named - choices - optimizers
     for name in CONSTRUCTORS:
         assert callable(pydoc.locate(name)), name
+
+
+BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n + 1}: &a{n + 1} [*a{n}, *a{n}]\n" for n in range(40))
+TEXTS = "a0: xx\n" + "".join(f"a{n + 1}: ${{a{n}}}${{a{n}}}\n" for n in range(40))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("name: &a {b: *a}\n", "not a config (a part that holds itself)"),
+        ("name: &a [[[*a]]]\n", "not a config (a part that holds itself)"),
+        ("name: &a {b: &b {c: *a}, d: *b}\n", "not a config (a part that holds itself)"),
+        ("? &a [*a]\n: 1\n", "not a config (a part that holds itself)"),
+        (BOMB, "expected at most 100000 parts, aliases written out, got more"),
+        (
+            "a: &a {b: 1}\nc: {<<: *a}\n" + BOMB.replace("a0:", "z:").replace("&a0", "&a0"),
+            "expected at most 100000 parts",
+        ),
+        ("name: " + "[" * 2000, "not a config (maximum recursion"),
+        ("name: " + "x" * 200_001, "expected at most 200000 bytes"),
+        ("name: !!python/object/apply:os.system ['touch PWNED']", "could not determine a constructor"),
+        ("name: *nowhere", "found undefined alias"),
+        ("name: a\nname: b\n", "duplicate key"),
+        (TEXTS, "unknown setting 'a0'"),
+    ],
+    ids=range(12),
+)
+def test_yaml_that_holds_itself_or_grows_is_one_line(strange, text, says):
+    start = time.monotonic()
+    assert says in strange(text)
+    assert time.monotonic() - start < 10
+
+
+def test_yaml_that_repeats_itself_a_little_is_read(tmp_path):
+    (tmp_path / "a.yaml").write_text("a: &a {b: [1, 2]}\nc: *a\nd: {<<: *a, e: 1}\n")
+    check_yaml(tmp_path / "a.yaml")
 
 
 GIANTS = ["range(10**9)|list", "'x' * 10**10", "'%99999999999d' % 3", "'%1000000000d'|format(1)", "'a'|indent(10**9)"]

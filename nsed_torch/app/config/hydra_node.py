@@ -6,18 +6,21 @@ Hydra builds its callbacks, launcher, sweeper and loggers from the node `hydra`,
 import contextlib
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import hydra._internal.hydra
 from hydra import initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.object_type import ObjectType
+from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from omegaconf.resolvers import oc
 
 from nsed_torch.app.config.kinds import fault
-from nsed_torch.app.config.paths import added_dirs, conf_dir
+from nsed_torch.app.config.paths import added_dirs, check_yaml, conf_dir
 from nsed_torch.app.config.settings import groups_of, plain
 
 TARGETS = {
@@ -58,6 +61,14 @@ class CheckedLoader(ConfigLoaderImpl):
         check_search_path(config_search_path)
         super().__init__(config_search_path)
         self._composed: str | None = None
+        self._load_file = self.repository.load_config
+        self.repository.load_config = self._load_checked  # type: ignore[method-assign]
+
+    def _load_checked(self, config_path: str) -> ConfigResult | None:
+        source = self.repository._find_object_source(config_path, ObjectType.CONFIG)
+        if source is not None and source.scheme() == "file":
+            check_yaml(Path(source.path) / source._normalize_file_name(config_path))
+        return self._load_file(config_path)
 
     def load_configuration(self, config_name: str | None, *args: Any, **kwargs: Any) -> DictConfig:
         """A composed config whose node `hydra` may be acted upon."""

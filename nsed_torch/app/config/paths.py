@@ -14,9 +14,11 @@ import importlib.metadata
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 CONFIGS = "nsed_torch.configs"
+MOST_BYTES, MOST_PARTS = 200_000, 100_000  # of a config file that is not ours
 
 
 def conf_dir() -> Path:
@@ -59,3 +61,38 @@ def options_of(group: str) -> Iterator[Path]:
     """The files of a config group, ours and those of installed packages."""
     for folder in (conf_dir(), *added_dirs()):
         yield from sorted((folder / group).glob("*.yaml"))
+
+
+def check_yaml(path: Path) -> None:
+    """Refuse a stranger's YAML file that is too long or deep, holds itself, or of which aliases make a giant.
+
+    Raises:
+        ValueError: in one line with the file, what is wrong and the remedy.
+    """
+    if path.resolve().is_relative_to(conf_dir().resolve()):
+        return
+    import yaml  # type: ignore[import-untyped]  # noqa: PLC0415 - not wanted at import
+
+    try:
+        if (size := path.stat().st_size) > MOST_BYTES:
+            raise ValueError(f"expected at most {MOST_BYTES} bytes, got {size}")
+        _parts(yaml.compose(path.read_text("utf-8"), yaml.SafeLoader), {})
+    except (ValueError, RecursionError) as error:  # an error of YAML itself is told by who reads it
+        raise ValueError(f"{path}: not a config ({error}); correct the file") from error
+
+
+def _parts(node: Any, known: dict[int, int]) -> int:
+    """How many parts a YAML node has where every alias is written out; 0 is one that is being counted."""
+    if known.setdefault(id(node), 0):
+        return known[id(node)]
+    parts: Any = getattr(node, "value", ())
+    count = 1
+    for part in parts if isinstance(parts, list) else ():
+        for child in part if isinstance(part, tuple) else (part,):
+            if known.get(id(child)) == 0:
+                raise ValueError("a part that holds itself")
+            count += _parts(child, known)
+            if count > MOST_PARTS:
+                raise ValueError(f"expected at most {MOST_PARTS} parts, aliases written out, got more")
+    known[id(node)] = count
+    return count
