@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nsed_torch.core.engine import Message
-from nsed_torch.core.prompts import broken, one_line, skeleton
-from nsed_torch.core.templates import BadTemplateError, rendered
 from nsed_torch.records.ledger import common_prefix
+from nsed_torch.records.lookalikes import broken, one_line, skeleton
+from nsed_torch.records.rendering import BadTemplateError, rendered
 
 PLAIN_TEMPLATE = (
     "{{ bos_token }}"

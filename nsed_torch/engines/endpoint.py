@@ -25,9 +25,9 @@ from nsed_torch.core.engine import (
     failed,
     shrunk,
 )
-from nsed_torch.core.prompts import CONTROL, broken, one_line
 from nsed_torch.engines.endpoint_client import bounded_client, checked_url, openai_library
 from nsed_torch.records.files import parse_json
+from nsed_torch.records.lookalikes import CONTROL, broken, one_line
 
 TOP_LOGPROBS = 20
 """The most log-probabilities of one place that such servers give."""

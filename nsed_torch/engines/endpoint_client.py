@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from nsed_torch.core.deadline import within
+from nsed_torch.records.deadline import within
 from nsed_torch.records.extras import missing
 
 _OF_THE_BODY = {"content-encoding", "content-length", "transfer-encoding"}
