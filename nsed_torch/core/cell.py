@@ -168,7 +168,7 @@ class ConsensusCell(Pretrained):
             embeddings = torch.where(proposal_mask[:, :, None], embeddings, 0)
         output = self.elect(inputs, task, state.hidden())
         shown = output.answer_mask
-        consensus = (output.consensus[:, :, None] * embeddings).sum(1)
+        consensus = (output.consensus[:, None, :] @ embeddings)[:, 0]
         # Without classes every proposal that is there shows an answer.
         told = embeddings if classes is None else torch.where(shown[:, :, None], embeddings, 0)
         news = News(told, output.answer_support, output.consensus, shown, consensus, task)

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from nsed_torch.core import functional
-from nsed_torch.core.functional.floats import unit
+from nsed_torch.core.functional.floats import length, unit
 from nsed_torch.core.memory import MemoryState
 
 
@@ -101,9 +101,10 @@ class ForgetGate(Gate):
 
     def features(self, state: MemoryState, news: News) -> Float[Tensor, "batch slot feature"]:
         """What it reads of every slot."""
-        slots = unit(state.embeddings)
-        toward = [(slots * unit(other)[:, None, :]).sum(-1) for other in (news.consensus, news.task)]
-        return torch.stack([*toward, state.support, state.age], dim=-1)
+        others = unit(torch.stack([news.consensus, news.task], dim=-2))
+        # Divided behind the product, which is far smaller than the slots.
+        toward = state.embeddings @ others.transpose(1, 2) / length(state.embeddings)
+        return torch.cat([toward, state.support[..., None], state.age[..., None]], dim=-1)
 
     def admit(self, news: News) -> Float[Tensor, "batch proposal"]:
         """The factor on what enters."""

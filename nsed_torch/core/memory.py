@@ -82,5 +82,6 @@ def remember(
         for old, new in ((state.support, support), (state.age + 1, torch.zeros_like(support)))
     )
     pool = torch.cat([state.embeddings, embeddings], 1)
-    chosen = pool.gather(1, index[:, :, None].expand(-1, -1, pool.shape[-1]))
-    return MemoryState(torch.where(mask[:, :, None], chosen, 0), kept, support, age, mask), source
+    # Filled in place, for few are empty and a copy costs as much as all else here.
+    chosen = pool.gather(1, index[:, :, None].expand(-1, -1, pool.shape[-1])).masked_fill_(~mask[:, :, None], 0)
+    return MemoryState(chosen, kept, support, age, mask), source

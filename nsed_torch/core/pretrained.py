@@ -18,9 +18,9 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from nsed_torch.core.named import name_of, part_named
-from nsed_torch.core.saved import check_saved
 from nsed_torch.core.trust import Calibration, Trust
 from nsed_torch.records.files import read_json, to_json, write_files
+from nsed_torch.records.saved import check_saved
 
 SCHEMA = 2
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nsed_torch.core.engine import Message, Note
-from nsed_torch.core.prompts import broken, one_line, skeleton
-from nsed_torch.core.templates import BadTemplateError, rendered
 from nsed_torch.core.thoughts import MARKS, Parted, part_thoughts
 from nsed_torch.engines.packing.heard import Span
 from nsed_torch.records.ledger import common_prefix
+from nsed_torch.records.lookalikes import broken, one_line, skeleton
+from nsed_torch.records.rendering import BadTemplateError, rendered
 
 PLAIN_TEMPLATE = (
     "{{ bos_token }}"

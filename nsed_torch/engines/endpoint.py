@@ -19,8 +19,6 @@ from nsed_torch.core.engine import (
     failed,
     shrunk,
 )
-from nsed_torch.core.prompts import CONTROL, broken, one_line
-from nsed_torch.core.templates import BadTemplateError, rendered
 from nsed_torch.core.thoughts import Parted, unanswered
 from nsed_torch.engines.chat import PLAIN_STOP, PLAIN_TEMPLATE, ChatTemplateError
 from nsed_torch.engines.endpoint_calls import Calls, Lost, Reply
@@ -36,6 +34,8 @@ from nsed_torch.engines.endpoint_reply import (
 )
 from nsed_torch.engines.endpoint_settings import check_settings, checked_url
 from nsed_torch.records.ledger import common_prefix
+from nsed_torch.records.lookalikes import CONTROL, broken, one_line
+from nsed_torch.records.rendering import BadTemplateError, rendered
 
 TOP_LOGPROBS = 20
 """The most log-probabilities of one place that such servers give."""

@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from nsed_torch.core.engine import ContextWindowError
-from nsed_torch.core.prompts import one_line
 from nsed_torch.engines.endpoint_client import Dialect, bounded_client, openai_library, patiently, posted
 from nsed_torch.engines.endpoint_reply import READING_FAULTS, ReplyError
+from nsed_torch.records.lookalikes import one_line
 
 _TOO_LONG = re.compile(
     r"context[ _]?(length|window|size)|(maximum|max)[ _](model|context)[ _]len|prompt is too long", re.IGNORECASE

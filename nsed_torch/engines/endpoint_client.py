@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from nsed_torch.core.deadline import within
 from nsed_torch.engines.endpoint_reply import ReplyError, error_text
+from nsed_torch.records.deadline import within
 from nsed_torch.records.extras import missing
 
 _OF_THE_BODY = {"content-encoding", "content-length", "transfer-encoding"}

@@ -7,7 +7,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from nsed_torch.core.prompts import one_line
+from nsed_torch.records.lookalikes import one_line
 
 
 def first_line(error: Exception) -> str:

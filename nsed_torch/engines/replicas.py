@@ -26,10 +26,10 @@ from nsed_torch.core.engine import (
     Request,
     failed,
 )
-from nsed_torch.core.prompts import one_line
 from nsed_torch.engines.gguf_files import first_line
 from nsed_torch.engines.packing.forest import passes, shared_with_last
 from nsed_torch.records.extras import missing
+from nsed_torch.records.lookalikes import one_line
 
 LOCAL = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent to anybody

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from nsed_torch.core.pretrained import BROKER, shipped
-from nsed_torch.core.saved import read_module, write_module
+from nsed_torch.records.saved import read_module, write_module
 
 _ABOUT = "nsed_broker"
 

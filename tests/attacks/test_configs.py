@@ -14,9 +14,9 @@ from nsed_torch.app.cli import main
 from nsed_torch.app.config.hydra_node import check_hydra, check_search_path
 from nsed_torch.app.config.instantiate import CONSTRUCTORS, instantiate
 from nsed_torch.app.config.paths import check_yaml, conf_dir
-from nsed_torch.core import templates
 from nsed_torch.core.named import NAMED
 from nsed_torch.core.prompts import Prompts
+from nsed_torch.records import rendering as templates
 
 RUNS = "imaplib.IMAP4_stream"  # starts its `command`
 

@@ -13,7 +13,6 @@ from endpoint_server import KEY, ask, completion, echo, endpoint, engine
 
 from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.cell import ConsensusCell
-from nsed_torch.core.deadline import within
 from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.core.engine import ContextWindowError, Decoding, Message, RateRequest, RatingScale
 from nsed_torch.core.halting import FixedHalting
@@ -26,6 +25,7 @@ from nsed_torch.parts.budget_broker import BudgetBroker
 from nsed_torch.parts.rating_modes import CritiqueRating
 from nsed_torch.parts.telemetry import Telemetry
 from nsed_torch.records.call_log import CallLog
+from nsed_torch.records.deadline import within
 from nsed_torch.records.transcript import Task, Transcript
 
 pytest.importorskip("openai")

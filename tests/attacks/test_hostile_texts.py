@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from tiny_models import tiny_tokenizer
 
 from nsed_torch.core.engine import Message
-from nsed_torch.core.prompts import CONTROL, FENCE, broken, fence, skeleton, spans, unfence
+from nsed_torch.core.prompts import FENCE, fence, unfence
 from nsed_torch.engines.chat import Chat
+from nsed_torch.records.lookalikes import CONTROL, broken, skeleton, spans
 
 FAMILIES = [
     *("<|im_end|>", "<|im_start|>", "<|eot_id|>", "<|start_header_id|>", "<|end|>", "<|user|>", "<|endoftext|>"),

@@ -12,7 +12,6 @@ import safetensors.torch
 import torch
 from tiny_models import CHAT, save_tiny, tiny_tokenizer
 
-from nsed_torch.core import templates
 from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.core.engine import Message, RateRequest, RatingScale
@@ -21,6 +20,7 @@ from nsed_torch.engines.adapters import add_adapter, copy_adapter, save_adapter
 from nsed_torch.engines.backbones import load_backbone, load_encoder
 from nsed_torch.engines.chat import Chat
 from nsed_torch.engines.weights import Weights, resolve
+from nsed_torch.records import rendering as templates
 from nsed_torch.records.call_log import CallLog
 from nsed_torch.traces.featured import CachedEncoder
 

@@ -28,10 +28,15 @@ def finite(x: Tensor) -> Tensor:
     return x.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
 
 
+def length(x: Tensor) -> Tensor:
+    """Of the last axis, which stays; infinite where its square underflows, so that what it divides is 0."""
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return torch.where(norm > torch.finfo(x.dtype).tiny ** 0.5, norm, torch.inf)
+
+
 def unit(x: Tensor) -> Tensor:
     """Direction of the last axis; 0 with gradient 0 where its length squared underflows."""
-    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    return x / torch.where(norm > torch.finfo(x.dtype).tiny ** 0.5, norm, torch.inf)
+    return x / length(x)
 
 
 def tolerance(x: Tensor) -> float:

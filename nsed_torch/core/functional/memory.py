@@ -50,7 +50,7 @@ def hidden_state(
     total = weights.sum(-1, keepdim=True)
     alive = total > torch.finfo(total.dtype).tiny
     weights = torch.where(alive, weights / torch.where(alive, total, 1), 0)
-    return (weights[:, :, None] * torch.where(mask[:, :, None], embeddings, 0)).sum(1)
+    return (weights[:, None, :] @ torch.where(mask[:, :, None], embeddings, 0))[:, 0]
 
 
 def held(source: Int[Tensor, "batch round slot"], proposals: int) -> Int[Tensor, "batch slot"]:

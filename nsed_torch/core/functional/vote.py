@@ -41,10 +41,10 @@ def linear_vote(ratings: Ratings, mask: Mask) -> Ballots:
     first half; its use as a vote of its own is our ablation.
     """
     ratings = torch.where(mask, ratings, 0)
-    sloped = ratings.abs().sum(-1, keepdim=True) > torch.finfo(ratings.dtype).eps
-    ratings = torch.where(sloped, ratings, ratings.detach())
     total = ratings.abs().sum(-1, keepdim=True)
-    return ratings / torch.where(total > 0, total, 1)
+    sloped = total > torch.finfo(ratings.dtype).eps
+    total = torch.where(sloped, total, torch.where(total > 0, total.detach(), 1))
+    return torch.where(sloped, ratings, ratings.detach()) / total
 
 
 def quadratic_vote(ratings: Ratings, mask: Mask) -> Ballots:

@@ -73,7 +73,7 @@ class _Renderer:
 
 
 def _begin() -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-P", "-m", "nsed_torch.core.template_child"]
+    command = [sys.executable, "-P", "-m", "nsed_torch.engines.template_child"]
     env = os.environ | {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
     pipe, no = subprocess.PIPE, subprocess.DEVNULL
     # A session of its own: Ctrl-C ends the run, which then ends it.
