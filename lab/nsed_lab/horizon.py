@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import log_expit
 
-from nsed_torch.evaluation.competence_law import ProfileInterval
+from nsed_lab.fatigue_law import ProfileInterval
 from nsed_torch.evaluation.statistics import Z, share
 from nsed_torch.records.outcome import Outcome, Verdict
 from nsed_torch.records.trace import Trace

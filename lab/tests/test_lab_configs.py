@@ -13,8 +13,8 @@ from nsed_torch.app.config.paths import added_dirs, conf_file
 from nsed_torch.app.config.settings import check_settings
 
 FOLDER = conf_file("members").parent
-VERBS = {"ensemble": "evaluate", "experiment": "evaluate", "method": "evaluate"}
-VERBS |= {"tasks": "evaluate", "specialist": "specialize"}
+VERBS = dict.fromkeys(("ensemble", "experiment", "halting", "method", "tasks"), "evaluate")
+VERBS |= {"specialist": "specialize", "grpo": "train_conductor", "experiment/conductor_7b": "train_conductor"}
 ADDED = {"experiment", "method"}
 FILES = sorted(path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("*.yaml"))
 
@@ -29,7 +29,7 @@ def targets(node):
 @pytest.mark.parametrize("file", FILES)
 def test_it_composes_and_every_target_is_offered_and_takes_its_arguments(file):
     group, _, option = file.partition("/")
-    verb = VERBS[group] if option else group
+    verb = VERBS.get(file, VERBS.get(group, group))
     words = [f"{'+' * (group in ADDED)}{group}={option}"] if option else []
     with composing():
         config = compose(verb, overrides=words)

@@ -28,7 +28,6 @@ from nsed_torch.engines.replicas import EngineReplicas
 from nsed_torch.engines.sentence_encoder import logged
 from nsed_torch.engines.weights import ResolvedWeights, resolve
 from nsed_torch.parts.conformal import ConformalSets
-from nsed_torch.parts.halting_rules import FatigueHalting
 from nsed_torch.parts.learned_broker import LearnedBroker
 from nsed_torch.parts.reading import Reading
 from nsed_torch.parts.similar_texts import SimilarTexts
@@ -36,10 +35,8 @@ from nsed_torch.parts.telemetry import Telemetry
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.questions.graders import GradersAnswers
 from nsed_torch.questions.own import tasks
-from nsed_torch.questions.patterns import PatternGrader
 from nsed_torch.questions.sources import NO_DOWNLOADS, NotHereError
 from nsed_torch.records.call_log import CallLog
-from nsed_torch.records.files import read_json
 
 
 def call_log(cfg: DictConfig, folder: Path) -> CallLog:
@@ -132,10 +129,9 @@ def graded_tasks(cfg: DictConfig, report: Callable[[str], None] = lambda text: N
 
 def bound(graded: GradedTasks, rnn: MacroRNN) -> GradedTasks:
     """The tasks with a grader that knows whom it may ask, where it asks agents."""
-    if not isinstance(graded.grader, PatternGrader):
+    if (asking := getattr(graded.grader, "asking", None)) is None:
         return graded
-    cell = rnn.cell
-    grader = graded.grader.asking(cell.ensemble, cell.prompts, cell.seed)
+    grader = asking(rnn.cell.ensemble, rnn.cell.prompts, rnn.cell.seed)
     return replace(graded, grader=grader, identity={**graded.identity, **grader.identity()})
 
 
@@ -171,23 +167,6 @@ def build_broker(cfg: DictConfig, names: Sequence[str]) -> Broker:
         record["learned"].check(names)
     broker: Broker = instantiate(cfg, **record)
     return broker
-
-
-def fitted_halting(results: str, rounds: int = 8) -> FatigueHalting:
-    """The rule of the law that a run of `nsed evaluate` fitted to its accuracies; `results` is its `results.json`.
-
-    Raises:
-        ValueError: if the file is none, or has no law.
-    """
-    try:
-        law = read_json(Path(results).expanduser())["insight"]["course"]["law"]
-        fit, notes = law["fit"], "; ".join(law["notes"])
-    except (ValueError, LookupError, TypeError) as error:
-        expected = "expected results.json of nsed evaluate with a deliberation"
-        raise ValueError(f"halting: {expected}, got {results!r} ({error!r})") from error
-    if fit is None:
-        raise ValueError(f"halting: expected a fitted law in {results!r}, got none: {notes}")
-    return FatigueHalting(rounds, **{name: fit[name] for name in ("p_g", "k", "beta")})
 
 
 def saved_cell(folder: str, names: Sequence[str], **parts: Any) -> ConsensusCell:

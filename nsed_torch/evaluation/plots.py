@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from nsed_torch.evaluation.comparison import MethodResult
 from nsed_torch.evaluation.cost_curves import Curve
@@ -82,22 +81,12 @@ def short_name(name: str) -> str:
 
 
 def plot_rounds(course: Mapping[str, Any], tasks: int, path: Path) -> None:
-    """Accuracy after each round with its interval, the tokens it took, and the fitted law with its best round."""
-    rounds, law = course["rounds"], course["law"]
+    """Accuracy after each round with its interval, and the tokens it took."""
+    rounds = course["rounds"]
     axes = new_axes(min(max(6.5, 2.5 + 0.8 * len(rounds)), 12.0), 4.4)
     at = [r["round"] for r in rounds]
     draw_points(axes, at, [r["accuracy"] for r in rounds], color=BLUE, label="measured, 95% interval")
     last = len(rounds) + 0.5
-    if fit := law["fit"]:
-        t = torch.linspace(0.5, last, 200, dtype=torch.float64)
-        values = fatigue_law.utility(t, fit.p_g, fit.k, fit.beta)
-        axes.plot(t.tolist(), values.tolist(), color=ORANGE, linewidth=1.8, zorder=1, label="fitted law")
-        if 0 < fit.t_opt <= last:
-            low, high = fit.t_opt_interval
-            label = f"best round {fit.t_opt:.1f} [{low:.1f}, {high:.1f}]"
-            axes.axvline(fit.t_opt, color=RED, linewidth=1.2, linestyle=":", label=label)
-    else:
-        axes.text(0, -0.24, f"No law fitted: {law['notes'][0]}.", transform=axes.transAxes, color=GREY, fontsize=8)
     named = rounds[-1 :: -math.ceil(len(rounds) / 12)]  # the last one, and as many before it as there is room for
     axes.set_xticks([r["round"] for r in named], [f"{r['round']}\n{_short(r['tokens'])}" for r in named])
     axes.set(xlim=(0.5, last), xlabel="round, and computed tokens per task up to it", ylabel="accuracy")

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from nsed_torch.core.prompts import finished
-from nsed_torch.evaluation.competence_law import ROUNDS_NEEDED, fit_fatigue_law
 from nsed_torch.evaluation.statistics import Estimate, clustered_share, share
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.records.trace import Trace
@@ -93,8 +92,8 @@ def steps_held(steps: Sequence[str], chain: Sequence[str]) -> int:
 def insight(traces: Iterable[Trace], *, question: Callable[[Task], str] = lambda task: task.id) -> Tree:
     """Read traces once and measure everything; `statistics.plain` makes JSON data of it.
 
-    Shares have `statistics.clustered_share`'s interval over questions, the law has its own (`competence_law`). Where
-    rounds are steps, the course is that of answers: there is none before the team says that nothing is left to do.
+    Shares have `statistics.clustered_share`'s interval over questions. Where rounds are steps, the course is that of
+    answers: there is none before the team says that nothing is left to do.
 
     p_g is the paper's: the share of right proposals before anybody has heard anybody; an empty one is wrong. The paper
     leaves open how p_v is measured; both readings are ours. `auc` is the chance that a right proposal is rated above a
@@ -179,7 +178,6 @@ def _course(
     missed = [proposed > curve[-1] for proposed, curve in zip(oracle, curves, strict=True)]
     return {
         "rounds": rounds,
-        "law": _law([accuracy.mean or 0.0 for accuracy in accuracies], len(curves)),
         # Share of tasks where some proposal of some round is right and the final answer is not.
         "oracle_gap": clustered_share(asked, missed),
     }
@@ -188,17 +186,6 @@ def _course(
 def _by_round(curves: Sequence[Sequence[bool]]) -> list[list[bool]]:
     """Whether the standing answer is right, by round and task."""
     return [[curve[min(r, len(curve) - 1)] for curve in curves] for r in range(max(map(len, curves)))]
-
-
-def _law(accuracy: list[float], tasks: int) -> Tree:
-    """The fit, and what it cannot bear; or None, and why."""
-    if len(accuracy) < ROUNDS_NEEDED:
-        why = f"a law needs at least {ROUNDS_NEEDED} rounds, got {len(accuracy)}: record more"
-        return {"fit": None, "notes": [why]}
-    if len(set(accuracy)) == 1:
-        return {"fit": None, "notes": ["accuracy is the same after every round: there is no curve to fit"]}
-    fit = fit_fatigue_law(accuracy, tasks)
-    return {"fit": fit, "notes": fit.notes}
 
 
 def _share(counted: Counted) -> Estimate:

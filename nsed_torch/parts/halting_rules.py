@@ -95,7 +95,7 @@ class EvidenceHalting(_LawHalting):
 class FatigueHalting(_LawHalting):
     """Stop at the whole round where the efficiency-fatigue law peaks, the first of equal ones, or at the cap.
 
-    Stopping at the peak is ours; `halting=fitted` takes p_g, k and beta from a run. Convictions are not read.
+    Stopping at the peak is ours; the laboratory's `halting=fitted` reads the law off a run. Convictions are not read.
     Arguments as of `EvidenceHalting`, but p_g may be 1 and k any number: at or below 0 one round is held.
 
     Raises:

@@ -1,4 +1,4 @@
 """Tasks with targets, and how answers to them are graded.
 
-Published sets are read by `math_tasks`, `choice_tasks`, `code_tasks` and `patterns`.
+Published sets are read by `math_tasks`, `choice_tasks` and `code_tasks`.
 """

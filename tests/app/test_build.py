@@ -10,7 +10,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 import nsed_torch
-from nsed_torch.app.build import build_agents, build_ensemble, build_rnn, consensus_cell, fitted_halting
+from nsed_torch.app.build import build_agents, build_ensemble, build_rnn, consensus_cell
 from nsed_torch.app.config.instantiate import instantiate
 from nsed_torch.app.config.paths import added_dirs, conf_dir
 from nsed_torch.core.agent import Agent
@@ -22,7 +22,7 @@ from nsed_torch.core.ratings import VerdictRating
 from nsed_torch.engines.backbones import load_backbone
 from nsed_torch.engines.scripted import ScriptedEngine
 from nsed_torch.parts.budget_broker import BudgetBroker
-from nsed_torch.parts.halting_rules import EvidenceHalting, FatigueHalting
+from nsed_torch.parts.halting_rules import EvidenceHalting
 from nsed_torch.parts.rating_modes import CritiqueRating, LikelihoodRating
 from nsed_torch.records.call_log import CallLog
 from nsed_torch.records.files import read_json
@@ -240,35 +240,3 @@ def test_telemetry_is_a_file_that_runs_pass_on(nsed, tmp_path):
         faulty = composed(nsed, *options, "ensemble.engines.smollm2.weights.path=/nowhere")
         with pytest.raises(ValueError, match=r"telemetry.json: expected the telemetry that `save` writes"):
             build_rnn(faulty, log)
-
-
-def test_the_law_of_an_earlier_run_is_taken_over(tmp_path):
-    law = {"p_g": 0.4, "k": 0.9, "beta": 0.02, "t_opt": 2.0}
-    path = tmp_path / "results.json"
-    path.write_text(json.dumps({"insight": {"course": {"law": {"fit": law, "notes": []}}}}))
-    del law["t_opt"]
-    halting = fitted_halting(str(path), rounds=9)
-    expected = FatigueHalting(9, **law)
-    assert halting.state_dict() == expected.state_dict()
-    assert (halting.rounds, halting.peak) == (9, expected.peak)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (None, r"expected results.json of nsed evaluate with a deliberation, got '.*results.json' \(ValueError"),
-        ("{", r"expected results.json of nsed evaluate with a deliberation, got .*not valid JSON"),
-        ('{"insight": null}', r"expected results.json of nsed evaluate with a deliberation, got .*TypeError"),
-        (
-            '{"insight": {"course": {"law": {"fit": null, "notes": ["2 rounds, needs 3"]}}}}',
-            r"expected a fitted law in '.*results.json', got none: 2 rounds, needs 3$",
-        ),
-    ],
-)
-def test_results_without_a_law_are_refused_in_one_line(tmp_path, text, message):
-    path = tmp_path / "results.json"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(ValueError, match=f"^halting: {message}") as fault:
-        fitted_halting(str(path))
-    assert "\n" not in str(fault.value)

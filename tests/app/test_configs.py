@@ -15,17 +15,12 @@ from nsed_torch.app.config.paths import conf_dir
 from nsed_torch.app.config.settings import check_settings, root_config
 from nsed_torch.engines.backbones import load_backbone
 
-LAUNCH = "accelerate"  # a folder for another program
 ELSEWHERE = {
     "backbone=endpoint": "EndpointEngine",
     "backbone=gpt_oss_20b": "EndpointEngine",
     "backbone=ray": "EngineReplicas",
 }  # nothing to train in this process
-FILES = sorted(
-    path.relative_to(conf_dir()).with_suffix("").as_posix()
-    for path in conf_dir().rglob("*.yaml")
-    if path.parent.name != LAUNCH
-)
+FILES = sorted(path.relative_to(conf_dir()).with_suffix("").as_posix() for path in conf_dir().rglob("*.yaml"))
 OPTIONS = {}  # group -> its options
 for _file in FILES:
     if "/" in _file:

@@ -43,9 +43,8 @@ def ink(path):
 
 
 @pytest.mark.parametrize("rounds", [1, 6])
-def test_accuracy_by_round_with_and_without_a_law(rounds, tmp_path):
+def test_accuracy_by_round(rounds, tmp_path):
     found = insight(team(30, rounds))
-    assert (found["course"]["law"]["fit"] is None) == (rounds == 1)
     for name in ("a.png", "b.png"):
         plot_rounds(found["course"], found["tasks"], tmp_path / name)
     assert ink(tmp_path / "a.png") > 100
@@ -56,7 +55,7 @@ def test_a_plot_of_many_rounds_is_no_wider_than_a_page(tmp_path):
     from matplotlib.image import imread
 
     one = {"accuracy": Estimate(4, 0.5, 0.1, 0.9), "tokens": 10.0}
-    course = {"rounds": [{**one, "round": r} for r in range(1, 257)], "law": {"fit": None, "notes": ["flat"]}}
+    course = {"rounds": [{**one, "round": r} for r in range(1, 257)]}
     plot_rounds(course, 4, tmp_path / "rounds.png")
     height, width, _ = imread(tmp_path / "rounds.png").shape
     assert width < 3 * height

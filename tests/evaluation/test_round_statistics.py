@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from team_traces import some_traces, team, trace, turn
 
-from nsed_torch.evaluation.competence_law import fit_fatigue_law
 from nsed_torch.evaluation.round_statistics import insight, summarize
 from nsed_torch.evaluation.statistics import plain, share
 from nsed_torch.records.trace import Trace
@@ -59,7 +58,7 @@ def test_the_standing_answer_and_what_it_cost(course):
 
 
 def test_where_rounds_are_steps_an_answer_is_right_once_it_is_given():
-    """Right steps on the way answer nothing, so that the curve rises and a law fitted to it says to go on."""
+    """Right steps on the way answer nothing, so that the curve rises."""
     on_the_way = turn([YES, YES], 0, texts=["1 + 2", "1 + 2"])
     done, lost = (turn([answer] * 2, 0, texts=["Answer: 3", "Answer: 3"]) for answer in (YES, NO))
     split = turn([NO, YES], 0, texts=["Answer: 4", "Answer: 3"])
@@ -72,7 +71,6 @@ def test_where_rounds_are_steps_an_answer_is_right_once_it_is_given():
     ]
     found = insight(traces)["course"]
     assert [r["accuracy"].mean for r in found["rounds"]] == [0.0, 0.25, 0.25, 0.5]
-    assert found["law"]["fit"].k > 0
     assert found["oracle_gap"].mean == 0.25
     assert summarize(traces).accuracies["answer after round 1"] == share(0, 4)
     whole = insight([replace(t, transcript=replace(t.transcript, settings={})) for t in traces])["course"]
@@ -81,37 +79,6 @@ def test_where_rounds_are_steps_an_answer_is_right_once_it_is_given():
 
 def test_right_proposals_that_nobody_took(course):
     assert (course["oracle_gap"].mean, course["oracle_gap"].n) == (1 / 3, 3)
-
-
-def rising(rights, tasks):
-    """Every task holds a round for each count; the answer is right in as many tasks as counted."""
-    return [trace(f"t{i}", *(turn([YES if i < right else NO]) for right in rights)) for i in range(tasks)]
-
-
-def test_the_law_is_the_librarys_fit():
-    rights = [54, 66, 72, 75, 75, 72]
-    law = insight(rising(rights, 100))["course"]["law"]
-    assert law["fit"] == fit_fatigue_law([right / 100 for right in rights], 100)
-    assert 3 < law["fit"].t_opt < 6
-    assert law["notes"] == law["fit"].notes
-
-
-@pytest.mark.parametrize(
-    ("rights", "reason"), [([1, 2, 3], "needs at least 4 rounds, got 3"), ([2] * 5, "accuracy is the same after every")]
-)
-def test_a_law_that_cannot_be_fitted_says_why(rights, reason):
-    law = insight(rising(rights, 4))["course"]["law"]
-    assert law["fit"] is None
-    assert reason in law["notes"][0]
-
-
-def test_a_law_without_bound_is_null_in_json():
-    found = insight(rising([50, 70, 80, 85, 87], 100))
-    law = plain(found)["course"]["law"]
-    assert math.isinf(found["course"]["law"]["fit"].t_opt_interval.high)
-    assert law["fit"]["t_opt_interval"]["high"] is None
-    assert law["fit"]["k"] == round(found["course"]["law"]["fit"].k, 9)
-    assert any("beta may be 0" in note for note in law["notes"])
 
 
 TRACES = [

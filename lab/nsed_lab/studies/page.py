@@ -7,6 +7,7 @@ Markdown.
 
 import functools
 import json
+import math
 import os
 import re
 import shlex
@@ -19,6 +20,7 @@ from typing import Any
 from jinja2 import ChainableUndefined, Environment, FileSystemLoader, StrictUndefined, Undefined
 from scipy.stats import binomtest
 
+from nsed_lab.fatigue_law import law_of_rounds
 from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.evaluation.tables import markdown_table, markdown_text, notes, shown_p
 from nsed_torch.parts.ties import Ties
@@ -255,17 +257,16 @@ def rounds_table(data: Any) -> Markdown:
 @on_pages("results.json")
 def law_text(data: Any) -> Markdown:
     """The efficiency-fatigue law fitted to the rounds, with its intervals."""
-    law = data["insight"]["course"]["law"]
-    remarks = "".join(f" {markdown_text(note)}." for note in law["notes"])
-    fit = law["fit"]
+    fit, notes = law_of_rounds(data["insight"])
+    remarks = "".join(f" {markdown_text(note)}." for note in notes)
     if fit is None:
         return Markdown(f"No law:{remarks}")
     parts = []
     for key, words in {"p_g": r"p\_g", "k": "k", "beta": "beta", "t_opt": "peak in rounds"}.items():
-        ends = (fit[key], fit[f"{key}_interval"]["low"], fit[f"{key}_interval"]["high"])
-        value, low, high = ("unbounded" if end is None else f"{end:.3f}" for end in ends)
+        ends = getattr(fit, key), *getattr(fit, f"{key}_interval")
+        value, low, high = (f"{end:.3f}" if math.isfinite(end) else "unbounded" for end in ends)
         parts.append(f"{words} {value} [{low}, {high}]")
-    r_squared = "" if fit["r_squared"] is None else f", R² {fit['r_squared']:.2f}"
+    r_squared = "" if math.isnan(fit.r_squared) else f", R² {fit.r_squared:.2f}"
     return Markdown(f"{', '.join(parts)}{r_squared}.{remarks}")
 
 

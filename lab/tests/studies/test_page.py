@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from jinja2 import UndefinedError
 from markdown_it import MarkdownIt
 
+from nsed_lab.fatigue_law import fit_fatigue_law
 from nsed_lab.studies import page as module
 from nsed_torch.evaluation.comparison import Comparison, scored
-from nsed_torch.evaluation.competence_law import fit_fatigue_law
 from nsed_torch.evaluation.set_coverage import coverage_summary
 from nsed_torch.evaluation.statistics import Estimate, plain, share
 from nsed_torch.records.files import write_json
@@ -40,12 +40,10 @@ def insight(accuracies, *, p_g=0.5):
         {"round": r, "deliberating": 1000, "accuracy": Estimate(1000, a, a - 0.1, a + 0.1), "tokens": 90.4 * r}
         for r, a in enumerate(accuracies, 1)
     ]
-    fits = len(accuracies) > 3
-    fit = fit_fatigue_law(list(accuracies), 1000) if fits else None
-    law = {"fit": fit, "notes": [] if fits else ["too_few"]}
     return plain(
         {
-            "course": {"rounds": rounds, "law": law},
+            "tasks": 1000,
+            "course": {"rounds": rounds},
             "p_g": {"pooled": Estimate(90, p_g, 0.4, 0.6)},
             "p_v": {"pooled": {"auc": Estimate(0), "sign": Estimate(60, 0.75, 0.7, 0.8)}},
         }
@@ -263,19 +261,19 @@ def test_what_deliberations_tell(render, folder):
         "| 1 | 1000 | 0.500 [0.400, 0.600] | 90 |",
         "| 2 | 1000 | 0.625 [0.525, 0.725] | 181 |",
     ]
-    assert render("{{ law_text(steps.collect) }}") == "No law: too\\_few.\n"
+    assert render("{{ law_text(steps.collect) }}") == "No law: a law needs at least 4 rounds, got 2: record more.\n"
     assert render('{{ judging_table({"with | names": steps.collect}) }}').splitlines() == [
         r"| run | p\_g | p\_v, pairs | p\_v, signs | accuracy | gain over p\_g |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
         r"| with \| names | 0.500 [0.400, 0.600] | no score | 0.750 [0.700, 0.800] | 0.625 [0.525, 0.725] | +0.125 |",
     ]
-    data = {"insight": insight([0.54, 0.65, 0.7, 0.72, 0.73])}
-    fit = data["insight"]["course"]["law"]["fit"]
-    fit |= {"t_opt": None, "t_opt_interval": {"low": 3.0, "high": None}}
+    data = {"insight": insight([0.5, 0.7, 0.8, 0.85, 0.87]) | {"tasks": 100}}
     write_json(folder / "results.json", data)
     text = render("{{ law_text(steps.collect) }}")
-    assert text.startswith(f"p\\_g {fit['p_g']:.3f} [{fit['p_g_interval']['low']:.3f}, ")
-    assert text.endswith(f"peak in rounds unbounded [3.000, unbounded], R² {fit['r_squared']:.2f}.\n")
+    law = fit_fatigue_law([0.5, 0.7, 0.8, 0.85, 0.87], 100)
+    assert text.startswith(f"p\\_g {law.p_g:.3f} [{law.p_g_interval.low:.3f}, ")
+    assert f"peak in rounds {law.t_opt:.3f} [{law.t_opt_interval.low:.3f}, unbounded], R² {law.r_squared:.2f}. " in text
+    assert text.endswith("beta may be 0: no fatigue is shown; record more rounds to bound t\\_opt.\n")
 
 
 def test_what_tune_wrote(render, folder):

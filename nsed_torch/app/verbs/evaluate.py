@@ -46,7 +46,7 @@ from nsed_torch.traces.rounds import Rounds
 
 BUDGETS = ("equal_tokens", "own")
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Of results.json; raised by one when a field changes its meaning or goes away."""
 
 MADE = (

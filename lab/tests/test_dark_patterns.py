@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nsed_lab.dark_patterns import MEANINGS, PatternGrader, darkbench
 from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.prompts import Prompts, nonce
 from nsed_torch.engines.scripted import ScriptedEngine
-from nsed_torch.questions.patterns import MEANINGS, PatternGrader, darkbench
 from nsed_torch.records.call_log import CallLog
 from nsed_torch.records.outcome import Verdict
 from nsed_torch.records.transcript import Proposal, Round, Task, Transcript, Usage

@@ -1,9 +1,10 @@
 """The efficiency-fatigue law read off accuracies by round: its three numbers, how sure they are, where to stop."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,8 @@ from numpy.typing import NDArray
 
 from nsed_torch.evaluation.statistics import Z
 from nsed_torch.parts import fatigue_law
+from nsed_torch.parts.halting_rules import FatigueHalting
+from nsed_torch.records.files import read_json
 
 ROUNDS_NEEDED = 4
 """Three numbers are fitted; fewer points than this leave nothing that could contradict them."""
@@ -85,6 +88,33 @@ def fit_fatigue_law(accuracy: Sequence[float], tasks: int) -> FatigueLaw:
         t_opt_interval=ProfileInterval(*(end * rounds for end in curve.peak_span())),
         r_squared=float(1 - residual / spread) if spread > 0 else math.nan,
     )
+
+
+def law_of_rounds(insight: Mapping[str, Any]) -> tuple[FatigueLaw | None, tuple[str, ...]]:
+    """The law of the rounds in `results.json` and what it cannot bear, or None and why."""
+    accuracy = [row["accuracy"]["mean"] or 0.0 for row in insight["course"]["rounds"]]
+    if len(accuracy) < ROUNDS_NEEDED:
+        return None, (f"a law needs at least {ROUNDS_NEEDED} rounds, got {len(accuracy)}: record more",)
+    if len(set(accuracy)) == 1:
+        return None, ("accuracy is the same after every round: there is no curve to fit",)
+    law = fit_fatigue_law(accuracy, insight["tasks"])
+    return law, law.notes
+
+
+def fitted_halting(results: str, rounds: int = 8) -> FatigueHalting:
+    """Stop where the law peaks that an earlier run's rounds show; `results` is the `results.json` of `nsed evaluate`.
+
+    Raises:
+        ValueError: if the file is none, or has no law.
+    """
+    try:
+        law, notes = law_of_rounds(read_json(Path(results).expanduser())["insight"])
+    except (ValueError, LookupError, TypeError) as error:
+        expected = "expected results.json of nsed evaluate with a deliberation"
+        raise ValueError(f"halting: {expected}, got {results!r} ({error!r})") from error
+    if law is None:
+        raise ValueError(f"halting: expected rounds that show a law in {results!r}, got none: {'; '.join(notes)}")
+    return FatigueHalting(rounds, p_g=law.p_g, k=law.k, beta=law.beta)
 
 
 Lift = Callable[[Numbers], Numbers]

@@ -1,3 +1,4 @@
+import json
 import math
 
 import numpy as np
@@ -8,10 +9,10 @@ from hypothesis import strategies as st
 from scipy.special import xlogy
 from scipy.stats import chi2
 
-from nsed_torch.evaluation import competence_law as module
-from nsed_torch.evaluation.competence_law import fit_fatigue_law
+from nsed_lab import fatigue_law as module
+from nsed_lab.fatigue_law import fit_fatigue_law, fitted_halting, law_of_rounds
 from nsed_torch.parts import fatigue_law
-from nsed_torch.parts.halting_rules import REPORTED_BETA, REPORTED_K
+from nsed_torch.parts.halting_rules import REPORTED_BETA, REPORTED_K, FatigueHalting
 
 PAPER = (0.54, REPORTED_K, REPORTED_BETA)
 
@@ -151,3 +152,42 @@ def test_more_tasks_narrow_the_intervals():
     for name in ("p_g_interval", "k_interval", "beta_interval", "t_opt_interval"):
         wide, narrow = (getattr(law, name) for law in (some, many))
         assert wide.low < narrow.low < narrow.high < wide.high
+
+
+def told(accuracies, tasks=100):
+    """As `results.json` has it of tasks that all held a round for each accuracy."""
+    return {"tasks": tasks, "course": {"rounds": [{"accuracy": {"mean": a}} for a in accuracies]}}
+
+
+def test_the_law_of_an_earlier_runs_rounds_is_where_a_team_stops(tmp_path):
+    rises = [0.54, 0.66, 0.72, 0.75, 0.75, 0.72]
+    law, notes = law_of_rounds(told(rises))
+    assert law == fit_fatigue_law(rises, 100)
+    assert notes == law.notes
+    assert 3 < law.t_opt < 6
+    (tmp_path / "results.json").write_text(json.dumps({"insight": told(rises)}))
+    found = fitted_halting(str(tmp_path / "results.json"), rounds=9)
+    assert found.state_dict() == FatigueHalting(9, p_g=law.p_g, k=law.k, beta=law.beta).state_dict()
+    assert found.rounds == 9
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, r"expected results.json of nsed evaluate with a deliberation, got '.*results.json' \(ValueError"),
+        ("{", r"expected results.json of nsed evaluate with a deliberation, got .*not valid JSON"),
+        ('{"insight": null}', r"expected results.json of nsed evaluate with a deliberation, got .*TypeError"),
+        (
+            json.dumps({"insight": told([0.1, 0.2])}),
+            r"expected rounds .*, got none: a law needs at least 4 rounds, got 2",
+        ),
+        (json.dumps({"insight": told([0.5] * 5)}), r"expected rounds .*, got none: accuracy is the same after every"),
+    ],
+)
+def test_results_without_a_law_are_refused_in_one_line(tmp_path, text, message):
+    path = tmp_path / "results.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ValueError, match=f"^halting: {message}") as fault:
+        fitted_halting(str(path))
+    assert "\n" not in str(fault.value)
