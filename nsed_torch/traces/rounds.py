@@ -18,9 +18,6 @@ from nsed_torch.parts.ties import Ties, chances
 from nsed_torch.traces.episodes import Episodes
 from nsed_torch.traces.equality import commonest
 
-CHUNK = 1 << 14
-"""Sub-teams that vote at once."""
-
 FEWEST = (1, 0)
 """Fewest agents of each role, as `broker=learned` has them: somebody must answer, nobody need judge."""
 
@@ -252,19 +249,6 @@ class Rounds:
         second = torch.where(agree, 0, election.consensus).amax(1)
         heard = Heard(asked, self.classes >= 0, agree, self.length, lead, second)
         return heard, self._right(chances(election, self.ties, self.accuracy))
-
-    def heard_by_all(
-        self, cell: ConsensusCell, teams: Bool[Tensor, "team agent"]
-    ) -> tuple[Heard, Float[Tensor, "batch team"]]:
-        """`heard` of every team on every task: with an axis `team` behind `batch`."""
-        size, step = len(teams), max(1, CHUNK // len(teams))
-        parts = []
-        for rows in torch.arange(len(self)).split(step):
-            heard, right = self.select(rows.repeat_interleave(size)).heard(cell, teams.repeat(len(rows), 1))
-            varying = (heard.agree, heard.lead, heard.second, right)
-            parts.append([field.unflatten(0, (len(rows), size)) for field in varying])
-        agree, lead, second, right = (torch.cat(fields) for fields in zip(*parts, strict=True))
-        return Heard(teams, (self.classes >= 0)[:, None], agree, self.length[:, None], lead, second), right
 
     def _right(self, chance: Float[Tensor, "batch agent"]) -> Float[Tensor, "batch"]:
         return torch.where(self.correct, chance, 0).sum(1)

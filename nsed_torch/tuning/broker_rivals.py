@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from nsed_torch.core.cell import ConsensusCell
@@ -96,21 +96,6 @@ def coins(cost: Float[Tensor, "team"], budgets: Float[Tensor, "budget"]) -> Floa
     return torch.stack([torch.tensor(numpy.interp(budgets, cost, team)) for team in numpy.eye(len(cost))], dim=1)
 
 
-def random_asked(rounds: Rounds, budgets: Float[Tensor, "budget"], *, draws: int = 20, seed: int = 0) -> Points:
-    """K agents drawn anew for each task, by plurality, mixing k and k + 1 to meet mean budgets; over several draws."""
-    draw, agents = torch.Generator().manual_seed(seed), len(rounds.agents)
-    cost, right = torch.zeros(2, agents + 1, len(rounds), dtype=torch.float64)
-    for _ in range(draws):
-        rank = torch.rand(len(rounds), agents, generator=draw).argsort(1).argsort(1)
-        for k in range(1, agents + 1):
-            asked = rank < k
-            cost[k] += torch.where(asked, rounds.answer_cost, 0).sum(1) / draws
-            right[k] += rounds.plurality_right(asked) / draws
-    # Sizes in the order of their cost, not a hull: a random team is not chosen.
-    weights = coins(cost.mean(1), budgets)
-    return weights @ cost, weights @ right
-
-
 def random_seated(
     cell: ConsensusCell, fit: Rounds, test: Rounds, budgets: Float[Tensor, "budget"], *, draws: int = 10, seed: int = 0
 ) -> Points:
@@ -137,23 +122,6 @@ def random_seated(
             cost[point] += test.cost(chosen) / draws
             right[point] += test.right(cell, chosen) / draws
     return cost, right
-
-
-def shortlist(rounds: Rounds, fit: Int[Tensor, "train"], budgets: Float[Tensor, "budget"], size: int) -> Rounds:
-    """The agents a broker may choose from, at most `size`, in their order, which is by accuracy.
-
-    In turns for every mean budget, the first agent that it pays for on average and that is not yet taken.
-    """
-    mean = rounds.answer_cost[fit].mean(0)
-    taken: list[int] = []
-    while len(taken) < size:
-        before = len(taken)
-        for budget in budgets.sort().values:
-            free = [i for i in range(len(mean)) if i not in taken and mean[i] <= budget]
-            taken += free[:1]
-        if len(taken) == before:
-            break
-    return rounds.select(agents=sorted(taken[:size]))
 
 
 def _additions(team: Tensor, where: Tensor) -> list[Bool[Tensor, "agent role"]]:

@@ -55,7 +55,7 @@ VERBS = {
         *("data_dir={data}/recorded", "optimizer=adam", "optimizer.lr=0.1", "training.epochs=12", "divisions=2"),
         *("training.checkpoint=3", "coverage=0.9", "resume=true", "encoder=hashed"),
     ),
-    "fit-broker": (
+    "fit-asking": (
         *("data_dir={data}/recorded", "encoder=hashed", "divisions=2", "steps=20", "ridges=[3.0]"),
         *("budgets=[0.2,1.0]", "pool=3"),
     ),
@@ -145,7 +145,7 @@ def prepare(data, verbs):
     """What the verbs read: questions, recorded answers and rounds, a tiny model."""
     materials.questions(data / "asked.jsonl", 24)
     materials.questions(data / "few/questions.jsonl", 3)
-    if {"tune", "fit-broker"} & set(verbs):
+    if {"tune", "fit-asking"} & set(verbs):
         materials.recorded(data / "recorded", 60)
     if {"train-judges", "specialize", "train-conductor"} & set(verbs):
         materials.tiny(data / "tiny")

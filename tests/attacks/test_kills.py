@@ -43,7 +43,7 @@ def play(tmp_path, act, count, *verbs, seed=1):
 GROUPS = {
     "deliberate evaluate": 8,
     "collect conduct": 14,
-    "tune fit-broker members": 10,
+    "tune fit-asking members": 10,
     "train-judges specialize train-conductor": 9,
 }
 """Verbs that share a process, and how often each is killed: 101 kills in all."""
@@ -62,7 +62,7 @@ def test_every_verb_killed_anywhere_ends_as_a_straight_one(tmp_path, verbs):
 @forks
 @pytest.mark.skipif(skipped("" if shutil.which("bwrap") else "none"), reason="needs bubblewrap")
 @pytest.mark.parametrize(
-    "verbs", ["collect deliberate conduct tune fit-broker members", "evaluate specialize train-judges train-conductor"]
+    "verbs", ["collect deliberate conduct tune fit-asking members", "evaluate specialize train-judges train-conductor"]
 )
 def test_a_full_disk_is_one_line_and_the_next_run_goes_on(tmp_path, verbs):
     found = play(tmp_path, "disks", 3, *verbs.split())

@@ -171,7 +171,7 @@ def tune_cost(folder):
     data = recorded(folder / "data", 80)
     found = tuned(folder, data, "divisions=2")
     quick = "steps=40", "ridges=[3.0,30.0]", "budgets=[0.2,0.5,1.0]", "pool=4"
-    nsed(folder, "fit-broker", f"data_dir={data}", "encoder=hashed", "output_dir=fitted", "divisions=2", *quick)
+    nsed(folder, "fit-asking", f"data_dir={data}", "encoder=hashed", "output_dir=fitted", "divisions=2", *quick)
     return {"tuned cell": found["accuracy"]["tuned cell"], **curves(read(folder / "fitted/cost.json"))}
 
 

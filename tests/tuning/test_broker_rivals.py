@@ -12,9 +12,7 @@ from nsed_torch.tuning import broker_rivals
 from nsed_torch.tuning.broker_rivals import (
     best_teams,
     hull_weights,
-    random_asked,
     random_seated,
-    shortlist,
     teams_to_try,
 )
 
@@ -46,20 +44,6 @@ def test_best_teams_mix_with_nobody() -> None:
     cost, right = best_teams(ConsensusCell(1, 3, slots=1).double(), fit, test, teams, budgets, plurality=True)
     assert cost.mean(1).tolist() == [1.0, 4.0, 4.0]
     assert right.mean(1).tolist() == [0.25, 1.0, 1.0]
-
-
-def test_random_teams_by_hand() -> None:
-    cost, right = random_asked(pool(), torch.tensor([2.0, 6.0]).double(), draws=400)
-    # One agent costs 2 in the mean and is right a third of the time; all three cost 6 and are outvoted.
-    torch.testing.assert_close(cost.mean(1), torch.tensor([2.0, 6.0]).double(), atol=1e-6, rtol=0)
-    torch.testing.assert_close(right.mean(1), torch.tensor([1 / 3, 0.0]).double(), atol=0.03, rtol=0)
-
-
-def test_shortlist_takes_turns_between_budgets() -> None:
-    # The cheap budget pays for the second and third only; the large one takes the best first.
-    names = shortlist(pool(), torch.arange(10), torch.tensor([6.0, 1.0]).double(), 2).agents
-    assert names == ("a", "b")
-    assert shortlist(pool(), torch.arange(10), torch.tensor([1.0]).double(), 2).agents == ("b", "c")
 
 
 def seated(cell, fit, test, budgets):

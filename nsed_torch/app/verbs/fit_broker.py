@@ -11,7 +11,7 @@ from jaxtyping import Float
 from omegaconf import DictConfig
 from torch import Tensor
 
-from nsed_torch.app.recordings import answers_of, folders_of, hold_traces, traces_of
+from nsed_torch.app.recordings import folders_of, hold_traces, traces_of
 from nsed_torch.app.verb import VerbRun, verb
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.evaluation.cost_curves import Curve, cost_json, cost_tables, oracle_curve
@@ -23,13 +23,11 @@ from nsed_torch.records.extras import missing
 from nsed_torch.records.files import read_json, write_json
 from nsed_torch.records.trace import read_traces
 from nsed_torch.traces.episodes import Episodes
-from nsed_torch.traces.recorded import RecordedAnswers
-from nsed_torch.traces.rounds import Rounds, all_teams
+from nsed_torch.traces.rounds import Rounds
 from nsed_torch.traces.splits import Split, divisions, split
-from nsed_torch.tuning.broker_fit import SeatingFit, fit_asking, fit_on_partial_teams, replay
-from nsed_torch.tuning.broker_rivals import best_teams, random_asked, random_seated, shortlist, teams_to_try
+from nsed_torch.tuning.broker_fit import SeatingFit
+from nsed_torch.tuning.broker_rivals import best_teams, random_seated, teams_to_try
 
-ASKING = ("tuned broker", "static best-k", "static best subset", "random-k", "oracle")
 SEATING = ("learned broker", "fixed team", "random team", "router", "oracle")
 
 
@@ -53,30 +51,32 @@ Learn = Callable[[Split, int | None], Division]
 @verb("fit_broker", ("broker", "cost.json", "cost.png"))
 def main(cfg: DictConfig, run: VerbRun) -> Path:
     """Compose, load, learn and test on every division, then learn from all tasks; write numbers, plot and brokers."""
-    folder = run.folder
     check(cfg)
-    ties = Ties.named(cfg.ties or Ties.ACCURACY)
     folders = folders_of(cfg)
-    if hold_traces(folders, agents=cfg.agents, max_parameters_b=cfg.max_parameters_b):
-        episodes, _ = traces_of(cfg, folders)
-        rounds, facts = Rounds.of(episodes, shared=cfg.judging), {"judging": cfg.judging, "cell": cfg.cell}
-        splits = divisions(episodes.ids, cfg.fractions, cfg.divisions)
-        learn: Learn = partial(seating, cfg, rounds, encoder_of(folders[0]), electing(cfg.cell, episodes, splits))
-        names: Sequence[str] = SEATING
-        unit = "tokens"
-        live = f"broker=learned broker.learned={folder / 'broker'}/SHARE.safetensors"
-    else:
-        if len(folders) > 1:
-            raise ValueError(f"expected one folder of recorded answers, got {len(folders)}: pass them one by one")
-        episodes, answers = answers_of(cfg, folders[0])
-        rounds, facts = priced(episodes, answers), {}
-        splits = divisions(episodes.ids, cfg.fractions, cfg.divisions)
-        learn = partial(asking, cfg, rounds)
-        names, unit = ASKING, "parameters x answer length"
-        live = (
-            f"with the agents of the saved cell: broker=learned broker.learned={folder / 'broker'}/SHARE.safetensors "
-            f"cell={folder / 'broker'}/cell rounds={cfg.pool}"
-        )
+    if not hold_traces(folders):
+        raise ValueError(f"{folders[0]}: expected traces of nsed collect, got answers: the laboratory's fit-asking")
+    episodes, _ = traces_of(cfg, folders)
+    rounds, facts = Rounds.of(episodes, shared=cfg.judging), {"judging": cfg.judging, "cell": cfg.cell}
+    splits = divisions(episodes.ids, cfg.fractions, cfg.divisions)
+    learn = partial(seating, cfg, rounds, encoder_of(folders[0]), electing(cfg.cell, episodes, splits))
+    live = f"broker=learned broker.learned={run.folder / 'broker'}/SHARE.safetensors"
+    return learned(cfg, run, episodes, splits, learn, names=SEATING, unit="tokens", live=live, facts=facts)
+
+
+def learned(
+    cfg: DictConfig,
+    run: VerbRun,
+    episodes: Episodes,
+    splits: Sequence[Split],
+    learn: Learn,
+    *,
+    names: Sequence[str],
+    unit: str,
+    live: str,
+    facts: Mapping[str, Any],
+) -> Path:
+    """Learn from every division and from all tasks; write `cost.json`, the plot and the brokers."""
+    folder, ties = run.folder, Ties.named(cfg.ties or Ties.ACCURACY)
     run.report(f"{len(episodes)} tasks, {len(episodes.agents)} agents")
     budgets, divided = sorted(cfg.budgets), []
     for seed, part in enumerate(splits):
@@ -90,8 +90,8 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
     save(kept, budgets, folder / "broker")
     curves, full, cost = measure(divided, names, len(episodes))
     chosen = [{"ridges": list(division.ridges), **division.facts} for _, division in divided]
-    facts |= {"splits": len(splits), "full_team_cost": cost, "ties": ties, "seeds": chosen}
-    write_json(folder / "cost.json", {"agents": list(episodes.agents), **facts, **cost_json(curves, budgets, full)})
+    about = {**facts, "splits": len(splits), "full_team_cost": cost, "ties": ties, "seeds": chosen}
+    write_json(folder / "cost.json", {"agents": list(episodes.agents), **about, **cost_json(curves, budgets, full)})
     title = f"{curves[0].right.shape[1]} questions, {len(episodes.agents)} agents, {len(splits)} splits"
     plot_curves(curves, folder / "cost.png", full=full, title=title, unit=unit)
     run.console.print(*cost_tables(curves, budgets, full), ties.note)
@@ -107,22 +107,10 @@ def check(cfg: DictConfig) -> None:
         raise ValueError(f"expected budgets above 0, got {list(cfg.budgets)}")
     if cfg.ridges is not None and (not cfg.ridges or not all(ridge > 0 for ridge in cfg.ridges)):
         raise ValueError(f"expected ridges above 0, got {list(cfg.ridges)}")
-    if not cfg.prices or not all(price >= 0 for price in cfg.prices):
+    if "prices" in cfg and (not cfg.prices or not all(price >= 0 for price in cfg.prices)):
         raise ValueError(f"expected prices of at least 0, got {list(cfg.prices)}")
-    if not 1 <= cfg.pool <= 10 or cfg.steps < 1:
-        raise ValueError(f"expected a pool of 1 to 10 agents and steps above 0, got {cfg.pool} and {cfg.steps}")
     if importlib.util.find_spec("matplotlib") is None:
         raise ValueError(missing("matplotlib", "the cost curve", "report"))
-
-
-def priced(episodes: Episodes, answers: RecordedAnswers | None) -> Rounds:
-    """Recorded answers with what they cost, for a broker that does not read the question."""
-    known = () if answers is None else answers.parameters.isfinite().tolist()
-    if unknown := [name for name, finite in zip(episodes.agents, known, strict=True) if not finite]:
-        named = ", ".join(unknown[:3]) + (f" and {len(unknown) - 3} more" if len(unknown) > 3 else "")
-        remedy = "choose others by agents or max_parameters_b"
-        raise ValueError(f"broker: expected parameters_b of every agent, got none of {named}: {remedy}")
-    return Rounds.of(episodes).without_questions()
 
 
 def encoder_of(folder: str) -> Mapping[str, Any]:
@@ -162,43 +150,6 @@ def electing(source: str, episodes: Episodes, splits: Sequence[Split]) -> Callab
     return load
 
 
-def asking(cfg: DictConfig, everybody: Rounds, part: Split, seed: int | None) -> Division:
-    """A broker that asks one agent after the other."""
-    seed, learned_on = seed or 0, torch.cat([part.train, part.validation])
-    ties = Ties.named(cfg.ties or Ties.ACCURACY)
-    if ties is Ties.FIRST:
-        raise ValueError("ties=first: recorded answers stand in the order of accuracy here: set ties=accuracy or lot")
-    everybody = everybody.settling(ties, learned_on)
-    team = everybody.select(agents=everybody.correct[learned_on].double().mean(0).argsort(descending=True, stable=True))
-    whole = float(team.answer_cost[learned_on].sum(1).mean())
-    budgets = torch.tensor(sorted(cfg.budgets), dtype=torch.float64)
-    means = budgets * whole
-    pool = shortlist(team, learned_on, means, cfg.pool)
-    fit_cell = partial(fit_on_partial_teams, train=part.train, validation=part.validation, steps=cfg.steps, seed=seed)
-    team_cell = fit_cell(team)
-    cell = team_cell if pool.agents == team.agents else fit_cell(pool)
-    ridges = [30.0] if cfg.ridges is None else list(cfg.ridges)
-    fit = fit_asking(cell, pool, part.train, part.validation, ridges=ridges)
-    brokers = [fit.within(budget) for budget in means.tolist()]
-    live = cell, pool.agents
-    if not len(part.test):
-        return Division(brokers, live, [fit.ridge])
-    team_fit, team_test, test = team.select(learned_on), team.select(part.test), pool.select(part.test)
-    ends = [replay(broker, cell, test) for broker in brokers]
-    prefixes = torch.ones(len(team.agents), len(team.agents), dtype=torch.bool).tril()
-    # Whoever answers rates the others.
-    best_k, subsets = (teams[..., None].expand(-1, -1, 2) for teams in (prefixes, all_teams(len(pool.agents))[1:]))
-    points = [
-        (torch.stack([end.cost for end in ends]), torch.stack([end.right for end in ends])),
-        best_teams(team_cell, team_fit, team_test, list(best_k), means, plurality=True),
-        best_teams(cell, pool.select(learned_on), test, list(subsets), means, plurality=True),
-        random_asked(team_test, means, seed=seed),
-    ]
-    oracle = oracle_curve(team_test.correct, team_test.answer_cost / whole, budgets.tolist())
-    full = torch.stack([team_test.right(team_cell), team_test.answer_cost.sum(1)])
-    return Division(brokers, live, [fit.ridge], None, _shares(points, whole, oracle), full)
-
-
 def seating(
     cfg: DictConfig,
     rounds: Rounds,
@@ -234,7 +185,7 @@ def seating(
     ]
     oracle = oracle_curve(test.correct, test.answer_cost / fit.whole, budgets)
     full = torch.stack([test.right(cell), test.cost(test.there)])
-    return Division(brokers, None, fit.ridges, router, _shares(points, fit.whole, oracle), full, facts)
+    return Division(brokers, None, fit.ridges, router, shares(points, fit.whole, oracle), full, facts)
 
 
 def measure(
@@ -264,7 +215,7 @@ def save(division: Division, budgets: Sequence[float], folder: Path) -> None:
         cell.save_pretrained(folder / "cell", agent_names=tuple(agents))
 
 
-def _shares(points: Sequence[tuple[Tensor, Tensor]], whole: float, oracle: Curve) -> Tensor:
+def shares(points: Sequence[tuple[Tensor, Tensor]], whole: float, oracle: Curve) -> Tensor:
     """Cost as shares of the full team's, the oracle's, which are, behind."""
     rows = [torch.stack([cost / whole, right]) for cost, right in points]
     return torch.stack([*rows, torch.stack([oracle.cost, oracle.right])])

@@ -6,10 +6,10 @@ import pytest
 import torch
 from planted_rounds import answered
 
+from nsed_lab.asking import AskingFit, fit_asking, fit_on_partial_teams, heard_by_all, random_asked, replay, shortlist
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.parts.learned_broker import LearnedBroker
 from nsed_torch.traces.rounds import Rounds, all_teams
-from nsed_torch.tuning.broker_fit import AskingFit, fit_asking, fit_on_partial_teams, replay
 
 ACCURACY = {"easy": (0.99, 0.98, 0.97, 0.96), "hard": (0.5, 0.48, 0.45, 0.4)}
 
@@ -96,7 +96,7 @@ def test_it_beats_a_fixed_team_of_its_price() -> None:
     pool = made(1500, seed=3)
     outcome = replay(fit.within(4.0), cell, pool)
     cost, accuracy = float(outcome.cost.mean()), float(outcome.right.double().mean())
-    _, right = pool.heard_by_all(cell, all_teams(4))
+    _, right = heard_by_all(pool, cell, all_teams(4))
     spent = pool.answer_cost.mean(0) @ all_teams(4).double().T
     affordable = right.double().mean(0)[spent <= cost]
     assert accuracy > float(affordable.max())
@@ -116,7 +116,7 @@ def test_a_verdict_is_the_cells_on_the_team_alone() -> None:
     pool = made(50)
     cell = fit_on_partial_teams(pool, torch.arange(30), torch.arange(30, 50), steps=10)
     teams = all_teams(4)
-    everything, right = pool.heard_by_all(cell, teams)
+    everything, right = heard_by_all(pool, cell, teams)
     for number in (1, 6, 15):
         one, its_right = pool.heard(cell, teams[number].expand(50, -1))
         assert torch.equal(right[:, number], its_right)
@@ -132,3 +132,28 @@ def test_tuning_helps_the_better_agent() -> None:
     cell = fit_on_partial_teams(skewed, torch.arange(300), torch.arange(300, 400), steps=60)
     fresh = ConsensusCell(1, 4, slots=1).double()
     assert skewed.right(cell).double().mean() > skewed.right(fresh).double().mean()
+
+
+def priced() -> Rounds:
+    """Agent a is always right and dear, b and c are always wrong and cheap, agreeing."""
+    classes = torch.tensor([[0, 1, 1]] * 10)
+    return answered(
+        classes,
+        classes == 0,
+        torch.tensor([[4.0, 1.0, 1.0]] * 10).double(),
+        torch.zeros(10, 3).double(),
+    )
+
+
+def test_random_teams_by_hand() -> None:
+    cost, right = random_asked(priced(), torch.tensor([2.0, 6.0]).double(), draws=400)
+    # One agent costs 2 in the mean and is right a third of the time; all three cost 6 and are outvoted.
+    torch.testing.assert_close(cost.mean(1), torch.tensor([2.0, 6.0]).double(), atol=1e-6, rtol=0)
+    torch.testing.assert_close(right.mean(1), torch.tensor([1 / 3, 0.0]).double(), atol=0.03, rtol=0)
+
+
+def test_shortlist_takes_turns_between_budgets() -> None:
+    # The cheap budget pays for the second and third only; the large one takes the best first.
+    names = shortlist(priced(), torch.arange(10), torch.tensor([6.0, 1.0]).double(), 2).agents
+    assert names == ("a", "b")
+    assert shortlist(priced(), torch.arange(10), torch.tensor([1.0]).double(), 2).agents == ("b", "c")

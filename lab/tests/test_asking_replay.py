@@ -7,6 +7,7 @@ import pytest
 import torch
 from recorded_team import ensemble_of
 
+from nsed_lab.asking import fit_on_partial_teams, replay
 from nsed_torch.core.broker import InfeasibleBudgetError
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.encoder import HashedEncoder
@@ -22,7 +23,6 @@ from nsed_torch.traces.episodes import recorded_episodes
 from nsed_torch.traces.equality import Equality
 from nsed_torch.traces.recorded import RecordedAnswers
 from nsed_torch.traces.rounds import Rounds
-from nsed_torch.tuning.broker_fit import fit_on_partial_teams, replay
 
 NAMES = ("ada", "bob", "cyd", "dan")
 
