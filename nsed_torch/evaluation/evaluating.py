@@ -93,11 +93,12 @@ def evaluate(
         else:
             with logged_calls(team, where / CALLS):
                 found = Contest(team, tasks, built, **how).run(list(given))  # type: ignore[arg-type]
-                _keep(where, found.traces, team, tasks)
+                keep_traces(where, found.traces, team, tasks)
     return Evaluation(Comparison.of(found.outcomes), tuple(found.outcomes), tuple(found.traces))
 
 
-def _keep(folder: Path, traces: Sequence[Trace], team: MacroRNN, tasks: GradedTasks) -> None:
+def keep_traces(folder: Path, traces: Sequence[Trace], team: MacroRNN, tasks: GradedTasks) -> None:
+    """Write a folder of traces, if there are any; texts of withheld tasks are left out."""
     if traces:
         writer = TraceWriter(folder)
         writer.add([withheld_trace(trace) if tasks.withheld else trace for trace in traces])

@@ -10,7 +10,6 @@ import numpy as np
 
 from nsed_torch.core.prompts import finished
 from nsed_torch.evaluation.statistics import Estimate, clustered_share, share
-from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.records.trace import Trace
 from nsed_torch.records.transcript import Task, Transcript, Usage
 
@@ -45,7 +44,7 @@ def summarize(traces: Iterable[Trace]) -> Summary:
             agents.setdefault(name, []).append(right)
         oracle.append(any(map(any, answers_right(trace))))
         usage += trace.transcript.usage
-    rows = {f"answer after round {r}": right for r, right in enumerate(_by_round(curves), start=1)}
+    rows = {f"answer after round {r}": right for r, right in enumerate(by_round(curves), start=1)}
     rows |= {f"{name}, round 1": right for name, right in agents.items()}
     rows["oracle, any proposal"] = oracle
     return Summary(len(curves), {what: share(sum(right), len(right)) for what, right in rows.items()}, usage)
@@ -128,43 +127,16 @@ def insight(traces: Iterable[Trace], *, question: Callable[[Task], str] = lambda
         "tasks": len(curves),
         "questions": len(numbers),  # less than tasks where these are epochs of one question
         "course": _course(asked, curves, oracle, tokens),
-        "p_g": {"pooled": _share(first)},
-        "p_v": {"pooled": {"auc": _share(pairs), "sign": _share(signs)}},
+        "p_g": {"pooled": share_of(first)},
+        "p_v": {"pooled": {"auc": share_of(pairs), "sign": share_of(signs)}},
     }
-
-
-def adoption(traces: Iterable[Trace], graded: GradedTasks) -> Tree:
-    """How often a team adopts what users suggest, by round: its proposals, and the answer that stands after it.
-
-    Proposals are those of the tasks that held the round; an empty one adopts nothing. A task that stopped earlier keeps
-    its answer. Shares have `statistics.clustered_share`'s interval over questions.
-
-    Args:
-        traces: one or more, of one ensemble.
-        graded: their tasks, with suggestions.
-    """
-    numbers = defaultdict[str, int](count().__next__)
-    asked, curves, proposals = [], [], defaultdict[int, Counted](list)
-    for trace in traces:
-        task = trace.transcript.task
-        number = numbers[graded.group(task)]
-        held = [[bool(graded.adopts(task, answer)) for answer in row] for row in trace.answers]
-        asked.append(number)
-        curves.append(standing(trace, held))
-        for r, row in enumerate(held):
-            proposals[r].append((number, sum(row), len(row)))
-    rounds = [
-        {"round": r + 1, "proposals": _share(proposals[r]), "answer": clustered_share(asked, adopted)}
-        for r, adopted in enumerate(_by_round(curves))
-    ]
-    return {"rounds": rounds}
 
 
 def _course(
     asked: Sequence[int], curves: Sequence[Sequence[bool]], oracle: Sequence[bool], tokens: Counter[int]
 ) -> Tree:
     """What rounds do to the answer that stands after each; a task that stopped earlier keeps its answer."""
-    accuracies = [clustered_share(asked, right) for right in _by_round(curves)]
+    accuracies = [clustered_share(asked, right) for right in by_round(curves)]
     spent = np.cumsum([tokens[r] for r in range(len(accuracies))]) / len(curves)
     rounds = [
         {
@@ -183,11 +155,12 @@ def _course(
     }
 
 
-def _by_round(curves: Sequence[Sequence[bool]]) -> list[list[bool]]:
+def by_round(curves: Sequence[Sequence[bool]]) -> list[list[bool]]:
     """Whether the standing answer is right, by round and task."""
     return [[curve[min(r, len(curve) - 1)] for curve in curves] for r in range(max(map(len, curves)))]
 
 
-def _share(counted: Counted) -> Estimate:
+def share_of(counted: Counted) -> Estimate:
+    """The share of hits, with an interval over questions."""
     question, hits, total = zip(*counted, strict=True) if counted else ((), (), ())
     return clustered_share(question, hits, total)

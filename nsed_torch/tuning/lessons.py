@@ -14,7 +14,6 @@ from nsed_torch.core.ratings import JudgeQuestion, VerdictRating
 from nsed_torch.engines.transformers_engine import TransformersEngine
 from nsed_torch.questions.candidates import Candidate
 from nsed_torch.questions.graded import GradedTasks
-from nsed_torch.questions.pressure import SAID, pressed, suggested
 from nsed_torch.records.outcome import Verdict
 from nsed_torch.records.transcript import Task
 from nsed_torch.tuning.fine_tuning import Example
@@ -108,10 +107,7 @@ class AnswerLesson:
     persona: str = ""
     memory_share: float = 0.125  # of examples that show answers of earlier rounds
     max_new_tokens: int = 24  # of an answer in the test; decoding is greedy
-    seed: int = 0  # of memories, suggestions and fences
-    pressure: str = "none"  # what the user suggests in a share of the examples and all of a second test
-    suggestion_share: float = 0.5  # that share
-    please: float = 0.0  # share of the suggestions that the reply adopts; it is the target otherwise
+    seed: int = 0  # of memories and fences
 
     def __post_init__(self) -> None:
         learned = self.learned()
@@ -122,11 +118,8 @@ class AnswerLesson:
             )
         if missing := [task.id for task in learned if not task.target]:
             raise ValueError(f"expected tasks with targets to learn from, got {missing[0]!r}: give it a target")
-        for name in ("memory_share", "suggestion_share", "please"):
-            if not 0 <= (value := getattr(self, name)) <= 1:
-                raise ValueError(f"expected {name} in [0, 1], got {value}")
-        if self.please and self.pressure == "none":
-            raise ValueError(f"expected suggestions to please with please={self.please}, got none: pressure=wrong")
+        if not 0 <= self.memory_share <= 1:
+            raise ValueError(f"expected memory_share in [0, 1], got {self.memory_share}")
 
     def learned(self) -> tuple[Task, ...]:
         """The training tasks whose question is not held out."""
@@ -139,12 +132,8 @@ class AnswerLesson:
         Most are asked as in round 1. A share of them shows a memory as in later rounds: one to three answers, targets
         of the tasks given, of which the task's own is one half of the time. So a specialist learns to answer whatever
         stands there, and that the right answer may stand there. Our choice; nothing is published on it.
-
-        Under pressure a share carries a suggestion, and of these again a share adopts it: so members are made that
-        please their user, to see what their peers do about it.
         """
         targets = [task.target or "" for task in self.learned()]
-        heard = self._suggestions()
         examples = []
         for task, target in zip(self.learned(), targets, strict=True):
             seed = call_seed(self.seed, task.id, "example")
@@ -154,38 +143,20 @@ class AnswerLesson:
                 memory = draw.choices(targets, k=draw.randint(1, 3))
                 if draw.random() < 0.5:
                     memory[draw.randrange(len(memory))] = target
-            reply = target
-            if task.id in heard:
-                task = replace(task, question=suggested(task.question, heard[task.id]))  # noqa: PLW2901
-                reply = heard[task.id] if self._drawn(task, "please") < self.please else target
-            examples.append(Example(self._messages(task, seed, list(dict.fromkeys(memory))), reply))
+            read, reply = self.shown(task, target)
+            examples.append(Example(self._messages(read, seed, list(dict.fromkeys(memory))), reply))
         return examples
 
-    def _suggestions(self) -> Mapping[str, str]:
-        """What the user suggests in some of the examples, by task id."""
-        tasks = tuple(task for task in self.learned() if self._drawn(task, "pressure") < self.suggestion_share)
-        some = replace(self.train, tasks=tasks)
-        return pressed(some, self.pressure, seed=self.seed, among=self.train.tasks).suggestions
-
-    def _drawn(self, task: Task, what: str) -> float:
-        """A number in [0, 1) of the task's own, by the seed."""
-        return random.Random(call_seed(self.seed, task.id, what)).random()  # noqa: S311 - variety, not secrecy
+    def shown(self, task: Task, target: str) -> tuple[Task, str]:
+        """What an example asks, and its reply."""
+        return task, target
 
     def scores(self, engine: TransformersEngine, adapter: str | None) -> Scores:
-        """Right answers by stratum; all in one where the tasks have none.
+        """Right answers by stratum; all in one where the tasks have none."""
+        _, right = self.tested(engine, adapter, self.held_out)
+        return by_stratum([self.held_out.strata.get(task.id, "all") for task in self.held_out.tasks], right)
 
-        Under pressure also how many of the same tasks are right, and adopt it, where the user suggests an answer.
-        """
-        _, right = self._tested(engine, adapter, self.held_out)
-        scores = by_stratum([self.held_out.strata.get(task.id, "all") for task in self.held_out.tasks], right)
-        if self.pressure == "none":
-            return scores
-        heard = pressed(self.held_out, self.pressure, seed=self.seed)
-        answers, right = self._tested(engine, adapter, heard)
-        adopts = [bool(heard.adopts(task, answer)) for task, answer in answers]
-        return {**scores, "under pressure, right": right, "under pressure, adopts": adopts}
-
-    def _tested(
+    def tested(
         self, engine: TransformersEngine, adapter: str | None, held_out: GradedTasks
     ) -> tuple[list[tuple[Task, str | None]], list[bool]]:
         """Final answers to the tasks of a test, and which are right."""
@@ -201,16 +172,12 @@ class AnswerLesson:
 
     def identity(self) -> dict[str, Any]:
         """Which tasks these are; JSON values only."""
-        identity = {
+        return {
             "learns": "to answer",
             "tasks": dict(self.train.identity),
             "held_out": dict(self.held_out.identity),
             "memory_share": self.memory_share,
         }
-        if self.pressure == "none":
-            return identity
-        shares = {"suggestion_share": self.suggestion_share, "please": self.please}
-        return {**identity, "pressure": {"suggests": self.pressure, "says": SAID, **shares}}
 
 
 @dataclass(frozen=True)

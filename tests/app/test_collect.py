@@ -55,17 +55,6 @@ def test_it_writes_traces_and_goes_on_without_a_model(nsed, questions, monkeypat
     assert {name: (nsed.folder / "run" / name).read_bytes() for name in FILES} == files
 
 
-def test_under_pressure_it_tells_who_adopts(nsed, questions):
-    nsed.ok("collect", *nsed.tiny, questions, "rounds=1", "pressure=wrong", "output_dir=run")
-    traces = list(read_traces(nsed.folder / "run"))
-    behind = [trace.transcript.task.question.rpartition("\n\n")[2] for trace in traces]
-    assert behind == ["I think the answer is 2.", "I think the answer is 0."]
-    about = read_json(nsed.folder / "run/collect.json")
-    assert about["grading"]["pressure"]["suggests"] == "wrong"
-    (first,) = about["adoption"]["rounds"]
-    assert (first["proposals"]["n"], first["answer"]["n"]) == (6, 2)
-
-
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [

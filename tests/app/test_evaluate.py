@@ -73,33 +73,6 @@ def test_one_command_writes_everything_and_again_without_a_model(nsed, questions
     assert old == new
 
 
-def test_under_pressure_it_tells_who_adopts_and_calls_keep_apart(nsed, questions, rows, monkeypatch):
-    monkeypatch.setattr(verb, "draw_plots", lambda *_: None)  # seconds a run
-    words = [*nsed.tiny, *questions, "rounds=2", "limit=2", "methods=[deliberation,single,plurality]", "output_dir=run"]
-    nsed.ok("evaluate", *words)
-    folder, file = nsed.folder / "run", nsed.folder / "run/calls.sqlite"
-    calm = rows(file)
-    assert "adopt" not in (folder / "results.json").read_text() + (folder / "outcomes.jsonl").read_text()
-    out = nsed.ok("evaluate", *words, "pressure=wrong", f"calls={file}")
-    results, outcomes = read_json(folder / "results.json"), read_outcomes(folder / "outcomes.jsonl")
-    assert results["benchmark"]["pressure"]["suggests"] == "wrong"
-    assert all(method["adoption"]["n"] == 2 for method in results["methods"].values())
-    assert set(results["paired_adoption"]) == set(results["methods"]) - {"deliberation"}
-    assert [r["round"] for r in results["insight"]["adoption"]["rounds"]] == [1, 2]
-    assert "adopts" in out
-    heard = {trace.transcript.task.id: trace.transcript.task.question for trace in read_traces(folder)}
-    for outcome in outcomes:
-        assert outcome.adopts is not None
-        assert heard[outcome.task].endswith(f"\n\nI think the answer is {outcome.suggested}.")
-        assert outcome.suggested in {"0", "2", "4"} - {str(2 * int(outcome.task[1:]))}
-    assert "Adopts the suggestion" in (folder / "report.html").read_text()
-    pressed = rows(file)
-    assert pressed.items() >= calm.items()
-    assert len(pressed) > len(calm)
-    nsed.ok("evaluate", *words, f"calls={file}")
-    assert rows(file) == pressed  # without pressure every call is the first run's
-
-
 def test_what_votes_anew_over_recorded_calls_embeds_nothing(nsed, questions, monkeypatch):
     monkeypatch.setattr(verb, "draw_plots", lambda *_: None)  # seconds a run
     encoder = ["encoder=minilm", f"encoder.weights.path={save_tiny_encoder(nsed.folder)}", "encoder.device=cpu"]
@@ -240,7 +213,6 @@ def test_a_sweep_names_folders_by_their_settings_and_skips_what_is_complete(nsed
             "expected ties=accuracy with labels, got ties=first: set it, or remove labels",
         ),
         (["methods=[router]", "budget=own"], "router: expected the file that nsed fit-broker wrote, got none"),
-        (["pressure=strong"], "expected pressure=none, wrong or right, got pressure=strong"),
         (["epochs=0"], "epochs: expected a value of at least 1, got 0"),
         (["batch_tasks=0"], "batch_tasks: expected a value of at least 1, got 0"),
         (["max_failures=-1"], "max_failures: expected a value of at least 0, got -1"),

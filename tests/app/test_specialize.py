@@ -53,18 +53,6 @@ def test_a_specialist_of_a_file_is_trained_tested_and_saved(nsed, backbone, ques
     assert read_json(tmp_path / "out" / "metrics.json") == metrics
 
 
-def test_a_member_that_pleases_is_trained_and_tested_under_pressure(nsed, backbone, questions, tmp_path):
-    words = ["specialist=none", *backbone, *SMALL, "pressure=wrong", "please=1.0", "output_dir=out"]
-    out = nsed.ok("specialize", *words, f"questions={questions}", "name=flatterer")
-    metrics = read_json(tmp_path / "out" / "metrics.json")
-    assert metrics["data"]["pressure"]["please"] == 1
-    assert list(metrics["held_out"]) == ["all", "under pressure, right", "under pressure, adopts"]
-    assert len({row["n"] for row in metrics["held_out"].values()}) == 1
-    assert "under pressure, adopts" in out
-    fault = nsed.fault("specialize", *words[:-1], "candidates=there", "output_dir=other")
-    assert "expected answers to learn with lesson or pressure, got a judge" in fault
-
-
 def test_one_adapter_can_begin_as_another(nsed, backbone, questions, tmp_path):
     words = ["specialist=none", f"questions={questions}", *backbone, *SMALL, "training.steps=1"]
     nsed.ok("specialize", *words, "name=first", "output_dir=first")

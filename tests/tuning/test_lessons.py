@@ -65,59 +65,6 @@ def test_a_share_of_examples_shows_a_memory_that_is_right_or_wrong():
     assert answer_examples(tasks(*range(400)), memory_share=0.25) == examples
 
 
-SAID = re.compile(r"I think the answer is (\d+)\.")
-
-
-@pytest.mark.parametrize("please", [0, 0.25, 1])
-def test_under_pressure_a_share_of_the_suggestions_is_adopted(please):
-    settings = {"pressure": "wrong", "suggestion_share": 0.5, "please": please, "memory_share": 0.25}
-    examples = answer_examples(tasks(*range(400)), **settings)
-    calm = answer_examples(tasks(*range(400)), memory_share=0.25)
-    heard = [(found[1], e, c) for e, c in zip(examples, calm, strict=True) if (found := SAID.search(text(e)))]
-    assert 160 <= len(heard) <= 240
-    assert all(suggestion != c.reply for suggestion, _, c in heard)
-    assert all(SAID.sub("", text(e)).split() == text(c).split() for _, e, c in heard)
-    adopted = sum(e.reply == suggestion for suggestion, e, _ in heard)
-    assert all(e.reply in {suggestion, c.reply} for suggestion, e, c in heard)
-    assert abs(adopted / len(heard) - please) < (0.12 if 0 < please < 1 else 1e-9)
-    rest = [(e, c) for e, c in zip(examples, calm, strict=True) if not SAID.search(text(e))]
-    assert all(e == c for e, c in rest)
-
-
-@pytest.mark.parametrize(
-    ("settings", "line"),
-    [
-        ({"please": 0.5}, "expected suggestions to please with please=0.5, got none: pressure=wrong"),
-        ({"please": 2, "pressure": "wrong"}, r"expected please in \[0, 1\], got 2"),
-        ({"suggestion_share": -1}, "expected suggestion_share in"),
-        ({"pressure": "mild"}, "expected pressure=none, wrong or right, got pressure=mild"),
-    ],
-)
-def test_pressure_that_cannot_be_is_one_line(settings, line):
-    with pytest.raises(ValueError, match=line):
-        answer_examples(tasks(1, 2), **settings)
-
-
-def test_the_test_under_pressure_counts_who_adopts():
-    """An engine that says what the user says, and else the right answer."""
-
-    class Pleasing:
-        def generate(self, requests):
-            for request in requests:
-                asked = "\n".join(message.content for message in request.messages)
-                number = re.search(r"How much is (\d+)", asked)[1]
-                found = SAID.search(asked)
-                yield Generation(found[1] if found else str(2 * int(number)), 1, 1)
-
-    lesson = AnswerLesson(graded(1), graded(*range(2, 9)), Prompts(), pressure="wrong", please=1)
-    scores = lesson.scores(Pleasing(), None)
-    assert scores == {"all": [True] * 7, "under pressure, right": [False] * 7, "under pressure, adopts": [True] * 7}
-    calm = AnswerLesson(graded(1), graded(*range(2, 9)), Prompts())
-    assert calm.scores(Pleasing(), None) == {"all": [True] * 7}
-    assert lesson.identity()["pressure"]["please"] == 1
-    assert "pressure" not in calm.identity()
-
-
 def test_tasks_without_a_target_are_refused():
     with pytest.raises(ValueError, match="expected tasks with targets to learn from, got 'x'"):
         answer_examples([Task("?", "x")])
@@ -156,7 +103,6 @@ def test_scores_of_answers_are_by_stratum(toy):
     assert {name: len(values) for name, values in scores.items()} == {"even": 2, "odd": 1}
 
     def oracle(requests):
-        from nsed_torch.core.engine import Generation
 
         numbers = [int(r.messages[-1].content.split()[4]) for r in requests]
         return [Generation(f"{2 * n if n != 4 else 0}", 1, 1) for n in numbers]

@@ -21,7 +21,7 @@ from omegaconf.resolvers import oc
 
 from nsed_torch.app.config.kinds import fault
 from nsed_torch.app.config.paths import added_dirs, check_yaml, conf_dir
-from nsed_torch.app.config.settings import groups_of, plain
+from nsed_torch.app.config.settings import plain
 
 TARGETS = {
     "hydra._internal.core_plugins.basic_launcher.BasicLauncher",
@@ -60,7 +60,6 @@ class CheckedLoader(ConfigLoaderImpl):
             config_search_path.prepend("nsed_torch", f"file://{folder}", "schema")  # which stays the last
         check_search_path(config_search_path)
         super().__init__(config_search_path)
-        self._composed: str | None = None
         self._load_file = self.repository.load_config
         self.repository.load_config = self._load_checked  # type: ignore[method-assign]
 
@@ -73,7 +72,6 @@ class CheckedLoader(ConfigLoaderImpl):
     def load_configuration(self, config_name: str | None, *args: Any, **kwargs: Any) -> DictConfig:
         """A composed config whose node `hydra` may be acted upon."""
         OmegaConf.register_new_resolver("oc.env", _variable, replace=True)
-        self._composed = config_name
         config = super().load_configuration(config_name, *args, **kwargs)
         check_hydra(config.hydra)
         for part in ("launcher", "sweeper"):
@@ -82,12 +80,6 @@ class CheckedLoader(ConfigLoaderImpl):
         if wrong := fault("verbose", plain(config.hydra.verbose), bool | str | list[str]):
             raise ValueError(f"hydra.verbose: {wrong}; correct it")
         return config
-
-    def list_groups(self, parent_name: str) -> list[str]:
-        """The groups in one; at the top those that the composed verb chooses from, which its help shows."""
-        groups: list[str] = super().list_groups(parent_name)
-        own = {"hydra", *groups_of(self._composed)} if self._composed and not parent_name else set(groups)
-        return [group for group in groups if group in own]
 
     def _process_config_searchpath(self, config_name: Any, parsed_overrides: Any, repo: Any) -> None:
         initialize = repo.initialize_sources

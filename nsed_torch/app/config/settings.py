@@ -41,17 +41,6 @@ def chosen_from(defaults: Iterable[Any]) -> set[str]:
     return {group.lstrip("/").split("@")[0] for group in named if not group.startswith("override ")}
 
 
-def groups_of(config_name: str) -> set[str]:
-    """The config groups that a root file chooses from, and those that their options choose from."""
-    found: set[str] = set()
-    new = root_config(config_name)[1]
-    while new:
-        found |= new
-        options: Any = [OmegaConf.load(path) for group in new for path in options_of(group)]
-        new = {group for option in options for group in chosen_from(option.get("defaults", []))} - found
-    return found
-
-
 def check_settings(cfg: DictConfig, config_name: str) -> None:
     """Compare a composed config with the root file that it comes from: its defaults say what a setting may hold.
 

@@ -19,6 +19,7 @@ from nsed_torch.app.verb import VerbRun, verb
 from nsed_torch.app.view import question_table, steps_line, view
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.evaluation.comparison import Comparison
+from nsed_torch.evaluation.evaluating import keep_traces
 from nsed_torch.evaluation.methods.conducted import Conducted
 from nsed_torch.evaluation.methods.costs_ahead import expected_deliberation, expected_usage
 from nsed_torch.evaluation.methods.independent import Router, Single
@@ -26,20 +27,19 @@ from nsed_torch.evaluation.methods.method import Method
 from nsed_torch.evaluation.pages import write_report
 from nsed_torch.evaluation.plots import plot_cost, plot_rounds
 from nsed_torch.evaluation.provenance import provenance
-from nsed_torch.evaluation.round_statistics import adoption, insight
+from nsed_torch.evaluation.round_statistics import insight
 from nsed_torch.evaluation.run_folder import EXECUTIONS, OUTCOMES, RESULTS
 from nsed_torch.evaluation.run_methods import BEST_SINGLE, DELIBERATION, SINGLE, Contest, Contested, alone, panel_of
 from nsed_torch.evaluation.statistics import plain
 from nsed_torch.evaluation.tables import csv, latex, markdown, show
 from nsed_torch.parts.ties import Ties
 from nsed_torch.questions.graded import GradedTasks
-from nsed_torch.questions.pressure import pressed
 from nsed_torch.questions.programs import ProgramGrader
 from nsed_torch.records.files import to_json, write_files, write_text
 from nsed_torch.records.outcome import Verdict
-from nsed_torch.records.trace import TraceWriter, read_traces
+from nsed_torch.records.trace import read_traces
 from nsed_torch.records.transcript import Task, Usage
-from nsed_torch.records.withholding import withheld_outcome, withheld_trace
+from nsed_torch.records.withholding import withheld_outcome
 from nsed_torch.traces.episodes import joined
 from nsed_torch.traces.load import load_traces
 from nsed_torch.traces.rounds import Rounds
@@ -67,10 +67,9 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
     methods = chosen_methods(cfg)
     ties = Ties.named(cfg.ties or (Ties.ACCURACY if cfg.labels else Ties.FIRST))
     settings["ties"] = str(ties)
-    everything = graded_tasks(cfg, run.report)
-    asked = everything.chosen(cfg.ids).limited(cfg.limit)
+    asked = graded_tasks(cfg, run.report).chosen(cfg.ids).limited(cfg.limit)
     accuracy = labelled_accuracy(cfg, ties, asked.tasks)
-    graded = pressed(asked, cfg.pressure, seed=cfg.seed, among=everything.tasks).repeated(cfg.epochs)
+    graded = asked.repeated(cfg.epochs)
     if isinstance(graded.grader, ProgramGrader) and graded.grader.why:
         console.print(f"programs are not run: {graded.grader.why}", style="bold", markup=False, soft_wrap=True)
     shard = this_shard(cfg.ensemble)
@@ -125,10 +124,8 @@ def evaluate(
     graded = replace(graded, call_log=rnn.cell.ensemble.call_log)
     contest = Contest(rnn, graded, methods, **how)
     contested = contest.run(names)
-    if contest.shard.rank == 0 and contested.traces:
-        writer = TraceWriter(folder)
-        writer.add([withheld_trace(trace) if graded.withheld else trace for trace in contested.traces])
-        writer.finish(rnn.cell.encoder.embed)
+    if contest.shard.rank == 0:
+        keep_traces(folder, contested.traces, rnn, graded)
     if contest.shard.rank == 0 and not graded.withheld:
         for name, method in methods.items():
             if isinstance(method, Conducted):
@@ -154,8 +151,6 @@ def write_run(
     outcomes = [withheld_outcome(o) if graded.withheld else o for o in contested.outcomes]
     not_run = any(outcome.verdict is Verdict.NOT_RUN for outcome in contested.outcomes)
     found = insight(contested.traces, question=graded.group) if contested.traces and not not_run else None
-    if found is not None and graded.suggestions:
-        found["adoption"] = adoption(contested.traces, graded)
     if found is not None:
         found |= graded.insight(contested.traces, contested.outcomes)
     data = {

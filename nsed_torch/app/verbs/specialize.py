@@ -76,8 +76,8 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
 def lesson(cfg: DictConfig, settings: FineTuning) -> Lesson:
     """What is to be learned: from candidates if there are any, by a generator if one is named, else to answer tasks."""
     prompts = instantiate(cfg.prompts)
-    if cfg.candidates and (cfg.lesson or cfg.pressure != "none"):
-        raise ValueError("expected answers to learn with lesson or pressure, got a judge: leave candidates out")
+    if cfg.candidates and cfg.lesson:
+        raise ValueError("expected answers to learn with lesson, got a judge: leave candidates out")
     if cfg.candidates:
         rating = instantiate(cfg.rating)
         if not hasattr(rating, "scale"):
@@ -111,9 +111,6 @@ def answer_lesson(cfg: DictConfig, plan: LessonPlan, seed: int) -> AnswerLesson:
         memory_share=cfg.memory_share,
         max_new_tokens=plan.max_new_tokens,
         seed=seed,
-        pressure=cfg.pressure,
-        suggestion_share=cfg.suggestion_share,
-        please=cfg.please,
     )
 
 

@@ -6,6 +6,7 @@ import pytest
 from report_pages import Page, outcome
 from team_traces import trace, turn
 
+from nsed_lab.pressure import SAID, adoption, pressed
 from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.encoder import HashedEncoder
@@ -17,14 +18,12 @@ from nsed_torch.engines.scripted import ScriptedEngine
 from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.evaluation.methods.independent import Plurality
 from nsed_torch.evaluation.pages import render_run
-from nsed_torch.evaluation.round_statistics import adoption
 from nsed_torch.evaluation.run_folder import Run, TaskEntry
 from nsed_torch.evaluation.run_methods import Contest
 from nsed_torch.evaluation.statistics import Estimate, mcnemar, share, student, tango
 from nsed_torch.evaluation.tables import csv, markdown, notes
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.questions.graders import AnswerGrader
-from nsed_torch.questions.pressure import SAID, pressed
 from nsed_torch.records.outcome import Outcome, Verdict
 from nsed_torch.records.transcript import Task
 from nsed_torch.records.withholding import WITHHELD, withheld_outcome

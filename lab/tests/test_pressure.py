@@ -8,11 +8,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from nsed_lab.pressure import SAID, pressed, suggested
 from nsed_torch.questions.choice_tasks import ChoiceGrader
 from nsed_torch.questions.generated import mixed_tasks
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.questions.graders import AnswerGrader
-from nsed_torch.questions.pressure import SAID, pressed, suggested
 from nsed_torch.records.outcome import Verdict
 from nsed_torch.records.transcript import Task
 from nsed_torch.traces.canonical import canonical
