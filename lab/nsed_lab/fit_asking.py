@@ -10,8 +10,8 @@ from nsed_lab.asking import fit_asking, fit_on_partial_teams, random_asked, repl
 from nsed_torch.app.recordings import answers_of, folders_of, hold_traces
 from nsed_torch.app.verb import VerbRun, verb
 from nsed_torch.app.verbs.fit_broker import Division, check, learned, shares
-from nsed_torch.core.functional.tally import Ties
 from nsed_torch.evaluation.cost_curves import oracle_curve
+from nsed_torch.parts.ties import Ties
 from nsed_torch.traces.episodes import Episodes
 from nsed_torch.traces.recorded import RecordedAnswers
 from nsed_torch.traces.rounds import Rounds, all_teams

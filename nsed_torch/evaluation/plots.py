@@ -14,7 +14,6 @@ import numpy as np
 from nsed_torch.evaluation.comparison import MethodResult
 from nsed_torch.evaluation.cost_curves import Curve
 from nsed_torch.evaluation.statistics import Estimate, student
-from nsed_torch.parts import fatigue_law
 from nsed_torch.records.extras import missing
 from nsed_torch.records.files import write_files
 

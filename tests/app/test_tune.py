@@ -240,10 +240,10 @@ def test_a_sweeper_is_told_the_objective(nsed, data, tmp_path, monkeypatch):
             ["consensus.vote={_target_: nowhere.Vote}"],
             "_target_: expected one of nsed_torch.app.config.instantiate.CONSTRUCTORS",
         ),
-        (["consensus.vote={threshold: 0.2}"], "expected a vote by its name, or as a module, got {'threshold': 0.2}"),
+        (["consensus.vote={threshold: 0.2}"], "or one of your own, got {'threshold': 0.2}"),
         (
             ["consensus.vote={_target_: nsed_torch.core.engine.Decoding}"],
-            "expected a vote by its name, or as a module, got Decoding(max_new",
+            "or one of your own, got Decoding(max_new",
         ),
         (["training.patience=0"], "patience: expected a value of at least 1, got 0"),
         (["training.patients=3"], "unknown setting 'training.patients'; did you mean 'training.patience'?"),
