@@ -8,7 +8,8 @@ from omegaconf import OmegaConf
 
 from nsed_torch.app.config.paths import options_of
 
-FILES = sorted(path for path in options_of("tasks") if not path.stem.endswith("_tuning"))
+# `pressed` asks another set.
+FILES = sorted(path for path in options_of("tasks") if not path.stem.endswith(("_tuning", "pressed")))
 NAMES = {
     *("aime2024", "aime2025", "darkbench", "gpqa", "gsm8k", "hellaswag", "humaneval", "livecodebench", "math500"),
     *(
