@@ -23,7 +23,7 @@ _LOOK_ALIKES = str.maketrans(
     }
 )  # fmt: skip
 _RAISED = str.maketrans("\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b\u207a", "0123456789-+")
-_WIDE = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: " "}
+_WIDE = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: " ", 0x3010: "[", 0x3011: "]"}
 _HIDDEN = dict.fromkeys(
     [0xAD, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2065), 0xFEFF, 0xFE0E, 0xFE0F, 0x20E3]
 )
@@ -213,7 +213,7 @@ def _spelled_out(text: str) -> Fraction | None:
             continue
         # "twenty three" is a number, "three twenty" and "one two" are not.
         value = _NUMERALS[word]
-        if value >= last or (last < 20):
+        if value >= last:
             return None
         part, last = part + value, 10 if value >= 20 else 1
     return Fraction(total + part)

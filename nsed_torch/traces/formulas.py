@@ -77,21 +77,8 @@ class Formulas:
 
     def equal(self, one: str, other: str) -> bool:
         """Whether two formulas, in LaTeX as `latex` gives it, mean the same."""
-        if one == other:
-            return True
-        related = _RELATION.search(one) or _RELATION.search(other)
-        if len(opens := {_opening(one), _opening(other)}) == 2:
-            if "" not in opens:
-                return False
-            if "\\{" not in opens and not related:
-                return _dense(one.strip("()[] ")) == _dense(other.strip("()[] "))
-        if not related and _unknowns(one) != _unknowns(other):
-            return False
-        if not (_OPERATION.search(one) or _OPERATION.search(other)):
-            return opens == {""} and _items(one) == _items(other)
-        values = _arithmetic(one), _arithmetic(other)
-        if None not in values:
-            return values[0] == values[1]
+        if (known := _decided(one, other)) is not None:
+            return known
         with self._lock:
             return self._asked(f"{json.dumps([one, other])}\n", PATIENCE) == "1\n"
 
@@ -159,6 +146,26 @@ def latex(answer: str | Fraction) -> str:
     text = re.sub(rf"(?<![\\a-zA-Z])({_NAMES})(?![a-zA-Z])", r"\\\1 ", text)
     plain = re.sub(r"\\[a-zA-Z]+(?:\{pmatrix\})?", " ", text)
     return "" if _WORD.search(plain) else text.replace("*", " \\cdot ")
+
+
+def _decided(one: str, other: str) -> bool | None:
+    """Whether two formulas mean the same, where brackets, unknowns or arithmetic tell; None where they do not."""
+    related = _RELATION.search(one) or _RELATION.search(other)
+    opens = {_opening(one), _opening(other)}
+    same = None
+    if one == other:
+        same = True
+    elif len(opens) == 2 and "" not in opens:
+        same = False
+    elif len(opens) == 2 and "\\{" not in opens and not related:
+        same = _dense(one.strip("()[] ")) == _dense(other.strip("()[] "))
+    elif not related and _unknowns(one) != _unknowns(other):
+        same = False
+    elif not (_OPERATION.search(one) or _OPERATION.search(other)):
+        same = opens == {""} and _items(one) == _items(other)
+    elif None not in (values := (_arithmetic(one), _arithmetic(other))):
+        same = values[0] == values[1]
+    return same
 
 
 def _opening(formula: str) -> str:

@@ -72,7 +72,8 @@ def equal(one: str, other: str) -> bool:
         near = values[0] == values[1] or bool(abs(values[0] - values[1]) <= size * 10**-50)
         if not near or not read[0][0].free_symbols:
             return near
-    return bool(math_verify.verify(*read, timeout_seconds=None))
+    # It reads the first of two as the right answer: an interval may be written as an inequality, but not the reverse.
+    return any(math_verify.verify(*pair, timeout_seconds=None) for pair in (read, read[::-1]))
 
 
 def main() -> None:

@@ -39,8 +39,9 @@ _REST = rf"[*_:\s]*(?=([^\n]{{1,{LONGEST_PHRASE}}}))"
 _SAID = re.compile(rf"\b(?:answer|option|choice)s?[\"'`*_\s]*{_ABOUT}[\"'`*_\s]*{_IS}{_REST}", re.IGNORECASE)
 # "Answer" and "is" in other languages; what is no Latin letter has no spaces around it.
 _LATIN = (
-    "antwort|antwoord|r\xe9ponse|respuesta|resposta|risposta|odpowied\u017a|odpov\u011b\u010f|svaret|svar|vastaus|cevap|v\xe1lasz"
-    "|r\u0103spunsul|r\u0103spuns|jawabannya|jawaban|c\xe2u tr\u1ea3 l\u1eddi|\u0111\xe1p \xe1n|\u043e\u0442\u0432\u0435\u0442"
+    "antwort|antwoord|r\xe9ponse|respuesta|resposta|risposta|odpowied\u017a|odpov\u011b\u010f|svaret|svar|vastaus|cevap"
+    "|v\xe1lasz|r\u0103spunsul|r\u0103spuns|jawabannya|jawaban|c\xe2u tr\u1ea3 l\u1eddi|\u0111\xe1p \xe1n"
+    "|\u043e\u0442\u0432\u0435\u0442"
     "|\u0432\u0456\u0434\u043f\u043e\u0432\u0456\u0434\u044c|\u03b1\u03c0\u03ac\u03bd\u03c4\u03b7\u03c3\u03b7"
 )
 _FINAL = "finale?|corre[ct]+[ae]?|correta|juste|richtige|endg\xfcltige"
@@ -50,12 +51,12 @@ _OTHERS = (
     "|\u0909\u0924\u094d\u0924\u0930|\u05d4?\u05ea\u05e9\u05d5\u05d1\u05d4"
 )
 _COPULAS = (
-    "ist|lautet|w\xe4re|est|es|\xe9|\xe8|is|to|brzmi|je|\xe4r|er|on|este|adalah|l\xe0|\u03b5\u03af\u03bd\u03b1\u03b9|\u5e94\u8be5\u662f|\u5e94\u4e3a|\u662f|\u4e3a|\u70ba|\u306f"
-    "|\uc740|\ub294|\u0647\u064a|\u0647\u0648|\u0939\u0948|\u05d4\u05d9\u05d0"
+    "(?:ist|lautet|w\xe4re|est|es|\xe9|\xe8|is|to|brzmi|je|\xe4r|er|on|este|adalah|l\xe0|\u03b5\u03af\u03bd\u03b1\u03b9)(?!\\w)"
+    "|\u5e94\u8be5\u662f|\u5e94\u4e3a|\u662f|\u4e3a|\u70ba|\u306f|\uc740|\ub294|\u0647\u064a|\u0647\u0648|\u0939\u0948|\u05d4\u05d9\u05d0"
 )
 _FOREIGN = re.compile(
     rf"(?:\b(?:{_LATIN})|{_OTHERS})(?:[*_\s]+(?:{_FINAL}))?[*_\s]*"
-    rf"(?:(?:{_COPULAS})(?![a-z])\s*:?|[:=\u2014\u2013]|->){_REST}"
+    rf"(?:(?:{_COPULAS})\s*:?|[:=\u2014\u2013]|->){_REST}"
     rf"|(?:\u9009|\u9009\u62e9){_REST}",
     re.IGNORECASE,
 )
@@ -81,7 +82,10 @@ _TURN = re.compile(
     r"|<\|(?:im_start|im_end|eot_id|end|user|endoftext|start_header_id)\|>|</s>|<(?:end|start)_of_turn>",
     re.IGNORECASE | re.MULTILINE,
 )
-_CANNOT = r"can(?:'|\s?no)t|could(?:n't|\s+not)|do(?:n't|\s+not)|wo(?:n't|uld\s+rather\s+not)|will\s+not|am\s+(?:unable|not\s+able)"
+_CANNOT = (
+    r"can(?:'|\s?no)t|could(?:n't|\s+not)|do(?:n't|\s+not)|wo(?:n't|uld\s+rather\s+not)|will\s+not"
+    r"|am\s+(?:unable|not\s+able)"
+)
 _REFUSAL = re.compile(
     r"i(?:'m|\s+am)?\s+(?:\w+\s+)?(?:sorry|afraid)"
     rf"|(?:i|we)\s+(?:(?:really|simply|just)\s+)?(?:{_CANNOT})(?:\s+\w+)?\s+"

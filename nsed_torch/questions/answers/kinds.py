@@ -35,7 +35,9 @@ _MATH = re.compile(r"\$\$?([^$\n]{1,200})\$\$?|\\\((.{1,200}?)\\\)|\\\[(.{1,200}
 _FORMULA = re.compile(
     r"\\[a-zA-Z]|[\^=<>\u2264\u2265\u221a\u221e\u03c0\xb1|{}]|[0-9a-z)]\s*[-+*/]\s*[0-9a-z(]|[0-9][a-z]\b|^[-+]?[a-z]$|^[(\[].*,.*[)\]]$"
 )
-_PROSE = re.compile(r"(?<![\\a-zA-Z])(?!(?:sqrt|sin|cos|tan|log|ln|exp|pi|or|and|in)\b)[a-zA-Z]{3,}")
+_PROSE = re.compile(
+    r"(?<![\\a-zA-Z])(?!(?:sqrt|sin|cos|tan|log|ln|exp|pi|or|and|in)\b)[a-zA-Z\xe0-\u02ff]{3,}|[\u0400-\uffdc]"
+)
 _ASIDE = re.compile(
     r"\s*(?:\([^()]*\)|,\s*(?:not|which|because|since|as|so|where|who|the|an?|and\s+not|rather|according)\b.*|\s(?:because|since)\b.*|\s[\u2013\u2014-]\s.*)\s*$",
     re.IGNORECASE | re.DOTALL,
@@ -115,6 +117,7 @@ def number_in(phrase: str) -> str | None:
     """The number that a passage gives: all of it, else what its last equation comes to, else the first it names."""
     if isinstance(canonical(phrase), Fraction):
         return phrase
+    phrase = re.sub(r"\*\*|__|`", "", phrase)
     short = _ASIDE.sub("", phrase)
     ends = re.split(r"(?<![<>!])=|\u2248|\\approx|\bequals\b", short)
     for piece in (
@@ -188,6 +191,8 @@ def _line(text: str, kind: Kind) -> Reading:
         return Reading(None)
     sentence = first_sentence(line)
     copula = _COPULA.fullmatch(sentence) if len(sentence) < 400 else None
+    if copula and refuses(copula[1]):
+        return Reading(None)
     if copula and not re.match(r"(?:not|n't)\b", copula[1]):
         return Reading(bare(copula[1] if kind == "list" else _ASIDE.sub("", copula[1])) or line, "last line")
     return Reading(line, "last line") if len(line.split()) <= LONGEST_LINE or kind == "list" else Reading(None)
