@@ -15,9 +15,11 @@ from nsed_torch.engines.endpoint_reply import READING_FAULTS, ReplyError
 from nsed_torch.records.lookalikes import one_line
 
 _TOO_LONG = re.compile(
-    r"context[ _]?(length|window|size)|(maximum|max)[ _](model|context)[ _]len|prompt is too long", re.IGNORECASE
+    r"context[ _]?(length|window|size)|(maximum|max)[ _](model|context)[ _]len|prompt is too long"
+    r"|token count .{0,20}exceeds|tokens.{0,40} must be <=",
+    re.IGNORECASE,
 )
-"""How OpenAI, vLLM and llama.cpp say that a prompt does not fit."""
+"""How OpenAI, vLLM, llama.cpp, TGI and Google say that a prompt does not fit."""
 
 _REFUSALS = {400, 403, 404, 422, 501}
 """Statuses by which servers say that they do not take a field."""

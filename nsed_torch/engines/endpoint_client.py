@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from nsed_torch.core.engine import Message
+from nsed_torch.engines.chat import merge_system
 from nsed_torch.engines.endpoint_reply import ReplyError, error_text
 from nsed_torch.records.deadline import within
 from nsed_torch.records.extras import missing
@@ -21,6 +23,16 @@ MOST_BYTES = 1 << 25
 LONGEST_PAUSE = 60.0
 """The longest pause, in seconds, of those that no server asks for."""
 
+_NO_SYSTEM = re.compile(
+    r"system\W+(role|messages?)\W.{0,20}(not|un)\W?support|not support \W?system|roles must alternate"
+    r"|only user and assistant roles",
+    re.IGNORECASE,
+)
+_OUT_OF_RANGE = re.compile(
+    r"int32|uint32|range|less than|at most|<=|too (large|big)|maximum|2147483647|4294967295", re.IGNORECASE
+)
+_NOT_YET = re.compile(r"loading|warming|starting|overloaded|capacity", re.IGNORECASE)
+
 T = TypeVar("T")
 
 
@@ -31,10 +43,17 @@ class Dialect:
     allowance_field: str  # what the allowance is called
     omit: frozenset[str]
     top_logprobs: int
+    seed_bits: int = 63
+    merges_system: bool = False  # whether instructions go in front of the first user's text
 
     def spoken(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """A request's body in this dialect."""
         said = {self.allowance_field if name == "max_tokens" else name: value for name, value in body.items()}
+        if "seed" in said:
+            said["seed"] &= (1 << self.seed_bits) - 1
+        if self.merges_system and "messages" in said:
+            turns = merge_system([Message(turn["role"], turn["content"]) for turn in said["messages"]])
+            said["messages"] = [turn._asdict() for turn in turns]
         for name in ("top_logprobs", "logprobs"):
             if type(said.get(name)) is int:
                 said[name] = min(said[name], self.top_logprobs)
@@ -43,7 +62,9 @@ class Dialect:
     def corrected(self, refusal: str, body: Mapping[str, Any]) -> "Dialect | None":
         """What to speak after a refusal that names a field; None where it names none that could be changed."""
         told, said = re.sub(r"https?://\S+", "", refusal), self.spoken(body)
-        named = {name for name in said if re.search(rf"(?<![\w.-]){name}(?![\w-])", told)}
+        named = {name for name in said if re.search(rf"(?<![\w-]){name}(?![\w-])", told)}
+        if not self.merges_system and _NO_SYSTEM.search(told):
+            return replace(self, merges_system=True)
         if self.allowance_field in named and self.allowance_field in {"max_tokens", "max_completion_tokens"}:
             other = {"max_tokens": "max_completion_tokens"}.get(self.allowance_field, "max_tokens")
             if other in told or re.search("unsupported|not supported|unknown|unrecognized|extra", told, re.IGNORECASE):
@@ -53,6 +74,8 @@ class Dialect:
             fewer = [int(n) for n in re.findall(r"(?<![\w.])\d{1,2}(?![\w])", told) if 0 < int(n) < said[capped]]
             if fewer:
                 return replace(self, top_logprobs=max(fewer))
+        if "seed" in named and self.seed_bits == 63 and _OUT_OF_RANGE.search(told):
+            return replace(self, seed_bits=31)
         for name in ("seed", "temperature", "top_p", "repetition_penalty", "stop", "top_logprobs", "logprobs"):
             if name in named:
                 also = {"top_logprobs"} if name == "logprobs" else set()
@@ -61,16 +84,19 @@ class Dialect:
 
     def notes(self, first: "Dialect", body: Mapping[str, Any]) -> list[str]:
         """What became of a request's fields that its server refused, against what was set."""
-        if gone := sorted((self.omit - first.omit) & set(body)):
-            return [f"the endpoint refuses {', '.join(gone)}: left out"]
-        return []
+        gone = sorted((self.omit - first.omit) & set(body))
+        merged = self.merges_system and any(turn["role"] == "system" for turn in body.get("messages", ()))
+        return [
+            *([f"the endpoint refuses {', '.join(gone)}: left out"] if gone else ()),
+            *(["the endpoint knows no instructions: put in front of the question"] if merged else ()),
+        ]
 
 
 def patiently(ask: Callable[[], T], retries: int, patience_s: float, pause: Callable[[float], object]) -> T:
     """What `ask` returns, asked again after faults and waits.
 
     A fault is a lost connection, a timeout, or one of the statuses 408, 409 and from 500. Statuses 429 and 529, and 503
-    with a time to come again, are no faults: who says so is only waited for. Pauses double.
+    with a time to come again or while it loads a model, are no faults: who says so is only waited for. Pauses double.
 
     Args:
         ask: raises a `ReplyError`.
@@ -85,7 +111,9 @@ def patiently(ask: Callable[[], T], retries: int, patience_s: float, pause: Call
         except ReplyError as error:
             if error.final:
                 raise
-            if error.status in {429, 529} or (error.status == 503 and error.after is not None):
+            if error.status in {429, 529} or (
+                error.status == 503 and (error.after is not None or _NOT_YET.search(error.reason))
+            ):
                 # Who says when is believed, and less and less where it was wrong.
                 own = 2.0 ** (waits if error.after is None else waits - 4)
                 waits += 1

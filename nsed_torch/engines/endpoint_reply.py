@@ -172,8 +172,8 @@ def _top(choice: Mapping[str, Any]) -> list[tuple[str, float]] | None:
         listed = [(token["token"], token["logprob"]) for token in places[0].get("top_logprobs") or ()]
     else:  # of completions without chat
         listed = list(((said.get("top_logprobs") or [None])[0] or {}).items())
-    # Some vocabularies open a turn with a space in front of a label.
-    top = [(token.strip(), log) for token, log in listed]
+    # Some vocabularies open a turn with a space in front of a label, and some servers show how they spell it.
+    top = [(token.strip().lstrip("\u2581\u0120"), log) for token, log in listed]
     if not all(type(log) in {int, float} and math.isfinite(log) for _, log in top):
         raise TypeError("expected finite numbers, got others")
     return top or None

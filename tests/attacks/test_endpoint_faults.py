@@ -399,7 +399,7 @@ def test_bad_settings_are_refused_in_one_line(settings, expected):
 
 def test_without_the_package_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "openai", None)
-    with pytest.raises(ValueError, match=r"expected the package openai .* pip install nsed_torch\[endpoint\]"):
+    with pytest.raises(ValueError, match=r"expected the package openai .* pip install .*\[endpoint\]"):
         EndpointEngine("http://host/v1", "m")
 
 

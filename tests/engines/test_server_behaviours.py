@@ -7,7 +7,7 @@ import time
 import pytest
 from endpoint_server import ask, completion, echo, endpoint, engine
 
-from nsed_torch.core.engine import Decoding, LikelihoodRequest, Message, RateRequest, RatingScale
+from nsed_torch.core.engine import ContextWindowError, Decoding, LikelihoodRequest, Message, RateRequest, RatingScale
 
 pytest.importorskip("openai")
 
@@ -174,6 +174,47 @@ def test_a_refusal_that_leaving_out_does_not_mend_is_told_and_nothing_is_learned
     assert "seed" in server.bodies[0]
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"error": {"message": "Unsupported value: 'messages[0].role' does not support 'system' with this model."}},
+        {"object": "error", "message": "System role not supported"},
+        {"detail": "Conversation roles must alternate user/assistant/user/assistant/..."},
+        {"error": {"message": "Only user and assistant roles are supported!"}},
+    ],
+)
+def test_a_model_without_instructions_gets_them_in_front_of_the_question(server, said):
+    server.script = refusing(said, lambda body: body["messages"][0]["role"] == "system")
+    (written,) = engine(server).generate([ask()])
+    assert server.bodies[-1]["messages"] == [{"role": "user", "content": "Be kind.\n\nHello?"}]
+    assert written.notes == ("the endpoint knows no instructions: put in front of the question",)
+
+
+def test_a_seed_out_of_range_is_shortened(server):
+    said = {"error": {"code": 400, "message": "Invalid value at 'generation_config.seed' (TYPE_INT32), 4658787146"}}
+    server.script = refusing(said, lambda body: body["seed"] >= 2**31)
+    (written,) = engine(server).generate([ask(seed=2**40 + 5)])
+    assert (server.bodies[-1]["seed"], written.notes) == (5, ())
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (422, {"error": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000"}),
+        (400, {"error": {"message": "The input token count (9) exceeds the maximum number of tokens allowed (8)."}}),
+        (400, {"message": "The input (9 tokens) is longer than the model's context length (8 tokens)."}),
+        (
+            400,
+            {"message": "Prompt contains 9 tokens, too large for model with 8 maximum context length"},
+        ),
+    ],
+)
+def test_a_prompt_that_is_too_long_is_told_apart(server, status, said):
+    server.script = lambda body: (status, said)
+    with pytest.raises(ContextWindowError, match="shorten the question"):
+        engine(server).generate([ask()])
+
+
 # --- replies ----------------------------------------------------------------------------------------------------------
 
 
@@ -249,6 +290,11 @@ def test_marks_of_thoughts_may_be_set(server):
     assert (written.text, written.notes) == ("", (SPENT,))
 
 
+def test_labels_are_known_as_a_vocabulary_spells_them(server):
+    server.script = lambda body: completion("9", top={"\u25819": 0.5, "\u01200": 0.3})
+    assert engine(server).rate([RateRequest("a", ASKED, ("x",))])[0].values == (pytest.approx((0.5 - 0.3) / 0.8),)
+
+
 @pytest.mark.parametrize("first", ["<think>", "<|channel|>", "[THINK]"])
 def test_a_judge_that_thinks_first_is_told_apart(server, first):
     server.script = lambda body: completion("x", top={first: 0.9, "hm": 0.1})
@@ -287,6 +333,7 @@ BAD_DAYS = {
     "429_milliseconds": (2, 429, None, {"retry-after-ms": "2000"}, 1),
     "429_wrong_seconds": (40, 429, None, {"Retry-After": "1"}, 20),
     "529": (40, 529, None, {}, 7),
+    "503_loading": (40, 503, {"error": {"code": 503, "message": "Loading model"}}, {}, 7),
     "503_seconds": (65, 503, None, {"Retry-After": "65"}, 1),
     "500_burst": (3, 500, None, {}, 3),
     "502_page": (3, 502, "<html>bad gateway</html>", {}, 3),
