@@ -12,16 +12,16 @@ PACKAGE = ROOT / "nsed_torch"
 LINES = {
     "core": 5060,  # 3,600
     "parts": 2450,  # with core
-    "engines": 3850,  # 3,800
+    "engines": 3860,  # 3,800
     "records": 1190,  # with traces: 2,000
     "traces": 1630,
     "questions": 2360,  # 2,200
     "tuning": 2790,  # 1,600
     "evaluation": 3550,  # 2,200
     "conductor": 2060,  # 1,800
-    "app": 5345,  # 2,800
+    "app": 5385,  # 2,800
 }
-ALL_LINES = 30_400  # 20,000
+ALL_LINES = 30_450  # 20,000
 FILE_LINES = 400
 FUNCTION_LINES = 60  # without the docstring
 README_BYTES = 8_192

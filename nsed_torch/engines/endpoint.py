@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from nsed_torch.core.engine import (
     MOST_TOKENS,
@@ -40,6 +41,9 @@ _TOO_LONG = re.compile(
 )
 """How OpenAI, vLLM and llama.cpp say that a prompt does not fit."""
 
+
+HUB = (".huggingface.co", ".hf.space", ".endpoints.huggingface.cloud")
+"""Ends of the names of hosts that may be sent the Hub's token."""
 
 MOST_FAILURES = 8
 """Calls that may fail before the first reply; then the server counts as gone and is asked nothing more."""
@@ -333,6 +337,12 @@ class EndpointEngine(Engine):
             raise ValueError(
                 f"{where}, api_key_env: expected the name of an environment variable that ends in _API_KEY or _TOKEN, "
                 "for no other is sent to a server: export the key under such a name"
+            )
+        host = urlsplit(given.url).hostname or ""
+        if re.match("HF_|HUGGING", given.api_key_env.upper()) and not f".{host}".endswith(HUB):
+            raise ValueError(
+                f"{where}, api_key_env: expected the Hub's token to be for the Hub, got it beside another's url: "
+                "export that server's key under a name of its own"
             )
         if known := sorted(_SET & set(self.extra_body)):
             raise ValueError(f"{where}, extra_body: expected fields that no setting has, got {known}: leave them out")

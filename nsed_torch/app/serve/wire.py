@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from nsed_torch.app.door import cut, question_of
 from nsed_torch.app.view import visible
@@ -34,14 +34,20 @@ class RefusedError(Exception):
         return {"error": {"message": self.message, "type": kind, "param": None, "code": self.code}}
 
 
-class TextPart(BaseModel):
+class Strict(BaseModel):
+    """Read as it stands: no text, truth value or fraction becomes a number."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class TextPart(Strict):
     """A piece of a message; pictures and sound are none."""
 
     type: Literal["text"]
     text: str
 
 
-class ChatTurn(BaseModel):
+class ChatTurn(Strict):
     """One message of a conversation."""
 
     role: Literal["system", "developer", "user", "assistant"]
@@ -53,13 +59,13 @@ class ChatTurn(BaseModel):
         return self.content if isinstance(self.content, str) else "\n".join(part.text for part in self.content)
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(Strict):
     """What a stream ends with."""
 
     include_usage: bool = False
 
 
-class ChatRequest(BaseModel):
+class ChatRequest(Strict):
     """What a team reads of a request; `rounds`, `halting`, `task_id` and `transcript` are ours."""
 
     model: str
@@ -68,7 +74,7 @@ class ChatRequest(BaseModel):
     stream_options: StreamOptions | None = None
     seed: int | None = Field(None, ge=0, lt=2**63)
     stop: str | list[str] | None = None
-    n: Literal[1] | None = None
+    n: int | None = Field(None, ge=1, le=1)
     rounds: int | None = Field(None, ge=1)
     halting: Literal["fixed", "evidence", "fatigue"] | None = None
     task_id: str | None = Field(None, min_length=1, max_length=200)  # names the task in seeds, as in `nsed evaluate`
@@ -83,7 +89,6 @@ class ChatRequest(BaseModel):
         """
         try:
             data = parse_json(body, "body", "correct it")
-            json.dumps(data, ensure_ascii=False).encode()  # JSON spells halves of characters, too, which no model reads
             asked = cls.model_validate(data)
         except ValidationError as error:
             first = error.errors()[0]
