@@ -9,6 +9,9 @@ from urllib.parse import urlsplit
 _SET = {"model", "messages", "prompt", "max_tokens", "max_completion_tokens", "temperature", "top_p", "seed"}
 _SET |= {"repetition_penalty", "logprobs", "top_logprobs", "prompt_logprobs", "echo", "stream", "n"}
 
+HUB = (".huggingface.co", ".hf.space", ".endpoints.huggingface.cloud")
+"""Ends of the names of hosts that may be sent the Hub's token."""
+
 
 def checked_url(url: str) -> str:
     """The address without a slash at its end."""
@@ -46,6 +49,12 @@ def check_settings(given: Any) -> None:
         raise ValueError(
             f"{where}, api_key_env: expected the name of an environment variable that ends in _API_KEY or _TOKEN, "
             "for no other is sent to a server: export the key under such a name"
+        )
+    host = urlsplit(given.url).hostname or ""
+    if re.match("HF_|HUGGING", given.api_key_env.upper()) and not f".{host}".endswith(HUB):
+        raise ValueError(
+            f"{where}, api_key_env: expected the Hub's token to be for the Hub, got it beside another's url: "
+            "export that server's key under a name of its own"
         )
     if known := sorted(_SET & set(given.extra_body)):
         raise ValueError(f"{where}, extra_body: expected fields that no setting has, got {known}: leave them out")

@@ -186,9 +186,9 @@ TEXTS = "a0: xx\n" + "".join(f"a{n + 1}: ${{a{n}}}${{a{n}}}\n" for n in range(40
     ids=range(12),
 )
 def test_yaml_that_holds_itself_or_grows_is_one_line(strange, text, says):
-    start = time.monotonic()
+    start = time.process_time()
     assert says in strange(text)
-    assert time.monotonic() - start < 10
+    assert time.process_time() - start < 10
 
 
 def test_yaml_that_repeats_itself_a_little_is_read(tmp_path):

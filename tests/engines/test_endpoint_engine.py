@@ -166,6 +166,15 @@ def test_without_a_name_no_key_of_the_environment_is_sent(server, monkeypatch):
     assert KEY not in str(server.heads)
 
 
+@pytest.mark.parametrize("name", ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_API_KEY"])
+def test_the_hubs_token_goes_to_the_hub_alone(server, name, monkeypatch):
+    monkeypatch.setenv(name, KEY)
+    for url in (server.url, "https://huggingface.co.evil.example/v1", "https://nothuggingface.co/v1"):
+        with pytest.raises(ValueError, match="api_key_env: expected the Hub's token to be for the Hub, got it beside"):
+            engine(server, url=url, api_key_env=name)
+    engine(server, url="https://router.huggingface.co/v1", api_key_env=name)
+
+
 PROMPTS = Prompts(style="direct")
 TASK = Task("How much is 17 plus 54?", "t")
 

@@ -180,6 +180,8 @@ def test_sign_flips_count_all_signs(sixths):
 def test_equal_sums_are_equal_in_spite_of_rounding():
     assert sum([0.1, 0.2, -0.3]) != 0.0
     assert sign_flip([0.1, 0.2, -0.3])[1] == 1.0
+    # All sums are at least as far from 0 as one that is 0; in floats this one is 1e-16, and others are 0.
+    assert sign_flip([-0.4, -0.7, 0.7, 0.4])[1] == 1.0
 
 
 def test_many_questions_draw_their_signs():
@@ -239,6 +241,12 @@ def test_observations_that_vary_on_their_own_all_count():
     hits = np.random.default_rng(5).random(900) < 0.7
     clustered, single = (clustered_share(np.arange(900) % n, hits) for n in (300, 900))
     assert clustered.high - clustered.low == pytest.approx(single.high - single.low, rel=0.1)
+
+
+def test_observations_that_differ_within_their_question_count_once_each():
+    hits = np.array([1, 0] * 19 + [0, 0])  # shares of questions vary less than by chance
+    clustered, single = (clustered_share(np.arange(40) // size, hits) for size in (2, 1))
+    assert (clustered.low, clustered.high) == pytest.approx((single.low, single.high))
 
 
 def test_nothing_to_count_is_no_share():

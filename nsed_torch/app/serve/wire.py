@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, Field, PrivateAttr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from nsed_torch.app.door import cut, question_of
 from nsed_torch.app.serve.formats import FinalAnswer, check_schema, final, instruction
@@ -42,14 +42,20 @@ class RefusedError(Exception):
         return {"error": {"message": self.message, "type": kind, "param": None, "code": self.code}}
 
 
-class TextPart(BaseModel):
+class Strict(BaseModel):
+    """Read as it stands: no text, truth value or fraction becomes a number."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class TextPart(Strict):
     """A piece of a message; pictures and sound are none."""
 
     type: Literal["text", "input_text", "output_text", "refusal"]
     text: str
 
 
-class ChatTurn(BaseModel):
+class ChatTurn(Strict):
     """One message of a conversation."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
@@ -61,13 +67,13 @@ class ChatTurn(BaseModel):
         return self.content if isinstance(self.content, str) else "\n".join(part.text for part in self.content or ())
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(Strict):
     """What a stream ends with."""
 
     include_usage: bool = False
 
 
-class ChatRequest(BaseModel):
+class ChatRequest(Strict):
     """What a team reads of a request; `rounds`, `halting`, `task_id` and `transcript` are ours."""
 
     model: str
@@ -76,7 +82,7 @@ class ChatRequest(BaseModel):
     stream_options: StreamOptions | None = None
     seed: int | None = Field(None, ge=0, lt=2**63)
     stop: str | list[str] | None = None
-    n: Literal[1] | None = None
+    n: int | None = Field(None, ge=1, le=1)
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)  # the newer name
     rounds: int | None = Field(None, ge=1)
@@ -95,7 +101,6 @@ class ChatRequest(BaseModel):
         """
         try:
             data = parse_json(body, "body", "correct it")
-            json.dumps(data, ensure_ascii=False).encode()  # JSON spells halves of characters, too, which no model reads
             return cls.of(data)
         except ValidationError as error:
             first = error.errors()[0]

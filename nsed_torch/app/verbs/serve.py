@@ -22,6 +22,7 @@ try:
 
     from nsed_torch.app.serve.app import LOOPBACK, Limits, application
     from nsed_torch.app.serve.batches import Batches
+    from nsed_torch.app.serve.heads import timed_protocol
 except ImportError as error:
     raise ValueError(missing("the packages fastapi and uvicorn", "a server", "serve", error)) from error
 
@@ -113,13 +114,12 @@ def server_of(batches: Batches, limits: Limits, key: str) -> uvicorn.Server:
     """What speaks HTTP, within the limits."""
     config = uvicorn.Config(
         application(batches, limits=limits, key=key),
-        http="h11",
+        http=timed_protocol(limits.body_s),
         ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
-        # Behind the queue's limit, which answers in words.
-        limit_concurrency=batches.max_queue + 2 * batches.max_batch + 64,
+        # No limit of connections, for half-sent heads would use it up: the queue has one, which answers in words.
         h11_max_incomplete_event_size=HEADERS_BYTES,
         timeout_graceful_shutdown=math.ceil(limits.request_s),
     )

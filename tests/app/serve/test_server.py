@@ -1,5 +1,6 @@
 """The server from the outside: what it answers, and what it does not let in."""
 
+import contextlib
 import json
 import re
 import threading
@@ -318,7 +319,14 @@ FAULTS = [
     (b'{"model": "nsed/team", "messages": [{"role": "user", "content": "\\ud800"}]}', 400, ".*surrogates not allowed"),
     (about(1, logprobs=True), 400, "logprobs: expected none, for a team answers in plain text: leave it out"),
     (about(1, response_format={"type": "xml"}), 400, "response_format: expected text, json_object or json_schema, got"),
-    (about(1, n=2), 400, "n: Input should be 1, got 2: correct it"),
+    (about(1, n=2), 400, "n: Input should be less than or equal to 1, got 2: correct it"),
+    (about(1, n=True), 400, "n: Input should be a valid integer, got True: correct it"),
+    (about(1, n=1.0), 400, "n: Input should be a valid integer, got 1.0: correct it"),
+    (about(1, seed="7"), 400, "seed: Input should be a valid integer, got '7'"),
+    (about(1, rounds=True), 400, "rounds: Input should be a valid integer, got True"),
+    (about(1, stream="yes"), 400, "stream: Input should be a valid boolean, got 'yes'"),
+    (about(1, transcript=1), 400, "transcript: Input should be a valid boolean, got 1"),
+    (b'{"model": "a", "model": "b", "messages": []}', 400, "body: not valid JSON .a name comes twice"),
     (about(1, seed=-1), 400, "seed: Input should be greater than or equal to 0, got -1"),
     (about(1, seed=2**63), 400, "seed: Input should be less than"),
     (about(1, rounds=0), 400, "rounds: Input should be greater than"),
@@ -357,6 +365,37 @@ def test_hostile_connections_are_refused_and_leave_it_running(served, sent, stat
     with served.client.raw(sent.encode()) as connection:
         assert connection.recv(4096).startswith(f"HTTP/1.1 {status} ".encode())
     assert served.client.get("/health")[0] == 200
+
+
+def test_half_sent_heads_keep_nobody_else_out(served):
+    half = head()[:40].encode()
+    with contextlib.ExitStack() as held:
+        connections = [held.enter_context(served.client.raw(half)) for _ in range(400)]
+        assert served.client.get("/health")[0] == 200
+        for connection in (connections[0], connections[-1]):
+            connection.settimeout(30)
+            assert connection.recv(4096) == b""  # closed
+
+
+def test_only_questions_of_the_same_terms_share_a_batch():
+    terms = [
+        {},
+        {"seed": 1},
+        {"rounds": 1},
+        {"halting": "fixed"},
+        {"seed": 2},
+        {},
+        {"model": "nsed/other"},
+        {"seed": 1},
+    ]
+    queue = Batches({"nsed/team": None, "nsed/other": None}, gather_s=0)
+    for number, own in enumerate(terms):
+        asked = ChatRequest.read(json.dumps(about(number, **own)).encode())
+        queue.submit(QueuedQuestion(asked, lambda event: None))
+    batches = [[question.terms for question in queue._take()] for _ in range(6)]
+    assert [len(batch) for batch in batches] == [2, 2, 1, 1, 1, 1]
+    assert all(len(set(batch)) == 1 for batch in batches)
+    assert queue.waiting == 0
 
 
 def test_a_body_that_drips_is_cut_off(served):

@@ -39,6 +39,12 @@ def test_gradcheck_memory_and_gate():
     assert gradcheck(lambda m, r: F.hidden_state(m, r, old), (randn(2, 3, 5), retention))
 
 
+def test_what_an_empty_slot_holds_is_nothing():
+    embeddings = tensor([[[1.0, 2.0], [math.nan, math.inf]]])
+    hidden = F.hidden_state(embeddings, tensor([[0.5, 0.5]]), torch.tensor([[True, False]]))
+    assert hidden.tolist() == [[1.0, 2.0]]
+
+
 def test_held_follows_slots_back_to_the_proposals_that_they_hold():
     source = torch.tensor([[[3, 4, -1], [1, 3, 0], [-1, 4, 1]]])  # three slots, two proposals a round
     assert [F.held(source[:, :r], 2).tolist() for r in (1, 2, 3)] == [[[0, 1, -1]], [[1, 2, 0]], [[-1, 5, 2]]]

@@ -147,6 +147,8 @@ def test_conviction_decisiveness_negatives():
     assert F.conviction(support, winner).tolist() == [0.75, -0.25, 0, 0]
     assert F.decisiveness(support)[:3].tolist() == [4, 4, 0]
     assert F.all_negative(support, winner).tolist() == [False, True, False, False]
+    noise = torch.tensor([[-1e-6, -1.0], [-1e-4, -1.0]])  # of float32, and more than that
+    assert F.all_negative(noise, winner[:2]).tolist() == [False, True]
     nobody = torch.full((4,), -1)
     assert not F.conviction(support, nobody).any()
     assert not F.all_negative(support, nobody).any()
