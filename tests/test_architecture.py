@@ -34,7 +34,7 @@ WHEN_BUILT = {
     ("nsed_torch.core.rnn", "nsed_torch.engines.backbones"),
     ("nsed_torch.core.agent", "nsed_torch.parts.forms"),
     ("nsed_torch.core.kinds.steps", "nsed_torch.parts.forms"),
-    ("nsed_torch.core.pretrained", "nsed_torch.parts.reading"),
+    ("nsed_torch.core.pretrained", "nsed_torch.parts.saved_cells"),
 }
 ROOF = 10  # the package's own __init__ may show anything; nobody imports from it, save its version
 

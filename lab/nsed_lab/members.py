@@ -10,9 +10,9 @@ from nsed_lab.member_study import MemberStudy, plot_faulty, polled, rules, sheet
 from nsed_torch.app.config.settings import plain_config
 from nsed_torch.app.verb import VerbRun, verb
 from nsed_torch.core.cell import ConsensusCell
-from nsed_torch.core.pretrained import with_strangers
 from nsed_torch.evaluation.provenance import provenance
 from nsed_torch.evaluation.statistics import plain
+from nsed_torch.parts.saved_cells import with_strangers
 from nsed_torch.parts.ties import Ties
 from nsed_torch.records.files import to_json, write_files
 from nsed_torch.traces.load import load_traces

@@ -18,7 +18,6 @@ from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.encoder import Encoder, HashedEncoder
 from nsed_torch.core.engine import Decoding, Engine
 from nsed_torch.core.named import part_named
-from nsed_torch.core.pretrained import CONFORMAL, located
 from nsed_torch.core.protocol import Protocol
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
@@ -30,6 +29,7 @@ from nsed_torch.engines.weights import ResolvedWeights, resolve
 from nsed_torch.parts.conformal import ConformalSets
 from nsed_torch.parts.learned_broker import LearnedBroker
 from nsed_torch.parts.reading import Reading
+from nsed_torch.parts.saved_cells import CONFORMAL, located
 from nsed_torch.parts.similar_texts import SimilarTexts
 from nsed_torch.parts.telemetry import Telemetry
 from nsed_torch.questions.graded import GradedTasks

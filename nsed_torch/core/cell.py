@@ -13,8 +13,8 @@ from nsed_torch.core.functional.floats import finite
 from nsed_torch.core.functional.tally import POOLINGS, author_weight
 from nsed_torch.core.gate import ForgetGate, News, gated
 from nsed_torch.core.memory import MemoryState, remember
-from nsed_torch.core.named import NAMED, part_named
-from nsed_torch.core.pretrained import PARTS, Pretrained
+from nsed_torch.core.named import NAMED, PARTS, part_named
+from nsed_torch.core.pretrained import Pretrained
 from nsed_torch.core.trust import Trust, trusted
 from nsed_torch.core.vote import QuadraticVote, balloted
 

@@ -3,6 +3,9 @@
 import importlib
 from typing import Any
 
+PARTS = ("vote", "gate", "trust", "calibration", "reading")
+"""Parts of a cell that may be of somebody's own class."""
+
 NAMED = {
     "vote": {
         "quadratic": "core.vote.QuadraticVote",

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from nsed_torch.core.election import ConsensusOutput
 from nsed_torch.core.open_round import OpenRound
-from nsed_torch.core.pretrained import CONFORMAL, located
+from nsed_torch.parts.saved_cells import CONFORMAL, located
 from nsed_torch.records.files import to_json
 from nsed_torch.records.saved import read_module, write_module
 from nsed_torch.records.transcript import AnswerSet

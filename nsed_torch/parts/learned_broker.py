@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from nsed_torch.core.pretrained import BROKER, shipped
+from nsed_torch.parts.saved_cells import BROKER, shipped
 from nsed_torch.records.saved import read_module, write_module
 
 _ABOUT = "nsed_broker"

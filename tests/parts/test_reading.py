@@ -4,8 +4,8 @@ from torch.autograd import gradcheck
 
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.election import RoundInput
-from nsed_torch.core.pretrained import with_strangers
 from nsed_torch.parts.reading import Reading, of_voters
+from nsed_torch.parts.saved_cells import with_strangers
 
 REAL = torch.float64
 NAN = float("nan")

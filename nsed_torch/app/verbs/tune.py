@@ -18,13 +18,13 @@ from nsed_torch.app.config.settings import plain_config
 from nsed_torch.app.recordings import RecordedTasks, answers_of, folders_of, hold_traces, readings_of, traces_of
 from nsed_torch.app.verb import VerbRun, verb
 from nsed_torch.core.cell import ConsensusCell
-from nsed_torch.core.pretrained import CONFORMAL
 from nsed_torch.evaluation.comparison import Comparison, scored
 from nsed_torch.evaluation.set_coverage import coverage_plot, coverage_summary, coverage_tables
 from nsed_torch.evaluation.statistics import plain
 from nsed_torch.evaluation.tables import markdown, show
 from nsed_torch.parts.conformal import ConformalSets
 from nsed_torch.parts.reading import Reading
+from nsed_torch.parts.saved_cells import CONFORMAL
 from nsed_torch.parts.ties import Ties
 from nsed_torch.records.files import read_json, write_json
 from nsed_torch.records.pace import time_left

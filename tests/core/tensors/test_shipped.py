@@ -5,9 +5,9 @@ from omegaconf import OmegaConf
 
 from nsed_torch.app.config.paths import options_of
 from nsed_torch.core.cell import ConsensusCell
-from nsed_torch.core.pretrained import shipped
 from nsed_torch.engines.adapters import adapter_folder
 from nsed_torch.parts.learned_broker import LearnedBroker
+from nsed_torch.parts.saved_cells import shipped
 
 EXPERTS = ("sums", "siblings", "words", "relations", "generalist")
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from nsed_torch.core.cell import ConsensusCell
-from nsed_torch.core.pretrained import with_strangers
 from nsed_torch.core.trust import Calibration
+from nsed_torch.parts.saved_cells import with_strangers
 
 
 def cell(*, calibrated=True):
