@@ -5,6 +5,7 @@ on the package, where the list must be empty, and on planted violations, which i
 """
 
 import ast
+import functools
 import graphlib
 import re
 import subprocess
@@ -63,6 +64,8 @@ BESIDE = {"bench", "nsed_lab", "tests"}
 
 Sources = dict[str, str]
 
+parsed = functools.cache(ast.parse)  # every rule reads the same files
+
 
 def package_sources() -> Sources:
     """Every module of the package; `__init__` stays in the keys, so that relative imports resolve."""
@@ -82,7 +85,7 @@ def part(name: str) -> str:
 
 def imports(module: str, text: str, known: set[str]) -> Iterator[str]:
     """Dotted names a module imports, be it at the top, in a function or under TYPE_CHECKING."""
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -151,14 +154,14 @@ def catch_alls(sources: Sources) -> list[str]:
 
 def asserts(sources: Sources) -> list[str]:
     """`python -O` drops asserts, so none may guard anything."""
-    trees = ((module, ast.parse(text)) for module, text in sources.items())
+    trees = ((module, parsed(text)) for module, text in sources.items())
     return [f"{m}:{node.lineno}" for m, tree in trees for node in ast.walk(tree) if isinstance(node, ast.Assert)]
 
 
 def undocumented(sources: Sources) -> list[str]:
     """Public modules without a docstring; a file with nothing in it has nothing to explain."""
     public = {m: t for m, t in sources.items() if t.strip() and not re.search(r"\._(?!_init__)", m)}
-    return [module for module, text in public.items() if not ast.get_docstring(ast.parse(text))]
+    return [module for module, text in public.items() if not ast.get_docstring(parsed(text))]
 
 
 def twice(sources: Sources) -> list[str]:
@@ -169,7 +172,7 @@ def twice(sources: Sources) -> list[str]:
         # A formula and the module that is made of it share a name.
         if file not in {"__init__", "__main__"} and ".functional." not in module:
             homes.setdefault(f"{file}.py", []).append(module)
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(parsed(text)):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes.setdefault(f"class {node.name}", []).append(module)
     return [f"{name} is in {', '.join(modules)}" for name, modules in homes.items() if len(modules) > 1]
@@ -182,7 +185,7 @@ def asked_by_class(sources: Sources) -> list[str]:
     """Parts that are told apart by their class: a stranger's would be treated as none."""
     found = []
     for module, text in sources.items():
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(parsed(text)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
                 kinds = {name.id for name in ast.walk(node.args[1]) if isinstance(name, ast.Name)}
                 if any(kind.endswith(PARTS) for kind in kinds):

@@ -1,5 +1,7 @@
 """A cell fitted from Python: what it is worth on tasks it has not seen, against the same without a gate."""
 
+from functools import partial
+
 import pytest
 import torch
 from planted_readings import DIM, planted_readings, reading_of
@@ -8,11 +10,11 @@ from nsed_torch import ConsensusCell, fit
 from nsed_torch.parts.gates import NoteGate
 from nsed_torch.tuning.trainer import Schedule
 
-FEW = Schedule(epochs=6, frozen=("trust.weight",))
+FEW = Schedule(epochs=3, frozen=("trust.weight",))
 
 
 def test_every_task_is_tested_once_and_the_cell_learns_from_all(guesses):
-    episodes = guesses(tasks=60, rounds=3)
+    episodes = guesses(tasks=60, rounds=2)
     cell = ConsensusCell(episodes.dim, len(episodes.agents))
     before = {name: value.clone() for name, value in cell.state_dict().items()}
     heard = []
@@ -28,17 +30,18 @@ def test_every_task_is_tested_once_and_the_cell_learns_from_all(guesses):
     assert all(torch.equal(value, before[name]) for name, value in cell.state_dict().items())
 
 
-def test_a_gate_learns_from_the_consensus_alone(guesses):
-    """Through what trust reads of the state, without a word about the schedule."""
-    episodes = guesses(tasks=30, rounds=4)
+def test_a_gate_learns_from_the_consensus_alone(guesses, monkeypatch):
+    """Through what trust reads of the state, without a word about the schedule; one epoch shows it."""
+    monkeypatch.setattr("nsed_torch.tuning.fitting.Schedule", partial(Schedule, epochs=1))
+    episodes = guesses(tasks=12, rounds=3)
     cell = ConsensusCell(episodes.dim, len(episodes.agents))
     fitted = fit(cell, episodes, folds=3)
     assert not torch.equal(fitted.cell.gate.weight, cell.gate.weight.double())
 
 
 def test_a_gate_is_fitted_to_what_a_memory_should_keep(tmp_path):
-    episodes = planted_readings(tmp_path, reading_of(16, 24, seed=1))
-    fitted = fit(ConsensusCell(DIM, 2, gate=NoteGate()), episodes, folds=3, schedule=Schedule("memory", epochs=8))
+    episodes = planted_readings(tmp_path, reading_of(16, 15, seed=1))
+    fitted = fit(ConsensusCell(DIM, 2, gate=NoteGate()), episodes, folds=3, schedule=Schedule("memory", epochs=3))
     means = {name: method.accuracy.mean for name, method in fitted.comparison.methods.items()}
     assert means["fitted"] > max(means["no gate"], means["not fitted"]) + 0.1
 

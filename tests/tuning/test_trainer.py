@@ -247,7 +247,7 @@ def test_whoever_is_always_wrong_is_trusted_below_zero():
 
 def test_validation_tasks_choose_the_firmness_and_the_last_fit_learns_from_them_too(guesses, tmp_path):
     train, validation = guesses(60), renamed(guesses(20, seed=1))
-    schedule = Schedule(epochs=60, pull=1e-2, firmness=[1.0, 1e4, 100.0])
+    schedule = Schedule(epochs=6, pull=1e-2, firmness=[1.0, 1e4, 100.0])
     cell = ConsensusCell(8, 4)
     found = fit_cell(cell, train, validation, optimizer=LBFGS, schedule=schedule, folder=tmp_path)
     names = {path.parent.name for path in tmp_path.rglob("log.jsonl")}
@@ -275,7 +275,7 @@ def test_validation_tasks_choose_the_firmness_and_the_last_fit_learns_from_them_
 
 def test_where_nothing_reads_there_is_nothing_to_choose(guesses):
     train, validation = guesses(60), renamed(guesses(20, seed=1))
-    schedule = Schedule(frozen=["trust.weight"], firmness=[1.0, 10.0])
+    schedule = Schedule(epochs=5, frozen=["trust.weight"], firmness=[1.0, 10.0])
     cell, again = ConsensusCell(8, 4), ConsensusCell(8, 4)
     found = fit_cell(cell, train, validation, optimizer=LBFGS, schedule=schedule)
     assert (found.firmness, found.chosen) == (None, None)
@@ -287,7 +287,7 @@ def test_where_nothing_reads_there_is_nothing_to_choose(guesses):
 def test_what_reads_is_held_more_firmly(guesses):
     far, near = ConsensusCell(8, 4), ConsensusCell(8, 4)
     for cell, firmness in ((far, 1.0), (near, 100.0)):
-        trainer(guesses, cell, optimizer=LBFGS, schedule=Schedule(pull=1e-2, firmness=[firmness])).fit()
+        trainer(guesses, cell, optimizer=LBFGS, schedule=Schedule(epochs=10, pull=1e-2, firmness=[firmness])).fit()
     assert near.trust.weight.norm() < far.trust.weight.norm() / 5
     assert near.trust.bias.norm() > far.trust.bias.norm() / 5
 

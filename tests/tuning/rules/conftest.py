@@ -1,9 +1,24 @@
 """Hand-made answers of an ensemble as episodes."""
 
+import contextlib
+import functools
+
 import pytest
 import torch
 
 from nsed_torch.traces.episodes import Episodes
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _few_iterations():
+    """What tests ask of crowd-kit's rules shows after ten iterations; by default some take a hundred, slowly."""
+    with pytest.MonkeyPatch.context() as patch:
+        with contextlib.suppress(ImportError):
+            from crowdkit import aggregation
+
+            for name in ("DawidSkene", "OneCoinDawidSkene", "ZeroBasedSkill", "MACE"):
+                patch.setattr(aggregation, name, functools.partial(getattr(aggregation, name), n_iter=10))
+        yield
 
 
 @pytest.fixture(scope="session")
