@@ -73,7 +73,7 @@ _TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
 _NUMERALS = {word: n for n, word in enumerate(_SMALL.split())} | {w: 10 * n for n, w in enumerate(_TENS.split(), 2)}
 _SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6}
 _PLAIN_WORDS = re.compile(r"[^\W\d_][^\W_]*(?:[\s'\".:!?-]+[^\W_]+)*[\s'\".:!?-]*")
-_BETWEEN = re.compile(r"\s*[,;]\s*(?:and\s+|or\s+)?|\s+(?:and|or)\s+")
+_BETWEEN = re.compile(r"\s*[,;]\s*(?:and\s+|or\s+)?|\s+(?:and|or)\s+|(?<=[0-9])or(?=[-0-9])")
 _SYMBOLS = {
     "km": "kilometer kilometre", "m": "meter metre", "cm": "centimeter centimetre", "mm": "millimeter millimetre",
     "mi": "mile", "ft": "foot feet", "in": "inch inche", "yd": "yard", "kg": "kilogram", "g": "gram", "mg": "milligram",
@@ -230,10 +230,12 @@ def _words(text: str) -> str:
 
 def _listed(text: str) -> str:
     """A list with commas alone between its parts; several values of one unknown as the list of these values."""
-    if len(text) > 200 or not re.search(r",|;|\bor\b|\band\b", text):
+    if len(text) > 200 or not re.search(r",|;|or|\band\b", text):
         return text
     if braced := re.fullmatch(r"\\?\{([^{}\\]*)\\?\}", text):  # a set has no order
         return "\\{" + ", ".join(sorted({part.strip() for part in _BETWEEN.split(braced[1])})) + "\\}"
+    if nested := re.fullmatch(r"\[(\[[^\[\]]*\](?:\s*;\s*\[[^\[\]]*\])+)\]", text):
+        text = nested[1]  # two answers, each in brackets
     wrapped = re.fullmatch(r"\[([^\[\]]*)\]", text)
     inner = wrapped[1] if wrapped else text
     parts = [part.strip() for part in _BETWEEN.split(inner)]
@@ -242,7 +244,7 @@ def _listed(text: str) -> str:
     values = [re.fullmatch(r"([a-zA-Z])(?:_\{?[0-9]\}?)?\s*=\s*([^=]+)", part) for part in parts]
     if len({found[1] if found else "" for found in values}) == 1 and values[0]:
         parts = sorted(found[2].strip() for found in values if found)
-    elif all(values):  # of several unknowns
+    elif all(values) or re.search(r"\bor\b|[0-9]or", text):  # of several unknowns, or one of several
         parts.sort()
     quoted = [re.sub(r"^(['\"])(.*)\1$", r"\2", part) for part in parts]
     if all(re.fullmatch(r"[^\W\d][\w\s'.-]*", part) for part in quoted):

@@ -130,6 +130,7 @@ def latex(answer: str | Fraction) -> str:
     if isinstance(answer, Fraction):
         return f"\\frac{{{answer.numerator}}}{{{answer.denominator}}}" if answer.denominator > 1 else str(answer)
     text = unwrapped(answer) if len(answer) <= LONGEST_FORMULA else ""
+    text = re.sub(r"\*\*\s*(\(-?[0-9/]{1,5}\)|-?[0-9]{1,3})", r"^{\1}", text)
     dense = re.sub(r"\s", "", text)
     # A matrix is bounded by its length.
     plain = _MATRIX.sub(" ", text)
@@ -162,7 +163,7 @@ def _decided(one: str, other: str) -> bool | None:
     elif not related and _unknowns(one) != _unknowns(other):
         same = False
     elif not (_OPERATION.search(one) or _OPERATION.search(other)):
-        same = opens == {""} and _items(one) == _items(other)
+        same = opens <= {"", "\\{"} and _items(one) == _items(other)
     elif None not in (values := (_arithmetic(one), _arithmetic(other))):
         same = values[0] == values[1]
     return same
@@ -175,8 +176,8 @@ def _opening(formula: str) -> str:
 
 
 def _items(formula: str) -> list[str]:
-    """The parts of a bare list, which has no order."""
-    return sorted(str(canonical(part)) for part in formula.split(","))
+    """The parts of a set or a bare list, which have no order."""
+    return sorted(str(canonical(part)) for part in formula.strip("\\{} ").split(","))
 
 
 def _arithmetic(formula: str) -> Fraction | None:

@@ -22,12 +22,13 @@ LONGEST_PHRASE = 2000
 
 _BRACES = re.compile(r"\\(?:boxed|fbox|framebox)\s*\{|\\?[{}]")
 _TAG = re.compile(r"<((?:final[_ -]?)?answer|result)>(.{0,4000}?)(?:</\1\s*>|(?=<\1>)|\Z)", re.IGNORECASE | re.DOTALL)
+_CLOSED = re.compile(r"</answer\s*>", re.IGNORECASE)
 _FIELD = re.compile(
     r"[\"'](?:final[_ ]?answer|answer|correct[_ ]?(?:answer|option)|choice)[\"']\s*:\s*"
     r"(?:\"((?:[^\"\\]|\\.){0,4000})\"|'((?:[^'\\]|\\.){0,4000})'|(\[[^\[\]]{0,4000}\])|([^\s,\"'}\[{][^,}\n]{0,200}))",
     re.IGNORECASE,
 )
-_BRACKETS = re.compile(r"(?<!\[)\[\[([^\[\]]{1,2000})\]\](?!\])")
+_BRACKETS = re.compile(r"(?<!\[)\[\[\s*((?:[^\[\]]|\[[^\[\]]{0,400}\]){1,2000}?)\s*\]\](?!\])")
 _CALL = re.compile(r"\bfinal_answer\(\s*([^()\n]{1,400}?)\s*\)")
 _HASHED = re.compile(r"####(?!#)[^\S\n]*([^\n]{1,2000})")
 _IS = (
@@ -95,6 +96,7 @@ _REFUSAL = re.compile(
     r"|(?:it\s+)?cannot\s+be\s+(?:determined|answered|known)|(?:n/?a|unknown|none\s+given|undetermined)[.!]?$",
     re.IGNORECASE,
 )
+_ENCLOSED = re.compile(r"\[[^\[\],;]*\]")
 _MARKDOWN = re.compile(r"~~[^~\n]{1,200}~~|</?(?:b|i|em|strong|u|p|span|code|mark|br|div)\s*/?>", re.IGNORECASE)
 _SYMBOLS = re.compile(
     "^[\u2190-\u21ff\u2300-\u23ff\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff\\s]+|[\u2190-\u21ff\u2300-\u23ff\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff\\s]+$"
@@ -166,7 +168,8 @@ def bare(answer: str) -> str:
         text = _SYMBOLS.sub("", text).strip().strip("*_`").strip()
         text = text.removesuffix(".") if not text.endswith("..") else text
         text = _POLITE.sub("", text) if not text.isascii() else text
-    return text.lstrip("> ").strip("*_` ")
+    text = text.lstrip("> ").strip("*_` ")
+    return text[1:-1].strip() if _ENCLOSED.fullmatch(text) else text
 
 
 def refuses(text: str) -> bool:
@@ -188,6 +191,8 @@ def _strong(text: str) -> Iterator[tuple[int, str, str]]:
     """Where passages begin that only mean an answer, what they hold, and their mark."""
     yield from ((start, held, "box") for start, held in boxes(text))
     yield from ((m.start(), m[2], "tag") for m in _TAG.finditer(text))
+    if "<answer" not in text.lower() and (closed := _CLOSED.search(text)):  # where a prompt opened the tag
+        yield 0, text[: closed.start()], "tag"
     yield from ((m.start(), _unquoted(m), "field") for m in _FIELD.finditer(text))
     yield from ((m.start(), m[1], "brackets") for m in _BRACKETS.finditer(text))
     yield from ((m.start(), m[1].strip("\"'"), "call") for m in _CALL.finditer(text))

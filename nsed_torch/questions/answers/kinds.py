@@ -16,7 +16,7 @@ from nsed_torch.questions.answers.evidence import (
     readable,
     refuses,
 )
-from nsed_torch.questions.answers.letters import LETTERS, chosen_letter, options_in
+from nsed_torch.questions.answers.letters import chosen_letter, options_in
 from nsed_torch.traces.canonical import canonical
 
 Kind = Literal["number", "formula", "letter", "text", "list"]
@@ -25,6 +25,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 LONGEST_LINE = 15
 """Words of a last line that is an answer where none is marked; a longer one is prose."""
 
+_OPTION = re.compile(r"(?<![A-Za-z])[([]?([A-Ja-j])[).:\]](?=\s)")
 _DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?"
 _NUMBER = re.compile(rf"(?<![\w.])(?:(?<![\w)\]}}])[-+\u2212])?{_DIGITS}(?:/[0-9]+|[eE][-+]?[0-9]{{1,3}}(?!\w))?")
 _IN_PHRASE = re.compile(
@@ -63,7 +64,7 @@ def guessed(target: str, question: str = "") -> Kind:
         'letter'
     """
     said = target.strip()
-    if re.fullmatch(r"\(?[A-Z]\)?\.?", said) and (options_in(question) or said.strip("().") in LETTERS[:10]):
+    if re.fullmatch(r"\(?[A-Z]\)?\.?", said) and (options_in(question) or len(set(_OPTION.findall(question))) > 1):
         return "letter"
     if isinstance(canonical(said), Fraction):
         return "number"
