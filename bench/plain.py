@@ -19,7 +19,8 @@ from nsed_torch.core.engine import (
     Ratings,
 )
 from nsed_torch.engines.packing.products import computing
-from nsed_torch.engines.transformers_engine import TransformersEngine, likelihood, log_likelihoods
+from nsed_torch.engines.readout import likelihood, log_likelihoods
+from nsed_torch.engines.transformers_engine import TransformersEngine
 
 
 class PlainEngine(Engine):

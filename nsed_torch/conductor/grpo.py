@@ -15,7 +15,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from nsed_torch.engines.transformers_engine import CHUNK, TransformersEngine
+from nsed_torch.engines.readout import CHUNK
+from nsed_torch.engines.transformers_engine import TransformersEngine
 from nsed_torch.records.extras import missing
 
 

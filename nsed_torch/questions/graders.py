@@ -4,7 +4,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from nsed_torch.questions.answers.kinds import KINDS, Kind, Reading, guessed, read
+from nsed_torch.questions.answers.kinds import KINDS, Extracted, Kind, guessed, read
 from nsed_torch.questions.answers.letters import options_in
 from nsed_torch.records.outcome import Verdict
 from nsed_torch.records.transcript import Task
@@ -67,7 +67,7 @@ class AnswerGrader(Grader):
         """The kind of answers that a task calls for; None where neither a setting nor a target says."""
         return self.kind or (None if task.target is None else guessed(task.target, task.question))
 
-    def read(self, task: Task, text: str) -> Reading:
+    def read(self, task: Task, text: str) -> Extracted:
         """The final answer, and by which evidence it was found."""
         kind = self.kind_of(task)
         return read(text, kind, options_in(task.question) if kind == "letter" else ())

@@ -20,8 +20,8 @@ from nsed_torch.core.prompts import Prompts
 from nsed_torch.core.ratings import VerdictRating
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
+from nsed_torch.engines.readout import verdicts
 from nsed_torch.engines.scripted import ScriptedEngine
-from nsed_torch.engines.transformers_engine import verdicts
 from nsed_torch.parts.rating_modes import LikelihoodRating
 from nsed_torch.records.call_log import CallLog
 from nsed_torch.records.execution import Failure

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.engine import ContextWindowError, Likelihood, LikelihoodRequest, Message
 from nsed_torch.engines.chat import Turn
-from nsed_torch.engines.transformers_engine import likelihood, log_likelihoods
+from nsed_torch.engines.readout import likelihood, log_likelihoods
 from nsed_torch.records.call_log import CallLog
 
 ADAPTERS = (None, "poet", "critic")

@@ -18,7 +18,8 @@ from nsed_torch.core.engine import (
     RatingScale,
 )
 from nsed_torch.engines.decode_loop import Draft, draw, penalize
-from nsed_torch.engines.transformers_engine import TransformersEngine, tokens_read
+from nsed_torch.engines.readout import tokens_read
+from nsed_torch.engines.transformers_engine import TransformersEngine
 
 ADAPTERS = (None, "poet", "critic")
 texts = st.text("abc 1?\n", max_size=40)

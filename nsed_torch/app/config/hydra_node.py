@@ -19,9 +19,9 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from omegaconf.resolvers import oc
 
-from nsed_torch.app.config.kinds import fault
 from nsed_torch.app.config.paths import added_dirs, check_yaml, conf_dir
 from nsed_torch.app.config.settings import plain
+from nsed_torch.app.config.type_checks import fault
 
 TARGETS = {
     "hydra._internal.core_plugins.basic_launcher.BasicLauncher",

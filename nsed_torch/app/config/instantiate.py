@@ -16,7 +16,7 @@ from jinja2 import TemplateError
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from safetensors import SafetensorError
 
-from nsed_torch.app.config.kinds import annotations, fault
+from nsed_torch.app.config.type_checks import annotations, fault
 from nsed_torch.records.extras import install
 
 _LISTED = {

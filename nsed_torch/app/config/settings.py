@@ -6,8 +6,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from nsed_torch.app.config.kinds import fault, fits
 from nsed_torch.app.config.paths import conf_file, options_of
+from nsed_torch.app.config.type_checks import fault, fits
 from nsed_torch.records.portable import config_sha256
 
 # Where or whether a run writes, and what it is told beside, not what it computes.

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from nsed_torch.engines.packing.forest import Forest, Node
-from nsed_torch.engines.packing.heard import Heard, Tags
+from nsed_torch.engines.packing.heard import HeardColumns, Tags
 from nsed_torch.engines.packing.prefixes import PrefixCache
 from nsed_torch.engines.packing.slots import Slots
 
@@ -98,7 +98,7 @@ class ForestPlan:
         self._sizes = [len(self._kept), *map(len, forest.nodes)]
         number = {node.start: i for i, node in enumerate(forest.nodes, 1)}
         self._lines = [[number[above.start] for above in (*node.ancestors, node)] for node in forest.nodes]
-        self._heard: dict[int, Heard] = {}  # by node
+        self._heard: dict[int, HeardColumns] = {}  # by node
         for i, node in enumerate(forest.nodes):
             told = None if tags is None else tags.heard(node.sequence[: node.first + len(node)], device)
             if told is not None:
@@ -280,7 +280,7 @@ class StepPlan:
         positions: Sequence[int],
         counts: Sequence[int],
         device: torch.device,
-        heard: Sequence[Heard | None] = (),
+        heard: Sequence[HeardColumns | None] = (),
     ) -> None:
         self.slots = slots
         self._heard = heard if any(one is not None for one in heard) else ()

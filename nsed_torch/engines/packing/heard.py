@@ -102,7 +102,7 @@ class Tags:
         tag = reading // NOTE
         return tag if tag and self._beside[tag] else 0
 
-    def heard(self, columns: Sequence[int], device: torch.device) -> "Heard | None":
+    def heard(self, columns: Sequence[int], device: torch.device) -> "HeardColumns | None":
         """How columns, given as readings, are heard; None where none of them is a note's."""
         tags = [reading // NOTE for reading in columns]
         if not any(tags):
@@ -117,14 +117,14 @@ class Tags:
             for t in known.tolist()
         ]
         weights = torch.stack(logs)
-        return Heard(torch.tensor(tags, device=device), weights[order.to(device)], apart[order].to(device))
+        return HeardColumns(torch.tensor(tags, device=device), weights[order.to(device)], apart[order].to(device))
 
 
 def _learns(retention: float | Tensor) -> bool:
     return isinstance(retention, Tensor) and retention.requires_grad and torch.is_grad_enabled()
 
 
-class Heard(NamedTuple):
+class HeardColumns(NamedTuple):
     """How each column of a pass is heard."""
 
     tags: Int[Tensor, " column"]  # 0 is no note

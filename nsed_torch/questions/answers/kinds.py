@@ -47,7 +47,7 @@ _COPULA = re.compile(r"(?:.*\b(?:is|are|was|were|equals|called|named)\b|^[^:]{1,
 _SEPARATOR = re.compile(r"\s*(?:,|;|\s(?:and|then|or)\s|->|\u2192|>|\n)\s*(?:and\s+|then\s+)?")
 
 
-class Reading(NamedTuple):
+class Extracted(NamedTuple):
     """The final answer of a text, and what it was read from."""
 
     answer: str | None  # None where no answer could be read, which is another thing than a wrong one
@@ -77,7 +77,7 @@ def guessed(target: str, question: str = "") -> Kind:
     return "text"
 
 
-def read(text: str, kind: Kind | None = None, options: Sequence[str] = ()) -> Reading:
+def read(text: str, kind: Kind | None = None, options: Sequence[str] = ()) -> Extracted:
     r"""The final answer that a text gives, and by which evidence.
 
     Thoughts, and what follows behind the beginning of another question, are no part of it. First come the passages
@@ -91,7 +91,7 @@ def read(text: str, kind: Kind | None = None, options: Sequence[str] = ()) -> Re
     """
     whole = readable(text)
     if kind == "letter":
-        return Reading(*chosen_letter(whole, options or ("",) * 10))
+        return Extracted(*chosen_letter(whole, options or ("",) * 10))
     said = list(itertools.islice(evidence(whole), 50))
     if kind in {"number", None}:
         return _number(whole, said)
@@ -99,19 +99,19 @@ def read(text: str, kind: Kind | None = None, options: Sequence[str] = ()) -> Re
         return _formula(whole, said)
     for found in said:
         if answer := _worded(found, kind):
-            return Reading(answer, found.mark)
+            return Extracted(answer, found.mark)
     return _line(own_turn(whole), kind)
 
 
-def _number(text: str, said: Sequence[Evidence]) -> Reading:
+def _number(text: str, said: Sequence[Evidence]) -> Extracted:
     for found in said:
         if answer := number_in(found.answer):
-            return Reading(answer, found.mark)
+            return Extracted(answer, found.mark)
     # What is marked and holds no number is what the text answers.
     if said and len(said[0].answer) <= 80:
-        return Reading(said[0].answer, said[0].mark)
+        return Extracted(said[0].answer, said[0].mark)
     numbers = _NUMBER.findall(own_turn(text))
-    return Reading(numbers[-1], "last number") if numbers else Reading(None)
+    return Extracted(numbers[-1], "last number") if numbers else Extracted(None)
 
 
 def number_in(phrase: str) -> str | None:
@@ -139,7 +139,7 @@ def number_in(phrase: str) -> str | None:
     return found[0].strip() if found else None
 
 
-def _formula(text: str, said: Sequence[Evidence]) -> Reading:
+def _formula(text: str, said: Sequence[Evidence]) -> Extracted:
     boxed = [found.answer for found in said if found.mark == "box"]
     for found in said:
         whole = found.answer
@@ -148,15 +148,15 @@ def _formula(text: str, said: Sequence[Evidence]) -> Reading:
         if found.mark == "box" and (several := _several(text, boxed)):
             whole = several
         if len(whole) <= 400:
-            return Reading(whole, found.mark)
+            return Extracted(whole, found.mark)
     text = own_turn(text)
     if maths := _maths(text):
-        return Reading(maths[-1].strip(), "formula")
+        return Extracted(maths[-1].strip(), "formula")
     line = last_line(text) or ""
     if line and _FORMULA.search(line) and not _PROSE.search(re.sub(r"\\[a-zA-Z]+", " ", line)):
-        return Reading(line, "last line")
+        return Extracted(line, "last line")
     numbers = _NUMBER.findall(text)
-    return Reading(numbers[-1], "last number") if numbers else Reading(None)
+    return Extracted(numbers[-1], "last number") if numbers else Extracted(None)
 
 
 def _maths(text: str) -> list[str]:
@@ -185,15 +185,15 @@ def _worded(found: Evidence, kind: Kind) -> str:
     return bare(answer.strip().rstrip(":")) or found.answer
 
 
-def _line(text: str, kind: Kind) -> Reading:
+def _line(text: str, kind: Kind) -> Extracted:
     """The last line, where it is short enough to be an answer, or what its sentence says that something is."""
     line = last_line(text)
     if line is None or refuses(line) or refuses(text.strip()):
-        return Reading(None)
+        return Extracted(None)
     sentence = first_sentence(line)
     copula = _COPULA.fullmatch(sentence) if len(sentence) < 400 else None
     if copula and refuses(copula[1]):
-        return Reading(None)
+        return Extracted(None)
     if copula and not re.match(r"(?:not|n't)\b", copula[1]):
-        return Reading(bare(copula[1] if kind == "list" else _ASIDE.sub("", copula[1])) or line, "last line")
-    return Reading(line, "last line") if len(line.split()) <= LONGEST_LINE or kind == "list" else Reading(None)
+        return Extracted(bare(copula[1] if kind == "list" else _ASIDE.sub("", copula[1])) or line, "last line")
+    return Extracted(line, "last line") if len(line.split()) <= LONGEST_LINE or kind == "list" else Extracted(None)
