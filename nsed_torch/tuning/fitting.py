@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from nsed_torch.core.cell import ConsensusCell
+from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.evaluation.comparison import Comparison, scored
 from nsed_torch.evaluation.tables import printed
@@ -21,9 +21,20 @@ from nsed_torch.traces.load import load_traces
 from nsed_torch.traces.rounds import winners_correct
 from nsed_torch.traces.splits import Split, place
 from nsed_torch.tuning.memory_fit import informative, kept
-from nsed_torch.tuning.trainer import MEMORY, MakeOptimizer, Refit, Schedule, fit_cell
+from nsed_torch.tuning.trainer import ANSWER, MEMORY, MakeOptimizer, Refit, Schedule, fit_cell
+
+if TYPE_CHECKING:
+    from nsed_torch.tuning.answer_fit import Closings
 
 LBFGS: MakeOptimizer = partial(torch.optim.LBFGS, lr=1.0, max_iter=5, history_size=20, line_search_fn="strong_wolfe")
+CONSENSUS = "consensus"
+WHAT = {
+    CONSENSUS: "accuracy",
+    MEMORY: "share of the last memory on notes that matter",
+    ANSWER: "probability of the target, a token",
+}
+"""What tasks that were held out are scored by."""
+
 FITTED, NO_GATE, UNTRAINED = "fitted", "no gate", "not fitted"
 
 
@@ -46,8 +57,9 @@ def fit(
     folds: int = 5,
     loss: str = "consensus",
     seed: int = 0,
-    optimizer: MakeOptimizer = LBFGS,
+    optimizer: MakeOptimizer | None = None,
     schedule: Schedule | None = None,
+    team: MacroRNN | MacroRNNCell | None = None,
     report: Callable[[str], None] = lambda text: None,
 ) -> Fitted:
     """Fit gate, vote, trust and whatever else of a cell learns to graded deliberations.
@@ -60,11 +72,13 @@ def fit(
         traces: what `collect` returned, or folders of it, or episodes.
         folds: at least 3; each tests its share of the tasks.
         loss: `consensus`, surprise at the right answer; or `memory`, what the gate fails to keep of notes that matter,
-            for traces of tasks that know which do.
+            for traces of tasks that know which do; or `answer`, how unlikely targets are to models that hear
+            the notes as far as the gate retains them, for folders of traces with inputs or several rounds.
         seed: deals the tasks out to the folds.
-        optimizer: makes one of parameters; L-BFGS, which can converge, unless you give another.
+        optimizer: makes one of parameters; if None L-BFGS, which can converge, and for answers Adam.
         schedule: how long and how; that of the loss if None. A gate that learns has a gradient from the consensus only
             through what trust reads of the state, which is trained too from three rounds on, and held to its start.
+        team: whose models answer, with `loss="answer"`; they stay as they are.
         report: hears of every fold.
 
     Raises:
@@ -74,7 +88,10 @@ def fit(
     cell = getattr(cell, "consensus", cell)  # of a `MacroRNNCell`
     if not isinstance(cell, ConsensusCell):
         raise ValueError(f"fit: expected a consensus cell, such as team.cell.like(), got {type(cell).__name__}")
-    episodes = _episodes(traces, reading=(schedule.loss if schedule else loss) == MEMORY)
+    wanted = schedule.loss if schedule else loss
+    episodes = _episodes(traces, reading=wanted == MEMORY)
+    closings = _closings(traces, team) if wanted == ANSWER else None
+    optimizer = optimizer or (partial(torch.optim.Adam, lr=0.05) if closings else LBFGS)
     schedule = schedule or _schedule(loss, cell, episodes)
     _check(cell, episodes, folds)
     start = copy.deepcopy(cell).double()
@@ -85,36 +102,40 @@ def fit(
         rivals = {FITTED: copy.deepcopy(start), NO_GATE: start.like(gate="none")}
         for name, rival in rivals.items():
             # Without a gate there is nothing to learn of a memory.
-            if name == FITTED or schedule.loss != MEMORY:
-                how = fit_cell(rival, train, validation, optimizer=optimizer, schedule=schedule)
+            if name == FITTED or schedule.loss == CONSENSUS:
+                how = fit_cell(rival, train, validation, optimizer=optimizer, schedule=schedule, closings=closings)
                 fits += [how] * (name == FITTED)
         rivals[UNTRAINED] = start
-        runs.append({name: _scores(rival, test, schedule.loss) for name, rival in rivals.items()})
+        runs.append({name: _scores(rival, test, schedule.loss, closings) for name, rival in rivals.items()})
         report(f"fold {number + 1} of {folds}: {fits[-1]}")
     first, whole = dealt[0], copy.deepcopy(start)
     # Tasks that choose are no others than before; what follows learns from all, those of the first test too.
     learned, chooses = episodes.select(torch.cat([first.train, first.test])), episodes.select(first.validation)
-    fit_cell(whole, learned, chooses, optimizer=optimizer, schedule=schedule)
-    what = "share of the last memory on notes that matter" if schedule.loss == MEMORY else "accuracy"
-    table = Comparison.of(scored(runs), reference=FITTED, by_student=True, what=what, ties=None)
+    fit_cell(whole, learned, chooses, optimizer=optimizer, schedule=schedule, closings=closings)
+    table = Comparison.of(scored(runs), reference=FITTED, by_student=True, what=WHAT[schedule.loss], ties=None)
     return Fitted(whole, table, tuple(fits))
 
 
 def _episodes(given: Any, *, reading: bool) -> Episodes:
     if isinstance(given, Episodes):
         return given
+    episodes = joined([load_traces(folder, reading=reading) for folder in _folders(given)])
+    return episodes.select(informative(episodes).nonzero()[:, 0]) if reading else episodes
+
+
+def _folders(given: Any) -> list[Path]:
     parts = list(given) if isinstance(given, list | tuple) else [given]
     if not parts or not all(isinstance(part, Traces | str | Path) for part in parts):
         raise ValueError(f"fit: expected traces that collect wrote, or their folders, got {given!r:.80}")
-    folders = [part.folder if isinstance(part, Traces) else Path(part) for part in parts]
-    episodes = joined([load_traces(folder, reading=reading) for folder in folders])
-    return episodes.select(informative(episodes).nonzero()[:, 0]) if reading else episodes
+    return [part.folder if isinstance(part, Traces) else Path(part) for part in parts]
 
 
 def _schedule(loss: str, cell: ConsensusCell, episodes: Episodes) -> Schedule:
     """Trust by question and state stays frozen, for few tasks teach it much, unless a gate learns through it."""
     gated = any(parameter.requires_grad for parameter in cell.gate.parameters())
-    speaks = loss != MEMORY and gated and episodes.round_mask.shape[1] > 2
+    if loss == ANSWER:
+        return Schedule(loss, epochs=4, batch=8)
+    speaks = loss == CONSENSUS and gated and episodes.round_mask.shape[1] > 2
     return Schedule(loss, frozen=() if speaks else ("trust.weight",), firmness=(30.0,))
 
 
@@ -139,6 +160,18 @@ def _folds(ids: Sequence[str], folds: int, seed: int) -> list[Split]:
     return found
 
 
-def _scores(cell: ConsensusCell, test: Episodes, loss: str) -> dict[str, float]:
-    right: Tensor = kept(cell, test).share if loss == MEMORY else winners_correct(cell, test, Ties.FIRST)
+def _scores(cell: ConsensusCell, test: Episodes, loss: str, closings: "Closings | None") -> dict[str, float]:
+    if closings is not None:
+        right = closings.chances(cell, test)
+    else:
+        right = kept(cell, test).share if loss == MEMORY else winners_correct(cell, test, Ties.FIRST)
     return dict(zip(test.ids, right.double().tolist(), strict=True))
+
+
+def _closings(traces: Any, team: MacroRNN | MacroRNNCell | None) -> "Closings":
+    from nsed_torch.tuning.answer_fit import Closings  # noqa: PLC0415 - loaded where answers are asked for
+
+    if team is None or isinstance(traces, Episodes):
+        raise ValueError("fit: expected a team and folders of traces for loss='answer', got none: pass team=")
+    cell: Any = getattr(team, "cell", team)
+    return Closings.of(cell, _folders(traces))

@@ -1,7 +1,7 @@
 """Recorded readings, to fit a gate to and to measure it by: which notes a memory should hold, and which it held."""
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -41,13 +41,13 @@ class Notes:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, cell: ConsensusCell, episodes: Episodes) -> "Notes":
+    def of(cls, cell: ConsensusCell, episodes: Episodes, *, labelled: bool = True) -> "Notes":
         """What the rounds bring to a cell whose vote does not read the memory.
 
         Raises:
-            ValueError: if nobody knows which notes matter.
+            ValueError: if notes should be `labelled` and nobody knows which matter.
         """
-        needed = _needed(episodes)
+        needed = _needed(episodes) if labelled else torch.zeros_like(episodes.classes)
         output, _ = replay(cell, episodes)
         rounds, proposals = episodes.proposal_mask.shape[1:]
         enters = output.answer_mask.flatten(1)
@@ -70,6 +70,13 @@ class Notes:
             there & (needed.flatten(1).gather(1, place)[:, None] > number),
             there,
         )
+
+    def select(self, rows: Tensor) -> "Notes":
+        """Those of some tasks, by index."""
+        chosen: dict[str, Any] = {
+            f.name: v[rows] for f in fields(self) if isinstance(v := getattr(self, f.name), Tensor)
+        }
+        return replace(self, news=tuple(News(*(x[rows] for x in news)) for news in self.news), **chosen)
 
     def retention(self) -> Float[Tensor, "batch round note"]:
         """What each note's is after each round, as the gate is now."""

@@ -6,8 +6,9 @@ import math
 import pickle
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -21,11 +22,14 @@ from nsed_torch.tuning.logs import FILE, FileLog
 from nsed_torch.tuning.losses import consensus_loss, distance_from_start, reads
 from nsed_torch.tuning.memory_fit import Notes
 
+if TYPE_CHECKING:
+    from nsed_torch.tuning.answer_fit import Closings
+
 MakeOptimizer = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 
-MEMORY = "memory"
+MEMORY, ANSWER = "memory", "answer"
 # Cosines of short texts lie close together: the larger pull would not let weights grow that tell them apart.
-LOSSES = {"consensus": 1e-3, MEMORY: 1e-5}
+LOSSES = {"consensus": 1e-3, MEMORY: 1e-5, ANSWER: 1e-5}
 """What training can minimise, and how strongly its parameters are pulled towards the published protocol."""
 
 
@@ -33,7 +37,10 @@ LOSSES = {"consensus": 1e-3, MEMORY: 1e-5}
 class Schedule:
     """How long and how a cell is trained."""
 
-    loss: str = "consensus"  # what is minimised: surprise at the right answer, or "memory": what a gate fails to keep
+    # What is minimised. "consensus": surprise at the right answer. "memory": what a gate fails to keep. "answer": how
+    # unlikely the target is to models that hear the notes as far as the gate retains them.
+    loss: str = "consensus"
+    batch: int = 0  # tasks of a step; 0 is all of them
     epochs: int = 100  # at most; a fit that ends here has not converged and says so
     patience: int | None = None  # epochs without a better validation loss; None trains on and keeps the last epoch
     tolerance: float = 1e-5  # change of the objective from epoch to epoch below which training has converged
@@ -55,9 +62,10 @@ class Schedule:
     def trains(self, name: str) -> bool:
         """Whether the parameter of this name is trained.
 
-        With the loss `memory` the gate's alone are: the same vote weighs notes and answers, which it must not lose.
+        But with the loss `consensus` the gate's alone are: the same vote weighs notes and answers, which it must not
+        lose.
         """
-        return not name.startswith(tuple(self.frozen)) and (self.loss != MEMORY or name.startswith("gate."))
+        return not name.startswith(tuple(self.frozen)) and (self.loss == "consensus" or name.startswith("gate."))
 
 
 class Fit(NamedTuple):
@@ -101,9 +109,12 @@ class CellTrainer:
         schedule: Schedule | None = None,
         folder: Path | None = None,
         tracker: str = FILE,
+        closings: "Closings | None" = None,
     ) -> None:
         self.cell, self.train, self.validation = cell, train, validation
-        self.schedule = schedule or Schedule()
+        self.schedule, self.closings = schedule or Schedule(), closings
+        if closings is None and self.schedule.loss == ANSWER:
+            raise ValueError("training loss answer: expected the team whose models answer, got none: pass team=")
         for name, parameter in cell.named_parameters():
             parameter.requires_grad_(self.schedule.trains(name))
         trained = [p for p in cell.parameters() if p.requires_grad]
@@ -117,8 +128,9 @@ class CellTrainer:
         # Without parameters of their own, calibration and vote start from the same in every epoch.
         fixed = cell.calibration is None and not any(True for _ in cell.vote.parameters())
         self._prepared = prepare(cell, train) if fixed and train.round_mask.shape[1] == 1 else None
-        parts = [part for part in (train, validation) if part is not None and self.schedule.loss == MEMORY]
-        self._notes = {id(part): Notes.of(cell, part) for part in parts}
+        known = self.schedule.loss == MEMORY
+        parts = [part for part in (train, validation) if part is not None and self.schedule.loss != "consensus"]
+        self._notes = {id(part): Notes.of(cell, part, labelled=known) for part in parts}
         # Where there are none, the epochs to wait for better ones on validation tasks: the last epoch is kept.
         self._patience = None if validation is None else self.schedule.patience
         self._epoch, self._best_epoch = 0, 0
@@ -167,9 +179,9 @@ class CellTrainer:
         looks = self.schedule.probe == 1 or self._epoch % self.schedule.probe == 1
         losses: list[float] = []
 
-        def closure() -> float:
+        def closure(rows: Tensor | None) -> float:
             self.optimizer.zero_grad()
-            loss = self._loss(self.train)
+            loss = self._loss(self.train, rows)
             pulled = distance_from_start(self.cell, self._start, self.schedule.firmness[0])
             whole = loss + (self.schedule.pull or 0.0) * pulled
             whole.backward()
@@ -179,12 +191,24 @@ class CellTrainer:
             return whole.item()
 
         # Before the step; a quasi-Newton optimizer evaluates more often in it.
-        objective = float(self.optimizer.step(closure))
-        return record | {"loss": losses[0], "objective": objective}
+        objectives = [float(self.optimizer.step(partial(closure, rows))) for rows in self._batches()]
+        return record | {"loss": losses[0], "objective": sum(objectives) / len(objectives)}
 
-    def _loss(self, episodes: Episodes) -> Float[Tensor, ""]:
+    def _batches(self) -> list[Tensor | None]:
+        """The tasks of each step of an epoch, in an order that the epoch draws."""
+        if not self.schedule.batch:
+            return [None]
+        drawn = torch.randperm(len(self.train), generator=torch.Generator().manual_seed(self._epoch))
+        return list(drawn.split(self.schedule.batch))
+
+    def _loss(self, episodes: Episodes, rows: Tensor | None = None) -> Float[Tensor, ""]:
         if id(episodes) in self._notes:
-            return self._notes[id(episodes)].loss()
+            notes, ids = self._notes[id(episodes)], episodes.ids
+            if rows is not None:
+                notes, ids = notes.select(rows), tuple(ids[i] for i in rows.tolist())
+            return notes.loss() if self.closings is None else self.closings.loss(ids, notes)
+        if rows is not None:
+            episodes = episodes.select(rows)
         if episodes.round_mask.shape[1] == 1:
             election = elect(self.cell, episodes, self._prepared if episodes is self.train else None)
             return consensus_loss(election.answer_support, episodes.correct[:, 0], election.answer_mask, self.cell.beta)
@@ -197,7 +221,13 @@ class CellTrainer:
 
     @torch.no_grad()
     def _validate(self) -> float:
-        return self._loss(self.train if self.validation is None else self.validation).item()
+        data = self.train if self.validation is None else self.validation
+        if self.validation is None and self.schedule.batch:
+            return math.inf  # every task once more would cost as much as an epoch
+        size = self.schedule.batch or len(data)
+        parts = torch.arange(len(data)).split(size) if self.schedule.batch else [None]
+        losses = [self._loss(data, rows).item() * (len(data) if rows is None else len(rows)) for rows in parts]
+        return sum(losses) / len(data)
 
     def _save(self, path: Path) -> None:
         parts = {"cell": self.cell.state_dict(), "optimizer": self.optimizer.state_dict(), "run": self._run()}
@@ -227,6 +257,7 @@ class CellTrainer:
             [name for name, p in self.cell.named_parameters() if p.requires_grad],
             *(list(self.train.ids), None if self.validation is None else list(self.validation.ids)),
             *(schedule.loss, schedule.pull, schedule.firmness[0], schedule.every_round, schedule.patience),
+            *([schedule.batch] if schedule.batch else []),
         ]
 
 
@@ -265,6 +296,7 @@ def fit_cell(
     resume: bool = False,
     refit: bool = True,
     tracker: str = FILE,
+    closings: "Closings | None" = None,
 ) -> Refit:
     """Choose how firmly what reads is held to its start on validation tasks, then train on those, too.
 
@@ -282,6 +314,7 @@ def fit_cell(
     ) -> Fit:
         limits = replace(schedule, firmness=(firmness,), epochs=epochs)
         how: dict[str, Any] = {"optimizer": optimizer, "schedule": limits, "folder": where, "tracker": tracker}
+        how["closings"] = closings
         return CellTrainer(cell, data, chooser, **how).fit(resume=resume)
 
     reading = any(reads(name) for name, _ in cell.named_parameters() if schedule.trains(name))

@@ -1,0 +1,122 @@
+"""Fit a gate by answers alone: what a note's retention is worth to the models that answer in the end. Ours."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from nsed_torch.core.agent import Agent
+from nsed_torch.core.cell import ConsensusCell
+from nsed_torch.core.engine import LikelihoodRequest, Note, call_seed
+from nsed_torch.core.prompts import fence, nonce, unseen
+from nsed_torch.core.round import MacroRNNCell
+from nsed_torch.records.trace import read_traces
+from nsed_torch.records.transcript import Transcript
+from nsed_torch.traces.episodes import Episodes
+from nsed_torch.tuning.memory_fit import Notes
+
+MOST = 32
+"""Notes that a closing prompt shows at most, the strongest ones."""
+
+PASS = 8
+"""Tasks read in one pass."""
+
+FAINT = 1e-4
+"""The least that a note is heard, so that its gradient is not lost."""
+
+
+@dataclass(frozen=True)
+class Closings:
+    """Closing rounds of recorded deliberations, asked anew of frozen models that hear notes as a gate retains them.
+
+    The loss of a task is `-log p(target)`, the mean over the target's tokens and its end, under one of the agents that
+    propose, in turn by task. No label but the target is used. Notes displace nobody.
+    """
+
+    team: MacroRNNCell  # whose models, prompts and personas ask
+    transcripts: Mapping[str, Transcript]  # by task id
+
+    @classmethod
+    def of(cls, team: MacroRNNCell, folders: Iterable[str | Path]) -> "Closings":
+        """Those of folders of traces.
+
+        Raises:
+            ValueError: for a team with models elsewhere, or traces without targets.
+        """
+        for agent in team.ensemble.proposers:
+            if not callable(getattr(team.ensemble.engine(agent), "log_likelihoods", None)):
+                wanted = "expected models in this process, which pass gradients on"
+                raise ValueError(f"loss answer: {wanted}, got another engine for {agent.name}: choose another team")
+        told = {t.transcript.task.id: t.transcript for folder in folders for t in read_traces(folder)}
+        if missing := [name for name, transcript in told.items() if not transcript.task.target]:
+            raise ValueError(f"loss answer: expected tasks with a target, got none for {missing[0]!r}: leave it out")
+        for parameter in team.ensemble.parameters():
+            parameter.requires_grad_(False)
+        return cls(team, told)
+
+    def loss(self, ids: Sequence[str], notes: Notes) -> Float[Tensor, ""]:
+        """The mean over some tasks, whose notes these are."""
+        return -self.log_likelihoods(ids, notes).mean()
+
+    def log_likelihoods(self, ids: Sequence[str], notes: Notes) -> Float[Tensor, "batch"]:
+        """`log p(target)` of some tasks, whose notes these are."""
+        last = self._last(ids, notes)
+        heard = notes.retention()[torch.arange(len(ids)), last]
+        there = notes.there_mask[torch.arange(len(ids)), last]
+        asked: dict[str, list[tuple[LikelihoodRequest, Tensor]]] = {}
+        rows: dict[str, list[int]] = {}
+        for i, name in enumerate(ids):
+            agent = self._agent(name)
+            places, kept = notes.place[i][there[i]].tolist(), heard[i][there[i]]
+            asked.setdefault(agent.backbone, []).append(self._request(agent, name, places, kept, notes))
+            rows.setdefault(agent.backbone, []).append(i)
+        parts: list[Tensor] = []
+        for backbone, pairs in asked.items():
+            engine: Any = self.team.ensemble.engines[backbone]
+            parts += engine.log_likelihoods(*map(list, zip(*pairs, strict=True)))
+        order = torch.tensor([i for own in rows.values() for i in own]).argsort()
+        return torch.cat(parts).double()[order]
+
+    @torch.no_grad()
+    def chances(self, cell: ConsensusCell, episodes: Episodes) -> Float[Tensor, "batch"]:
+        """`p(target)` of each task with what a cell retains."""
+        notes, rows = Notes.of(cell, episodes, labelled=False), torch.arange(len(episodes)).split(PASS)
+        parts = [self.log_likelihoods([episodes.ids[i] for i in few.tolist()], notes.select(few)) for few in rows]
+        return torch.cat(parts).exp()
+
+    def _last(self, ids: Sequence[str], notes: Notes) -> Tensor:
+        """The round whose memory the closing round reads: that of the last piece, or the last but one."""
+        rounds = notes.there_mask.shape[1]
+        told = [self.transcripts[name] for name in ids]
+        last = [len(t.task.inputs) - 1 if t.task.inputs else len(t.rounds) - 2 for t in told]
+        if min(last) < 0:
+            raise ValueError("loss answer: expected tasks with inputs, or two rounds or more, got one: collect anew")
+        return torch.tensor(last).clamp(max=rounds - 1)
+
+    def _agent(self, name: str) -> Agent:
+        proposers = self.team.ensemble.proposers
+        return proposers[call_seed(self.team.seed, name, "closing") % len(proposers)]
+
+    def _request(
+        self, agent: Agent, name: str, places: Sequence[int], kept: Tensor, notes: Notes
+    ) -> tuple[LikelihoodRequest, Tensor]:
+        """What an agent is asked with notes at places, and the retention of each note that it is shown."""
+        transcript, width = self.transcripts[name], notes.news[0].mask.shape[1]
+        texts = [transcript.rounds[place // width].proposals[place % width].text for place in places]
+        order = sorted(range(len(texts)), key=lambda i: (-float(kept[i].detach()), places[i]))
+        shown = list({texts[i]: i for i in reversed(order)}.values())[::-1][:MOST]  # equal texts once, the strongest
+        beside = self.team.protocol.memory == "beside"
+        if beside:
+            shown.sort(key=places.__getitem__)
+        mark = unseen(call_seed(self.team.seed, name, "propose"), [texts[i] for i in shown])
+        told = [texts[i] for i in shown]
+        task, prompts = transcript.task, self.team.prompts
+        chat = prompts.propose(task.question, memory=told, critiques=(), persona=agent.persona, seed=mark)
+        heard = tuple(Note(fence(text, nonce(mark)), 1.0) for text in told)
+        target = (task.target or "",)
+        request = LikelihoodRequest(agent.name, chat, target, agent.adapter, notes=heard, beside=beside)
+        return request, kept[shown].clamp(FAINT, 1.0)
