@@ -19,9 +19,15 @@ def verdicts(
     logits: Float[Tensor, "candidate token"], scale: RatingScale, labels: Sequence[int]
 ) -> tuple[Float[Tensor, "candidate"], Float[Tensor, "candidate"]]:
     """Expected value of a scale under the probabilities of its labels' tokens, and their share of the vocabulary's."""
-    on_scale = logits.float()[:, labels]
-    values = on_scale.softmax(dim=-1) @ torch.tensor(scale.values, device=logits.device)
-    return values, (on_scale.logsumexp(dim=-1) - logits.float().logsumexp(dim=-1)).exp()
+    logits = precise(logits)
+    on_scale = logits[:, labels]
+    values = on_scale.softmax(dim=-1) @ torch.tensor(scale.values, device=logits.device, dtype=logits.dtype)
+    return values, (on_scale.logsumexp(dim=-1) - logits.logsumexp(dim=-1)).exp()
+
+
+def precise(logits: Tensor) -> Tensor:
+    """In float32 at least."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def log_likelihoods(
@@ -39,12 +45,12 @@ def log_likelihoods(
         turns: the texts' token ids.
         stop_ids: tokens that end a turn.
     """
-    totals = torch.cat([part.float().logsumexp(dim=-1) for part in logits.split(CHUNK)])
-    ends = logits[:, list(stop_ids)].float().logsumexp(dim=-1)
+    totals = torch.cat([precise(part).logsumexp(dim=-1) for part in logits.split(CHUNK)])
+    ends = precise(logits[:, list(stop_ids)]).logsumexp(dim=-1)
     # One look at the logits for all texts: each would cost a gradient of all vocabularies.
     before = [place for places in rows for place in places[:-1]]
     written = [token for turn in turns for token in turn.ids[turn.start :]]
-    said = (logits[before, written].float() - totals[before]).split([len(places) - 1 for places in rows])
+    said = (precise(logits[before, written]) - totals[before]).split([len(places) - 1 for places in rows])
     last = [places[-1] for places in rows]
     closed = ends[last] - totals[last]
     return torch.stack([torch.cat([own, end[None]]).mean() for own, end in zip(said, closed, strict=True)])

@@ -1,0 +1,106 @@
+"""A gate fitted by answers alone, through the models that give them."""
+
+from functools import partial
+
+import pytest
+import torch
+from planted_readings import DIM, planted_readings, reading_of
+from tiny_models import tiny_model, tiny_tokenizer
+
+from nsed_torch import ConsensusCell, MacroRNN, fit
+from nsed_torch.core.protocol import Protocol
+from nsed_torch.parts.gates import NoteGate
+from nsed_torch.tuning.answer_fit import Closings
+from nsed_torch.tuning.memory_fit import Notes
+from nsed_torch.tuning.trainer import CellTrainer, Schedule
+
+ADAM = partial(torch.optim.Adam, lr=0.3)
+
+
+@pytest.fixture(scope="module")
+def team():
+    tokenizer = tiny_tokenizer(special=("<|im_start|>", "<|im_end|>"))
+    shape = {"max_position_embeddings": 4096, "initializer_range": 0.3, "eos_token_id": tokenizer.eos_token_id}
+    model = tiny_model(len(tokenizer), "llama", **shape)
+    return MacroRNN.from_models({"ada": (model, tokenizer), "bo": (model, tokenizer)})
+
+
+@pytest.fixture(scope="module")
+def read(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("traces")
+    return folder, planted_readings(folder, reading_of(4, 6, seed=1))
+
+
+def cell_of():
+    torch.manual_seed(0)
+    return ConsensusCell(DIM, 2, gate=NoteGate()).double()
+
+
+@pytest.mark.parametrize("memory", ["weighted", "beside"])
+def test_a_fresh_gate_has_a_gradient_and_learns_what_makes_answers_likelier(team, read, memory):
+    folder, episodes = read
+    closings, cell = Closings.of(team.cell.with_(protocol=Protocol(memory=memory)), [folder]), cell_of()
+    notes = Notes.of(cell, episodes, labelled=False)
+    loss = closings.loss(episodes.ids, notes)
+    loss.backward()
+    assert max(p.grad.abs().max() for p in cell.gate.parameters()) > 0
+    schedule = Schedule("answer", epochs=2, batch=3, pull=0.0)
+    CellTrainer(cell, episodes, optimizer=ADAM, schedule=schedule, closings=closings).fit()
+    assert -closings.chances(cell, episodes).log().mean() < loss.item() - 1e-3
+
+
+def test_the_loss_is_that_of_the_notes_as_the_gate_retains_them(team, read):
+    folder, episodes = read
+    closings, cell = Closings.of(team.cell, [folder]), cell_of()
+    notes = Notes.of(cell, episodes, labelled=False)
+    parts = [closings.loss([name], notes.select(torch.tensor([i]))).item() for i, name in enumerate(episodes.ids)]
+    assert closings.loss(episodes.ids, notes).item() == pytest.approx(sum(parts) / len(parts), abs=1e-6)
+    whole = cell.like(gate="none")
+    heard = closings.loss(episodes.ids, Notes.of(whole, episodes, labelled=False)).item()
+    assert abs(heard - closings.loss(episodes.ids, notes).item()) > 1e-4
+
+
+def test_an_interrupted_fit_ends_as_a_straight_one(team, read, tmp_path):
+    folder, episodes = read
+    closings = Closings.of(team.cell, [folder])
+
+    def fitted(where, epochs, *, resume=False):
+        cell, schedule = cell_of(), Schedule("answer", epochs=epochs, batch=4, checkpoint=1)
+        how = {"optimizer": ADAM, "schedule": schedule, "folder": where, "closings": closings}
+        CellTrainer(cell, episodes, **how).fit(resume=resume)
+        return cell.state_dict()
+
+    straight = fitted(tmp_path / "a", 2)
+    fitted(tmp_path / "b", 1)
+    gone_on = fitted(tmp_path / "b", 2, resume=True)
+    assert all(torch.equal(value, gone_on[name]) for name, value in straight.items())
+
+
+def test_fit_shows_a_table_and_needs_a_team(team, read):
+    folder, _ = read
+    schedule = Schedule("answer", epochs=1, batch=4)
+    fitted = fit(cell_of(), folder, folds=3, loss="answer", team=team, schedule=schedule)
+    assert "probability of the target" in str(fitted)
+    means = {name: method.accuracy.mean for name, method in fitted.comparison.methods.items()}
+    assert all(0 < mean < 1 for mean in means.values())
+    assert means["fitted"] != means["no gate"]
+    with pytest.raises(
+        ValueError, match="fit: expected a team and folders of traces for loss='answer', got none: pass"
+    ):
+        fit(cell_of(), folder, folds=3, loss="answer")
+
+
+def test_a_team_elsewhere_and_traces_without_a_target_are_one_line(team, read, monkeypatch):
+    folder, episodes = read
+    name = episodes.ids[0]
+    told = Closings.of(team.cell, [folder]).transcripts
+    monkeypatch.setattr("nsed_torch.tuning.answer_fit.read_traces", lambda folder: [_Bare(told[name])])
+    with pytest.raises(ValueError, match=f"expected tasks with a target, got none for '{name}': leave it out"):
+        Closings.of(team.cell, [folder])
+
+
+class _Bare:
+    def __init__(self, transcript):
+        self.transcript = type(transcript)(
+            **{**vars(transcript), "task": type(transcript.task)("?", id=transcript.task.id)}
+        )
