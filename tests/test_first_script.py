@@ -2,10 +2,14 @@
 
 import json
 import runpy
+from functools import partial
 from pathlib import Path
 
 import pytest
 from tiny_models import tiny_model, tiny_tokenizer
+
+from nsed_torch import Decoding
+from nsed_torch.tuning.trainer import Schedule
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "tests/first_script.py"
@@ -33,6 +37,9 @@ def test_it_runs_and_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
     (tmp_path / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (qwen, tok), (llama, tok2) = a_model("qwen3", head_dim=8), a_model("llama")
     models = {"qwen": qwen, "tok": tok, "llama": llama, "tok2": tok2}
+    # Random models never end an answer, and there is nothing to learn of them.
+    monkeypatch.setattr("nsed_torch.core.rnn.Decoding", lambda most, *others: Decoding(min(most, 8), *others))
+    monkeypatch.setattr("nsed_torch.tuning.fitting.Schedule", partial(Schedule, epochs=1))
     runpy.run_path(str(SCRIPT), init_globals=models)
     said = capsys.readouterr().out
     for word in ("fitted", "no gate", "not fitted", "deliberation", "single:ada", "best_single", "plurality"):

@@ -33,7 +33,7 @@ from nsed_torch.traces.rounds import unroll
 from nsed_torch.tuning.trainer import CellTrainer
 
 METHODS = ["oracle", "best_single", "plurality", "consensus_untrained", "consensus_tuned"]
-QUICK = ["divisions=2", "training.epochs=12"]
+QUICK = ["divisions=2", "training.epochs=3"]
 
 
 @pytest.fixture
@@ -120,10 +120,10 @@ def test_without_a_refit_the_saved_cell_is_the_first_divisions(nsed, data):
 
 
 def test_resume_goes_on_and_ends_the_same(nsed, data, tmp_path):
-    arguments = "tune", f"data_dir={data}", "encoder=hashed", *QUICK, "training.checkpoint=5"
+    arguments = "tune", f"data_dir={data}", "encoder=hashed", *QUICK, "training.checkpoint=2"
     nsed.ok(*arguments, "output_dir=straight")
     nsed.ok(*arguments, "output_dir=broken")
-    # As after a kill in seed 1: no result, a checkpoint from epoch 10, a log that had gone on.
+    # As after a kill in seed 1: no result, a checkpoint from epoch 2, a log that had gone on.
     (tmp_path / "broken/seed_1/result.json").unlink()
     out = nsed.ok(*arguments, "output_dir=broken", "resume=true")
     assert "seed 0: done before" in out
@@ -141,7 +141,7 @@ def test_the_same_command_again_trains_nothing(nsed, data, tmp_path, monkeypatch
         "encoder=hashed",
         "output_dir=out",
         "divisions=1",
-        "training.epochs=12",
+        "training.epochs=3",
         *mode,
     )
     nsed.ok(*arguments)
@@ -356,6 +356,7 @@ def test_a_gate_is_fitted_to_readings(nsed):
         "tune",
         "data_dir=reading",
         "training.loss=memory",
+        "training.epochs=3",
         "consensus.gate=notes",
         "consensus.slots=2",
         "divisions=2",

@@ -9,7 +9,7 @@ from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.parts.conformal import ConformalSets
 from nsed_torch.records.files import read_json
 
-QUICK = ["divisions=2", "training.epochs=8", "training.firmness=[10.0]"]
+QUICK = ["divisions=2", "training.epochs=3", "training.firmness=[10.0]"]
 
 
 def write(folder, tasks, seed, agents=("ant", "bee", "cat")):

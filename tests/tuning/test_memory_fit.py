@@ -40,7 +40,8 @@ def longer(tmp_path_factory):
 def fitted(short):
     cell = fresh(gate="notes")
     rows = torch.arange(len(short))
-    fit = fit_cell(cell, short.select(rows[:36]), short.select(rows[36:]), optimizer=LBFGS, schedule=Schedule("memory"))
+    schedule = Schedule("memory", tolerance=1e-3)
+    fit = fit_cell(cell, short.select(rows[:36]), short.select(rows[36:]), optimizer=LBFGS, schedule=schedule)
     assert fit.last.stopped == "converged"
     return cell
 
@@ -153,7 +154,7 @@ def test_what_enters_is_told_apart_where_all_of_it_is_somewhat_near_the_question
     near = torch.cosine_similarity(notes.embeddings, episodes.task[:, None], dim=-1)
     assert (near[notes.there_mask[:, 0]] > 0).double().mean() > 0.9
     parts = episodes.select(range(28)), episodes.select(range(28, 40))
-    fit_cell(cell, *parts, optimizer=LBFGS, schedule=Schedule("memory"))
+    fit_cell(cell, *parts, optimizer=LBFGS, schedule=Schedule("memory", epochs=20))
     fresh_cell = ConsensusCell(DIM, 4, slots=1).double()
     assert kept(fresh_cell, parts[1]).found.mean() < 0.9
     assert kept(cell, parts[1]).found.mean() == 1

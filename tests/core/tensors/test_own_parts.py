@@ -147,18 +147,18 @@ def test_it_learns_what_the_consensus_should_be(guesses, name):
     episodes = guesses(rounds=3)
     cell = ConsensusCell(episodes.dim, len(episodes.agents), **{name: PARTS[name]()})
     before = {key: value.clone() for key, value in getattr(cell, name).state_dict().items()}
-    schedule = Schedule(epochs=4, pull=0.0)
+    schedule = Schedule(epochs=1, pull=0.0)
     fit_cell(cell, episodes.select(range(40)), episodes.select(range(40, 60)), optimizer=LBFGS, schedule=schedule)
     after = getattr(cell, name).state_dict()
     assert any(not torch.equal(after[key], value) for key, value in before.items())
 
 
 def test_a_gate_learns_what_the_memory_should_keep(tmp_path):
-    episodes = planted_readings(tmp_path, reading_of(16, 30, seed=1))
+    episodes = planted_readings(tmp_path, reading_of(12, 30, seed=1))
     cell = ConsensusCell(DIM, 2, gate=NearGate()).double()
     before = kept(cell, episodes).share.mean()
     parts = episodes.select(range(20)), episodes.select(range(20, 30))
-    fit_cell(cell, *parts, optimizer=LBFGS, schedule=Schedule("memory", epochs=15))
+    fit_cell(cell, *parts, optimizer=LBFGS, schedule=Schedule("memory", epochs=4))
     assert kept(cell, episodes).share.mean() > before + 0.05
 
 
