@@ -28,8 +28,8 @@ PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.demo ## five experts on mixed questions, then a tower of Hanoi, a move a round (output_dir=runs/demo)
-	@echo "demo: some minutes on two cores, ten where they are busy; weights are fetched once"
+demo: $(VENV)/.demo ## three acts of what a team does that its best member cannot, and their page (output_dir=runs/demo)
+	@echo "demo: about two minutes on two idle cores, more where they are busy; weights are fetched once"
 	@$(BIN)/nsed demo "output_dir=$$output_dir"
 
 test: $(VENV)/.dev ## run all tests, real models included (NSED_OFFLINE=1 leaves those out)
