@@ -72,7 +72,7 @@ results: $(VENV)/.results ## run all experiments of lab/pages/results.md, hours;
 	@echo "results: hours on two cores; stop it at any time, the same command goes on"
 	@$(MAKE) -f lab/Makefile "-j$$jobs" PYTHON=$(BIN)/python experts
 
-labels: $(VENV)/.demo ## repeat the main table of lab/pages/labels.md with the adapters that ship, about half an hour on two cores; goes on where it stopped (jobs=2)
+labels: $(VENV)/.demo $(VENV)/.lab ## repeat the main table of lab/pages/labels.md with the adapters that ship, about half an hour on two cores; goes on where it stopped (jobs=2)
 	@echo "labels: about half an hour on two cores; stop it at any time, the same command goes on"
 	@$(MAKE) -f lab/Makefile "-j$$jobs" PYTHON=$(BIN)/python labels
 
@@ -98,7 +98,7 @@ $(VENV)/.lab: lab/pyproject.toml $(VENV)/.gym
 	$(call install,--no-deps -e lab)
 	@touch $@
 
-$(VENV)/.demo: experts/pyproject.toml $(VENV)/.lab
+$(VENV)/.demo: experts/pyproject.toml $(VENV)/.core
 	$(call install,./experts)
 	@touch $@
 

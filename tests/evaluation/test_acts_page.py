@@ -15,12 +15,12 @@ from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.core.engine import Decoding
 from nsed_torch.core.protocol import Protocol
-from nsed_torch.core.ratings import AgreementRating
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.engines.scripted import ScriptedEngine
 from nsed_torch.evaluation.acts import Act, disks, frames, legal, let_go, outvoted
 from nsed_torch.evaluation.pages import render_acts
+from nsed_torch.parts.rating_modes import AgreementRating
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.questions.graders import AnswerGrader
 from nsed_torch.records.transcript import Task
@@ -45,7 +45,7 @@ def played(task, write, rate=lambda request, candidate: 0.5, agents=3, **protoco
         ensemble, HashedEncoder(8), ConsensusCell(dim=8, agents=agents), protocol=Protocol(**protocol), **parts
     )
     transcript = MacroRNN(cell, rounds=9 if protocol else 1)([task]).transcripts[0]
-    grader = AnswerGrader(numeric=task.target.isdigit())
+    grader = AnswerGrader(kind="number" if task.target.isdigit() else "text")
     graded = GradedTasks((task,), grader, grader.identity())
     return Act(task.id, graded.traces([transcript])[0], {"m0": "red", "m1": "green"} if task.inputs else {})
 

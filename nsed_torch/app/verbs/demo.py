@@ -78,7 +78,7 @@ def demo_tasks() -> dict[str, GradedTasks]:
     """The question of each act, by name; they ship with the package."""
     text = files("nsed_torch.questions").joinpath("demo.jsonl").read_text("utf-8")
     found = [Task(**row) for row in map(json.loads, text.splitlines())]
-    graders = {task.id: AnswerGrader(numeric=(task.target or "").isdigit()) for task in found}
+    graders = {task.id: AnswerGrader(kind="number" if (task.target or "").isdigit() else "text") for task in found}
     return {task.id: GradedTasks((task,), graders[task.id], graders[task.id].identity()) for task in found}
 
 
