@@ -28,8 +28,8 @@ PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.demo ## five experts on mixed questions, then a tower of Hanoi, a move a round (output_dir=runs/demo)
-	@echo "demo: some minutes on two cores, ten where they are busy; weights are fetched once"
+demo: $(VENV)/.demo ## three acts of what a team does that its best member cannot, and their page (output_dir=runs/demo)
+	@echo "demo: about two minutes on two idle cores, more where they are busy; weights are fetched once"
 	@$(BIN)/nsed demo "output_dir=$$output_dir"
 
 test: $(VENV)/.dev ## run all tests, real models included (NSED_OFFLINE=1 leaves those out)
@@ -72,7 +72,7 @@ results: $(VENV)/.results ## run all experiments of lab/pages/results.md, hours;
 	@echo "results: hours on two cores; stop it at any time, the same command goes on"
 	@$(MAKE) -f lab/Makefile "-j$$jobs" PYTHON=$(BIN)/python experts
 
-labels: $(VENV)/.demo ## repeat the main table of lab/pages/labels.md with the adapters that ship, about half an hour on two cores; goes on where it stopped (jobs=2)
+labels: $(VENV)/.demo $(VENV)/.lab ## repeat the main table of lab/pages/labels.md with the adapters that ship, about half an hour on two cores; goes on where it stopped (jobs=2)
 	@echo "labels: about half an hour on two cores; stop it at any time, the same command goes on"
 	@$(MAKE) -f lab/Makefile "-j$$jobs" PYTHON=$(BIN)/python labels
 
@@ -98,7 +98,7 @@ $(VENV)/.lab: lab/pyproject.toml $(VENV)/.gym
 	$(call install,--no-deps -e lab)
 	@touch $@
 
-$(VENV)/.demo: experts/pyproject.toml $(VENV)/.lab
+$(VENV)/.demo: experts/pyproject.toml $(VENV)/.core
 	$(call install,./experts)
 	@touch $@
 

@@ -17,11 +17,11 @@ LINES = {
     "traces": 1940,
     "questions": 2630,  # 2,200
     "tuning": 2760,  # 1,600
-    "evaluation": 3310,  # 2,200
+    "evaluation": 3470,  # 2,200
     "conductor": 2060,  # 1,800
-    "app": 5700,  # 2,800
+    "app": 5770,  # 2,800
 }
-ALL_LINES = 32_200  # 20,000
+ALL_LINES = 32_400  # 20,000
 FILE_LINES = 400
 FUNCTION_LINES = 60  # without the docstring
 README_BYTES = 8_192

@@ -21,6 +21,7 @@ from nsed_torch.app.help import verb_help
 from nsed_torch.records.extras import install
 
 VERBS = {
+    "demo": "see in three acts what a team does that its best member cannot",
     "deliberate": "ask a team of local models one question and see how they got to the answer",
     "conduct": "have a language model write a workflow for one question, run it, and see every step",
     "train-conductor": "train a Conductor by reinforcement on what its workflows come to",
@@ -44,20 +45,6 @@ GROUP = "nsed_torch.verbs"
 
 `main` is a job decorated by `nsed_torch.app.verb.verb`; its root config, `my_verb.yaml`, comes by `nsed_torch.configs`.
 """
-
-DEMO = {
-    "experts": "five specialists of one small model answer seven mixed questions",
-    "towers": "samples of two steppers move a tower of seven disks, 127 moves, a round each",
-}
-"""What `nsed demo` runs one after the other, by `nsed evaluate +experiment=...`."""
-
-IN_THE_LABORATORY = {"towers"}
-
-ODDS = (
-    "of 20 seeds, of which this is the first, the team moves the tower in 14, "
-    "the two members who are asked at every step alone in 0 of 20 and 1 of 18"
-)
-"""Of the second part as it is set; lab/pages/towers.md has the run."""
 
 _USAGE = """\
 usage: nsed <verb> [key=value ...] [-m] [--cfg job] [--help]
@@ -108,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "nsed", f"unknown verb {verb!r}{_did_you_mean(verb, known)} verbs: {', '.join(known)}{_more()}"
         )
     try:
-        return _demo(rest) if verb == "demo" else _run(verb, rest)
+        return _run(verb, rest)
     except KeyboardInterrupt as stop:
         _complain(f"nsed {verb}", f"interrupted; {_going_on(verb, rest, stop)}")
         return 130
@@ -122,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _going_on(verb: str, rest: Sequence[str], stop: KeyboardInterrupt) -> str:
     """The command that goes on with what was interrupted; a verb tells its folder, which may bear the time of day."""
     words = ["nsed", verb, *rest]
-    if stop.args and verb != "demo" and not any(word.startswith("output_dir=") for word in rest):
+    if stop.args and not any(word.startswith("output_dir=") for word in rest):
         words.append(f"output_dir={stop.args[0]}")
     again = "this begins anew" if verb in _ANEW else "this goes on from here"
     return f"{again}: {shlex.join(words)}"
@@ -131,43 +118,17 @@ def _going_on(verb: str, rest: Sequence[str], stop: KeyboardInterrupt) -> str:
 def _added() -> dict[str, importlib.metadata.EntryPoint]:
     """The verbs of installed packages; none takes the name of one of ours."""
     entries = {entry.name: entry for entry in importlib.metadata.entry_points(group=GROUP)}
-    return {name: entry for name, entry in sorted(entries.items()) if name not in {"demo", *VERBS}}
+    return {name: entry for name, entry in sorted(entries.items()) if name not in VERBS}
 
 
 def _glosses() -> dict[str, str]:
     """All verbs, ours and those of installed packages, and what they do or whose they are."""
-    demo = {"demo": "see in some minutes what teams do that their best members cannot"}
-    return (
-        demo
-        | VERBS
-        | {name: f"of {entry.dist.name if entry.dist else entry.module}" for name, entry in _added().items()}
-    )
+    return VERBS | {name: f"of {entry.dist.name if entry.dist else entry.module}" for name, entry in _added().items()}
 
 
 def _more() -> str:
     """Where there is more, to those who do not have it."""
     return "" if find_spec("nsed_lab") else f"; task families, studies and their verbs come with {install('lab')}"
-
-
-def _demo(arguments: Sequence[str]) -> int:
-    """Run the demo; settings are those of `nsed evaluate`."""
-    if {"-h", "--help"} & set(arguments):
-        parts = "\n".join(f"  nsed evaluate +experiment={name}    {gloss}" for name, gloss in DEMO.items())
-        return _say(
-            f"usage: nsed demo [output_dir=DIR] [key=value ...]\n\n{parts}\n\nnsed evaluate --help lists settings."
-        )
-    places = [value.removeprefix("output_dir=") for value in arguments if value.startswith("output_dir=")]
-    folder = places[-1] if places else "runs/demo"
-    settings = [value for value in arguments if not value.startswith("output_dir=")]
-    for number, (name, gloss) in enumerate(DEMO.items()):
-        if name in IN_THE_LABORATORY and (missing := _more()):
-            return _say(f"demo: {name} is left out{missing}")
-        _say(f"demo: {gloss}")
-        place = f"{folder}/{name}" if number else folder
-        if code := _run("evaluate", [f"+experiment={name}", f"output_dir={place}", *settings]):
-            return code
-        _say(f"demo: the page is {place}/report.html")
-    return 0 if settings else _say(f"demo: {ODDS}")
 
 
 def _run(verb: str, arguments: Sequence[str]) -> int:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from nsed_torch.evaluation.acts import Act, disks, frames, let_go, outvoted
 from nsed_torch.evaluation.run_folder import OUTCOMES, Run
 from nsed_torch.evaluation.workflows import HEIGHT, SHAPES, WIDTH, drawings
 from nsed_torch.records.execution import Execution
@@ -164,6 +165,11 @@ def render_run(run: Run) -> str:
     return _render("report_run.html.jinja", run=run.shown(), digest=digest)
 
 
+def render_acts(acts: Sequence[Act], titles: Mapping[str, str]) -> str:
+    """Draw the acts of `nsed demo` as one HTML page that needs no network and runs no script."""
+    return _render("report_acts.html.jinja", acts=acts, titles=titles)
+
+
 def write_report(folder: Path) -> Path:
     """Read a run folder and write `report.html` into it, whole or not at all.
 
@@ -211,7 +217,11 @@ def _environment() -> Environment:
         "longest_kept": longest_kept,
         "memory_moves": memory_moves,
         "slot_histories": slot_histories,
+        "disks": disks,
         "drawings": drawings,
+        "frames": frames,
+        "let_go": let_go,
+        "outvoted": outvoted,
         "node_width": WIDTH,
         "node_height": HEIGHT,
         "shapes": SHAPES,

@@ -121,7 +121,7 @@ class GradedTasks:
             return self.grader.grade(pairs)
         identity = dict(self.grader.identity())
         # Without what no verdict depends on, so that logs from before there was any still count.
-        unseen = {"category", "inputs", "start"}
+        unseen = {"category", "inputs", "start", "goal"}
         bare = [({k: v for k, v in asdict(task).items() if k not in unseen}, answer) for task, answer in pairs]
         keys = [call_key(kind="grade", grader=identity, task=task, answer=answer) for task, answer in bare]
         known = log.get(keys, _given)

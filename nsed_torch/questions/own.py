@@ -54,7 +54,7 @@ _KEYS = ("id", "question", "target", "category", "inputs")
 
 def _task(row: Any, number: int, prompt: str) -> Task:
     if isinstance(row, Task):
-        values: dict[str, Any] = {name: getattr(row, name) for name in (*_KEYS, "start")}
+        values: dict[str, Any] = {name: getattr(row, name) for name in (*_KEYS, "start", "goal")}
     elif isinstance(row, Mapping) and not (unknown := set(row) - set(_KEYS)):
         values = {"id": f"question-{number}", **row}
     else:

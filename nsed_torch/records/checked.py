@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 
 from nsed_torch.records.files import parse_json, read_json, to_json, write_text
 
-SPARSE = {"inputs", "needed", "start", "inner"}
+SPARSE = {"inputs", "needed", "start", "goal", "inner"}
 """Fields that JSON leaves out where they are empty, so that records without them stay what they were."""
 
 

@@ -33,6 +33,7 @@ class Task:
     category: str | None = None
     inputs: tuple[str | dict[str, str], ...] = field(default=(), hash=False)
     start: str = ""  # where rounds are steps, the work as it is given; "" where the first step reads the question
+    goal: str = ""  # where rounds are steps, words that a work has when nothing is left to do; "" where nobody knows
 
     def __post_init__(self) -> None:
         if not self.question.strip():

@@ -12,7 +12,7 @@ import pytest
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-from nsed_torch.app.cli import ODDS, VERBS, main
+from nsed_torch.app.cli import VERBS, main
 from nsed_torch.app.config import paths
 
 ROOT = Path(__file__).parents[2]
@@ -370,27 +370,3 @@ def test_verbs_can_be_asked_about(question, monkeypatch):
     monkeypatch.setitem(sys.modules, "nsed_torch.app.verbs.conduct", verb)
     assert main(["conduct", question]) == 0
     assert seen == [["nsed conduct", f"question='{question}'"]]
-
-
-def test_the_demo_is_two_experiments_and_tells_the_odds(monkeypatch, capsys):
-    ran = []
-    monkeypatch.setattr("nsed_torch.app.cli._run", lambda verb, words: ran.append((verb, *words)) or 0)
-    assert main(["demo", "output_dir=there", "dry_run=true"]) == 0
-    assert ran == [
-        ("evaluate", "+experiment=experts", "output_dir=there", "dry_run=true"),
-        ("evaluate", "+experiment=towers", "output_dir=there/towers", "dry_run=true"),
-    ]
-    said = capsys.readouterr().out
-    assert "the page is there/report.html\n" in said
-    assert "the page is there/towers/report.html\n" in said
-    assert ODDS not in said  # of other settings nobody knows them
-    assert main(["demo", "output_dir=there"]) == 0
-    assert f"the page is there/towers/report.html\ndemo: {ODDS}" in capsys.readouterr().out
-    assert main(["demo", "--help"]) == 0
-    assert "nsed evaluate +experiment=towers" in capsys.readouterr().out
-    assert len(ran) == 4
-
-
-def test_a_demo_that_fails_says_so(monkeypatch):
-    monkeypatch.setattr("nsed_torch.app.cli._run", lambda *_: 2)
-    assert main(["demo"]) == 2

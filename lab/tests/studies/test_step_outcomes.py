@@ -14,7 +14,6 @@ from nsed_lab.studies import step_odds
 from nsed_lab.studies.recompute import LAB, Run, hold
 from nsed_lab.studies.step_odds import OddsFigures, load_odds
 from nsed_lab.studies.step_outcomes import ENDING, VOTE, StepFigures, keep_steps, load_steps
-from nsed_torch.app.cli import ODDS
 from nsed_torch.evaluation.statistics import share, shown
 from nsed_torch.records.outcome import Outcome, Verdict
 from nsed_torch.records.transcript import Usage
@@ -40,9 +39,6 @@ WHOLE = {
 }
 
 
-DEMO = RUNS["towers"]["demo"]
-
-
 def say(page, runs):
     text, claims = (LAB / f"pages/{page}.md").read_text(), (LAB / f"data/{page}.claims").read_text()
     return hold(page, text, claims, WHOLE[page], StepFigures(runs).functions() | ODDS_READ[page]).wrong
@@ -60,22 +56,6 @@ def test_a_step_that_is_told_another_way_shows_on_the_page(page, name):
     first["rounds"][0][1][winner][1] = 0
     first["right"] = not first["right"]
     assert say(page, {**RUNS[page], name: [first, *others]})
-
-
-def test_the_demo_tells_the_odds_that_were_measured():
-    figures = StepFigures({"demo": DEMO})
-    members = [figures.unbroken("demo", name) for name in ("c1", "b1")]
-    assert (
-        f"of {len(DEMO)} seeds, of which this is the first, the team moves the tower in "
-        f"{figures.whole('demo').split()[0]}, the two members who are asked at every step alone in "
-        f"{members[0]} and {members[1]}"
-    ) == ODDS
-    first = StepFigures({"demo": DEMO[:1]})
-    assert [first.whole("demo"), *(first.unbroken("demo", name) for name in ("c1", "b1"))] == [
-        "1 of 1",
-        "0 of 1",
-        "0 of 1",
-    ]
 
 
 @pytest.fixture

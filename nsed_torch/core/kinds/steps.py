@@ -69,5 +69,6 @@ class Steps:
         return FORMS[judge.form].written(text)
 
     def finished(self, text: str) -> str | None:
-        """What stands behind "Answer:"."""
-        return finished(text)
+        """What stands behind "Answer:"; the task's goal, where the work has its words in a row."""
+        goal = self.task.goal
+        return goal if goal and f" {' '.join(goal.split())} " in f" {' '.join(text.split())} " else finished(text)

@@ -1,5 +1,7 @@
 """Rounds that are steps: the team elects the next state of some work until it elects that nothing is left to do."""
 
+import dataclasses
+import json
 import random
 import re
 
@@ -67,6 +69,18 @@ def test_a_team_finishes_a_computation_that_no_member_gets_right_alone(scripted)
     for name in errs:
         alone, _ = build(scripted, lambda agent, work, name=name: wrong(name, work))
         assert alone([TASK]).answers[0] != "94"
+
+
+@pytest.mark.parametrize(("goal", "reached"), [("94", True), ("91   + 3", True), ("1 + 3", False), ("4", False)])
+def test_a_puzzle_that_knows_its_goal_is_over_when_the_work_has_it(scripted, goal, reached):
+    """Words in a row count: `1 + 3` stands in `91 + 3`, and is not its words."""
+    rnn, _ = build(scripted)
+    (plain,) = rnn([TASK]).transcripts
+    (team,) = rnn([dataclasses.replace(TASK, goal=goal)]).transcripts
+    assert team.stop_reason == "finished"
+    assert (team.answer == goal, len(team.rounds) < len(plain.rounds)) == (reached, reached)
+    assert Task(**json.loads(json.dumps(dataclasses.asdict(team.task)))) == team.task
+    assert ("goal" in team.to_line(), "goal" in plain.to_line()) == (True, False)
 
 
 def test_a_step_is_asked_for_with_the_last_work_alone(scripted):
