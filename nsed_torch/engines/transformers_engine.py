@@ -55,7 +55,7 @@ class TransformersEngine(nn.Module, Engine):
         chat_template: None for the tokenizer's own, "plain" for base models, or Jinja text.
         template_options: what the template asks for beside messages, as {enable_thinking: false} of models that think.
         reasoning: marks that a model's thoughts stand between, as ["<think>", "</think>"]; they are no part of an
-            answer, though they count as its tokens. None takes those of the known families.
+            answer, though they count as its tokens. None takes those that its tokenizer has.
         context_window: positions the model may use; None takes the model's own limit.
         max_batch: answers written at the same time.
         pass_tokens: prompt tokens read in one pass; a longer prompt is a pass of its own.
