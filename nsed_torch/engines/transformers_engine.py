@@ -333,15 +333,9 @@ class TransformersEngine(nn.Module, Engine):
         cut = self.chat.stop is not None and self.chat.stop in text
         parted = self.chat.parted(text.split(self.chat.stop)[0] if cut else text)
         notes = shrunk(request.decoding.max_new_tokens, draft.allowance)
-        return Generation(
-            text=parted.answer,
-            prompt_tokens=len(draft.prompt),
-            completion_tokens=len(draft.written),
-            finish_reason="stop" if cut or stopped else "length",
-            notes=notes + unanswered(parted, draft.allowance, cut=not (cut or stopped)),
-            seconds=draft.seconds,
-            written=tuple(draft.written),
-        )
+        notes += unanswered(parted, draft.allowance, cut=not (cut or stopped))
+        counts, reason = (len(draft.prompt), len(draft.written)), "stop" if cut or stopped else "length"
+        return Generation(parted.answer, *counts, reason, notes, draft.seconds, written=tuple(draft.written))
 
     @property
     def _window(self) -> tuple[int, str]:
