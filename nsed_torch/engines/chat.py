@@ -78,14 +78,10 @@ class Chat:
         self.control = re.compile("|".join(re.escape(token) for token in control if len(token) > 1) or r"(?!)")
         self.takes_system = self._takes_system()
         # A broken template is found here, too, not in the midst of a run.
-        if not self.reasoning:
-            known = {token.content for token in added}
-            found = [pair for pair in MARKS if all(mark in known or mark in self.template for mark in pair)]
-            self._marks = found[0] if found else None
-        else:
-            self._marks = (self.reasoning[0], self.reasoning[1])
-        opening = self._marks and self._marks[0]
-        self._opened = bool(opening) and self.text([Message("user", "?")]).rstrip().endswith(str(opening))
+        spelled_out = {token.content for token in added}
+        known = (pair for pair in MARKS if all(mark in spelled_out or mark in self.template for mark in pair))
+        self._marks: tuple[str, ...] = tuple(self.reasoning) or next(known, ())
+        self._opened = self.text([Message("user", "?")]).rstrip().endswith(self._marks[:1])
         self._labels: dict[tuple[str, ...], list[int]] = {}
 
     @property
