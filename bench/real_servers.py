@@ -100,39 +100,33 @@ def questions(number: int) -> list[tuple[Message, ...]]:
     return [(Message("user", kinds[i % len(kinds)].format(a=17 + 7 * i, b=71 + 3 * i)),) for i in range(number)]
 
 
-def compare(here: Engine, there: Engine, number: int, tokens: int) -> dict[str, float]:
-    """How far two engines agree: the share of equal proposals, and the largest differences of ratings and means."""
+def compare(here: Engine, there: Engine, number: int, tokens: int) -> Iterator[tuple[str, float]]:
+    """How far two engines agree, as it comes: equal proposals, and the largest differences of ratings and means."""
     chats = questions(number)
     decoding = Decoding(max_new_tokens=tokens, temperature=0.0, top_p=1.0)
     writes = [GenerateRequest("a", chat, decoding, 0) for chat in chats]
-    ours, theirs = (engine.generate(writes) for engine in (here, there))
-    facts = {"proposals": float(number)}
-    facts["equal"] = sum(a.text == b.text for a, b in zip(ours, theirs, strict=True)) / number
-    facts["equal_tokens"] = (
-        sum(
-            (a.prompt_tokens, a.completion_tokens) == (b.prompt_tokens, b.completion_tokens)
-            for a, b in zip(ours, theirs, strict=True)
-        )
-        / number
-    )
+    written = list(zip(here.generate(writes), there.generate(writes), strict=True))
+    yield "proposals", number
+    yield "equal texts", sum(a.text == b.text for a, b in written) / number
+    counts = [[(g.prompt_tokens, g.completion_tokens) for g in pair] for pair in written]
+    yield "equal counts of tokens", sum(a == b for a, b in counts) / number
     asked = "{}\n\nAn answer: "
     rates = [
         RateRequest("a", (Message("user", asked.format(chat[0].content)),), (a.text, "No."))
-        for chat, a in zip(chats, ours, strict=True)
+        for chat, (a, _) in zip(chats, written, strict=True)
     ]
-    verdicts = [[v for rated in engine.rate(rates) for v in rated.values] for engine in (here, there)]
-    both = [(a, b) for a, b in zip(*verdicts, strict=True) if a is not None and b is not None]
-    facts["ratings"] = float(len(both))
-    facts["ratings_apart"] = max((abs(a - b) for a, b in both), default=math.nan)
-    facts["ratings_apart_mean"] = sum(abs(a - b) for a, b in both) / max(1, len(both))
+    ratings = [[value for rated in engine.rate(rates) for value in rated.values] for engine in (here, there)]
+    both = [(a, b) for a, b in zip(*ratings, strict=True) if a is not None and b is not None]
+    yield "ratings that both give", len(both)
+    yield "ratings apart at most", max((abs(a - b) for a, b in both), default=math.nan)
     if there.measures:
-        texts = [LikelihoodRequest("a", chat, (a.text, "It is 88.")) for chat, a in zip(chats, ours, strict=True)]
-        told = [engine.measure(texts) for engine in (here, there)]
-        values = [[v for measured in row for v in measured.values] for row in told]
-        known = [(a, b) for a, b in zip(*values, strict=True) if a and b]
-        facts["likelihoods"] = float(len(known))
-        facts["nats_a_token_apart"] = max((abs(math.log(a / b)) for a, b in known), default=math.nan)
-    return facts
+        texts = [
+            LikelihoodRequest("a", chat, (a.text, "It is 88.")) for chat, (a, _) in zip(chats, written, strict=True)
+        ]
+        told = [[value for row in engine.measure(texts) for value in row.values] for engine in (here, there)]
+        known = [(a, b) for a, b in zip(*told, strict=True) if a and b]
+        yield "likelihoods that both give", len(known)
+        yield "nats a token apart at most", max((abs(math.log(a / b)) for a, b in known), default=math.nan)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -142,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("python", help="of an environment that has the server; or the url of one that runs")
     parser.add_argument("--backbone", default="smollm2_135m_instruct", help="a file of conf/backbone")
     parser.add_argument("--questions", type=int, default=50)
-    parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--tokens", type=int, default=24)
     parser.add_argument("--model", help="how a server that runs names it")
     given = parser.parse_args(arguments)
     weights = instantiate(OmegaConf.load(conf_dir() / "backbone" / f"{given.backbone}.yaml").weights)
@@ -152,8 +146,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     def told(url: str, model: str) -> None:
         there = EndpointEngine(url, model, timeout_s=600, max_batch=8, measures=given.server == "vllm")
         start = time.perf_counter()
-        for name, value in compare(here, there, given.questions, given.tokens).items():
-            print(f"{given.server} {name}: {value:.6g}")
+        for name, value in compare(here, there, given.questions, given.tokens):
+            print(f"{given.server} {name}: {value:.6g}", flush=True)
         print(f"{given.server} seconds: {time.perf_counter() - start:.0f}")
 
     if given.python.startswith("http"):

@@ -45,7 +45,7 @@ class Chat:
 
     The template is None for the tokenizer's own, "plain" for headed paragraphs, or Jinja text; `options` are what it
     asks for beside messages, as {enable_thinking: false}; `reasoning` are the two marks that a model's thoughts stand
-    between, None for those of the known families.
+    between, None for those that its tokens or its template have.
     """
 
     def __init__(
@@ -78,8 +78,10 @@ class Chat:
         self.control = re.compile("|".join(re.escape(token) for token in control if len(token) > 1) or r"(?!)")
         self.takes_system = self._takes_system()
         # A broken template is found here, too, not in the midst of a run.
-        openings = [opening for opening, _ in MARKS] if reasoning is None else self.reasoning[:1]
-        self._opens_thoughts = self.text([Message("user", "?")]).rstrip().endswith(tuple(openings))
+        spelled_out = {token.content for token in added}
+        known = (pair for pair in MARKS if all(mark in spelled_out or mark in self.template for mark in pair))
+        self._marks: tuple[str, ...] = tuple(self.reasoning) or next(known, ())
+        self._opened = self.text([Message("user", "?")]).rstrip().endswith(self._marks[:1])
         self._labels: dict[tuple[str, ...], list[int]] = {}
 
     @property
@@ -156,7 +158,7 @@ class Chat:
 
     def parted(self, text: str) -> Parted:
         """What a model thought, and what it said: nothing, where its thoughts did not end."""
-        return part_thoughts(text, self.reasoning, opened=self._opens_thoughts)
+        return part_thoughts(text, self._marks, opened=self._opened) if self._marks else Parted("", text.strip())
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text as it stands."""

@@ -51,7 +51,7 @@ class TransformersEngine(nn.Module, Engine):
         chat_template: None for the tokenizer's own, "plain" for base models, or Jinja text.
         template_options: what the template asks for beside messages, as {enable_thinking: false} of models that think.
         reasoning: marks that a model's thoughts stand between, as ["<think>", "</think>"]; they are no part of an
-            answer, though they count as its tokens. None takes those of the known families.
+            answer, though they count as its tokens. None takes those that its tokenizer has.
         context_window: positions the model may use; None takes the model's own limit.
         max_batch: answers written at the same time.
         pass_tokens: prompt tokens read in one pass; a longer prompt is a pass of its own.
@@ -329,15 +329,9 @@ class TransformersEngine(nn.Module, Engine):
         cut = self.chat.stop is not None and self.chat.stop in text
         parted = self.chat.parted(text.split(self.chat.stop)[0] if cut else text)
         notes = shrunk(request.decoding.max_new_tokens, draft.allowance)
-        return Generation(
-            text=parted.answer,
-            prompt_tokens=len(draft.prompt),
-            completion_tokens=len(draft.written),
-            finish_reason="stop" if cut or stopped else "length",
-            notes=notes + unanswered(parted, draft.allowance, cut=not (cut or stopped)),
-            seconds=draft.seconds,
-            written=tuple(draft.written),
-        )
+        notes += unanswered(parted, draft.allowance, cut=not (cut or stopped))
+        counts, reason = (len(draft.prompt), len(draft.written)), "stop" if cut or stopped else "length"
+        return Generation(parted.answer, *counts, reason, notes, draft.seconds, written=tuple(draft.written))
 
     @property
     def _window(self) -> tuple[int, str]:

@@ -162,9 +162,10 @@ def test_thoughts_are_no_part_of_an_answer(make_tokenizer, text, answer):
     tokenizer = make_tokenizer("{% for m in messages %}{{ m.content }}{% endfor %}")
     thinks = Chat(tokenizer, None, None, ["<think>", "</think>"])
     assert thinks.parted(text).answer == answer
-    assert Chat(tokenizer).parted(text).answer == answer  # by the marks of the known families
-    assert Chat(tokenizer, None, None, ["(", ")"]).parted(text).answer == text.strip()
-    opens = Chat(make_tokenizer("{% for m in messages %}{{ m.content }}{% endfor %}<think>\n"))
+    assert Chat(tokenizer).parted(text).answer == text.strip()  # it does not know the marks
+    tokenizer.add_tokens(["</think>"])
+    assert Chat(tokenizer).parted(text).answer == answer
+    opens = Chat(tokenizer, "{% for m in messages %}{{ m.content }}{% endfor %}<think>\n")
     assert opens.parted("6 * 7 is").answer == ""
     assert thinks.fingerprint != Chat(tokenizer).fingerprint
 
