@@ -13,15 +13,15 @@ LINES = {
     "core": 4520,  # 3,600
     "parts": 2780,  # with core
     "engines": 4870,  # 3,800
-    "records": 1500,  # with traces: 2,000
-    "traces": 1940,
+    "records": 1520,  # with traces: 2,000
+    "traces": 1950,
     "questions": 2630,  # 2,200
     "tuning": 2760,  # 1,600
     "evaluation": 3470,  # 2,200
     "conductor": 2060,  # 1,800
     "app": 5770,  # 2,800
 }
-ALL_LINES = 32_400  # 20,000
+ALL_LINES = 32_450  # 20,000
 FILE_LINES = 400
 FUNCTION_LINES = 60  # without the docstring
 README_BYTES = 8_192

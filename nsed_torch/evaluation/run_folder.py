@@ -13,6 +13,7 @@ from nsed_torch.evaluation.round_statistics import standing, summarize
 from nsed_torch.parts.ties import Ties
 from nsed_torch.records.execution import Execution
 from nsed_torch.records.files import read_json
+from nsed_torch.records.lookalikes import one_line
 from nsed_torch.records.outcome import Outcome, Verdict, read_outcomes
 from nsed_torch.records.trace import ABOUT, TRACES, Trace, read_traces
 from nsed_torch.records.transcript import Usage
@@ -139,8 +140,11 @@ class Run:
             for execution in Execution.read_lines(path):
                 executions[execution.task.id][path.stem] = execution
         if answered:
-            ties = about.get("ties")
-            compared = Comparison.of(answered, ties=None if ties is None else Ties.named(ties))
+            try:
+                ties = None if about.get("ties") is None else Ties.named(str(about["ties"]))
+            except ValueError as error:
+                raise ValueError(f"{files[0]}: {one_line(error)}: evaluate again") from error
+            compared = Comparison.of(answered, ties=ties)
         else:
             rows = summarize(traces.values()).accuracies if traces else {}
             methods = {what: MethodResult(accuracy.n, accuracy, {}, Usage(), {}) for what, accuracy in rows.items()}

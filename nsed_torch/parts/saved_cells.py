@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from nsed_torch.core.named import PARTS, name_of, part_named
 from nsed_torch.core.trust import Calibration, Trust
 from nsed_torch.parts.reading import Reading
-from nsed_torch.records.files import read_json, to_json, write_files
+from nsed_torch.records.files import read_bytes, read_json, to_json, write_files
+from nsed_torch.records.lookalikes import one_line
 from nsed_torch.records.saved import check_saved
 
 SCHEMA = 2
@@ -249,33 +250,33 @@ def _restored(make: Any, settings: Mapping[str, Any], tensors: Mapping[str, Tens
     except KeyError as error:
         raise ValueError(f"there is no {error}") from error
     except (AttributeError, IndexError, TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(" ".join(str(error).split())) from error
+        raise ValueError(one_line(error)) from error
     actual = {key: value for key, value in _settings(cell).items() if key not in given}
     for key in sorted(actual.keys() | (settings.keys() - given.keys())):
         expected, got = actual.get(key), settings.get(key)
         # As text, where 1, 1.0 and true differ.
         if json.dumps(expected, sort_keys=True) != json.dumps(got, sort_keys=True):
-            raise ValueError(f"{key}: expected {expected}, got {got}")
+            raise ValueError(f"{key}: expected {expected}, got {one_line(got, 80)}")
     return cell
 
 
 def _read(root: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     config = read_json(root / CONFIG)
     if not isinstance(config, dict) or config.get("schema_version") != SCHEMA or "nsed_torch" not in config:
-        got = config.get("schema_version") if isinstance(config, dict) else type(config).__name__
+        got = one_line(config.get("schema_version") if isinstance(config, dict) else type(config).__name__, 40)
         raise ValueError(
             f"{root / CONFIG}: expected a saved consensus cell of schema {SCHEMA}, got {got}: check the path"
         )
     path = root / WEIGHTS
     try:
-        data = path.read_bytes()
+        data = read_bytes(path)
         if hashlib.sha256(data).hexdigest() != config.get("sha256"):
             raise ValueError(f"{path}: not the weights that {CONFIG} was written with: save or copy the folder again")
         return config, _without_kappa(path, load(data))
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror}): save or copy the folder again") from error
     except SafetensorError as error:
-        raise ValueError(f"{path}: not safetensors ({error}): save the cell again") from error
+        raise ValueError(f"{path}: not safetensors ({one_line(error)}): save the cell again") from error
 
 
 def _without_kappa(path: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

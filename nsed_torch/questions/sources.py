@@ -21,6 +21,7 @@ from nsed_torch.questions.answers.kinds import Kind
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.questions.graders import AnswerGrader, Grader
 from nsed_torch.records.extras import missing
+from nsed_torch.records.files import read_bytes
 from nsed_torch.records.transcript import Task
 from nsed_torch.traces.equality import Equality
 
@@ -204,7 +205,7 @@ def read_rows(name: str, file: str, hub: Hub, data_dir: str | None) -> Rows:
 def read_file(path: Path, hub: Hub) -> bytes:
     """A file's bytes; a fault names the path and, for a missing file, the other source."""
     try:
-        return path.read_bytes()
+        return read_bytes(path)
     except FileNotFoundError as error:
         raise ValueError(
             f"{path}: there is no such file; put it there, or pass data_dir=null to read {hub.repo} from the Hub"

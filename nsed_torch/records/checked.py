@@ -11,7 +11,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from nsed_torch.records.files import parse_json, read_json, to_json, write_text
+from nsed_torch.records.files import parse_json, read_json, regular, to_json, write_text
+from nsed_torch.records.lookalikes import one_line
 
 SPARSE = {"inputs", "needed", "start", "goal", "inner"}
 """Fields that JSON leaves out where they are empty, so that records without them stay what they were."""
@@ -54,6 +55,7 @@ class Record:
     def read_lines(cls, path: Path) -> Iterator[Self]:
         """Read a file of such lines, one after the other; a file that cannot be opened is a ValueError as well."""
         try:
+            regular(path)
             with path.open("rb") as file:
                 for number, line in enumerate(file, start=1):
                     yield cls.from_line(line, f"{path}:{number}")
@@ -66,7 +68,7 @@ class Record:
         try:
             record: Self = rebuild(cls, data)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"{where}: not {cls.WHAT} ({error}); {cls.REMEDY}") from error
+            raise ValueError(f"{where}: not {cls.WHAT} ({one_line(error)}); {cls.REMEDY}") from error
         return record
 
 

@@ -1,12 +1,16 @@
 """Files that are whole or absent: atomic writes, and reads whose errors say what to do."""
 
 import contextlib
+import errno
 import json
 import os
 import secrets
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from nsed_torch.records.lookalikes import one_line
 
 
 def write_text(path: Path, text: str) -> None:
@@ -52,6 +56,18 @@ def to_json(value: Any) -> str:
     return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
 
 
+def read_bytes(path: Path) -> bytes:
+    """What a file holds; a device or a queue, which may never end, is an OSError as a missing file is."""
+    regular(path)
+    return path.read_bytes()
+
+
+def regular(path: Path) -> None:
+    """Refuse, by an OSError, to open what is there and is no file."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "not a file", str(path))
+
+
 def read_json(path: Path) -> Any:
     """Read a JSON file.
 
@@ -60,7 +76,7 @@ def read_json(path: Path) -> Any:
             names the file, what is wrong and the remedy.
     """
     try:
-        data = path.read_bytes()
+        data = read_bytes(path)
     except FileNotFoundError as error:
         raise ValueError(f"{path}: there is no such file; check the path or run what writes it") from error
     except OSError as error:
@@ -82,7 +98,7 @@ def parse_json(data: str | bytes, where: str, remedy: str, *, halves: bool = Fal
         if not halves and "\\ud" in text.lower():
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{where}: not valid JSON ({error}); {remedy}") from error
+        raise ValueError(f"{where}: not valid JSON ({one_line(error)}); {remedy}") from error
     return value
 
 

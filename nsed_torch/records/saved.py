@@ -8,7 +8,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from nsed_torch.records.files import parse_json, write_files
+from nsed_torch.records.files import parse_json, regular, write_files
+from nsed_torch.records.lookalikes import one_line
 
 Part = TypeVar("Part", bound=nn.Module)
 _LARGEST, _LARGEST_LOG = 1e6, 50.0  # magnitudes of a number, and of a logarithm whose exponential is taken
@@ -29,6 +30,7 @@ def read_module(
     is missing, corrupt or something else is a ValueError in one line, with `what` it should be and the `remedy`.
     """
     try:
+        regular(path)
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
             header = file.metadata()
@@ -38,8 +40,7 @@ def read_module(
     except OSError as error:
         raise ValueError(f"{path}: expected {what}, got none there: check the path") from error
     except (SafetensorError, AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{path}: not {what} ({reason}): {remedy}") from error
+        raise ValueError(f"{path}: not {what} ({one_line(error)}): {remedy}") from error
     return module
 
 

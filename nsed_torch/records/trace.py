@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 from safetensors import SafetensorError
 
 from nsed_torch.records.checked import Record, json_line, plain_data
-from nsed_torch.records.files import naming, write_files
+from nsed_torch.records.files import naming, read_bytes, write_files
+from nsed_torch.records.lookalikes import one_line
 from nsed_torch.records.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def read_embeddings(folder: str | Path) -> "dict[str, tuple[Float[Tensor, 'dim']
 
     path = Path(folder).expanduser() / EMBEDDINGS
     try:
-        tensors = safetensors.torch.load(path.read_bytes())
+        tensors = safetensors.torch.load(read_bytes(path))
         if not all(tensor.isfinite().all() for tensor in tensors.values()):
             raise ValueError("expected finite numbers, got NaN or infinity")
         names = [key.removesuffix("/task") for key in tensors if key.endswith("/task")]
@@ -163,5 +164,6 @@ def read_embeddings(folder: str | Path) -> "dict[str, tuple[Float[Tensor, 'dim']
             f"{path}: there is no such file; run the same nsed collect again, which goes on where it was"
         ) from error
     except (OSError, SafetensorError, KeyError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{path}: not readable as embeddings ({reason}); remove it, then {Trace.REMEDY}") from error
+        raise ValueError(
+            f"{path}: not readable as embeddings ({one_line(error)}); remove it, then {Trace.REMEDY}"
+        ) from error

@@ -17,7 +17,7 @@ from nsed_torch.core.encoder import Encoder
 from nsed_torch.engines.weights import cache_folder
 from nsed_torch.parts import features as extraction
 from nsed_torch.parts.features import feature_names, letters_of, meaningful, proposal_features
-from nsed_torch.records.files import write_files
+from nsed_torch.records.files import read_bytes, write_files
 from nsed_torch.records.trace import Trace
 from nsed_torch.traces.episodes import Episodes
 from nsed_torch.traces.recorded import RecordedAnswers
@@ -104,7 +104,7 @@ def _kept(
     """
     path = cache_folder() / "features" / f"{name}-{hashlib.sha256(key).hexdigest()[:32]}.safetensors"
     try:
-        kept = safetensors.torch.load(path.read_bytes())
+        kept = safetensors.torch.load(read_bytes(path))
         values = kept["features"]
         whole = values.shape == shape and torch.equal(kept["sum"], _sum_of(values))
         if whole and (not finite or values.isfinite().all()):

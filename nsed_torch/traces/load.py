@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nsed_torch.records.lookalikes import one_line
 from nsed_torch.records.trace import Trace, read_embeddings, read_traces
 from nsed_torch.records.transcript import Round
 from nsed_torch.traces.episodes import Episodes, joined, padded
@@ -55,7 +56,7 @@ def _fault(trace: Trace, agents: Sequence[str], vectors: Mapping[str, tuple[Tens
     records = trace.transcript.rounds
     named = {name for record in records for name in (*record.voters, *record.proposers)}
     if [agent.name for agent in trace.transcript.agents] != agents or not named <= set(agents):
-        return f"expected the agents {', '.join(agents)}, as in the first trace, got others"
+        return f"expected the agents {one_line(', '.join(agents))}, as in the first trace, got others"
     name, proposals = trace.transcript.task.id, sum(len(record.proposals) for record in records)
     dim = next(iter(vectors.values()))[0].shape[-1] if vectors else 0
     expected, got = [(dim,), (proposals, dim)], [tuple(tensor.shape) for tensor in vectors.get(name, ())]

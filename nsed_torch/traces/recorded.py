@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from nsed_torch.core.engine import CHARACTERS_PER_TOKEN
-from nsed_torch.records.files import parse_json, read_json
+from nsed_torch.records.files import parse_json, read_json, regular
 from nsed_torch.records.transcript import Task
 
 SUFFIXES = (".jsonl", ".jsonl.gz")
@@ -243,6 +243,7 @@ def _read_records(path: Path, digest: Any, fields: Sequence[str]) -> Iterator[tu
 
 def _lines(path: Path) -> Iterator[bytes]:
     try:
+        regular(path)
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             yield from file
     except (OSError, EOFError, zlib.error) as error:

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from nsed_torch.records.files import read_bytes
+
 _PACKAGE = Path(__file__).resolve().parents[2]
 CONFIGS = "nsed_torch.configs"
 MOST_BYTES, MOST_PARTS = 200_000, 100_000  # of a config file that is not ours
@@ -69,16 +71,16 @@ def check_yaml(path: Path) -> None:
     Raises:
         ValueError: in one line with the file, what is wrong and the remedy.
     """
-    if path.resolve().is_relative_to(conf_dir().resolve()):
-        return
     import yaml  # type: ignore[import-untyped]  # noqa: PLC0415 - not wanted at import
 
     try:
-        if (size := path.stat().st_size) > MOST_BYTES:
-            raise ValueError(f"expected at most {MOST_BYTES} bytes, got {size}")
-        _parts(yaml.compose(path.read_text("utf-8"), yaml.SafeLoader), {})
-    except (ValueError, RecursionError) as error:  # an error of YAML itself is told by who reads it
-        raise ValueError(f"{path}: not a config ({error}); correct the file") from error
+        if path.resolve().is_relative_to(conf_dir().resolve()):
+            return
+        if len(text := read_bytes(path)) > MOST_BYTES:
+            raise ValueError(f"expected at most {MOST_BYTES} bytes, got {len(text)}")
+        _parts(yaml.compose(text.decode(), yaml.SafeLoader), {})
+    except (OSError, RuntimeError, ValueError, yaml.YAMLError) as error:  # too deep and looped are RuntimeErrors
+        raise ValueError(f"{path}: not a config ({' '.join(str(error).split())}); correct the file") from error
 
 
 def _parts(node: Any, known: dict[int, int]) -> int:

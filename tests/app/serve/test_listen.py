@@ -121,7 +121,9 @@ def test_models_are_teams_of_nsed_deliberate(monkeypatch, capfd, tmp_path):
     monkeypatch.setattr("nsed_torch.app.verbs.serve.Batches", lambda teams, **queue: (teams, queue))
     monkeypatch.setattr("nsed_torch.app.verbs.serve.listen", lambda *given: served.append(given))
     pair = "+models.pair={ensemble: two_families, halting: evidence, rounds: 8, +ensemble.agents.solver.roles: [judge]}"
-    (block,) = re.findall(r"```yaml\n(?:#.*?\n)?(conductor:.*?)```", (ROOT / "docs/serve.md").read_text("utf-8"), re.DOTALL)
+    (block,) = re.findall(
+        r"```yaml\n(?:#.*?\n)?(conductor:.*?)```", (ROOT / "docs/serve.md").read_text("utf-8"), re.DOTALL
+    )
     (tmp_path / "mine/models").mkdir(parents=True)
     (tmp_path / "mine/models/conducted.yaml").write_text(block)
     also = ["-cd", "mine", "+models=conducted"]
