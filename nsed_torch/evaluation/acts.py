@@ -73,7 +73,8 @@ class Act:
             return f"{count} of {whole} said {text!r}, which is wrong; the vote elected {answer!r}, which is right."
         if self.name == "profile":
             wrong = sum(said != answer for said in self.alone.values())
-            return f"Alone, {wrong} of {len(self.alone)} were wrong; together they found {answer!r}, which is right."
+            guesses = f"Alone each can but guess, {wrong} of {len(self.alone)} wrong"
+            return f"{guesses}; together they found {answer!r}, which is right."
         steps = len(self.transcript.rounds)
         held = [steps if slip is None else slip - 1 for slip in self.slips.values()]
         far = "did all of it" if max(held) == steps else f"slipped after {max(held)} moves"
