@@ -64,7 +64,7 @@ def guessed(target: str, question: str = "") -> Kind:
         'letter'
     """
     said = target.strip()
-    if re.fullmatch(r"\(?[A-Z]\)?\.?", said) and (options_in(question) or len(set(_OPTION.findall(question))) > 1):
+    if re.fullmatch(r"\(?[A-Z]\)?\.?", said) and (options_in(question) or _OPTION.search(question)):
         return "letter"
     if isinstance(canonical(said), Fraction):
         return "number"
