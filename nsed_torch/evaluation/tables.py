@@ -88,6 +88,13 @@ def printed(comparison: Comparison) -> str:
     return capture.get().rstrip()
 
 
+_UNSCORED = (
+    (Verdict.FAILED, "Failed, and so counted as wrong", "tasks"),
+    (Verdict.NO_ANSWER, "No answer could be read, and so counted as wrong", "texts"),
+    (Verdict.NOT_RUN, "Not run, and so without a score", "answers"),
+)
+
+
 def notes(comparison: Comparison) -> list[str]:
     """What to know about the numbers, a sentence or two each: intervals, tests, what failed."""
     methods, pairs = comparison.methods, comparison.paired.values()
@@ -120,10 +127,9 @@ def notes(comparison: Comparison) -> list[str]:
     if taken := [f"{name} {mean:.1f} {what}" for name, m in methods.items() for what, mean in m.steps.items()]:
         lines.append(f"Steps a task took on average: {', '.join(taken)}.")
     for name, method in methods.items():
-        if failed := method.count(Verdict.FAILED):
-            lines.append(f"Failed, and so counted as wrong: {failed} of {method.tasks} tasks of {name}.")
-        if not_run := method.count(Verdict.NOT_RUN):
-            lines.append(f"Not run, and so without a score: {not_run} of {method.tasks} answers of {name}.")
+        for verdict, what, unit in _UNSCORED:
+            if count := method.count(verdict):
+                lines.append(f"{what}: {count} of {method.tasks} {unit} of {name}.")
     return lines
 
 

@@ -25,6 +25,8 @@ from nsed_torch.records.files import read_bytes
 from nsed_torch.records.transcript import Task
 from nsed_torch.traces.equality import Equality
 
+Entries = Iterable[tuple[str, str, str, str]]  # id, question, target, stratum
+
 
 @dataclass(frozen=True)
 class Hub:
@@ -117,11 +119,7 @@ class Rows:
         )
 
     def answered(
-        self,
-        entries: Iterable[tuple[str, str, str, str]],
-        prompt: str,
-        math_verify: bool | None,
-        kind: Kind | None = None,
+        self, entries: Entries, prompt: str, math_verify: bool | None, kind: Kind | None = None
     ) -> GradedTasks:
         """Tasks out of (id, question, target, stratum), right if equal to the target."""
         tasks = [

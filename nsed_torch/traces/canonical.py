@@ -244,7 +244,8 @@ def _listed(text: str) -> str:
     values = [re.fullmatch(r"([a-zA-Z])(?:_\{?[0-9]\}?)?\s*=\s*([^=]+)", part) for part in parts]
     if len({found[1] if found else "" for found in values}) == 1 and values[0]:
         parts = sorted(found[2].strip() for found in values if found)
-    elif all(values) or re.search(r"\bor\b|[0-9]or", text):  # of several unknowns, or one of several
+    # Of several unknowns, or one of several values; "or" may be a word of a list.
+    elif all(values) or (re.search(r"\bor\b|[0-9]or", text) and all(re.search("[0-9]", part) for part in parts)):
         parts.sort()
     quoted = [re.sub(r"^(['\"])(.*)\1$", r"\2", part) for part in parts]
     if all(re.fullmatch(r"[^\W\d][\w\s'.-]*", part) for part in quoted):

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from fractions import Fraction
 from functools import cache
+from pathlib import Path
 
-from nsed_torch.traces import formulas_child
 from nsed_torch.traces.canonical import canonical, unwrapped
 
 PATIENCE = 20.0
@@ -92,7 +92,7 @@ class Formulas:
     def _asked(self, line: str, patience: float) -> str:
         """The process's answer to a line; "" where it did not live to give one."""
         if self._child is None:
-            command = [sys.executable, "-P", formulas_child.__file__]
+            command = [sys.executable, "-P", str(Path(__file__).with_name("formulas_child.py"))]
             pipe = subprocess.PIPE
             self._child = subprocess.Popen(  # noqa: S603 - our own words
                 command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, encoding="utf-8"

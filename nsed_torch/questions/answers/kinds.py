@@ -40,10 +40,11 @@ _PROSE = re.compile(
     r"(?<![\\a-zA-Z])(?!(?:sqrt|sin|cos|tan|log|ln|exp|pi|or|and|in)\b)[a-zA-Z\xe0-\u02ff]{3,}|[\u0400-\uffdc]"
 )
 _ASIDE = re.compile(
-    r"\s*(?:\([^()]*\)|,\s*(?:not|which|because|since|as|so|where|who|the|an?|and\s+not|rather|according)\b.*|\s(?:because|since)\b.*|\s[\u2013\u2014-]\s.*)\s*$",
+    r"\s*(?:\([^()]*\)|,\s*(?:not|which|because|since|where|who|according|rather)\b.*|,\s*(?:the|an?|as|so)\s[^,]*"
+    r"|\s(?:because|since)\b.*|\s[\u2013\u2014-]\s.*)\s*$",
     re.IGNORECASE | re.DOTALL,
 )
-_COPULA = re.compile(r"(?:.*\b(?:is|are|was|were|equals|called|named)\b|^[^:]{1,80}:)\s+(\S.*)", re.DOTALL)
+_COPULA = re.compile(r"(?:.*\b(?:is|are|was|were|equals|called|named)\b|^[^\W\d_][^:=0-9]{0,80}:)\s+(\S.*)", re.DOTALL)
 _SEPARATOR = re.compile(r"\s*(?:,|;|\s(?:and|then|or)\s|->|\u2192|>|\n)\s*(?:and\s+|then\s+)?")
 
 
@@ -64,7 +65,7 @@ def guessed(target: str, question: str = "") -> Kind:
         'letter'
     """
     said = target.strip()
-    if re.fullmatch(r"\(?[A-Z]\)?\.?", said) and (options_in(question) or len(set(_OPTION.findall(question))) > 1):
+    if re.fullmatch(r"\(?[A-Z]\)?\.?", said) and (options_in(question) or _OPTION.search(question)):
         return "letter"
     if isinstance(canonical(said), Fraction):
         return "number"
@@ -181,8 +182,15 @@ def _worded(found: Evidence, kind: Kind) -> str:
     """Words that a passage gives, without what explains them."""
     if found.mark not in {"sentence", "heading"}:
         return found.answer
-    answer = found.answer if kind == "list" else _ASIDE.sub("", found.answer)
+    answer = _without_aside(found.answer, kind)
     return bare(answer.strip().rstrip(":")) or found.answer
+
+
+def _without_aside(answer: str, kind: Kind) -> str:
+    """Words without what explains them; a list keeps all of its parts."""
+    parts = answer.split(",")
+    listed = kind == "list" or (len(parts) > 2 and all(len(part.split()) <= 2 for part in parts))
+    return answer if listed else _ASIDE.sub("", answer)
 
 
 def _line(text: str, kind: Kind) -> Extracted:
@@ -195,5 +203,9 @@ def _line(text: str, kind: Kind) -> Extracted:
     if copula and refuses(copula[1]):
         return Extracted(None)
     if copula and not re.match(r"(?:not|n't)\b", copula[1]):
-        return Extracted(bare(copula[1] if kind == "list" else _ASIDE.sub("", copula[1])) or line, "last line")
-    return Extracted(line, "last line") if len(line.split()) <= LONGEST_LINE or kind == "list" else Extracted(None)
+        return Extracted(bare(_without_aside(copula[1], kind)) or line, "last line")
+    return (
+        Extracted(line, "last line")
+        if len(re.findall(r"[^\W\d]{2,}", line)) <= LONGEST_LINE or kind == "list"
+        else Extracted(None)
+    )
