@@ -48,7 +48,7 @@ ENVIRONMENT = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_NO_USAGE_STATS": "1",
     "HF_HUB_OFFLINE": "1",
-    "OMP_NUM_THREADS": "2",
+    "OMP_NUM_THREADS": "1",
 }
 
 
