@@ -37,7 +37,8 @@ PATIENCE = 1800.0
 SERVERS = {
     "vllm": (
         "-m vllm.entrypoints.cli.main serve {folder} --served-model-name {folder} --dtype float32 --enforce-eager "
-        "--max-model-len 2048 --max-num-seqs 8 --generation-config vllm --host 127.0.0.1 --port {port}"
+        "--max-model-len 2048 --max-num-seqs 8 --max-logprobs 1000 --generation-config vllm "
+        "--host 127.0.0.1 --port {port}"
     ),
     "transformers": (
         "-m transformers.cli.transformers serve {folder} --dtype float32 --device cpu --host 127.0.0.1 --port {port}"
@@ -48,7 +49,7 @@ ENVIRONMENT = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_NO_USAGE_STATS": "1",
     "HF_HUB_OFFLINE": "1",
-    "OMP_NUM_THREADS": "2",
+    "OMP_NUM_THREADS": "1",
 }
 
 
@@ -137,6 +138,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--backbone", default="smollm2_135m_instruct", help="a file of conf/backbone")
     parser.add_argument("--questions", type=int, default=50)
     parser.add_argument("--tokens", type=int, default=24)
+    parser.add_argument(
+        "--top-logprobs", type=int, default=1000, help="that ratings are read from; hosted ones give 20"
+    )
     parser.add_argument("--model", help="how a server that runs names it")
     given = parser.parse_args(arguments)
     weights = instantiate(OmegaConf.load(conf_dir() / "backbone" / f"{given.backbone}.yaml").weights)
@@ -144,7 +148,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     here = load_backbone(weights, dtype="float32", device="cpu")
 
     def told(url: str, model: str) -> None:
-        there = EndpointEngine(url, model, timeout_s=600, max_batch=8, measures=given.server == "vllm")
+        there = EndpointEngine(
+            url, model, timeout_s=600, max_batch=8, measures=given.server == "vllm", top_logprobs=given.top_logprobs
+        )
         start = time.perf_counter()
         for name, value in compare(here, there, given.questions, given.tokens):
             print(f"{given.server} {name}: {value:.6g}", flush=True)
