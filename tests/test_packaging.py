@@ -91,7 +91,8 @@ def test_the_adapters_that_ship_are_a_wheel_of_data_alone(tmp_path: Path) -> Non
     workers = {f"workers/{name}" for name in ("sums", "siblings", "words", "relations", "generalist")}
     alone = {"sums", "siblings", "words", "relations", "generalist", "conductor", "reader"}
     assert shipped == workers | alone | {f"towers_{name}" for name in "bcfg"}
-    assert {name.suffix for name in found} == {".json", ".md", ".safetensors"}
+    assert {name.suffix or name.name for name in found} == {".json", ".md", ".safetensors", "LICENSE"}
+    assert {name.parent for name in found if name.name == "LICENSE"} == {name.parent for name in found}
 
 
 def test_installed_adapters_are_found_and_a_clone_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

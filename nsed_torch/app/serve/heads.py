@@ -7,7 +7,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 
 def timed_protocol(seconds: float) -> type[H11Protocol]:
-    """Uvicorn's protocol, which closes a connection whose next request has not begun so long after its first byte."""
+    """Uvicorn's protocol, which closes a connection that has not sent a whole head after so many seconds."""
 
     class Timed(H11Protocol):
         _late: asyncio.TimerHandle | None = None

@@ -370,9 +370,10 @@ def test_hostile_connections_are_refused_and_leave_it_running(served, sent, stat
 def test_half_sent_heads_keep_nobody_else_out(served):
     half = head()[:40].encode()
     with contextlib.ExitStack() as held:
+        silent = held.enter_context(served.client.raw(b""))
         connections = [held.enter_context(served.client.raw(half)) for _ in range(400)]
         assert served.client.get("/health")[0] == 200
-        for connection in (connections[0], connections[-1]):
+        for connection in (silent, connections[0], connections[-1]):
             connection.settimeout(30)
             assert connection.recv(4096) == b""  # closed
 
