@@ -63,7 +63,7 @@ def test_every_proposal_of_every_round_is_graded(questions):
     (trace,) = graded.traces(
         [transcript(graded.tasks[2], ["it is 4.0", "3", ""], [r"\boxed{5}", "Answer: four\n4", "$4"])]
     )
-    assert trace.answers == [["4.0", "3", None], ["5", "four", "4"]]
+    assert trace.answers == [["4.0", "3", None], ["5", "four", "$4"]]
     assert trace.grades == [[True, False, False], [False, True, True]]
 
 

@@ -45,3 +45,12 @@ def test_what_is_no_question_is_one_line(source, line):
     with pytest.raises((ValueError, OSError), match=line) as caught:
         tasks(source)
     assert "\n" not in str(caught.value)
+
+
+def test_what_a_person_would_say_of_words_lists_and_units():
+    rows = [("Paris", "The capital is Paris."), ("mother", "Mother"), ("star, moon", "star, moon"), ("5 km", "5000 m")]
+    rows += [("5 km", "5 m"), ("Paris", "Rome"), ("star, moon", "moon, star")]
+    own = tasks([{"question": "?", "target": target} for target, _ in rows])
+    answers = [(task, own.grader.extract(task, text)) for task, (_, text) in zip(own.tasks, rows, strict=True)]
+    assert [verdict.score for verdict in own.verdicts(answers)] == [1, 1, 1, 0, 0, 0, 0]
+    assert own.identity["kinds"] == {"list": 2, "number": 2, "text": 3}

@@ -17,7 +17,7 @@ from nsed_torch.questions.answers.evidence import (
     refuses,
 )
 from nsed_torch.questions.answers.letters import chosen_letter, options_in
-from nsed_torch.traces.canonical import canonical
+from nsed_torch.traces.canonical import canonical, unit
 
 Kind = Literal["number", "formula", "letter", "text", "list"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -111,6 +111,8 @@ def _number(text: str, said: Sequence[Evidence]) -> Extracted:
     # What is marked and holds no number is what the text answers.
     if said and len(said[0].answer) <= 80:
         return Extracted(said[0].answer, said[0].mark)
+    if re.fullmatch(r"[-+$\u20ac\u00a3]?\s*[0-9.,]+[^=]{0,20}", whole := bare(own_turn(text))) and unit(whole):
+        return Extracted(whole, "whole text")  # with its unit
     numbers = _NUMBER.findall(own_turn(text))
     return Extracted(numbers[-1], "last number") if numbers else Extracted(None)
 
