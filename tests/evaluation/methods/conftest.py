@@ -109,7 +109,10 @@ def build(write=drawn, judge=rated, *, temperatures=(1.0, 1.0, 1.0), prices=(0.0
         )
         for i, name in enumerate(NAMES)
     ]
-    rules = {"rating": rating or VerdictRating(listed=False), "grader": AnswerGrader(Equality(math_verify=False))}
+    rules = {
+        "rating": rating or VerdictRating(listed=False),
+        "grader": AnswerGrader(Equality(math_verify=False), kind="number"),
+    }
     return Panel(Ensemble({"scripted": engine}, agents), PROMPTS, **rules, **panel), engine
 
 
