@@ -164,7 +164,7 @@ def _decided(one: str, other: str) -> bool | None:
         same = False
     elif not (_OPERATION.search(one) or _OPERATION.search(other)):
         same = opens <= {"", "\\{"} and _items(one) == _items(other)
-    elif None not in (values := (_arithmetic(one), _arithmetic(other))):
+    elif None not in (values := (arithmetic(one), arithmetic(other))):
         same = values[0] == values[1]
     return same
 
@@ -180,7 +180,7 @@ def _items(formula: str) -> list[str]:
     return sorted(str(canonical(part)) for part in formula.strip("\\{} ").split(","))
 
 
-def _arithmetic(formula: str) -> Fraction | None:
+def arithmetic(formula: str) -> Fraction | None:
     """What sums, products and quotients of numbers come to, exactly; None for anything else."""
     text = re.sub(r"\\(?:cdot|times)", "*", formula).strip()
     if not re.fullmatch(r"[-+*/()0-9.\s]{1,80}", text) or "**" in text or "//" in text:
