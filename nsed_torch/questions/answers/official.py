@@ -22,23 +22,20 @@ class Official(NamedTuple):
 
 
 _SAID = re.compile(r"answer is \(?([A-J])\)?")
-_HEADED = re.compile(r"[aA]nswer:\s*([A-J])")
-_LETTER = re.compile(r"\b[A-J]\b")
+_HEADED, _LETTER = re.compile(r"[aA]nswer:\s*([A-J])"), re.compile(r"\b[A-J]\b")
 _FIELDS = (
     re.compile(r'"answer"\s*:\s*"([^"]*)"'),
     re.compile(r'"answer"\s*:\s*([^,\s]*)'),
     re.compile(r"answer\s*:\s*([^,\s]*)"),
     re.compile(r"The final answer is: \$\\boxed\{([0-9]+)\}"),
 )
-_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
-_CLOSED = re.compile(r"\s?</answer>")
+_NUMBER, _CLOSED = re.compile(r"-?[0-9]+(?:\.[0-9]+)?"), re.compile(r"\s?</answer>")
 # Operations of KOR-Bench whose answers are formulas, and those of ranges, by the numbers in their ids.
 _FORMULAS = frozenset({
     18, 73, 74, 77, 94, 115, 116, 117, 121, 122, 123, 125, 131, 132, 134, 135, 136, 141, 143, 145, 146, 147, 149, 151,
     152, 153, 154, 155, 156, 160, 161, 162, 164, 165, 166, 170, 206, 209, 211, 212, 213, 214, 215, 217, 218,
 })  # fmt: skip
-_RANGES = frozenset((178, 179))
-_BOUND = re.compile(r"[\u2264\u2265]\s*-?[0-9]+\.?[0-9]*")
+_RANGES, _BOUND = frozenset((178, 179)), re.compile(r"[\u2264\u2265]\s*-?[0-9]+\.?[0-9]*")
 _SIGNS = str.maketrans("\u00d7\u2212", "*-")
 _CLEANED, _WORDLESS = re.compile(r'["\n \[\]]'), re.compile(r"\W")
 _DRESS = re.compile(r"\\[()\[\]]|\\text\{.*?\}|\\(?:left|right|displaystyle)")
