@@ -30,7 +30,12 @@ PROBED = 16
 
 
 def generated_tasks(
-    family: str, size: int = 100, seed: int = 0, *, options: Mapping[str, Any] | None = None
+    family: str,
+    size: int = 100,
+    seed: int = 0,
+    *,
+    options: Mapping[str, Any] | None = None,
+    reading: str = "general",
 ) -> GradedTasks:
     """Tasks of a reasoning-gym family.
 
@@ -38,10 +43,12 @@ def generated_tasks(
     the family's own scorer, which knows other solutions, gives it full marks. A task depends on family, seed, options
     and its place alone, so a larger size, of at most `APART`, only adds tasks. A question that came before is left out.
     `options` are the family's own settings, such as `{"max_terms": 3}` of `chain_sum`; ids begin with its name.
+    `reading` is as in `AnswerGrader`: `reasoning_gym` reads its tags alone.
     """
     settings = dict(options or {})
     items = _drawn(family, size, seed, settings, family)
-    return GradedTasks(_tasks(items), GymGrader(items=items), _identity(family, seed, settings))
+    grader = GymGrader(items=items, reading=reading)
+    return GradedTasks(_tasks(items), grader, _identity(family, seed, settings) | dict(grader.identity()))
 
 
 def mixed_tasks(

@@ -163,13 +163,18 @@ def targeted(tasks: Sequence[Task], grader: AnswerGrader) -> GradedTasks:
 
 
 def file_tasks(
-    questions: str, *, prompt: str = "", math_verify: bool | None = None, kind: Kind | None = None
+    questions: str,
+    *,
+    prompt: str = "",
+    math_verify: bool | None = None,
+    kind: Kind | None = None,
+    reading: str = "general",
 ) -> GradedTasks:
     r"""Tasks from a file of questions, right if equal to its targets.
 
     The file is JSON Lines {id, question, target}, compressed if the name ends in `.gz`. The prompt says behind every
     question how to answer, such as `Put your final answer in \boxed{}.`; `math_verify` is as in `Equality`; `kind` is
-    that of all answers, which is guessed from each target if None.
+    that of all answers, which is guessed from each target if None; `reading` is as in `AnswerGrader`.
     """
     if not questions:
         raise ValueError("expected a file of questions, got none: pass questions=FILE, or tasks=NAME for a set")
@@ -177,7 +182,7 @@ def file_tasks(
     if missing := [task.id for task in tasks if task.target is None]:
         raise ValueError(f"{questions}: expected a target for every question, got none for {missing[0]!r}")
     tasks = tuple(replace(t, question=f"{t.question}\n\n{prompt}") if prompt else t for t in tasks)
-    return targeted(tasks, AnswerGrader(Equality(math_verify), kind))
+    return targeted(tasks, AnswerGrader(Equality(math_verify), kind, reading))
 
 
 def recorded_tasks(
@@ -187,18 +192,19 @@ def recorded_tasks(
     prompt: str = "",
     math_verify: bool | None = None,
     kind: Kind | None = None,
+    reading: str = "general",
 ) -> GradedTasks:
     r"""The questions of a folder of recorded answers, as tasks for others to answer.
 
     `data_dir` holds `questions.jsonl[.gz]` {id, question, target}, or has it in `zeroeval/subset` or `subset`. The
     prompt says behind every question how to answer, such as `Put your final answer in \boxed{}.`; "" keeps the
-    questions as they were recorded. `math_verify` is as in `Equality`, `kind` as in `file_tasks`.
+    questions as they were recorded. `math_verify` is as in `Equality`, `kind` and `reading` as in `file_tasks`.
     """
     if not data_dir:
         raise ValueError("expected a folder of recorded answers, got none: pass data_dir=DIR")
     root = Path(data_dir).expanduser()
     path = questions_in(*([root / "zeroeval" / subset, root / subset] if subset else [root]))
-    graded = file_tasks(str(path), prompt=prompt, math_verify=math_verify, kind=kind)
+    graded = file_tasks(str(path), prompt=prompt, math_verify=math_verify, kind=kind, reading=reading)
     about = {
         "name": "recorded",
         "file": path.relative_to(root).as_posix(),

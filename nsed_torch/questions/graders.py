@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from nsed_torch.questions.answers.kinds import KINDS, Extracted, Kind, guessed, read
 from nsed_torch.questions.answers.letters import options_in
+from nsed_torch.questions.answers.official import OFFICIAL
 from nsed_torch.records.outcome import Verdict
 from nsed_torch.records.transcript import Task
 from nsed_torch.traces.equality import Equality
@@ -56,8 +57,13 @@ class AnswerGrader(Grader):
 
     equality: Equality = field(default_factory=Equality)
     kind: Kind | None = None  # of all answers; None guesses it from each task's target
+    reading: str = "general"  # or the benchmark by whose own rule answers are read and graded, as in `OFFICIAL`
 
     def __post_init__(self) -> None:
+        if self.reading not in ("general", *OFFICIAL):
+            raise ValueError(
+                f"reading: expected general or one of {', '.join(OFFICIAL)}, got {self.reading!r}: name one"
+            )
         if self.kind not in (None, *KINDS):
             raise ValueError(
                 f"expected a kind of answers out of {', '.join(KINDS)}, got {self.kind!r}: or null to guess"
@@ -69,6 +75,8 @@ class AnswerGrader(Grader):
 
     def read(self, task: Task, text: str) -> Extracted:
         """The final answer, and by which evidence it was found."""
+        if rule := OFFICIAL.get(self.reading):
+            return Extracted(rule.read(task, text), self.reading)
         kind = self.kind_of(task)
         return read(text, kind, options_in(task.question) if kind == "letter" else ())
 
@@ -87,12 +95,15 @@ class AnswerGrader(Grader):
     def _right(self, task: Task, answer: str) -> bool:
         if task.target is None:
             raise ValueError("expected a target to grade by, got none: give the task a target")
+        if rule := OFFICIAL.get(self.reading):
+            return rule.right(answer, task)
         letters = self.kind_of(task) == "letter"
         return self.equality.equal(answer, task.target.strip("(). ") if letters else task.target)
 
     def identity(self) -> dict[str, Any]:
-        """The equality's, and the kind that is set."""
-        return self.equality.identity() | ({"kind": self.kind} if self.kind else {})
+        """The equality's, and what is set of kind and reading."""
+        chosen = {"kind": self.kind, "reading": None if self.reading == "general" else self.reading}
+        return self.equality.identity() | {name: value for name, value in chosen.items() if value}
 
 
 def question_id(task: Task) -> str:

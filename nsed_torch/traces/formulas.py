@@ -25,6 +25,9 @@ STARTING = 120.0
 LONGEST_FORMULA = 80
 """Characters; longer answers are prose or derivations, and compare as texts."""
 
+LONGEST_POWER = 4096
+"""Bits of a power that is computed."""
+
 _NAMES = "sqrt|sin|cos|tan|cot|log|ln|pi"
 _WORD = re.compile(rf"(?<![\\a-zA-Z])(?!(?:{_NAMES})(?![a-zA-Z]))[a-zA-Z]{{2,}}")
 _KNOWN = (
@@ -164,7 +167,7 @@ def _decided(one: str, other: str) -> bool | None:
         same = False
     elif not (_OPERATION.search(one) or _OPERATION.search(other)):
         same = opens <= {"", "\\{"} and _items(one) == _items(other)
-    elif None not in (values := (_arithmetic(one), _arithmetic(other))):
+    elif None not in (values := (arithmetic(one), arithmetic(other))):
         same = values[0] == values[1]
     return same
 
@@ -180,10 +183,14 @@ def _items(formula: str) -> list[str]:
     return sorted(str(canonical(part)) for part in formula.strip("\\{} ").split(","))
 
 
-def _arithmetic(formula: str) -> Fraction | None:
-    """What sums, products and quotients of numbers come to, exactly; None for anything else."""
-    text = re.sub(r"\\(?:cdot|times)", "*", formula).strip()
-    if not re.fullmatch(r"[-+*/()0-9.\s]{1,80}", text) or "**" in text or "//" in text:
+def arithmetic(formula: str) -> Fraction | None:
+    """What sums, products, quotients and small powers of numbers come to, exactly; None for anything else."""
+    if "**" in formula or "//" in formula:
+        return None
+    text = re.sub(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}", r"((\1)/(\2))", formula.rstrip("\\ "))
+    text = re.sub(r"\\div(?![a-z])", "/", re.sub(r"\\(?:cdot|times)(?![a-z])", "*", text))
+    text = re.sub(r"\s*\^\s*(?:\{(-?[0-9]{1,2})\}|([0-9]))", r"**(\1\2)", text).strip()
+    if not re.fullmatch(r"[-+*/()0-9.\s]{1,120}", text):
         return None
     with suppress(SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
         return _computed(ast.parse(re.sub(r"\b0+(?=[0-9])", "", text), mode="eval").body)
@@ -196,6 +203,10 @@ def _computed(node: ast.AST) -> Fraction:
             return Fraction(str(value))
         case ast.UnaryOp(operand=operand):
             return -_computed(operand) if isinstance(node.op, ast.USub) else _computed(operand)
+        case ast.BinOp(left=left, op=ast.Pow(), right=right):
+            base, power = _computed(left), _computed(right)
+            if power.denominator == 1 and abs(power) * (base.numerator * base.denominator).bit_length() < LONGEST_POWER:
+                return base**power.numerator
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
             return _OPERATORS[type(op)](_computed(left), _computed(right))
     raise ValueError("expected arithmetic")
