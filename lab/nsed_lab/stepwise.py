@@ -8,35 +8,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nsed_lab.chains import CHAINS, GIVEN, Chain, hanoi_moves
+from nsed_lab.chains import CHAINS, GIVEN, hanoi_moves
 from nsed_lab.horizon import ended_in_time, horizons, step_errors
 from nsed_torch.core.prompts import FINISHED
 from nsed_torch.evaluation.statistics import share
 from nsed_torch.questions.generated import GymItem, mixed_tasks, shares
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.questions.graders import AnswerGrader, question_id
+from nsed_torch.questions.known import Chain
 from nsed_torch.records.outcome import Outcome
 from nsed_torch.records.trace import Trace
-from nsed_torch.records.transcript import Task, Transcript
+from nsed_torch.records.transcript import Task
 from nsed_torch.traces.equality import Equality
 
 
 @dataclass(frozen=True)
 class StepwiseTasks(GradedTasks):
     """Tasks whose every step is known."""
-
-    chains: Mapping[str, Chain] = field(default_factory=dict)  # by task id
-
-    def traces(self, transcripts: Sequence[Transcript]) -> list[Trace]:
-        """As of other tasks; where rounds were steps, right is what the chain has in a round's place."""
-        return [
-            replace(trace, grades=self._steps(trace.transcript)) if trace.transcript.unit == "step" else trace
-            for trace in super().traces(transcripts)
-        ]
-
-    def chain(self, task: Task) -> Chain:
-        """What each step should say."""
-        return self.chains[self.group(task)]
 
     def insight(self, traces: Sequence[Trace], outcomes: Sequence[Outcome]) -> dict[str, Any]:
         """Who errs how often in a step, what that foretells, how far methods get, how often a team ends in time."""
@@ -72,13 +60,6 @@ class StepwiseTasks(GradedTasks):
             low, high = half.interval
             lines.append(f"horizon of {name}: {half.steps:.0f} steps [{low:.0f}, {high:.0f}]")
         return lines
-
-    def _steps(self, transcript: Transcript) -> list[list[bool]]:
-        chain = [step.split() for step in self.chain(transcript.task)]
-        return [
-            [record.index <= len(chain) and p.text.split() == chain[record.index - 1] for p in record.proposals]
-            for record in transcript.rounds
-        ]
 
 
 @dataclass(frozen=True)
