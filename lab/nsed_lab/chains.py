@@ -15,7 +15,6 @@ from nsed_torch.core.prompts import FINISHED
 
 PEGS = {1, 2, 3}
 
-Chain = tuple[str, ...]
 """The work as it stands after each step, from the first to the answer."""
 
 

@@ -19,6 +19,7 @@ from nsed_torch.questions.answers.kinds import Kind
 from nsed_torch.questions.generated import APART, TRIES, canonical_question, gym_dataset, known_questions
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.questions.graders import AnswerGrader, question_id
+from nsed_torch.questions.known import Hop
 from nsed_torch.records.transcript import Task
 from nsed_torch.traces.equality import Equality
 
@@ -41,22 +42,6 @@ _COUNTED = re.compile(r"([0-9]+) (sisters|female friends)")  # what the answer o
 _LISTED = "Give a comma-separated list with a space after the comma."
 
 
-class Hop(NamedTuple):
-    """A part of a question: whom it is for, what they are told, and what is right."""
-
-    kind: str  # of `KINDS`
-    subtask: str
-    reply: str
-    reads: bool = False  # whether it needs the replies to all hops before it; otherwise it needs none
-
-
-@dataclass(frozen=True)
-class CompositeTasks(GradedTasks):
-    """Tasks whose every hop is known."""
-
-    hops: Mapping[str, tuple[Hop, ...]] = field(default_factory=dict)  # by task id
-
-
 @dataclass(frozen=True)
 class CompositeGrader(AnswerGrader):
     """Right if equal to the target: a number, or words in their order, by what the last hop is about."""
@@ -77,7 +62,7 @@ def composite_tasks(
     templates: Sequence[str] | None = None,
     unlike: Mapping[int, int] | None = None,
     learned: Mapping[int, int] | None = None,
-) -> CompositeTasks:
+) -> GradedTasks:
     """Tasks of two and three hops, the templates in turn, and a share of `singles`, the kinds in turn.
 
     `templates` are some of `TEMPLATES`; None takes all. Strata are the templates, or the kinds of single ones. A task
@@ -122,7 +107,7 @@ def composite_tasks(
     about["unlike"] = {str(other): most for other, most in others.items()}
     about |= {"learned": {str(other): most for other, most in learned.items()}} if learned else {}
     about["items"] = f"reasoning_gym {importlib.metadata.version('reasoning-gym')}"
-    return CompositeTasks(tuple(tasks), grader, {**grader.identity(), **about}, strata, hops=hops)
+    return GradedTasks(tuple(tasks), grader, {**grader.identity(), **about}, strata, hops=hops)
 
 
 def _places(size: int, singles: float, templates: Sequence[str]) -> list[tuple[str, int]]:

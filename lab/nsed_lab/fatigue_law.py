@@ -5,12 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from nsed_torch.evaluation.horizon import ProfileInterval
 from nsed_torch.evaluation.statistics import Z
 from nsed_torch.parts import fatigue_law
 from nsed_torch.parts.halting_rules import FatigueHalting
@@ -24,13 +25,6 @@ Numbers = NDArray[np.inexact[Any]]
 """Complex where derivatives are wanted."""
 
 Bounds = Sequence[tuple[float, float]]
-
-
-class ProfileInterval(NamedTuple):
-    """From low to high; an infinite end is one that the data do not bound."""
-
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)

@@ -1,149 +1,27 @@
-"""To take steps of some work, or all at once, and to read in pieces: of tasks of which more is known than answers."""
+"""To take steps of generated work, or all at once, and to read in pieces that mislead: lessons of the laboratory."""
 
 import random
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any
 
-from nsed_lab.reading_tasks import COLOURS, ReadingTasks, people_in, reading_tasks
-from nsed_lab.stepwise import StepwiseTasks, stepwise_tasks
+from nsed_lab.reading_tasks import COLOURS, people_in, reading_tasks
+from nsed_lab.stepwise import stepwise_tasks
 from nsed_torch.core.engine import Message, call_seed
 from nsed_torch.core.inputs import sentences
-from nsed_torch.core.prompts import NOTHING, Prompts, noted
 from nsed_torch.engines.transformers_engine import TransformersEngine
-from nsed_torch.parts.forms import form_named, next_step
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.records.outcome import Verdict
 from nsed_torch.records.transcript import Task
-from nsed_torch.traces.splits import place
+from nsed_torch.tuning import known_lessons
 from nsed_torch.tuning.fine_tuning import Example
-from nsed_torch.tuning.lessons import LessonPlan, Scores, by_stratum, others, said
-
-T = TypeVar("T", bound=GradedTasks)
-
-
-@dataclass(frozen=True)
-class _Drawn(ABC, Generic[T]):
-    """A lesson whose examples are drawn alike from all families, then from their tasks, then from a task.
-
-    Raises:
-        ValueError: if there is nothing to learn from, or nothing held out that is not learned from.
-    """
-
-    learns: ClassVar[str]
-
-    train: T
-    held_out: T  # none of its tasks is learned from
-    prompts: Prompts
-    count: int  # examples to learn from
-    persona: str = ""
-    max_new_tokens: int = 64  # of an answer in the test; decoding is greedy
-    seed: int = 0  # of what is drawn, and of fences
-
-    def __post_init__(self) -> None:
-        learned = len(self._learned())
-        if not learned or not self.held_out.tasks or self.count < 1:
-            raise ValueError(
-                f"expected examples out of tasks to learn from and others to test on, got {self.count} of {learned} "
-                f"and {len(self.held_out.tasks)}: raise their sizes or use seeds that differ"
-            )
-
-    def identity(self) -> dict[str, Any]:
-        """Which tasks these are; JSON values only."""
-        return {"learns": self.learns, "tasks": dict(self.train.identity), "held_out": dict(self.held_out.identity)}
-
-    def _learned(self) -> tuple[Task, ...]:
-        return others(self.train.tasks, self.held_out.tasks)
-
-    def examples(self) -> list[Example]:
-        """As many as were asked for."""
-        draw = random.Random(self.seed)  # noqa: S311 - variety, not secrecy
-        families: dict[str, list[Task]] = {}
-        for task in self._learned():
-            families.setdefault(self.train.strata[task.id], []).append(task)
-        names, examples = sorted(families), []
-        for i in range(self.count):
-            task = draw.choice(families[names[i % len(names)]])
-            examples.append(self._example(task, draw, call_seed(self.seed, task.id, i, "example")))
-        return examples
-
-    @abstractmethod
-    def _example(self, task: Task, draw: random.Random, seed: int) -> Example:
-        """Something to learn of a task; the seed is that of its fences."""
-
-    def _said(self, engine: TransformersEngine, adapter: str | None, chats: Sequence[tuple[Message, ...]]) -> list[str]:
-        """What is answered in the test."""
-        return said(engine, adapter, self.prompts.fingerprint("propose"), chats, self.max_new_tokens)
+from nsed_torch.tuning.known_lessons import Drawn, Moment, StepLesson, drawn
+from nsed_torch.tuning.lessons import LessonPlan, Scores, by_stratum
 
 
 @dataclass(frozen=True)
-class StepLesson(_Drawn[StepwiseTasks]):
-    """To write the next step of some work, as in a round of a deliberation whose unit is the step.
-
-    Members that err alike correct nobody. Two ways to make them err elsewhere: to learn from disjoint parts of the
-    works, and to read and write them in another form (`Agent.form`). Both are ours.
-    """
-
-    learns = "to write the next step"
-
-    of: int = 1  # parts that works are dealt to by their hash, wherever they come up
-    take: int = 0  # the part that is learned from; first steps are in all of them
-    form: str = "plain"
-    by_length: float = 0.0  # of examples: first a length, each alike, then a step of that length, or the one behind it
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.take < self.of:
-            raise ValueError(f"expected a part from 0 to below their number, got part {self.take} of {self.of}")
-        if not 0 <= self.by_length <= 1:
-            raise ValueError(f"expected by_length in [0, 1], got {self.by_length}: the share of examples")
-        form_named(self.form)
-
-    def _example(self, task: Task, draw: random.Random, seed: int) -> Example:
-        """A step; one in eight is the first, and all of a task of which the part has no work."""
-        chain = self.train.chains[task.id]
-        # The steps that read a work of the part.
-        own = [i for i, work in enumerate(chain[:-1], start=1) if int(place(work) * self.of) == self.take]
-        index = 0 if draw.random() < 1 / 8 or not own else draw.choice(own)
-        if own and self.by_length and draw.random() < self.by_length:
-            lengths = {i: len(self._written(chain[i]).split()) for i in own}
-            length = draw.choice(sorted(set(lengths.values())))
-            index = draw.choice([i for i in own if lengths[i] == length])
-            # What a long step is followed by comes as seldom.
-            if index + 1 in lengths and draw.random() < 1 / 2:
-                index += 1
-        return Example(self._messages(task, chain, index, seed), self._written(chain[index]))
-
-    def _written(self, step: str) -> str:
-        return form_named(self.form).written(step)
-
-    def identity(self) -> dict[str, Any]:
-        """Which tasks these are, and what of them; JSON values only."""
-        part = {"part": [self.take, self.of]} if self.of > 1 else {}
-        drawn = {"by_length": self.by_length} if self.by_length else {}
-        return {**super().identity(), **part, **({"form": self.form} if self.form != "plain" else {}), **drawn}
-
-    def scores(self, engine: TransformersEngine, adapter: str | None) -> Scores:
-        """Right steps by family, one drawn from every held-out task."""
-        draw = random.Random(self.seed)  # noqa: S311 - variety, not secrecy
-        chats, wanted = [], []
-        for task in self.held_out.tasks:
-            chain = self.held_out.chains[task.id]
-            index = draw.randrange(len(chain))
-            chats.append(self._messages(task, chain, index, call_seed(self.seed, task.id, "test")))
-            wanted.append(self._written(chain[index]))
-        right = [said == step for said, step in zip(self._said(engine, adapter, chats), wanted, strict=True)]
-        return by_stratum([self.held_out.strata[task.id] for task in self.held_out.tasks], right)
-
-    def _messages(self, task: Task, chain: Sequence[str], index: int, seed: int) -> tuple[Message, ...]:
-        work = [text for text in (task.start, *chain)[: index + 1][-1:] if text]
-        return next_step(self.prompts, task.question, work, seed=seed, form=self.form, persona=self.persona)
-
-
-@dataclass(frozen=True)
-class WholeLesson(_Drawn[StepwiseTasks]):
+class WholeLesson(Drawn):
     """To write all steps of some work in one text, a line each, asked as who answers alone is asked (`Single`).
 
     What a team of steps has to beat: the same work by one model that never stops to be outvoted.
@@ -173,76 +51,46 @@ class WholeLesson(_Drawn[StepwiseTasks]):
         return self.prompts.propose(task.question, memory=(), critiques=(), persona=self.persona, seed=seed)
 
 
-class Moment(NamedTuple):
-    """A time in the reading of a task: what somebody is shown then, and what should be said."""
+@dataclass(frozen=True)
+class Misleading:
+    """Statements of no use about whom a question or a note names, or in the words of what matters."""
 
-    kind: str  # what is said: "notes", "nothing" or "answers"
-    memory: tuple[str, ...]  # notes that are shown
-    piece: str  # to read; "" once all are read
-    reply: str
+    share: float
+
+    def near(self, tasks: GradedTasks, task: Task, index: int, reader: str | None) -> bool:
+        """Whether what somebody reads in a round, from 1, names a person of the question or of what was told before."""
+        told = " ".join([task.question, *(fact.text for fact in tasks.facts[task.id] if fact.piece < index)])
+        return bool(people_in(told) & people_in(tasks.inputs_of(task)[index - 1][reader]))
+
+    def notes(self, tasks: GradedTasks, task: Task, index: int, shown: str, draw: random.Random) -> list[str]:
+        """Some about people in the piece."""
+        return _misleading(tasks, task, index, shown, draw)
+
+    def at_the_end(self, tasks: GradedTasks, task: Task, draw: random.Random) -> list[str]:
+        """Some about people who are asked about, and what is said of others in the words of what matters."""
+        worded = {_wording(fact.text) for fact in tasks.facts[task.id]}
+        beside = _misleading(tasks, task, len(task.inputs) + 1, task.question, draw, worded=worded)
+        return list(dict.fromkeys([*beside, *_crossed(tasks, task, draw, worded)]))
 
 
 @dataclass(frozen=True)
-class ReadLesson(_Drawn[ReadingTasks]):
-    """To note what matters of a piece, and in the end to answer from notes alone, as over inputs in a deliberation.
+class ReadLesson(known_lessons.ReadLesson):
+    """To note what matters of a piece, among pieces and notes that mislead.
 
     What is noted for nothing is mostly about somebody who is asked about or noted: the same person's hat
     (lab/pages/readers.md). Of pieces that tell nothing a share can be drawn from those that name such a person. In
     the same share of all examples notes of no use about people in the piece are remembered, and in the end all that
     was true and notes of no use about people who are asked about; also what is said of others, or of them, in the
     words of what matters, as where they live: else a learner answers with the one town among its notes where
-    somebody lives. Of `answers_share` of all examples the end is asked for, whatever else there is; of the others
-    each kind as often.
+    somebody lives.
     """
 
-    learns = "to note what matters and to answer from notes"
     _shares = ("near_share", "answers_share")
 
     near_share: float = 0.0  # of examples of nothing
-    answers_share: float = 0.0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in self._shares:
-            if not 0 <= (share := getattr(self, name)) <= 1:
-                raise ValueError(f"expected {name} in [0, 1], got {share}")
-
-    def identity(self) -> dict[str, Any]:
-        """Which tasks these are, and what of them; JSON values only."""
-        return {**super().identity(), **{name: share for name in self._shares if (share := getattr(self, name))}}
-
-    def _example(self, task: Task, draw: random.Random, seed: int) -> Example:
-        """A moment, as many of each of its kinds but for the share that answers."""
-        found = moments(self.train, task, draw, self.near_share)
-        answers = bool(self.answers_share) and draw.random() < self.answers_share
-        moment = found[-1] if answers else draw.choice(found)
-        return Example(self._messages(task, moment, seed), moment.reply)
-
-    def scores(self, engine: TransformersEngine, adapter: str | None) -> Scores:
-        """What was right by kind, then family: of every held-out task one moment of each kind that it has."""
-        draw = random.Random(self.seed)  # noqa: S311 - variety, not secrecy
-        asked = [
-            (task, moment)
-            for task in self.held_out.tasks
-            for moment in moments(self.held_out, task, draw, self.near_share)
-        ]
-        chats = [self._messages(task, moment, call_seed(self.seed, task.id, "test")) for task, moment in asked]
-        said = self._said(engine, adapter, chats)
-        right = [self._right(task, moment, text) for (task, moment), text in zip(asked, said, strict=True)]
-        kinds = [f"{moment.kind}, {self.held_out.strata[task.id]}" for task, moment in asked]
-        return dict(sorted(by_stratum(kinds, right).items()))
-
-    def _messages(self, task: Task, moment: Moment, seed: int) -> tuple[Message, ...]:
-        question, memory = task.question, moment.memory
-        if moment.piece:
-            question, memory = self.prompts.read(question, memory=memory, piece=moment.piece, seed=seed), ()
-        return self.prompts.propose(question, memory=memory, critiques=(), persona=self.persona, seed=seed)
-
-    def _right(self, task: Task, moment: Moment, said: str) -> bool:
-        if not moment.piece:
-            (verdict,) = self.held_out.verdicts([(task, self.held_out.grader.extract(task, said))])
-            return verdict is Verdict.RIGHT
-        return noted(said).split() == noted(moment.reply).split()
+    def _misleading(self) -> Misleading | None:
+        return Misleading(self.near_share) if self.near_share else None
 
 
 def step_lesson(
@@ -251,68 +99,29 @@ def step_lesson(
     """A `StepLesson` on the families of `nsed specialize`."""
     own: dict[str, Any] = {"of": of, "take": take, "form": form, "by_length": by_length}
     train, held_out = plan.tasks(stepwise_tasks)
-    return StepLesson(train, held_out, **_given(plan), **own)
+    return StepLesson(train, held_out, **drawn(plan), **own)
 
 
 def whole_lesson(plan: LessonPlan) -> WholeLesson:
     """A `WholeLesson` on the families of `nsed specialize`."""
     train, held_out = plan.tasks(stepwise_tasks)
-    return WholeLesson(train, held_out, **_given(plan))
+    return WholeLesson(train, held_out, **drawn(plan))
 
 
 def read_lesson(plan: LessonPlan, *, near_share: float = 0.0, answers_share: float = 0.0) -> ReadLesson:
     """A `ReadLesson` on the families of `nsed specialize`."""
     own: dict[str, Any] = {"near_share": near_share, "answers_share": answers_share}
     train, held_out = plan.tasks(reading_tasks)
-    return ReadLesson(train, held_out, **_given(plan), **own)
+    return ReadLesson(train, held_out, **drawn(plan), **own)
 
 
-def _given(plan: LessonPlan) -> dict[str, Any]:
-    told = {"persona": plan.persona, "max_new_tokens": plan.max_new_tokens, "seed": plan.seeds["train"]}
-    return {"prompts": plan.prompts, "count": plan.count, **told}
-
-
-def moments(tasks: ReadingTasks, task: Task, draw: random.Random, near_share: float = 0.0) -> list[Moment]:
-    """One moment of each kind that a task has: a piece that tells something, one that tells nothing, and the end.
-
-    What is remembered is what should be, and in disorder: each fact that no longer matters one time in four, and as
-    often something that never did. So a learner cannot go by where a note stands. `near_share` is that of `ReadLesson`.
-    """
-    kinds: dict[str, list[tuple[int, str | None]]] = {"notes": [], "nothing": []}
-    for index, piece in enumerate(tasks.inputs_of(task), start=1):
-        for reader in piece:
-            kinds["notes" if tasks.told(task, index, reader) else "nothing"].append((index, reader))
-    found = []
-    for kind, places in kinds.items():
-        if places:
-            hard = bool(near_share) and draw.random() < near_share
-            near = [place for place in places if _near(tasks, task, *place)] if hard and kind == "nothing" else []
-            index, reader = draw.choice(near or places)
-            reply = " ".join(tasks.told(task, index, reader)) or NOTHING
-            shown = tasks.inputs_of(task)[index - 1][reader]
-            notes = _remembered(tasks, task, index - 1, draw)
-            if hard:  # whatever is to be said, lest a note that misleads give it away
-                mixed = [*notes, *_misleading(tasks, task, index, shown, draw)]
-                notes = tuple(draw.sample(mixed, len(mixed)))
-            found.append(Moment(kind, notes, shown, reply))
-    hard = bool(near_share) and draw.random() < near_share
-    end = _remembered(tasks, task, len(task.inputs), draw, stale=1.0 if hard else 0.25)
-    if hard:
-        worded = {_wording(fact.text) for fact in tasks.facts[task.id]}
-        beside = _misleading(tasks, task, len(task.inputs) + 1, task.question, draw, worded=worded)
-        beside = list(dict.fromkeys([*beside, *_crossed(tasks, task, draw, worded)]))
-        end = tuple(draw.sample([*end, *beside], len(end) + len(beside)))
-    return [*found, Moment("answers", end, "", task.target or "")]
-
-
-def _near(tasks: ReadingTasks, task: Task, index: int, reader: str | None) -> bool:
-    """Whether what somebody reads in a round, from 1, names a person of the question or of what was told before."""
-    told = " ".join([task.question, *(fact.text for fact in tasks.facts[task.id] if fact.piece < index)])
-    return bool(people_in(told) & people_in(tasks.inputs_of(task)[index - 1][reader]))
+def moments(tasks: GradedTasks, task: Task, draw: random.Random, near_share: float = 0.0) -> list[Moment]:
+    """Moments of a task as a `ReadLesson` draws them."""
+    return known_lessons.moments(tasks, task, draw, Misleading(near_share) if near_share else None)
 
 
 def _misleading(
-    tasks: ReadingTasks, task: Task, index: int, shown: str, draw: random.Random, *, worded: Collection[str] = ()
+    tasks: GradedTasks, task: Task, index: int, shown: str, draw: random.Random, *, worded: Collection[str] = ()
 ) -> list[str]:
     """Up to two statements of no use, read before round `index`: about somebody in what is shown then, or so worded."""
     facts = {fact.text for fact in tasks.facts[task.id]}
@@ -323,7 +132,7 @@ def _misleading(
     return draw.sample(about, min(len(about), draw.randint(0, 2)))
 
 
-def _crossed(tasks: ReadingTasks, task: Task, draw: random.Random, worded: Collection[str]) -> list[str]:
+def _crossed(tasks: GradedTasks, task: Task, draw: random.Random, worded: Collection[str]) -> list[str]:
     """One time in two, of somebody who is asked about what a piece says of somebody else in the words of a fact.
 
     A long text says such things: where Igor was born, as his doctor's birthplace is asked for. A short one rarely does.
@@ -345,16 +154,3 @@ def _crossed(tasks: ReadingTasks, task: Task, draw: random.Random, worded: Colle
 def _wording(text: str) -> str:
     """A statement without who, where and which colour."""
     return " ".join(word for word in text.rstrip(".").split() if word[0].islower() and word not in COLOURS)
-
-
-def _remembered(
-    tasks: ReadingTasks, task: Task, index: int, draw: random.Random, stale: float = 0.25
-) -> tuple[str, ...]:
-    """Notes as they may stand after round `index`, from 1; after round 0 none."""
-    facts = [fact for fact in tasks.facts[task.id] if fact.piece <= index]
-    notes = [fact.text for fact in facts if fact.matters(index) or draw.random() < stale]
-    read = [text for piece in tasks.inputs_of(task)[:index] for text in piece.values()]
-    if read and draw.random() < 0.25:
-        said = sentences(draw.choice(read))
-        notes += [text for text in draw.sample(said, 1) if all(text != fact.text for fact in tasks.facts[task.id])]
-    return tuple(draw.sample(notes, len(notes)))

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from nsed_lab.composite import ALONE, KINDS, CompositeGrader, CompositeTasks, Hop
+from nsed_lab.composite import ALONE, KINDS, CompositeGrader
 from nsed_lab.descriptions import GENERALIST, OTHERS, SPECIALISTS, described
 from nsed_torch.conductor.executor import Executor, WorkflowJob
 from nsed_torch.conductor.policy import Conductor
@@ -16,6 +16,7 @@ from nsed_torch.evaluation.methods.method import Answer, Panel
 from nsed_torch.questions.generated import mixed_tasks
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.questions.graders import question_id
+from nsed_torch.questions.known import Hop
 from nsed_torch.records.transcript import Task
 
 LARGEST = 5
@@ -84,7 +85,7 @@ def lessons_by_hand(
     Raises:
         ValueError: for tasks whose hops nobody knows, a count below 1, a share out of range, or too few tasks.
     """
-    if not isinstance(graded, CompositeTasks):
+    if not graded.hops:
         raise ValueError("expected tasks whose hops are known, got others: set tasks=composite")
     strange = round(count * others)
     if count < 1 or not 0 <= others <= 1 or count - strange > len(graded.tasks):

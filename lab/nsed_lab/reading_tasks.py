@@ -9,14 +9,14 @@ import json
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from nsed_torch.questions.generated import shares
 from nsed_torch.questions.graded import GradedTasks
-from nsed_torch.questions.graders import AnswerGrader, question_id
-from nsed_torch.records.trace import Trace
-from nsed_torch.records.transcript import Task, Transcript
+from nsed_torch.questions.graders import AnswerGrader
+from nsed_torch.questions.known import Fact
+from nsed_torch.records.transcript import Task
 from nsed_torch.traces.equality import Equality
 
 PEOPLE = (
@@ -50,51 +50,10 @@ WHICH = {"last": ("last", -1), "first": ("first", 0), "before": ("last but one",
 
 
 @dataclass(frozen=True)
-class Fact:
-    """What a piece tells that the answer depends on, at least for a while."""
-
-    text: str  # as a note should say it; but for swaps as the piece does
-    piece: int  # that says it, from 1
-    until: int | None = None  # the piece that makes it useless; None where it matters to the end
-    reader: str | None = None  # the place of the one agent that reads it; None for all
-
-    def matters(self, index: int) -> bool:
-        """Whether a memory should hold it after round `index`, from 1."""
-        return self.piece <= index and (self.until is None or index < self.until)
-
-
-@dataclass(frozen=True)
 class ReadingTasks(GradedTasks):
     """Tasks with inputs whose every fact is known."""
 
-    facts: Mapping[str, tuple[Fact, ...]] = field(default_factory=dict)  # by task id, in the order of the pieces
     chances: Mapping[str, float] = field(default_factory=dict)  # by task id: how often who read nothing guesses right
-
-    def inputs_of(self, task: Task) -> list[dict[str | None, str]]:
-        """Of every piece, who reads what: the place of one agent, or None for all."""
-        return [{None: p} if isinstance(p, str) else dict(p.items()) for p in task.inputs]
-
-    def told(self, task: Task, index: int, reader: str | None) -> list[str]:
-        """The facts that a reader finds in piece `index`, from 1."""
-        return [fact.text for fact in self.facts[task.id] if (fact.piece, fact.reader) == (index, reader)]
-
-    def remembered(self, task: Task) -> tuple[str, ...]:
-        """The facts that matter in the end, as notes should say them."""
-        return tuple(fact.text for fact in self.facts[question_id(task)] if fact.matters(len(task.inputs)))
-
-    def needed(self, transcript: Transcript) -> list[list[int]]:
-        """Of each proposal of each round, the last round that reads after which a memory should hold it; 0 for none."""
-        last = len(transcript.task.inputs)
-        facts = self.facts[question_id(transcript.task)]
-        ends = {fact.text: last if fact.until is None else fact.until - 1 for fact in facts}
-        return [
-            [max((end for text, end in ends.items() if text in p.text), default=0) for p in record.proposals]
-            for record in transcript.rounds
-        ]
-
-    def traces(self, transcripts: Sequence[Transcript]) -> list[Trace]:
-        """Graded as all tasks are, with what a memory should hold of them."""
-        return [replace(trace, needed=self.needed(trace.transcript)) for trace in super().traces(transcripts)]
 
 
 @dataclass(frozen=True)

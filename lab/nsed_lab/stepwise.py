@@ -4,81 +4,18 @@ A step is written from the step before alone, so that each is as short as any ot
 2511.09030, cut tasks up that far).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nsed_lab.chains import CHAINS, GIVEN, Chain, hanoi_moves
-from nsed_lab.horizon import ended_in_time, horizons, step_errors
+from nsed_lab.chains import CHAINS, GIVEN, hanoi_moves
 from nsed_torch.core.prompts import FINISHED
-from nsed_torch.evaluation.statistics import share
 from nsed_torch.questions.generated import GymItem, mixed_tasks, shares
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.questions.graders import AnswerGrader, question_id
-from nsed_torch.records.outcome import Outcome
-from nsed_torch.records.trace import Trace
-from nsed_torch.records.transcript import Task, Transcript
+from nsed_torch.questions.known import Chain
+from nsed_torch.records.transcript import Task
 from nsed_torch.traces.equality import Equality
-
-
-@dataclass(frozen=True)
-class StepwiseTasks(GradedTasks):
-    """Tasks whose every step is known."""
-
-    chains: Mapping[str, Chain] = field(default_factory=dict)  # by task id
-
-    def traces(self, transcripts: Sequence[Transcript]) -> list[Trace]:
-        """As of other tasks; where rounds were steps, right is what the chain has in a round's place."""
-        return [
-            replace(trace, grades=self._steps(trace.transcript)) if trace.transcript.unit == "step" else trace
-            for trace in super().traces(transcripts)
-        ]
-
-    def chain(self, task: Task) -> Chain:
-        """What each step should say."""
-        return self.chains[self.group(task)]
-
-    def insight(self, traces: Sequence[Trace], outcomes: Sequence[Outcome]) -> dict[str, Any]:
-        """Who errs how often in a step, what that foretells, how far methods get, how often a team ends in time."""
-        if not traces or traces[0].transcript.unit != "step":
-            return {}
-        chains = [self.chain(trace.transcript.task) for trace in traces]
-        in_time = ended_in_time([trace.transcript for trace in traces], chains)
-        lengths = {self.group(task): len(self.chain(task)) for task in self.tasks}
-        families: dict[str, list[Trace]] = {}
-        for trace in traces:
-            families.setdefault(self.strata[self.group(trace.transcript.task)], []).append(trace)
-        steps = {
-            **step_errors(traces),
-            "families": {name: step_errors(those) for name, those in families.items()} if len(families) > 1 else {},
-            # One length says nothing about others.
-            "horizon": horizons(outcomes, lengths) if len({*lengths.values()}) > 1 else {},
-            "in_time": share(sum(in_time), len(in_time)),
-        }
-        return {"steps": steps}
-
-    def lines(self, found: Mapping[str, Any]) -> list[str]:
-        """How often who erred, and how far methods get, a line each."""
-        if not (steps := found.get("steps")):
-            return []
-        lines = []
-        for family, errors in [*((f" of {name}", those) for name, those in steps["families"].items()), ("", steps)]:
-            wrong = ", ".join(f"{name} {error.mean:.4f}" for name, error in errors["wrong"].items())
-            lines.append(f"wrong steps{family}, of those whose work was right: {wrong}")
-        alone_right = ", ".join(f"{name} {right.mean:.2f} of {right.n}" for name, right in steps["alone"].items())
-        lines.append(f"without an error from start to end, alone: {alone_right}")
-        lines.append(f"voted to finish within 2 steps of the end: {steps['in_time'].mean:.2f} of {steps['in_time'].n}")
-        for name, half in steps["horizon"].items():
-            low, high = half.interval
-            lines.append(f"horizon of {name}: {half.steps:.0f} steps [{low:.0f}, {high:.0f}]")
-        return lines
-
-    def _steps(self, transcript: Transcript) -> list[list[bool]]:
-        chain = [step.split() for step in self.chain(transcript.task)]
-        return [
-            [record.index <= len(chain) and p.text.split() == chain[record.index - 1] for p in record.proposals]
-            for record in transcript.rounds
-        ]
 
 
 @dataclass(frozen=True)
@@ -108,7 +45,7 @@ class WorksGrader(AnswerGrader):
         return {**super().identity(), **({"towers": "legal moves"} if self.items else {})}
 
 
-def stepwise_tasks(families: Mapping[str, Mapping[str, Any]], size: int = 100, seed: int = 0) -> StepwiseTasks:
+def stepwise_tasks(families: Mapping[str, Mapping[str, Any]], size: int = 100, seed: int = 0) -> GradedTasks:
     """Tasks of reasoning-gym families, as `mixed_tasks`, one family after the other, with their chains of steps.
 
     The families are those of `CHAINS`. `tower_of_hanoi` (three pegs) begins with a work that is given, for there are
@@ -147,4 +84,4 @@ def stepwise_tasks(families: Mapping[str, Mapping[str, Any]], size: int = 100, s
     # No formulas: where one stops at `3 + 4`, the work is not done, whatever it comes to.
     grader = WorksGrader(Equality(math_verify=False), kind="text", items=given_items)
     about = {"name": f"stepwise {', '.join(families)}", "seed": seed, "families": identities}
-    return StepwiseTasks(tuple(tasks), grader, {**grader.identity(), **about}, strata, chains=chains)
+    return GradedTasks(tuple(tasks), grader, {**grader.identity(), **about}, strata, chains=chains)

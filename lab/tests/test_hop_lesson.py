@@ -7,7 +7,6 @@ import pytest
 
 from nsed_lab.composite import KINDS, composite_tasks
 from nsed_lab.hand_written import best_workflow
-from nsed_lab.hop_lesson import HopLesson
 from nsed_torch.conductor.executor import Executor, WorkflowJob
 from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.engine import Generation
@@ -17,6 +16,7 @@ from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.questions.graders import AnswerGrader
 from nsed_torch.records.transcript import Task
 from nsed_torch.traces.equality import Equality
+from nsed_torch.tuning.hop_lesson import HopLesson
 from nsed_torch.tuning.lessons import AnswerLesson
 
 pytest.importorskip("reasoning_gym", reason="the extra `bench` is not installed")

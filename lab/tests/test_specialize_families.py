@@ -31,7 +31,7 @@ def test_steps_of_generated_tasks_are_learned(nsed, backbone, tmp_path):
     data = read_json(tmp_path / "other" / "metrics.json")["data"]
     assert data == {**metrics["data"], "part": [1, 2], "form": "placed", "by_length": 0.5}
     assert "got part 2 of 2" in nsed.fault("specialize", *other, f"{STEPS[:-1]},of:2,take:2}}", "output_dir=none")
-    assert "expected families=... for this lesson, got none" in nsed.fault(
+    assert "expected families=... or questions=FILE to learn from, got neither" in nsed.fault(
         "specialize", "specialist=steps", "families=null"
     )
 
@@ -60,7 +60,7 @@ def test_a_reader_learns_notes_nothing_and_answers(nsed, backbone, tmp_path):
     assert metrics["data"]["learns"] == "to note what matters and to answer from notes"
     assert set(metrics["held_out"]) >= {"notes, chains", "nothing, needles", "answers, hidden_profile"}
     fault = nsed.fault("specialize", *words[:-1], "families=null", "output_dir=other")
-    assert "expected families=... for this lesson, got none" in fault
+    assert "expected families=... or questions=FILE to learn from, got neither" in fault
 
 
 @pytest.mark.skipif(importlib.util.find_spec("reasoning_gym") is None, reason="needs reasoning-gym")

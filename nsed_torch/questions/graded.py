@@ -1,6 +1,7 @@
 """Tasks that can be graded: what is asked, and what tells whether an answer is right."""
 
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -8,19 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from nsed_torch.questions.answers.kinds import Kind
-from nsed_torch.questions.graders import AnswerGrader, Grader, GradersAnswers
+from nsed_torch.questions.graders import AnswerGrader, CheckedGrader, Checker, Grader, GradersAnswers, question_id
+from nsed_torch.questions.known import Chain, Fact, Hop, Known, consistent, known, readers
 from nsed_torch.records.call_log import CallLog, call_key
 from nsed_torch.records.outcome import Outcome, Verdict
 from nsed_torch.records.trace import Trace
 from nsed_torch.records.transcript import Task, Transcript
 from nsed_torch.traces.equality import Equality
-from nsed_torch.traces.recorded import questions_in, read_tasks
+from nsed_torch.traces.recorded import questions_in, read_records
 from nsed_torch.traces.splits import place
 
 
 @dataclass(frozen=True)
 class GradedTasks:
-    """Tasks with their grader."""
+    """Tasks with their grader, and what is known of them besides their answers."""
 
     tasks: tuple[Task, ...]  # with different ids
     grader: Grader
@@ -30,6 +32,9 @@ class GradedTasks:
     suggestions: Mapping[str, str] = field(default_factory=dict)  # task id -> the answer that its user suggests
     withheld: bool = False  # whether the questions' authors ask that texts are shown nowhere
     call_log: CallLog | None = None  # where verdicts are kept: a repeated run grades alike, and nothing twice
+    chains: Mapping[str, Chain] = field(default_factory=dict)  # task id -> the work after each step, the answer last
+    facts: Mapping[str, tuple[Fact, ...]] = field(default_factory=dict)  # task id -> what matters of its inputs
+    hops: Mapping[str, tuple[Hop, ...]] = field(default_factory=dict)  # task id -> its parts, one after the other
 
     def limited(self, limit: int | None) -> "GradedTasks":
         """The first `limit` tasks; all if None."""
@@ -89,11 +94,30 @@ class GradedTasks:
 
     def remembered(self, task: Task) -> tuple[str, ...]:
         """What a memory should hold of a task's inputs in the end; nothing where nobody knows."""
-        return ()
+        facts = self.facts.get(question_id(task), ())
+        return tuple(fact.text for fact in facts if fact.matters(len(task.inputs)))
 
-    def chain(self, task: Task) -> tuple[str, ...]:
+    def inputs_of(self, task: Task) -> list[dict[str | None, str]]:
+        """Of every piece, who reads what: an agent's name or place, or None for all."""
+        return [readers(piece) for piece in task.inputs]
+
+    def told(self, task: Task, index: int, reader: str | None) -> list[str]:
+        """The facts that a reader finds in piece `index`, from 1."""
+        return [fact.text for fact in self.facts.get(task.id, ()) if (fact.piece, fact.reader) == (index, reader)]
+
+    def chain(self, task: Task) -> Chain:
         """What each step should say where rounds are steps; nothing where nobody knows."""
-        return ()
+        return self.chains.get(self.group(task), ())
+
+    def needed(self, transcript: Transcript) -> list[list[int]]:
+        """Of each proposal of each round, the last round that reads after which a memory should hold it; 0 for none."""
+        last = len(transcript.task.inputs)
+        facts = self.facts[question_id(transcript.task)]
+        ends = {fact.text: last if fact.until is None else fact.until - 1 for fact in facts}
+        return [
+            [max((end for text, end in ends.items() if text in p.text), default=0) for p in record.proposals]
+            for record in transcript.rounds
+        ]
 
     def insight(self, traces: Sequence[Trace], outcomes: Sequence[Outcome]) -> dict[str, Any]:
         """What else is to be measured of such tasks, by name, for `results.json`; nothing by default."""
@@ -134,7 +158,10 @@ class GradedTasks:
         return [known[key] for key in keys]
 
     def traces(self, transcripts: Sequence[Transcript]) -> list[Trace]:
-        """Grade every proposal of all transcripts by its final answer, all together."""
+        """Grade every proposal of all transcripts, by its final answer or, where it is known, by what the step says.
+
+        Where it is known what matters of the inputs, a trace has how long each note is needed.
+        """
         answers = [
             [
                 # A note is no answer.
@@ -146,7 +173,19 @@ class GradedTasks:
         pairs = [(t.task, a) for t, rows in zip(transcripts, answers, strict=True) for row in rows for a in row]
         verdicts = iter(self.verdicts(pairs))
         grades = [[[next(verdicts) is Verdict.RIGHT for _ in row] for row in rows] for rows in answers]
-        return [Trace(*parts) for parts in zip(transcripts, grades, answers, strict=True)]
+        traces = [Trace(*parts) for parts in zip(transcripts, grades, answers, strict=True)]
+        return [self._known(trace) for trace in traces]
+
+    def _known(self, trace: Trace) -> Trace:
+        transcript = trace.transcript
+        if transcript.unit == "step" and (chain := [step.split() for step in self.chain(transcript.task)]):
+            grades = [
+                [record.index <= len(chain) and p.text.split() == chain[record.index - 1] for p in record.proposals]
+                for record in transcript.rounds
+            ]
+            return replace(trace, grades=grades)
+        facts = question_id(transcript.task) in self.facts
+        return replace(trace, needed=self.needed(transcript)) if facts else trace
 
 
 def _given(key: str, value: Any) -> Verdict:
@@ -156,10 +195,37 @@ def _given(key: str, value: Any) -> Verdict:
     return verdict
 
 
-def targeted(tasks: Sequence[Task], grader: AnswerGrader) -> GradedTasks:
+def targeted(lines: Sequence[Known], grader: AnswerGrader) -> GradedTasks:
     """Tasks that are graded by their targets; the identity says how many ask for an answer of each kind."""
+    tasks = tuple(line.task for line in consistent(lines))
     kinds = Counter(str(grader.kind_of(task)) for task in tasks)
-    return GradedTasks(tuple(tasks), grader, {**grader.identity(), "kinds": dict(sorted(kinds.items()))})
+    more = [[*line[1:], line.task.start] for line in lines if any(line[1:])]
+    about = {"known": hashlib.sha256(json.dumps(more).encode()).hexdigest()} if more else {}
+    return GradedTasks(
+        tasks,
+        grader,
+        {**grader.identity(), "kinds": dict(sorted(kinds.items())), **about},
+        chains={line.task.id: line.chain for line in lines if line.chain},
+        facts={line.task.id: line.facts for line in lines if line.facts},
+        hops={line.task.id: line.hops for line in lines if line.hops},
+    )
+
+
+def answer_grader(
+    lines: Sequence[Known],
+    math_verify: bool | None,
+    kind: Kind | None,
+    checker: Checker | None,
+    reading: str = "general",
+) -> AnswerGrader:
+    """By a checker if there is one, else by equality: of works that are known step by step, word by word."""
+    if all(line.chain for line in lines):
+        # Where a work stops at `3 + 4` it is not done, whatever that comes to.
+        math_verify, kind = False if math_verify is None else math_verify, kind or "text"
+    equality = Equality(math_verify)
+    if checker is None:
+        return AnswerGrader(equality, kind, reading)
+    return CheckedGrader(equality, kind, reading, checker=checker)
 
 
 def file_tasks(
@@ -169,20 +235,22 @@ def file_tasks(
     math_verify: bool | None = None,
     kind: Kind | None = None,
     reading: str = "general",
+    checker: Checker | None = None,
 ) -> GradedTasks:
     r"""Tasks from a file of questions, right if equal to its targets.
 
-    The file is JSON Lines {id, question, target}, compressed if the name ends in `.gz`. The prompt says behind every
-    question how to answer, such as `Put your final answer in \boxed{}.`; `math_verify` is as in `Equality`; `kind` is
-    that of all answers, which is guessed from each target if None; `reading` is as in `AnswerGrader`.
+    The file is JSON Lines {question, answer}, compressed if the name ends in `.gz`, with what `known` reads besides.
+    The prompt says behind every question how to answer, such as `Put your final answer in \boxed{}.`; `math_verify` is
+    as in `Equality`; `kind` is that of all answers, which is guessed from each target if None. A `checker` takes a task
+    and a final answer and tells whether that is right, in place of equality; `reading` is as in `AnswerGrader`.
     """
     if not questions:
         raise ValueError("expected a file of questions, got none: pass questions=FILE, or tasks=NAME for a set")
-    tasks = read_tasks(Path(questions).expanduser())
-    if missing := [task.id for task in tasks if task.target is None]:
-        raise ValueError(f"{questions}: expected a target for every question, got none for {missing[0]!r}")
-    tasks = tuple(replace(t, question=f"{t.question}\n\n{prompt}") if prompt else t for t in tasks)
-    return targeted(tasks, AnswerGrader(Equality(math_verify), kind, reading))
+    path = Path(questions).expanduser()
+    lines = [known(row, where, prompt) for where, row in read_records(path, hashlib.sha256(), ())]
+    if not lines:
+        raise ValueError(f"{path}: expected questions, got an empty file")
+    return targeted(lines, answer_grader(lines, math_verify, kind, checker, reading))
 
 
 def recorded_tasks(

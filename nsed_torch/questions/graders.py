@@ -1,6 +1,6 @@
 """Graders of answers that can be read."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -104,6 +104,32 @@ class AnswerGrader(Grader):
         """The equality's, and what is set of kind and reading."""
         chosen = {"kind": self.kind, "reading": None if self.reading == "general" else self.reading}
         return self.equality.identity() | {name: value for name, value in chosen.items() if value}
+
+
+Checker = Callable[[Task, str], bool]
+"""Takes a task and a final answer, and tells whether it is right; it may know more than one right answer."""
+
+
+@dataclass(frozen=True)
+class CheckedGrader(AnswerGrader):
+    """Right if a checker of the user's says so; equality tells which answers are the same."""
+
+    checker: Checker = field(kw_only=True)
+
+    def grade(self, pairs: Sequence[tuple[Task, str]]) -> list[Verdict]:
+        """Ask the checker about each answer; what it raises is an answer that it cannot read, and wrong."""
+        return [Verdict.RIGHT if self._checked(task, answer) else Verdict.WRONG for task, answer in pairs]
+
+    def _checked(self, task: Task, answer: str) -> bool:
+        try:
+            return bool(self.checker(task, answer))
+        except (ArithmeticError, LookupError, ValueError):
+            return False
+
+    def identity(self) -> dict[str, Any]:
+        """The equality's, and the checker's name."""
+        named = getattr(self.checker, "func", self.checker)
+        return {**super().identity(), "checker": f"{named.__module__}.{named.__qualname__}"}
 
 
 def question_id(task: Task) -> str:

@@ -117,7 +117,7 @@ def read_tasks(path: str | Path, digest: Any = None) -> tuple[Task, ...]:
         ValueError: in one line with the file, and the line where there is one.
     """
     tasks = []
-    for where, line in _read_records(Path(path).expanduser(), digest or hashlib.sha256(), ("id", "question", "target")):
+    for where, line in read_records(Path(path).expanduser(), digest or hashlib.sha256(), ("id", "question", "target")):
         try:
             known = line["question"], line["id"], _text(line["target"]), _text(line.get("category"))
             tasks.append(Task(*known, inputs=line.get("inputs", ())))
@@ -188,7 +188,7 @@ def _read_answers(path: Path, index: Mapping[str, int], digest: Any) -> list[_An
     """One agent's lines, in the order of the tasks."""
     column = [_Answer()] * len(index)
     known = False
-    for where, line in _read_records(path, digest, ("id", "output", "answer", "correct")):
+    for where, line in read_records(path, digest, ("id", "output", "answer", "correct")):
         if line["correct"] not in (True, False):
             raise ValueError(f"{where}: expected correct to be true or false, got {line['correct']!r}")
         try:
@@ -212,8 +212,8 @@ def _text(value: Any) -> str | None:
     raise TypeError(f"expected a text, a number or null, got {str(value)[:60]!r}")
 
 
-def _read_records(path: Path, digest: Any, fields: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Read records that have these fields, one by one; ids come out as texts.
+def read_records(path: Path, digest: Any, fields: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Read records that have these fields, one by one; ids come out as texts, and where none is asked for by line.
 
     The file is compressed if its name ends in `.gz`; blank lines are passed over. The digest, a hash object, is updated
     with every record as it stands.
@@ -232,6 +232,7 @@ def _read_records(path: Path, digest: Any, fields: Sequence[str]) -> Iterator[tu
             record.setdefault("target", record["gold"])
         if not isinstance(record, dict) or not set(fields) <= set(record):
             raise ValueError(f"{where}: expected an object with {', '.join(fields)}, got {str(record)[:60]}")
+        record.setdefault("id", f"question-{number}")
         if isinstance(record["id"], bool) or not isinstance(record["id"], str | int):
             raise ValueError(f"{where}: expected an id that is a text or a whole number, got {record['id']!r}")
         record["id"] = str(record["id"])

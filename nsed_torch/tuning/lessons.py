@@ -5,7 +5,7 @@ import json
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from nsed_torch.core.agent import Agent
 from nsed_torch.core.engine import Decoding, GenerateRequest, Message, RateRequest, call_seed
@@ -17,8 +17,6 @@ from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.records.outcome import Verdict
 from nsed_torch.records.transcript import Task
 from nsed_torch.tuning.fine_tuning import Example
-
-T = TypeVar("T", bound=GradedTasks)
 
 Scores = Mapping[str, Sequence[bool]]
 """Stratum -> what was right, an entry per held-out task or candidate."""
@@ -51,21 +49,21 @@ class LessonPlan:
     seeds: Mapping[str, int]  # of the tasks, "train" and "held_out"
     avoid: Mapping[int, int]  # seed -> generated tasks whose questions are not learned from either
     answers: Callable[[], "AnswerLesson"]  # the lesson without a generator
+    own: Callable[[], tuple[GradedTasks, GradedTasks]]  # tasks in place of families, to learn from and to test on
     persona: str = ""
     max_new_tokens: int = 24  # of the test
 
-    def tasks(self, make: Callable[[Mapping[str, Mapping[str, Any]], int, int], T]) -> tuple[T, T]:
-        """Tasks of the families to learn from, without those of the seeds to avoid, and to test on.
+    def tasks(
+        self, make: Callable[[Mapping[str, Mapping[str, Any]], int, int], GradedTasks]
+    ) -> tuple[GradedTasks, GradedTasks]:
+        """Tasks to learn from and to test on: of the families, or where there are none the user's own."""
+        return self.made(lambda size, seed: make(self.families, size, seed)) if self.families else self.own()
 
-        Raises:
-            ValueError: if there are no families.
-        """
-        if not self.families:
-            raise ValueError("expected families=... for this lesson, got none: lesson=null learns a file's answers")
-        train = make(self.families, self.count, self.seeds["train"])
-        secret = [task for seed, size in self.avoid.items() if size for task in make(self.families, size, seed).tasks]
-        held_out = make(self.families, self.held_out, self.seeds["held_out"])
-        return replace(train, tasks=others(train.tasks, secret)), held_out
+    def made(self, make: Callable[[int, int], GradedTasks]) -> tuple[GradedTasks, GradedTasks]:
+        """Tasks that are generated, so many at a seed, without those of the seeds to avoid; and others to test on."""
+        train = make(self.count, self.seeds["train"])
+        secret = [task for seed, size in self.avoid.items() if size for task in make(size, seed).tasks]
+        return replace(train, tasks=others(train.tasks, secret)), make(self.held_out, self.seeds["held_out"])
 
 
 def content(task: Task) -> str:

@@ -60,7 +60,7 @@ def test_it_writes_traces_and_goes_on_without_a_model(nsed, questions, monkeypat
     [
         ([], "expected a file of questions, got none: pass questions=FILE"),
         (["questions=nowhere.jsonl"], "nowhere.jsonl: cannot be read ("),
-        (["questions=bad.jsonl"], "bad.jsonl:2: expected an object with id, question, target, got {'id': 2}"),
+        (["questions=bad.jsonl"], "bad.jsonl:2: expected an object with question and answer, got {'id': '2'}"),
         (["questions=bad.jsonl", "limit=few"], "limit: expected a whole number or null, got 'few'"),
         (["questions=good.jsonl", "limit=0"], "limit: expected a value of at least 1, got 0"),
         (["questions=good.jsonl", "batch_tasks=0"], "batch_tasks: expected a value of at least 1, got 0"),

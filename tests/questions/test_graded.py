@@ -71,9 +71,9 @@ def test_every_proposal_of_every_round_is_graded(questions):
     ("text", "complaint"),
     [
         ("", "expected questions, got an empty file"),
-        ('{"id": 1, "question": "?"}\n', "1: expected an object with id, question, target"),
-        ('{"id": 1, "question": "?", "target": null}\n', "expected a target for every question, got none for '1'"),
-        ('{"id": 1, "question": "?", "target": [1]}\n', "1: expected texts for question and target"),
+        ('{"id": 1, "question": "?"}\n', "1: expected an object with question and answer"),
+        ('{"id": 1, "question": "?", "target": null}\n', "1: answer: expected a text or a number, got None"),
+        ('{"id": 1, "question": "?", "target": [1]}\n', "1: answer: expected a text or a number, got [1]"),
         ("{\n", "1: not valid JSON"),
         (
             '{"id": 1, "question": "?", "target": "a", "inputs": "x"}\n',

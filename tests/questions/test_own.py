@@ -33,11 +33,12 @@ def test_a_split_parts_questions_by_seed_and_keeps_epochs_together():
     ("source", "line"),
     [
         ([], "tasks: expected one question or more, got none"),
-        ([{"question": "1?"}], "tasks: expected a question and a target for question 1"),
-        ([{"question": 1, "target": "1"}], "tasks: expected a question and a target for question 1"),
-        ([{"question": "1?", "target": "1", "answer": "1"}], "for question 1, got answer too: correct it"),
+        ([{"question": "1?"}], "tasks: question 1: expected an object with question and answer"),
+        ([{"question": 1, "target": "1"}], "tasks: question 1: question: expected a text, got 1"),
+        ([{"question": "1?", "target": "1", "answer": "1"}], "question 1: expected .*, got a target and an answer"),
+        ([{"question": "1?", "target": "1", "step": "1"}], "question 1: expected .*, got step too: correct it"),
         ([Task("1?", "a", "1"), Task("2?", "a", "1")], "tasks: expected different ids, got"),
-        (["1?"], "for question 1, got '1\\?': correct it"),
+        (["1?"], "question 1: expected .*, got '1\\?': correct it"),
         ("nowhere.jsonl", "nowhere.jsonl"),
     ],
 )

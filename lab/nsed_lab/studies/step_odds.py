@@ -23,8 +23,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from hydra import compose
 
-from nsed_lab.horizon import foretold_horizon
-from nsed_lab.stepwise import StepwiseTasks
 from nsed_lab.studies.step_outcomes import three_works, whole_works
 from nsed_lab.studies.vote_odds import NONE, RIGHT, Odds, drawn_elected, least_elected, said_by
 from nsed_torch.app.build import build_ensemble
@@ -33,8 +31,10 @@ from nsed_torch.app.config.instantiate import instantiate
 from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.engine import GenerateRequest, LikelihoodRequest, Message, call_seed
 from nsed_torch.core.prompts import Prompts
+from nsed_torch.evaluation.horizon import foretold_horizon
 from nsed_torch.evaluation.statistics import Estimate, share, shown
 from nsed_torch.parts.forms import form_named, next_step
+from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.records.files import parse_json, write_files
 from nsed_torch.records.transcript import Task
 
@@ -208,12 +208,12 @@ def _row(errors: Sequence[float]) -> list[float | None]:
     return [float(f"{error:.3g}") for error in errors]
 
 
-def _prepared(settings: Sequence[str]) -> tuple[StepwiseTasks, Ensemble, Prompts, list[Agent]]:
+def _prepared(settings: Sequence[str]) -> tuple[GradedTasks, Ensemble, Prompts, list[Agent]]:
     """Tasks, and the first agent of each kind among those who would be asked."""
     with composing():
         cfg = compose("evaluate", overrides=list(settings))
     graded = instantiate(cfg.tasks)
-    if not isinstance(graded, StepwiseTasks):
+    if not graded.chains:
         raise TypeError(f"expected tasks in steps, got {type(graded).__name__}: set tasks=steps")
     ensemble, prompts = build_ensemble(cfg.ensemble), instantiate(cfg.prompts)
     kinds = {(a.backbone, a.adapter, a.form): a for a in reversed(ensemble.agents)}

@@ -17,11 +17,12 @@ from nsed_torch.evaluation.statistics import clopper_pearson
 from nsed_torch.evaluation.tables import terminal_table
 from nsed_torch.questions.candidates import read_candidates
 from nsed_torch.questions.generated import mixed_tasks
-from nsed_torch.questions.graded import GradedTasks, file_tasks
+from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.records.files import read_json, write_json, write_text
 from nsed_torch.traces.splits import place, split
 from nsed_torch.tuning.adapter_card import adapter_card
 from nsed_torch.tuning.fine_tuning import LEARNER, FineTuning, fine_tune, start_adapter
+from nsed_torch.tuning.known_lessons import lesson_of
 from nsed_torch.tuning.lessons import AnswerLesson, Lesson, LessonPlan, Scores, VerdictLesson
 from nsed_torch.tuning.logs import ToldLog, check_tracker
 
@@ -95,17 +96,22 @@ def lesson(cfg: DictConfig, settings: FineTuning) -> Lesson:
         dict(cfg.seeds),
         dict(cfg.avoid),
         lambda: answer_lesson(cfg, plan, settings.seed),
+        lambda: own_tasks(cfg, plan),
         cfg.persona,
         cfg.max_new_tokens,
     )
-    learned: Lesson = instantiate(cfg.lesson, plan=plan) if cfg.lesson else plan.answers()
-    return learned
+    if plan.families and cfg.questions:
+        raise ValueError("expected families=... or questions=FILE to learn from, got both: name one")
+    if cfg.lesson:
+        learned: Lesson = instantiate(cfg.lesson, plan=plan)
+        return learned
+    return plan.answers() if plan.families else lesson_of(plan, form=cfg.form, kinds=cfg.kinds)
 
 
 def answer_lesson(cfg: DictConfig, plan: LessonPlan, seed: int) -> AnswerLesson:
-    """To answer the tasks of families or of a file."""
+    """To answer the tasks of families, or one's own."""
     return AnswerLesson(
-        *answer_tasks(cfg, plan),
+        *plan.tasks(mixed_tasks),
         plan.prompts,
         persona=plan.persona,
         memory_share=cfg.memory_share,
@@ -114,16 +120,15 @@ def answer_lesson(cfg: DictConfig, plan: LessonPlan, seed: int) -> AnswerLesson:
     )
 
 
-def answer_tasks(cfg: DictConfig, plan: LessonPlan) -> tuple[GradedTasks, GradedTasks]:
-    """Tasks to learn from and to test on: generated ones, or those of a file, divided by the hash of their id."""
-    if bool(plan.families) == bool(cfg.questions):
+def own_tasks(cfg: DictConfig, plan: LessonPlan) -> tuple[GradedTasks, GradedTasks]:
+    """Tasks to learn from and to test on: those that `tasks` makes by size and seed, or a set divided by hash of id."""
+    if not cfg.questions and cfg.tasks.get("questions") == "":
         raise ValueError(
-            "expected families=... or questions=FILE to learn from, "
-            f"got {'both' if cfg.questions else 'neither'}: name one, or choose specialist=..."
+            "expected families=... or questions=FILE to learn from, got neither: name one, or choose specialist=..."
         )
-    if plan.families:
-        return plan.tasks(mixed_tasks)
-    tasks = file_tasks(cfg.questions)
+    if {"size", "seed"} <= set(cfg.tasks):
+        return plan.made(lambda size, seed: instantiate(cfg.tasks, size=size, seed=seed))
+    tasks: GradedTasks = instantiate(cfg.tasks)
     parts = split([task.id for task in tasks.tasks], (0.8, 0.0, 0.2))
     train, held_out = (tasks.chosen([tasks.tasks[i].id for i in part]) for part in (parts.train, parts.test))
     return train, held_out

@@ -5,14 +5,14 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import log_expit
 
-from nsed_lab.fatigue_law import ProfileInterval
 from nsed_torch.evaluation.statistics import Z, share
+from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.records.outcome import Outcome, Verdict
 from nsed_torch.records.trace import Trace
 from nsed_torch.records.transcript import Transcript
@@ -36,6 +36,13 @@ def ended_in_time(transcripts: Sequence[Transcript], chains: Sequence[Sequence[s
         t.stop_reason == "finished" and abs(len(t.rounds) - len(chain)) <= within
         for t, chain in zip(transcripts, chains, strict=True)
     ]
+
+
+class ProfileInterval(NamedTuple):
+    """From low to high; an infinite end is one that the data do not bound."""
+
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
@@ -147,3 +154,40 @@ def foretold_horizon(error: float) -> float:
         69
     """
     return math.inf if error <= 0 else 0.0 if error >= 1 else math.log(0.5) / math.log1p(-error)
+
+
+def step_insight(graded: GradedTasks, traces: Sequence[Trace], outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Who errs how often in a step, what that foretells, how far methods get, how often a team ends in time."""
+    if not graded.chains or not traces or traces[0].transcript.unit != "step":
+        return {}
+    chains = [graded.chain(trace.transcript.task) for trace in traces]
+    in_time = ended_in_time([trace.transcript for trace in traces], chains)
+    lengths = {graded.group(task): len(graded.chain(task)) for task in graded.tasks}
+    families: dict[str, list[Trace]] = {}
+    for trace in traces:
+        families.setdefault(graded.strata.get(graded.group(trace.transcript.task), "all"), []).append(trace)
+    steps = {
+        **step_errors(traces),
+        "families": {name: step_errors(those) for name, those in families.items()} if len(families) > 1 else {},
+        # One length says nothing about others.
+        "horizon": horizons(outcomes, lengths) if len({*lengths.values()}) > 1 else {},
+        "in_time": share(sum(in_time), len(in_time)),
+    }
+    return {"steps": steps}
+
+
+def step_lines(found: Mapping[str, Any]) -> list[str]:
+    """How often who erred, and how far methods get, a line each."""
+    if not (steps := found.get("steps")):
+        return []
+    lines = []
+    for family, errors in [*((f" of {name}", those) for name, those in steps["families"].items()), ("", steps)]:
+        wrong = ", ".join(f"{name} {error.mean:.4f}" for name, error in errors["wrong"].items())
+        lines.append(f"wrong steps{family}, of those whose work was right: {wrong}")
+    alone_right = ", ".join(f"{name} {right.mean:.2f} of {right.n}" for name, right in steps["alone"].items())
+    lines.append(f"without an error from start to end, alone: {alone_right}")
+    lines.append(f"voted to finish within 2 steps of the end: {steps['in_time'].mean:.2f} of {steps['in_time'].n}")
+    for name, half in steps["horizon"].items():
+        low, high = half.interval
+        lines.append(f"horizon of {name}: {half.steps:.0f} steps [{low:.0f}, {high:.0f}]")
+    return lines
