@@ -21,7 +21,7 @@ LINES = {
     "conductor": 2060,  # 1,800
     "app": 5750,  # 2,800
 }
-ALL_LINES = 32_465  # 20,000
+ALL_LINES = 32_470  # 20,000
 FILE_LINES = 400
 FUNCTION_LINES = 60  # without the docstring
 README_BYTES = 8_192
