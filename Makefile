@@ -29,7 +29,7 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.demo ## three acts of what a team does that its best member cannot, and their page (output_dir=runs/demo)
-	@echo "demo: about two minutes on two idle cores, more where they are busy; weights are fetched once"
+	@echo "demo: a few minutes on two idle cores, more where they are busy; weights are fetched once"
 	@$(BIN)/nsed demo "output_dir=$$output_dir"
 
 test: $(VENV)/.dev ## run all tests, real models included (NSED_OFFLINE=1 leaves those out)

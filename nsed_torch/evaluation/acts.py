@@ -1,15 +1,30 @@
 """The acts of `nsed demo`: what a team came to beside its members alone, and the page that shows it in pictures."""
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from nsed_torch.core.inputs import sentences
+from nsed_torch.questions.graded import GradedTasks
+from nsed_torch.questions.graders import AnswerGrader
+from nsed_torch.records.files import read_json
 from nsed_torch.records.trace import Trace
-from nsed_torch.records.transcript import Round, Transcript
+from nsed_torch.records.transcript import Round, Task, Transcript
+
+TITLES = {
+    "vote": "1. The commonest answer is wrong",
+    "profile": "2. Four know a fact each",
+    "tower": "3. A tower in 127 moves, by hands that slip",
+}
+
+ALONE = "alone.json"
+"""What the demo writes beside its transcripts: act -> what each member answered alone."""
 
 PEGS = "123"
 
@@ -79,6 +94,29 @@ class Act:
         held = [steps if slip is None else slip - 1 for slip in self.slips.values()]
         far = "did all of it" if max(held) == steps else f"slipped after {max(held)} moves"
         return f"The team moved the tower in {steps} moves without an error; alone, its best member {far}."
+
+
+def demo_tasks() -> dict[str, GradedTasks]:
+    """The question of each act, by name; they ship with the package."""
+    text = files("nsed_torch.questions").joinpath("demo.jsonl").read_text("utf-8")
+    found = [Task(**row) for row in map(json.loads, text.splitlines())]
+    graders = {task.id: AnswerGrader(kind="number" if (task.target or "").isdigit() else "text") for task in found}
+    return {task.id: GradedTasks((task,), graders[task.id], graders[task.id].identity()) for task in found}
+
+
+def load_acts(folder: Path) -> list[Act]:
+    """The acts of a folder of `nsed demo`, graded anew."""
+    alone, acts = read_json(folder / ALONE), []
+    names = demo_tasks()
+    if not isinstance(alone, dict) or not alone or not alone.keys() <= names.keys():
+        raise ValueError(f"{folder / ALONE}: expected acts out of {', '.join(names)}; run nsed demo again")
+    for name, said in alone.items():
+        path = folder / f"{name}.transcript.json"
+        transcript = Transcript.load(path)
+        if transcript.task != names[name].tasks[0] or not transcript.rounds or not isinstance(said, dict):
+            raise ValueError(f"{path}: expected rounds on the demo's question as it is now; run nsed demo again")
+        acts.append(Act(name, names[name].traces([transcript])[0], {who: str(said[who]) for who in said}))
+    return acts
 
 
 class Disk(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from nsed_torch.evaluation.acts import Act, disks, frames, let_go, outvoted
+from nsed_torch.evaluation.acts import ALONE, TITLES, Act, disks, frames, let_go, load_acts, outvoted
 from nsed_torch.evaluation.run_folder import OUTCOMES, Run
 from nsed_torch.evaluation.workflows import HEIGHT, SHAPES, WIDTH, drawings
 from nsed_torch.records.execution import Execution
@@ -165,25 +165,27 @@ def render_run(run: Run) -> str:
     return _render("report_run.html.jinja", run=run.shown(), digest=digest)
 
 
-def render_acts(acts: Sequence[Act], titles: Mapping[str, str]) -> str:
+def render_acts(acts: Sequence[Act]) -> str:
     """Draw the acts of `nsed demo` as one HTML page that needs no network and runs no script."""
-    return _render("report_acts.html.jinja", acts=acts, titles=titles)
+    return _render("report_acts.html.jinja", acts=acts, titles=TITLES)
 
 
 def write_report(folder: Path) -> Path:
     """Read a run folder and write `report.html` into it, whole or not at all.
 
     A folder of `nsed evaluate` or `nsed collect` becomes the page of a run, one of `nsed deliberate` that of its
-    transcript, one of `nsed conduct` that of its workflows.
+    transcript, one of `nsed conduct` that of its workflows, one of `nsed demo` that of its acts.
 
     Raises:
         ValueError: if the folder holds none of them, or files that this package cannot read.
     """
-    there = [name for name in (TRACES, OUTCOMES, "transcript.json", EXECUTION) if (folder / name).is_file()]
+    there = [name for name in (TRACES, OUTCOMES, "transcript.json", ALONE, EXECUTION) if (folder / name).is_file()]
     if {TRACES, OUTCOMES} & set(there):
         page = render_run(Run.load(folder))
     elif "transcript.json" in there:
         page = render_transcript(Transcript.load(folder / "transcript.json"))
+    elif ALONE in there:
+        page = render_acts(load_acts(folder))
     elif there:
         page = render_execution(Execution.load(folder / EXECUTION))
     else:

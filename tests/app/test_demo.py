@@ -6,7 +6,7 @@ from omegaconf import OmegaConf
 from nsed_torch.app.config import hydra_node
 from nsed_torch.app.config.paths import conf_file
 from nsed_torch.app.door import composed
-from nsed_torch.app.verbs.demo import demo_tasks
+from nsed_torch.evaluation.acts import demo_tasks
 from nsed_torch.records.transcript import Transcript
 
 ACTS = OmegaConf.to_container(OmegaConf.load(conf_file("demo")).acts)
@@ -37,4 +37,11 @@ def test_a_lost_act_is_told_in_a_sentence_and_the_page_is_written(nsed, tiny_mod
     assert "lost: act 1" in out
     transcript = Transcript.load(nsed.folder / "played/vote.transcript.json")
     assert transcript.task == demo_tasks()["vote"].tasks[0]
-    assert "This time the team lost" in (nsed.folder / "played/report.html").read_text("utf-8")
+    page = nsed.folder / "played/report.html"
+    text = page.read_text("utf-8")
+    assert "This time the team lost" in text
+    page.unlink()
+    nsed.ok("report", "run=played")
+    assert page.read_text("utf-8") == text
+    (nsed.folder / "played/alone.json").write_text('{"none": {}}')
+    assert "expected acts out of vote, profile, tower" in nsed.fault("report", "run=played")

@@ -17,11 +17,13 @@ from nsed_torch.app.verbs.evaluate import labelled_accuracy
 from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.engines.sentence_encoder import SentenceEncoder
 from nsed_torch.engines.transformers_engine import TransformersEngine
+from nsed_torch.evaluation.comparison import Comparison, MethodResult
+from nsed_torch.evaluation.statistics import Estimate
 from nsed_torch.parts.ties import Ties
 from nsed_torch.records.files import read_json
 from nsed_torch.records.outcome import read_outcomes
 from nsed_torch.records.trace import TraceWriter, read_traces
-from nsed_torch.records.transcript import Task
+from nsed_torch.records.transcript import Task, Usage
 
 QUESTIONS = [{"id": f"q{i}", "question": f"How much is {i} + {i}?", "target": 2 * i} for i in range(3)]
 METHODS = ("deliberation", "single:solver", "single:skeptic", "single:explainer", "best_single", "plurality")
@@ -34,6 +36,20 @@ def questions(nsed):
     folder.mkdir()
     (folder / "questions.jsonl").write_text("".join(json.dumps(record) + "\n" for record in QUESTIONS))
     return ["tasks=recorded", f"data_dir={folder}"]
+
+
+@pytest.mark.parametrize(
+    ("names", "rounds", "tasks", "plots"),
+    [("ab", 2, 2, ["cost", "rounds"]), ("a", 2, 2, ["rounds"]), ("ab", 1, 2, ["cost"]), ("a", 135, 1, [])],
+)
+def test_no_plot_has_one_point_or_one_task(monkeypatch, names, rounds, tasks, plots, tmp_path):
+    drawn = []
+    monkeypatch.setattr(verb, "plot_cost", lambda *_: drawn.append("cost"))
+    monkeypatch.setattr(verb, "plot_rounds", lambda *_: drawn.append("rounds"))
+    methods = {name: MethodResult(tasks, Estimate(tasks, 0.5), {}, Usage(), {}) for name in names}
+    found = {"course": {"rounds": [{}] * rounds}, "tasks": tasks}
+    verb.draw_plots(Comparison("a", methods, {}), found, tmp_path)
+    assert drawn == plots
 
 
 def test_one_command_writes_everything_and_again_without_a_model(nsed, questions, monkeypatch):

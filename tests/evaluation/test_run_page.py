@@ -77,7 +77,7 @@ def test_methods_stand_side_by_side(page):
 
 def test_insight_and_provenance_are_shown(page):
     folded = page.words("details", class_="numbers")
-    assert "p g 0.1235 T opt -" in page.words("dl", class_="pairs")
+    assert "right before anybody heard another (p_g) 0.1235 T opt -" in page.words("dl", class_="pairs")
     assert "flips round lost 2 0 3 1" in folded
     assert "versions torch 2.8.0" in folded
     assert page.words("figcaption") == ["cost"]
@@ -110,6 +110,27 @@ def test_an_estimate_takes_one_line_of_a_table():
     course = {"rounds": [{"round": 1, "accuracy": half}, {"round": 2, "accuracy": {**half, "mean": 1}}]}
     told = render_run(run({**NUMBERS, "insight": {"course": course}}))
     assert re.findall(r"<span title=\"Wilson\">([^<]*)</span>", told) == ["0.5 [0.1, 0.9], n 4", "1 [0.1, 0.9], n 4"]
+
+
+def test_one_task_has_no_interval_and_a_long_table_shows_some_of_its_rows():
+    one = {"n": 1, "mean": 0.0, "low": 0.0, "high": 0.79, "interval": "Wilson"}
+    insight = {"tasks": 1, "course": {"rounds": [{"round": r, "accuracy": one} for r in range(1, 136)]}, "p_g": 0.5}
+    told = render_run(run({**NUMBERS, "insight": insight}))
+    assert "0.79]" not in told
+    shown = re.findall(r"<td>([0-9]+)</td><td>\s*<span title=\"Wilson\">([^<]*)</span>", told)
+    assert (len(shown), shown[-2:]) == (20, [("133", "0 of 1"), ("135", "0 of 1")])
+    assert "One of 7 rows is shown, and the last; there are 135." in told
+    assert "right before anybody heard another (p_g)" in told
+    assert not re.findall(r"<details class=\"numbers\" open>", told)
+
+
+def test_steps_are_told_as_steps_in_the_page_of_a_run():
+    settings = {**example().settings, "unit": "step"}
+    steps = render_run(run(transcript=dataclasses.replace(example(), settings=settings)))
+    assert 'id="t1-steps"' in steps
+    assert 'id="t1-r1"' in steps
+    assert 'id="t1-memory"' not in steps
+    assert "by round" not in steps
 
 
 def test_the_list_says_what_became_of_each_task(page):

@@ -11,8 +11,7 @@ from omegaconf import OmegaConf
 from nsed_torch.app.build import build_rnn, pool_answers
 from nsed_torch.app.config.paths import conf_file
 from nsed_torch.app.door import composed
-from nsed_torch.app.verbs.demo import demo_tasks
-from nsed_torch.evaluation.acts import Act
+from nsed_torch.evaluation.acts import Act, demo_tasks
 from nsed_torch.records.call_log import CallLog
 
 

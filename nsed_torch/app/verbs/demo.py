@@ -1,8 +1,6 @@
 """`nsed demo`: three acts that show what a team does that its best member cannot, and one page of them."""
 
-import json
 from dataclasses import replace
-from importlib.resources import files
 from time import perf_counter
 
 import torch
@@ -15,20 +13,12 @@ from nsed_torch.app.view import Screen, preview, view
 from nsed_torch.core.inputs import pieces
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import Observer
-from nsed_torch.evaluation.acts import PEGS, Act, elected, pegs
+from nsed_torch.evaluation.acts import ALONE, PEGS, TITLES, Act, demo_tasks, elected, pegs
 from nsed_torch.evaluation.pages import render_acts
 from nsed_torch.questions.graded import GradedTasks
-from nsed_torch.questions.graders import AnswerGrader
 from nsed_torch.records.call_log import CallLog
-from nsed_torch.records.files import write_text
+from nsed_torch.records.files import write_json, write_text
 from nsed_torch.records.transcript import Round, Task
-
-TITLES = {
-    "vote": "1. The commonest answer is wrong",
-    "profile": "2. Four know a fact each",
-    "tower": "3. A tower in 127 moves, by hands that slip",
-}
-
 
 EVERY = 16
 """Moves of a tower behind which a terminal shows it."""
@@ -56,7 +46,7 @@ class Told(Observer):
         self.screen.tell(lines)
 
 
-@verb("demo", ("*.transcript.json", "report.html"))
+@verb("demo", ("*.transcript.json", ALONE, "report.html"))
 def main(cfg: DictConfig, run: VerbRun) -> str:
     """Play the acts, write their transcripts and their page, print what each came to."""
     questions, acts, began = demo_tasks(), [], perf_counter()
@@ -67,19 +57,12 @@ def main(cfg: DictConfig, run: VerbRun) -> str:
             act.transcript.save(run.folder / f"{name}.transcript.json")
             run.console.print(act.lesson, markup=False, style="bold")
             acts.append(act)
+    write_json(run.folder / ALONE, {act.name: act.alone for act in acts})
     page = run.folder / "report.html"
-    write_text(page, render_acts(acts, TITLES))
+    write_text(page, render_acts(acts))
     lost = [str(number) for number, act in enumerate(acts, start=1) if not act.right]
     told = f"lost: act {' and '.join(lost)}" if lost else f"the team was right in all {len(acts)} acts"
     return f"\n{told}, {perf_counter() - began:.0f} s; the page is {page}"
-
-
-def demo_tasks() -> dict[str, GradedTasks]:
-    """The question of each act, by name; they ship with the package."""
-    text = files("nsed_torch.questions").joinpath("demo.jsonl").read_text("utf-8")
-    found = [Task(**row) for row in map(json.loads, text.splitlines())]
-    graders = {task.id: AnswerGrader(kind="number" if (task.target or "").isdigit() else "text") for task in found}
-    return {task.id: GradedTasks((task,), graders[task.id], graders[task.id].identity()) for task in found}
 
 
 def play(name: str, graded: GradedTasks, settings: list[str], log: CallLog, run: VerbRun) -> Act:

@@ -181,15 +181,15 @@ def write_run(
 
 
 def draw_plots(comparison: Comparison, found: Mapping[str, Any] | None, folder: Path) -> None:
-    """Cost against accuracy of the methods, and accuracy by round of the deliberations.
+    """Cost against accuracy of the methods, and accuracy by round of the deliberations; never of one point.
 
     Raises:
         ValueError: if matplotlib is not installed.
     """
     methods = {name: method for name, method in comparison.methods.items() if method.accuracy.mean is not None}
-    if methods:
+    if len(methods) > 1:
         plot_cost(methods, folder / "cost.png")
-    if found is not None:
+    if found is not None and len(found["course"]["rounds"]) > 1 and found["tasks"] > 1:
         plot_rounds(found["course"], found["tasks"], folder / "rounds.png")
 
 
