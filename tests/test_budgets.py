@@ -10,7 +10,7 @@ PACKAGE = ROOT / "nsed_torch"
 
 # What is reached; behind it what docs and design aim at.
 LINES = {
-    "core": 4520,  # 3,600
+    "core": 4660,  # 3,600
     "parts": 2780,  # with core
     "engines": 4870,  # 3,800
     "records": 1520,  # with traces: 2,000
@@ -21,7 +21,7 @@ LINES = {
     "conductor": 2060,  # 1,800
     "app": 5770,  # 2,800
 }
-ALL_LINES = 32_450  # 20,000
+ALL_LINES = 32_590  # 20,000
 FILE_LINES = 400
 FUNCTION_LINES = 60  # without the docstring
 README_BYTES = 8_192
