@@ -12,7 +12,7 @@ PACKAGE = ROOT / "nsed_torch"
 LINES = {
     "core": 4660,  # 3,600
     "parts": 2780,  # with core
-    "engines": 4870,  # 3,800
+    "engines": 4890,  # 3,800
     "records": 1520,  # with traces: 2,000
     "traces": 1950,
     "questions": 2640,  # 2,200
@@ -21,7 +21,7 @@ LINES = {
     "conductor": 2060,  # 1,800
     "app": 5770,  # 2,800
 }
-ALL_LINES = 32_590  # 20,000
+ALL_LINES = 32_610  # 20,000
 FILE_LINES = 400
 FUNCTION_LINES = 60  # without the docstring
 README_BYTES = 8_192
