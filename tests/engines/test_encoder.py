@@ -4,6 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench import embed
 from nsed_torch.core.encoder import Encoder
 
 WORDS = ["red apples", "blue sky", "17", "a rather longer sentence about nothing in particular", "", "é ∑"]
@@ -67,3 +68,10 @@ def test_it_is_a_frozen_module_with_an_identity(tiny_encoder):
     identity = json.loads(json.dumps(tiny_encoder.identity()))
     assert identity["name"] == "tiny_encoder"
     assert identity["revision"]
+
+
+def test_its_bench_line_embeds_the_same_both_ways(tiny_encoder, monkeypatch):
+    monkeypatch.setattr(embed, "TEXTS", 20)
+    (line,) = embed.compared(tiny_encoder, repeats=1)
+    assert line.ratio > 0
+    assert 0 <= line.facts["furthest_alone"] <= line.facts["furthest"] + 1e-6 < 2e-6

@@ -67,33 +67,33 @@ def planted(answers: Answers, sharp: float) -> torch.Tensor:
     return torch.tensor(np.tanh((logits[:, None] + noise) / 2))
 
 
-def thinned(row: np.ndarray, ratings: torch.Tensor, judges: int, once: bool, seed: int) -> tuple[torch.Tensor, int]:
-    """One question's ratings as far as they are asked for, NaN elsewhere, and how many that is."""
-    said = [j for j, c in enumerate(row) if c >= 0]
-    heads = {int(row[j]) if once else j: j for j in reversed(said)}
-    groups = [[j for j in said if (int(row[j]) if once else j) == name] for name in heads]
-    may = [[any(j != i for j in group) for group in groups] for i in range(len(row))]
-    pairs = drawn(may, [[False] * len(groups)] * len(row), seed, judges)
-    kept = torch.full_like(ratings, torch.nan)
-    for i, rated in enumerate(pairs):
-        for g in rated:
-            others = [j for j in groups[g] if j != i]
-            kept[i, others] = ratings[i, others[0]]
-    return kept, sum(map(len, pairs))
+def asked(classes: np.ndarray, judges: int, once: bool = False) -> tuple[np.ndarray, int]:
+    """Of each rating the proposal that is rated for it, -1 where none is asked for; and how many ratings that is."""
+    source, count = np.full((*classes.shape, classes.shape[1]), -1), 0
+    for place, row in enumerate(classes):
+        said = [j for j, c in enumerate(row) if c >= 0]
+        names = [int(row[j]) if once else j for j in said]
+        groups = [[j for j, name in zip(said, names, strict=True) if name == head] for head in dict.fromkeys(names)]
+        may = [[group != [i] for group in groups] for i in range(len(row))]
+        pairs = drawn(may, [[False] * len(groups)] * len(row), call_seed(SEED, place), judges)
+        count += sum(map(len, pairs))
+        for i, rated in enumerate(pairs):
+            for g in rated:
+                others = [j for j in groups[g] if j != i]
+                source[place, i, others] = others[0]
+    return source, count
 
 
-def outcome(answers: Answers, dense: torch.Tensor, judges: int, once: bool = False) -> tuple[np.ndarray, float]:
-    """Whether each question's winner is right, and the ratings asked for, by the published vote over answers."""
-    found = [
-        thinned(row, ratings, judges, once, call_seed(SEED, place))
-        for place, (row, ratings) in enumerate(zip(answers.classes, dense, strict=True))
-    ]
-    kept, batch = torch.stack([one for one, _ in found]), len(dense)
-    said, who = torch.tensor(answers.classes >= 0), torch.arange(AGENTS).expand(batch, AGENTS)
-    round_ = RoundInput(kept, ~kept.isnan(), who, who, torch.tensor(answers.classes), proposal_mask=said)
-    winner = ConsensusCell(1, AGENTS).double().elect(round_, torch.zeros(batch, 1, dtype=torch.double)).winner
+def outcome(answers: Answers, dense: torch.Tensor, source: np.ndarray) -> np.ndarray:
+    """Whether each question's winner is right, by the published vote over answers."""
+    place = torch.tensor(source)
+    kept = dense.gather(2, place.clamp(min=0)).masked_fill(place < 0, torch.nan)
+    batch, agents = answers.classes.shape
+    said, who = torch.tensor(answers.classes >= 0), torch.arange(agents).expand(batch, agents)
+    round_ = RoundInput(kept, place >= 0, who, who, torch.tensor(answers.classes), proposal_mask=said)
+    winner = ConsensusCell(1, agents).double().elect(round_, torch.zeros(batch, 1, dtype=torch.double)).winner
     right = np.take_along_axis(answers.right, winner.clamp(min=0).numpy()[:, None], 1)[:, 0]
-    return right & (winner >= 0).numpy(), sum(count for _, count in found)
+    return right & (winner >= 0).numpy()
 
 
 def study(name: str, answers: Answers) -> Table:
@@ -101,15 +101,15 @@ def study(name: str, answers: Answers) -> Table:
     table = Table(title=f"{name}, {len(answers.right)} questions", title_justify="left")
     for column in ("judges are", "k", "equal once", "ratings", "accuracy", "less dense"):
         table.add_column(column)
+    designs = {(k, once): asked(answers.classes, k, once) for once in (False, True) for k in range(1, AGENTS)}
+    whole, all_of_them = designs[AGENTS - 1, False]
     for words, sharp in JUDGES.items():
         dense = planted(answers, sharp)
-        base, all_of_them = outcome(answers, dense, AGENTS - 1)
-        for once in (False, True):
-            for k in range(1, AGENTS):
-                right, asked = outcome(answers, dense, k, once)
-                less = right.astype(float) - base
-                told = shown(mean_score(right[:, None].astype(float))), shown(mean_difference(less[:, None]), "+")
-                table.add_row(words, str(k), "yes" if once else "no", f"{asked / all_of_them:.2f}", *told)
+        base = outcome(answers, dense, whole).astype(float)
+        for (k, once), (source, count) in designs.items():
+            right = outcome(answers, dense, source).astype(float)
+            told = shown(mean_score(right[:, None])), shown(mean_difference((right - base)[:, None]), "+")
+            table.add_row(words, str(k), "yes" if once else "no", f"{count / all_of_them:.2f}", *told)
     return table
 
 
