@@ -24,6 +24,7 @@ from rich.table import Table
 
 from bench import phases
 from bench.core import WIDTHS, import_line, training_line, tuning_line
+from bench.embed import embed_lines
 from bench.experts import experts_lines
 from bench.llama import find_gguf, llama_lines
 from bench.llama_server import llama_server_lines
@@ -59,6 +60,7 @@ LINES = (
     "replicas",
     "serve",
     "startup",
+    "embed",
     "import",
 )
 """What of the engine can be measured."""
@@ -197,6 +199,7 @@ def engine_lines(
         "replicas": lambda: replicas_lines(settings, repeats),
         "serve": lambda: serve_lines(repeats, placed(TEAM, options.device, options.dtype)),
         "startup": startup,
+        "embed": lambda: embed_lines(repeats, options.device),
         "import": lambda: [import_line(repeats)],
     }
     for name in LINES:

@@ -10,9 +10,9 @@ PACKAGE = ROOT / "nsed_torch"
 
 # What is reached; behind it what docs and design aim at.
 LINES = {
-    "core": 4520,  # 3,600
+    "core": 4660,  # 3,600
     "parts": 2780,  # with core
-    "engines": 4870,  # 3,800
+    "engines": 4890,  # 3,800
     "records": 1520,  # with traces: 2,000
     "traces": 1960,
     "questions": 3150,  # 2,200
@@ -21,7 +21,7 @@ LINES = {
     "conductor": 2060,  # 1,800
     "app": 5760,  # 2,800
 }
-ALL_LINES = 33_650  # 20,000
+ALL_LINES = 33_800  # 20,000
 FILE_LINES = 400
 FUNCTION_LINES = 60  # without the docstring
 README_BYTES = 8_192

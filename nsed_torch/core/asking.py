@@ -7,7 +7,7 @@ log-odds of being right, this is a sequential test (Wald 1945). Who is not asked
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -21,6 +21,7 @@ from nsed_torch.core.open_round import DeliberationState, OpenRound, SlotText
 from nsed_torch.core.prompts import Prompts
 from nsed_torch.core.protocol import Protocol
 from nsed_torch.core.ratings import Hearing, JudgeQuestion, JudgeReply, Rating, judging_order
+from nsed_torch.core.sparse import alike
 from nsed_torch.core.trust import trusted
 
 SLACK = 1e-9
@@ -85,13 +86,22 @@ def check_weighs(protocol: Protocol, ensemble: Ensemble) -> None:
         raise ValueError(f"protocol: {wanted}, got others of {', '.join(deaf)}: set protocol.memory=shown")
 
 
-def judged(turn: OpenRound, voter: Agent, protocol: Protocol, seed: int) -> tuple[list[int], JudgeQuestion | None]:
-    """The proposals that a judge is to rate, in its order, and what it is asked; None where there is nothing new."""
+def judged(
+    turn: OpenRound, voter: Agent, protocol: Protocol, seed: int, rates: Collection[int] | None = None
+) -> tuple[list[int], JudgeQuestion | None]:
+    """The proposals that a judge is to rate, in its order, and what it is asked; None where there is nothing new.
+
+    `rates` is what it drew out of `sparse.pairs`, None where it rates all that it may.
+    """
     names, known = turn.author_names, turn.standing.ratings
     new = [bool(p.text) and (voter.name, p.agent) not in known for p in turn.proposals]
     order = judging_order(seed, voter.name, names, new, shuffled=protocol.shuffled, own=not protocol.diagonal_mask)
-    # A judge of a growing team, or of notes, may have nothing new to rate.
-    if not order and (turn.team.standing or turn.kind.notes):
+    if rates is not None:
+        same = alike(turn, protocol)
+        first = {same[j]: j for j in reversed(order) if same[j] in rates}
+        order = [j for j in order if first.get(same[j]) == j]
+    # A judge of a growing team, of notes, or one that drew nothing, may have nothing new to rate.
+    if not order and (turn.team.standing or turn.kind.notes or rates is not None):
         return order, None
     texts = tuple(turn.kind.candidate(voter, turn.texts[j]) for j in order)
     shown = None if protocol.anonymous else tuple(names[j] for j in order)

@@ -13,7 +13,7 @@ CONTROLS = (None, "ratings", "memory")
 MEMORIES = ("shown", "weighted", "beside")
 """How agents may be told of what the memory holds."""
 
-RARE = ("memory", "shown_from", "verbatim", "control")
+RARE = ("memory", "shown_from", "verbatim", "control", "judges", "candidates", "equal_once")
 """Switches that a transcript keeps only where somebody set them."""
 
 
@@ -55,6 +55,11 @@ class Protocol:
     # Whether of a note those sentences alone count that its author's piece says word for word, so that nobody remembers
     # what was never said; False takes notes as they are. Ours.
     verbatim: bool = False
+    # By how many judges each proposal is rated, and how many each judge rates; None is by all. With both, neither is
+    # exceeded. Who rates what is drawn anew for each task and round, evenly; what nobody rated is masked. Ours.
+    judges: int | None = None
+    candidates: int | None = None
+    equal_once: bool = False  # whether a judge rates one of several proposals that say the same, for all of them; ours
     control: str | None = None  # what is made worthless, see `core.controls`
 
     def __post_init__(self) -> None:
@@ -69,6 +74,11 @@ class Protocol:
         if not 0 <= self.shown_from < 1:
             wanted = "expected a retention from 0 to below 1 from which slots are shown"
             raise ValueError(f"protocol: {wanted}, got shown_from={self.shown_from}: correct it")
+        if any(number is not None and number < 1 for number in (self.judges, self.candidates)):
+            got = f"judges={self.judges} and candidates={self.candidates}"
+            raise ValueError(
+                f"protocol: expected judges and candidates of at least 1, or null, got {got}: correct them"
+            )
         if self.control not in CONTROLS or (self.control == "memory" and self.unit == "step"):
             wanted = "expected a control out of null, ratings and, where rounds are answers, memory"
             raise ValueError(f"protocol: {wanted}, got {self.control!r}: correct it")

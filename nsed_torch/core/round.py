@@ -37,6 +37,7 @@ from nsed_torch.core.open_round import DeliberationState, OpenRound, SlotText, r
 from nsed_torch.core.prompts import NOTHING, Prompts, unfence, unseen
 from nsed_torch.core.protocol import Protocol
 from nsed_torch.core.ratings import Hearing, JudgeReply, Rating, VerdictRating
+from nsed_torch.core.sparse import pairs, shared
 from nsed_torch.core.team import Standing, Team
 from nsed_torch.records.transcript import Proposal, Round, Task, Transcript
 
@@ -264,14 +265,16 @@ class MacroRNNCell(nn.Module):
                 raise ConnectionError(f"task {turn.task.id!r}: nobody answered: {failures[0]}")
 
     def _rate(self, turns: Sequence[OpenRound], index: int, progress: Progress) -> None:
-        """Have every voter rate every answer but its own, in an order of its own, as far as the protocol says so.
+        """Have every voter rate every answer but its own, or those that it drew, in an order of its own.
 
         What it rated in the round before and what stands it is neither asked about nor shown again.
         """
         asked = []
         for turn in turns:
             seeds = [call_seed(self.seed, turn.task.id, index, name, "rate") for name in turn.voter_names]
-            asked.append([judged(turn, v, self.protocol, seed) for v, seed in zip(turn.voters, seeds, strict=True)])
+            drawn = pairs(turn, self.protocol, call_seed(self.seed, turn.task.id, index, "pairs"))
+            rows = zip(turn.voters, seeds, drawn, strict=True)
+            asked.append([judged(turn, voter, self.protocol, seed, rates) for voter, seed, rates in rows])
         wanted = [question for row in asked for _, question in row if question is not None]
         given = iter(rated(self.rating, self.ensemble, self.prompts, wanted, progress))
         for turn, row in zip(turns, asked, strict=True):
@@ -283,7 +286,7 @@ class MacroRNNCell(nn.Module):
             seeds = [call_seed(self.seed, turn.task.id, index, name, "control") for name in turn.voter_names]
             hearing = counted_ratings(self.protocol.control, Hearing.of(heard, len(turn.proposals)), seeds)
             ratings = turn.standing.filled(hearing.ratings, turn.voter_names, turn.author_names)
-            turn.hearing = replace(hearing, ratings=ratings)
+            turn.hearing = replace(hearing, ratings=shared(turn, self.protocol, ratings))
 
     def _vote(self, turns: Sequence[OpenRound], memory: MemoryState) -> tuple[ConsensusOutput, MemoryState]:
         """Let the consensus cell vote on the whole batch."""

@@ -294,6 +294,7 @@ def round_costs(task: Task, cell: MacroRNNCell, proposers: int, index: int = 1) 
     """
     authors, kind = cell.ensemble.proposers, cell.kind(task, index)
     longest = max(map(kind.longest, authors))
+    proposers = min(proposers, cell.protocol.candidates or proposers)
     answers = (" ".join(["word"] * longest),) * proposers
     # All fences of the memory, and as many words as its allowance.
     full = ["…"] * cell.consensus.slots

@@ -97,9 +97,10 @@ def test_every_option_has_its_class(nsed):
 def test_the_protocols_switches_and_the_style_reach_the_cell(nsed):
     for name in ("diagonal_mask", "anonymous", "shuffled"):
         with CallLog(None) as log:
-            rnn = build_rnn(composed(nsed, f"protocol.{name}=false", "prompts.style=worked"), log)
+            rnn = build_rnn(composed(nsed, f"protocol.{name}=false", "protocol.judges=2", "prompts.style=worked"), log)
         switches = {key: getattr(rnn.cell.protocol, key) for key in ("diagonal_mask", "anonymous", "shuffled")}
         assert [key for key, on in switches.items() if not on] == [name]
+        assert rnn.cell.protocol.judges == 2
         assert rnn.cell.prompts.style == "worked"
 
 

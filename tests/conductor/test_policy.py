@@ -254,14 +254,14 @@ def test_what_a_pool_is_laid_out_by_is_embedded_once_for_all_runs_with_one_log()
     read = []
 
     class Model(torch.nn.Module):
-        device = torch.device("cpu")
+        device, tokenizer, max_seq_length = torch.device("cpu"), None, 8
 
         def get_embedding_dimension(self):
             return 8
 
-        def encode(self, text, **options):
-            read.append(text)
-            return HashedEncoder(8).embed([text])[0]
+        def encode(self, texts, **options):
+            read.extend(dict.fromkeys(texts))
+            return HashedEncoder(8).embed(texts)
 
     log, writer = CallLog(None), WritingAgent("conductor", "one", encoder=lambda: SentenceEncoder(Model(), identity={}))
     pools = [Conductor(build(call_log=log)[0], writer, descriptions=SAYS).pool(TASKS[0]) for _ in range(2)]

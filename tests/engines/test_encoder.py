@@ -4,6 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench import embed
 from nsed_torch.core.encoder import Encoder
 
 WORDS = ["red apples", "blue sky", "17", "a rather longer sentence about nothing in particular", "", "é ∑"]
@@ -28,9 +29,29 @@ def test_a_vector_does_not_depend_on_its_batch(tiny_encoder, order, count):
 def test_texts_that_come_twice_go_through_once(tiny_encoder, monkeypatch):
     expected = torch.cat([tiny_encoder.embed([text]) for text in ("one", "two", "one")])
     encode, asked = tiny_encoder.model.encode, []
-    monkeypatch.setattr(tiny_encoder.model, "encode", lambda text, **o: asked.append(text) or encode(text, **o))
+    monkeypatch.setattr(tiny_encoder.model, "encode", lambda texts, **o: asked.extend(set(texts)) or encode(texts, **o))
     assert torch.equal(tiny_encoder.embed(["one", "two", "one"]), expected)
-    assert asked == ["one", "two"]
+    assert sorted(asked) == ["one", "two"]
+
+
+def test_texts_of_other_lengths_never_share_a_pass_and_those_of_one_do(tiny_encoder, monkeypatch):
+    encode, passes = tiny_encoder.model.encode, []
+    monkeypatch.setattr(tiny_encoder.model, "encode", lambda texts, **o: passes.append(texts) or encode(texts, **o))
+    texts = [f"{word} " * count for count in (1, 9, 40) for word in "abcdef"]
+    tiny_encoder.embed(texts)
+    length = {text: len(tiny_encoder.model.tokenizer(text)["input_ids"]) for text in texts}
+    assert [len({length[text] for text in one}) for one in passes] == [1] * len(set(length.values()))
+    assert all(sum(length[text] for text in one) >= 32 for one in passes)
+
+
+@settings(max_examples=10)
+@given(st.permutations(WORDS), st.integers(1, 6))
+def test_it_is_what_the_library_makes_of_each_text_alone_and_of_all_padded(tiny_encoder, order, count):
+    vectors, options = tiny_encoder.embed(order[:count]), {"convert_to_tensor": True, "normalize_embeddings": True}
+    alone = torch.stack([tiny_encoder.model.encode(text, **options) for text in order[:count]])
+    padded = tiny_encoder.model.encode(order[:count], **options)
+    assert (vectors - alone).abs().max() < 1e-6
+    assert (vectors - padded).abs().max() < 1e-6
 
 
 def test_a_text_beyond_the_window_is_cut_not_refused(tiny_encoder):
@@ -47,3 +68,10 @@ def test_it_is_a_frozen_module_with_an_identity(tiny_encoder):
     identity = json.loads(json.dumps(tiny_encoder.identity()))
     assert identity["name"] == "tiny_encoder"
     assert identity["revision"]
+
+
+def test_its_bench_line_embeds_the_same_both_ways(tiny_encoder, monkeypatch):
+    monkeypatch.setattr(embed, "TEXTS", 20)
+    (line,) = embed.compared(tiny_encoder, repeats=1)
+    assert line.ratio > 0
+    assert 0 <= line.facts["furthest_alone"] <= line.facts["furthest"] + 1e-6 < 2e-6

@@ -65,6 +65,7 @@ def expected_deliberation(rnn: MacroRNN, tasks: Sequence[Task]) -> Usage:
     """
     cell = rnn.cell
     protocol = replace(cell.protocol, ahead=None, memory="shown", shown_from=0.0, verbatim=False, control=None)
+    protocol = replace(protocol, equal_once=False)
     ensemble = _stand_in(cell.ensemble, steps=_steps(cell, tasks))
     stand_in = cell.with_(ensemble=ensemble, encoder=_Alike(cell.encoder.dim), protocol=protocol)
     used = Usage()

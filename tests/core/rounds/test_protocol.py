@@ -18,6 +18,9 @@ OTHERS = {
     "shown_from": 0.5,
     "verbatim": True,
     "control": "ratings",
+    "judges": 2,
+    "candidates": 1,
+    "equal_once": True,
 }
 
 
@@ -31,12 +34,22 @@ def test_every_switch_is_told_by_its_name_and_shared_by_copies(scripted):
 
 def test_what_is_seldom_set_is_told_only_then(scripted):
     settings = scripted.build(3)[0].settings()
-    assert not {"memory", "shown_from", "verbatim", "control", "without", "forms"} & set(settings)
+    rare = {"memory", "shown_from", "verbatim", "control", "judges", "candidates", "equal_once", "without", "forms"}
+    assert not rare & set(settings)
     assert settings.items() >= {"unit": "answer", "ahead": None, "memory_tokens": 256}.items()
 
 
 @pytest.mark.parametrize(
-    "options", [{"memory_tokens": -1}, {"control": "votes"}, {"shown_from": 2}, {"unit": 3}, {"memory": "half"}]
+    "options",
+    [
+        {"memory_tokens": -1},
+        {"control": "votes"},
+        {"shown_from": 2},
+        {"unit": 3},
+        {"memory": "half"},
+        {"judges": 0},
+        {"candidates": -1},
+    ],
 )
 def test_values_out_of_range_are_one_line(options):
     with pytest.raises(ValueError, match=r"^protocol: expected .*, got .*: correct (it|them)$"):

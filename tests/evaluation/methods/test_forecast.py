@@ -67,6 +67,9 @@ def protocols(unit):
         shuffled=st.booleans(),
         ahead=st.sampled_from([None, 0.5, 2]),
         shown_from=st.sampled_from([0.0, 0.3]),
+        judges=st.sampled_from([None, 1, 2]),
+        candidates=st.sampled_from([None, 1, 2]),
+        equal_once=st.booleans(),
         verbatim=st.booleans(),
         control=st.sampled_from([None, "ratings"] + ["memory"] * (unit == "answer")),
     )
