@@ -15,10 +15,10 @@ ENTRANCES = {
     "import nsed_torch": (1, 150, MODELS | ELSEWHERE | {"torch"}),
     "from nsed_torch import ConsensusCell": (20, 2500, MODELS | ELSEWHERE | ROOMS),
     "from nsed_torch import MacroRNN": (41, 6450, MODELS | ELSEWHERE | ROOMS),
-    "from nsed_torch import tasks": (35, 4100, MODELS | ELSEWHERE | ROOMS),
+    "from nsed_torch import tasks": (37, 4800, MODELS | ELSEWHERE | ROOMS),
     "from nsed_torch import collect": (56, 7900, MODELS | ELSEWHERE | ROOMS),
     "from nsed_torch import fit": (75, 10800, MODELS | ELSEWHERE | ROOMS),
-    "from nsed_torch import evaluate": (84, 11600, MODELS | ELSEWHERE | ROOMS),
+    "from nsed_torch import evaluate": (84, 11900, MODELS | ELSEWHERE | ROOMS),
 }
 
 PARENT = """

@@ -80,7 +80,7 @@ def test_it_composes_and_every_target_exists_and_takes_its_arguments(verb, choic
         built = instantiate({**arguments, "_partial_": True})
         assert isinstance(built, functools.partial)
         assert built.func.__module__.startswith(("nsed_torch.", "nsed_lab.", "torch.optim"))
-    assert nodes or verb in {"fit-broker", "report", "serve"}
+    assert nodes or verb in {"demo", "fit-broker", "report", "serve"}
 
 
 @pytest.mark.parametrize(("choice", "kind"), ELSEWHERE.items())

@@ -140,7 +140,8 @@ SOLVER = "ensemble.agents.solver"
             [QUESTION, "ensemble=nobody"],
             (
                 "could not find 'ensemble/nobody'; available: "
-                "adders, demo, experts, experts_judged, laptop, readers, samplers, scanners, served, sorters, "
+                "adders, demo, experts, experts_judged, laptop, movers, qwen, readers, "
+                "samplers, scanners, served, sorters, "
                 "three_adders, three_open, three_sorters, two_families, two_readers, workers"
             ),
         ),

@@ -72,7 +72,8 @@ def test_missing_weights_are_one_line_with_a_remedy(nsed, offline):
             ["ensemble=nobody"],
             (
                 "could not find 'ensemble/nobody'; available: "
-                "adders, demo, experts, experts_judged, laptop, readers, samplers, scanners, served, sorters, "
+                "adders, demo, experts, experts_judged, laptop, movers, qwen, readers, "
+                "samplers, scanners, served, sorters, "
                 "three_adders, three_open, three_sorters, two_families, two_readers, workers"
             ),
         ),

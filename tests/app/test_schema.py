@@ -98,7 +98,7 @@ def test_no_former_name_is_a_second_one():
     [
         ("tune gate=none", "gate: is consensus.gate now"),
         ("specialize unit=step", "unit: is lesson now"),
-        ("specialize form=placed", "form: is lesson.form now"),
+        ("specialize by_length=true", "by_length: is lesson.by_length now"),
         ("train-conductor warm.by_hand=true", "warm.by_hand: is warm.workflows now"),
         ("tune -m voting=quadratic,linear", "voting: is consensus.vote now"),
         ("tune pooling=sum", "pooling: is consensus.pooling now"),

@@ -97,7 +97,7 @@ def test_a_set_of_one_s_own_on_the_hub(hub):
 def test_without_datasets_one_line_says_what_to_do(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(
-        ValueError, match=r"read someone/something, .* pip install nsed_torch\[bench\], or pass data_dir"
+        ValueError, match=r"datasets for someone/something .* pip install .*\[bench\].*, or pass data_dir"
     ):
         read_rows("sums", "", HUB, None)
 

@@ -32,7 +32,7 @@ FORMER = {
     "rounds": "waves",
     "seeds": "divisions",
     "unit": "lesson",
-    **{name: f"lesson.{name}" for name in ("form", "by_length", "near_share", "answers_share", "step_share")},
+    **{name: f"lesson.{name}" for name in ("by_length", "near_share", "answers_share", "step_share")},
     "warm.by_hand": "warm.workflows",
     "logger.tracker": "logger",
 }

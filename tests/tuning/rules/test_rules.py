@@ -124,5 +124,5 @@ def test_the_libraries_are_imported_when_a_rule_is_used(monkeypatch, table):
         ("wawa", "crowdkit.aggregation", "crowd-kit"),
     ):
         monkeypatch.setitem(sys.modules, module, None)
-        with pytest.raises(ValueError, match=f"expected {package} for the rule .*nsed_torch.recorded"):
+        with pytest.raises(ValueError, match=rf"expected {package} for the rule .*\[recorded\]"):
             RULES[name](train, train)
