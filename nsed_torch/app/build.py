@@ -122,7 +122,7 @@ def graded_tasks(cfg: DictConfig, report: Callable[[str], None] = lambda text: N
     except NotHereError as error:
         size = cfg.get("limit") or STAND_INS
         report(f"{error}. {size} questions of {WORDS} words stand in for it")
-        return tasks([{"question": "word " * WORDS + str(i), "target": ""} for i in range(size)])
+        return tasks([{"question": "word " * WORDS + str(i), "target": "0"} for i in range(size)])
     finally:
         NO_DOWNLOADS.reset(token)
 

@@ -126,7 +126,7 @@ def test_what_needs_no_model(run, small):
     [
         (
             ["sleep"],
-            "experts, steps, conduct, memory, llama_cpp, replicas, serve, startup, import, got sleep",
+            "experts, steps, conduct, memory, llama_cpp, replicas, serve, startup, embed, import, got sleep",
         ),
         (["--target", "moon"], "argument --target: invalid choice: 'moon'"),
         (["--sample", "0"], "argument --sample: expected at least 1, got 0"),

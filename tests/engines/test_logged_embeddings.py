@@ -187,7 +187,7 @@ def test_no_text_has_anothers_vector(tiny_encoder, asked):
     swap = "UPDATE calls SET value = (SELECT value FROM calls AS other WHERE other.key = ?) WHERE key = ?"
     log._db.execute(swap, [one, two])
     assert torch.equal(keeping(tiny_encoder, log).embed(texts), expected)
-    assert (asked, log.refused) == ([*texts, "two"], 1)
+    assert (sorted(asked[:2]), asked[2:], log.refused) == (texts, ["two"], 1)
 
 
 def test_a_kept_vector_is_written_so(tiny_encoder):

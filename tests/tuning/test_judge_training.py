@@ -198,7 +198,8 @@ def test_a_trained_judge_rates_the_same_from_its_folder(toy, tmp_path):
     agents = [Agent(name, "tiny", persona=name, adapter=name) for name in folders]
     ensemble = give_adapters(Ensemble({"tiny": toy.engine(adapters=folders)}, agents), targets=())
     again = JudgeTrainer(ensemble, rating=trainer.rating, prompts=trainer.prompts)
-    assert torch.equal(again.ratings(table), trainer.ratings(table).detach())
+    # What an adapter that learns no more read may be kept, what another read is read anew.
+    torch.testing.assert_close(again.ratings(table), trainer.ratings(table).detach(), atol=1e-6, rtol=0)
 
 
 def test_only_judges_learn_each_with_the_adapter_it_rates_with(toy):

@@ -141,7 +141,7 @@ def test_readings_in_which_nobody_noted_what_matters_are_told_apart(tmp_path):
 def test_faults(short):
     with pytest.raises(ValueError, match="knows which notes matter, such as tasks=reading, got others"):
         Notes.of(fresh(), dataclasses.replace(short, needed=None))
-    with pytest.raises(ValueError, match="training loss: expected one of consensus, memory, got 'text'"):
+    with pytest.raises(ValueError, match="training loss: expected one of consensus, memory, answer, got 'text'"):
         Schedule("text")
 
 

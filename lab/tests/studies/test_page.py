@@ -282,8 +282,8 @@ def test_what_tune_wrote(render, folder):
     write_json(folder / "metrics.json", tuned.to_json())
     assert cells(render("{{ metrics_table(steps.collect) }}")) == [
         ["method", "n", "accuracy", "consensus_tuned minus it"],
-        ["plurality", "4", "0.000 [0.000, 0.000]", "+0.750 [-0.046, +1.546]"],
-        ["consensus_tuned", "4", "0.750 [-0.046, 1.546]", ""],
+        ["plurality", "4", "0.000 [0.000, 0.000]", "+0.750 [-0.046, +1.000]"],
+        ["consensus_tuned", "4", "0.750 [0.000, 1.000]", ""],
     ]
     curve = [{"budget": 0.1, "cost": 0.0949, "accuracy": {"mean": 0.5, "low": 0.25, "high": 0.75}}]
     write_json(folder / "cost.json", {"curves": {"broker": curve, "oracle": curve}})

