@@ -60,14 +60,14 @@ class CheckedLoader(ConfigLoaderImpl):
             config_search_path.prepend("nsed_torch", f"file://{folder}", "schema")  # which stays the last
         check_search_path(config_search_path)
         super().__init__(config_search_path)
-        self._load_file = self.repository.load_config
         self.repository.load_config = self._load_checked  # type: ignore[method-assign]
 
     def _load_checked(self, config_path: str) -> ConfigResult | None:
         source = self.repository._find_object_source(config_path, ObjectType.CONFIG)
         if source is not None and source.scheme() == "file":
             check_yaml(Path(source.path) / source._normalize_file_name(config_path))
-        return self._load_file(config_path)
+        # By the class: a launcher pickles this, and what a bound method is by then would be this one again.
+        return type(self.repository).load_config(self.repository, config_path)
 
     def load_configuration(self, config_name: str | None, *args: Any, **kwargs: Any) -> DictConfig:
         """A composed config whose node `hydra` may be acted upon."""

@@ -123,5 +123,5 @@ def test_a_retention_out_of_range_is_one_line(pair):
 def test_side_by_side_a_sliding_window_is_one_line(grow):
     with PackedModel(grow("mistral", attention=None, sliding_window=4), 0).opened() as model, torch.no_grad():
         sequence = model.readings(FIRST, None, CASES[0][1], beside=True)
-        with pytest.raises(ValueError, match="for memory=beside, got a sliding window: set protocol.memory=weighted"):
+        with pytest.raises(ValueError, match=r"for memory=beside, got a sliding window: set protocol.memory=weighted"):
             model.read([sequence])
