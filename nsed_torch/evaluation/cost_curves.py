@@ -67,7 +67,7 @@ def cost_tables(curves: Sequence[Curve], budgets: Sequence[float], full: Estimat
     level = [["budget", "cost", *(curve.name for curve in curves)]]
     apart = [["budget", "of full team", *(f"minus {curve.name}" for curve in others)]]
     for point, budget in enumerate(budgets):
-        accuracies = [student(first.right[point], 0, 1), *(student(curve.at(budget), 0, 1) for curve in others)]
+        accuracies = [student(first.right[point], 0.0, 1.0), *(student(curve.at(budget), 0.0, 1.0) for curve in others)]
         level.append([f"{budget:.2f}", f"{float(first.cost[point].mean()):.3f}", *map(shown, accuracies)])
         relative = float(first.right[point].mean()) / whole if whole else math.nan
         differences = (shown(difference(first, curve, point), "+") for curve in others)
@@ -83,7 +83,7 @@ def cost_json(curves: Sequence[Curve], budgets: Sequence[float], full: Estimate)
     first, *others = curves
     points = {
         curve.name: [
-            {"budget": b, "cost": float(curve.cost[i].mean()), "accuracy": student(curve.right[i], 0, 1)}
+            {"budget": b, "cost": float(curve.cost[i].mean()), "accuracy": student(curve.right[i], 0.0, 1.0)}
             for i, b in enumerate(budgets)
         ]
         for curve in curves

@@ -138,7 +138,7 @@ def plot_curves(
     for index, curve in enumerate(curves):
         order = curve.cost.mean(1).argsort()
         x = curve.cost.mean(1)[order].tolist()
-        points = [student(curve.right[i], 0, 1) for i in order.tolist()]
+        points = [student(curve.right[i], 0.0, 1.0) for i in order.tolist()]
         (line,) = axes.plot(
             x, [p.mean for p in points], marker="os^Dvx"[index % 6], linewidth=2.2 if index == 0 else 1.4,
             markersize=4.5, label=curve.name, zorder=5 - min(index, 4),
