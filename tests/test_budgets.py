@@ -10,13 +10,13 @@ PACKAGE = ROOT / "nsed_torch"
 
 # What is reached; behind it what docs and design aim at.
 LINES = {
-    "core": 4660,  # 3,600
+    "core": 4680,  # 3,600
     "parts": 2780,  # with core
-    "engines": 4890,  # 3,800
+    "engines": 4900,  # 3,800
     "records": 1520,  # with traces: 2,000
     "traces": 1960,
     "questions": 3150,  # 2,200
-    "tuning": 3180,  # 1,600
+    "tuning": 3170,  # 1,600
     "evaluation": 3710,  # 2,200
     "conductor": 2060,  # 1,800
     "app": 5760,  # 2,800

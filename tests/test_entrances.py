@@ -14,7 +14,7 @@ ROOMS = {"nsed_torch.app", "nsed_torch.conductor", "nsed_torch.engines", "nsed_t
 ENTRANCES = {
     "import nsed_torch": (1, 150, MODELS | ELSEWHERE | {"torch"}),
     "from nsed_torch import ConsensusCell": (20, 2500, MODELS | ELSEWHERE | ROOMS),
-    "from nsed_torch import MacroRNN": (41, 6450, MODELS | ELSEWHERE | ROOMS),
+    "from nsed_torch import MacroRNN": (40, 6450, MODELS | ELSEWHERE | ROOMS),
     "from nsed_torch import tasks": (37, 4800, MODELS | ELSEWHERE | ROOMS),
     "from nsed_torch import collect": (56, 7900, MODELS | ELSEWHERE | ROOMS),
     "from nsed_torch import fit": (75, 10800, MODELS | ELSEWHERE | ROOMS),

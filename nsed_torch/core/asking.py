@@ -21,7 +21,6 @@ from nsed_torch.core.open_round import DeliberationState, OpenRound, SlotText
 from nsed_torch.core.prompts import Prompts
 from nsed_torch.core.protocol import Protocol
 from nsed_torch.core.ratings import Hearing, JudgeQuestion, JudgeReply, Rating, judging_order
-from nsed_torch.core.sparse import alike
 from nsed_torch.core.trust import trusted
 
 SLACK = 1e-9
@@ -97,6 +96,8 @@ def judged(
     new = [bool(p.text) and (voter.name, p.agent) not in known for p in turn.proposals]
     order = judging_order(seed, voter.name, names, new, shuffled=protocol.shuffled, own=not protocol.diagonal_mask)
     if rates is not None:
+        from nsed_torch.core.sparse import alike  # noqa: PLC0415 - loaded where judging is sparse
+
         same = alike(turn, protocol)
         first = {same[j]: j for j in reversed(order) if same[j] in rates}
         order = [j for j in order if first.get(same[j]) == j]

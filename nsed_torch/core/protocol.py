@@ -10,6 +10,9 @@ UNITS = ("answer", "step")
 CONTROLS = (None, "ratings", "memory")
 """What may be made worthless, to see what it is worth."""
 
+FAINT = 1e-4
+"""The least retention with which a note is heard in part; what is fainter is not read."""
+
 MEMORIES = ("shown", "weighted", "beside")
 """How agents may be told of what the memory holds."""
 
@@ -82,6 +85,16 @@ class Protocol:
         if self.control not in CONTROLS or (self.control == "memory" and self.unit == "step"):
             wanted = "expected a control out of null, ratings and, where rounds are answers, memory"
             raise ValueError(f"protocol: {wanted}, got {self.control!r}: correct it")
+
+    @property
+    def floor(self) -> float:
+        """The least retention of a slot that agents are shown."""
+        return self.shown_from if self.memory == "shown" else max(self.shown_from, FAINT)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether not every judge rates all that it may."""
+        return self.judges is not None or self.candidates is not None or self.equal_once
 
     def settings(self) -> dict[str, Any]:
         """The switches as a transcript keeps them."""

@@ -37,7 +37,6 @@ from nsed_torch.core.open_round import DeliberationState, OpenRound, SlotText, r
 from nsed_torch.core.prompts import NOTHING, Prompts, unfence, unseen
 from nsed_torch.core.protocol import Protocol
 from nsed_torch.core.ratings import Hearing, JudgeReply, Rating, VerdictRating
-from nsed_torch.core.sparse import pairs, shared
 from nsed_torch.core.team import Standing, Team
 from nsed_torch.records.transcript import Proposal, Round, Task, Transcript
 
@@ -272,8 +271,7 @@ class MacroRNNCell(nn.Module):
         asked = []
         for turn in turns:
             seeds = [call_seed(self.seed, turn.task.id, index, name, "rate") for name in turn.voter_names]
-            drawn = pairs(turn, self.protocol, call_seed(self.seed, turn.task.id, index, "pairs"))
-            rows = zip(turn.voters, seeds, drawn, strict=True)
+            rows = zip(turn.voters, seeds, self._drawn(turn, index), strict=True)
             asked.append([judged(turn, voter, self.protocol, seed, rates) for voter, seed, rates in rows])
         wanted = [question for row in asked for _, question in row if question is not None]
         given = iter(rated(self.rating, self.ensemble, self.prompts, wanted, progress))
@@ -286,7 +284,19 @@ class MacroRNNCell(nn.Module):
             seeds = [call_seed(self.seed, turn.task.id, index, name, "control") for name in turn.voter_names]
             hearing = counted_ratings(self.protocol.control, Hearing.of(heard, len(turn.proposals)), seeds)
             ratings = turn.standing.filled(hearing.ratings, turn.voter_names, turn.author_names)
-            turn.hearing = replace(hearing, ratings=shared(turn, self.protocol, ratings))
+            if self.protocol.equal_once:
+                from nsed_torch.core.sparse import shared  # noqa: PLC0415 - loaded where judging is sparse
+
+                ratings = shared(turn, self.protocol, ratings)
+            turn.hearing = replace(hearing, ratings=ratings)
+
+    def _drawn(self, turn: OpenRound, index: int) -> Sequence[set[int] | None]:
+        """What each judge rates; None is all that it may."""
+        if not self.protocol.sparse:
+            return [None] * len(turn.voters)
+        from nsed_torch.core.sparse import pairs  # noqa: PLC0415 - loaded where judging is sparse
+
+        return pairs(turn, self.protocol, call_seed(self.seed, turn.task.id, index, "pairs"))
 
     def _vote(self, turns: Sequence[OpenRound], memory: MemoryState) -> tuple[ConsensusOutput, MemoryState]:
         """Let the consensus cell vote on the whole batch."""
@@ -336,20 +346,15 @@ class MacroRNNCell(nn.Module):
         return records, DeliberationState(memory, tuple(slots), received, tuple(records), ledgers)
 
     def _weights(self, slots: Sequence[SlotText], retention: Sequence[float]) -> list[tuple[str, float]]:
-        """What agents are shown of the memory and the retention of each, strongest first; side by side, oldest first.
-
-        Nothing is heard of a retention that rounds to 0.
-        """
+        """What agents are shown of the memory, with retentions, strongest first; side by side, oldest first."""
         shown = zip(self._shown(slots, retention), retention, slots, strict=False)
         kept = [(text, min(round(r, 4), 1.0), slot.round) for text, r, slot in shown if text]
-        if self.protocol.memory != "shown":
-            kept = [one for one in kept if one[1] > 0]
         if self.protocol.memory == "beside":
             kept.sort(key=itemgetter(2))  # what is new comes last, so that what was read stays where it was
         return [(text, r) for text, r, _ in kept]
 
     def _shown(self, slots: Sequence[SlotText], retention: Sequence[float]) -> list[str | None]:
         """What agents are shown of each slot, strongest first: nothing of what the gate has all but let go of."""
-        strong = [slot.text for slot, kept in zip(slots, retention, strict=False) if kept >= self.protocol.shown_from]
+        strong = [slot.text for slot, kept in zip(slots, retention, strict=False) if kept >= self.protocol.floor]
         shown = shown_texts(strong, self.protocol.memory_tokens, self.ensemble.count_tokens)
         return shown + [None] * (len(slots) - len(strong))

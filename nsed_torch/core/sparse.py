@@ -86,10 +86,8 @@ def alike(turn: OpenRound, protocol: Protocol) -> list[int]:
     return [turn.classes.index(same) if same >= 0 else j for j, same in enumerate(turn.classes)]
 
 
-def pairs(turn: OpenRound, protocol: Protocol, seed: int) -> Sequence[set[int] | None]:
-    """Of each judge the proposals, or first ones of those that say the same, that it rates; None is all it may."""
-    if protocol.judges is protocol.candidates is None and not protocol.equal_once:
-        return [None] * len(turn.voters)
+def pairs(turn: OpenRound, protocol: Protocol, seed: int) -> Pairs:
+    """Of each judge the proposals, or first ones of those that say the same, that it rates."""
     groups = alike(turn, protocol)
     heads = sorted({group for group, p in zip(groups, turn.proposals, strict=True) if p.text})
     members = [[turn.proposals[j].agent for j, g in enumerate(groups) if g == head and turn.texts[j]] for head in heads]

@@ -254,6 +254,7 @@ class TransformersEngine(nn.Module, Engine):
             requests: chats with texts.
             retention: of each request's notes, in their order, in place of what they say; gradients reach it.
         """
+        self._packed.make_room()
         with self._packed.opened() as model:
             sequences, turns = [], []
             for i, request in enumerate(requests):

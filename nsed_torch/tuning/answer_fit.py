@@ -13,9 +13,10 @@ from nsed_torch.core.agent import Agent
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.engine import LikelihoodRequest, Note, call_seed
 from nsed_torch.core.prompts import fence, nonce, unseen
+from nsed_torch.core.protocol import FAINT
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.records.trace import read_traces
-from nsed_torch.records.transcript import Transcript
+from nsed_torch.records.transcript import Task, Transcript
 from nsed_torch.traces.episodes import Episodes
 from nsed_torch.tuning.memory_fit import Notes
 
@@ -24,9 +25,6 @@ MOST = 32
 
 PASS = 8
 """Tasks read in one pass."""
-
-FAINT = 1e-4
-"""The least that a note is heard, so that its gradient is not lost."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class Closings:
 
     @classmethod
     def of(cls, team: MacroRNNCell, folders: Iterable[str | Path]) -> "Closings":
-        """Those of folders of traces.
+        """Those of folders of traces; the team's models are frozen, and stay so.
 
         Raises:
             ValueError: for a team with models elsewhere, or traces without targets.
@@ -71,8 +69,12 @@ class Closings:
         rows: dict[str, list[int]] = {}
         for i, name in enumerate(ids):
             agent = self._agent(name)
-            places, kept = notes.place[i][there[i]].tolist(), heard[i][there[i]]
-            asked.setdefault(agent.backbone, []).append(self._request(agent, name, places, kept, notes))
+            order = notes.place[i][there[i]].argsort()  # oldest first
+            rounds, width = self.transcripts[name].rounds, notes.news[0].mask.shape[1]
+            places = notes.place[i][there[i]][order].tolist()
+            texts = [rounds[place // width].proposals[place % width].text for place in places]
+            task, kept = self.transcripts[name].task, heard[i][there[i]][order]
+            asked.setdefault(agent.backbone, []).append(closing(self.team, agent, task, texts, kept))
             rows.setdefault(agent.backbone, []).append(i)
         parts: list[Tensor] = []
         for backbone, pairs in asked.items():
@@ -101,22 +103,23 @@ class Closings:
         proposers = self.team.ensemble.proposers
         return proposers[call_seed(self.team.seed, name, "closing") % len(proposers)]
 
-    def _request(
-        self, agent: Agent, name: str, places: Sequence[int], kept: Tensor, notes: Notes
-    ) -> tuple[LikelihoodRequest, Tensor]:
-        """What an agent is asked with notes at places, and the retention of each note that it is shown."""
-        transcript, width = self.transcripts[name], notes.news[0].mask.shape[1]
-        texts = [transcript.rounds[place // width].proposals[place % width].text for place in places]
-        order = sorted(range(len(texts)), key=lambda i: (-float(kept[i].detach()), places[i]))
-        shown = list({texts[i]: i for i in reversed(order)}.values())[::-1][:MOST]  # equal texts once, the strongest
-        beside = self.team.protocol.memory == "beside"
-        if beside:
-            shown.sort(key=places.__getitem__)
-        mark = unseen(call_seed(self.team.seed, name, "propose"), [texts[i] for i in shown])
-        told = [texts[i] for i in shown]
-        task, prompts = transcript.task, self.team.prompts
-        chat = prompts.propose(task.question, memory=told, critiques=(), persona=agent.persona, seed=mark)
-        heard = tuple(Note(fence(text, nonce(mark)), 1.0) for text in told)
-        target = (task.target or "",)
-        request = LikelihoodRequest(agent.name, chat, target, agent.adapter, notes=heard, beside=beside)
-        return request, kept[shown].clamp(FAINT, 1.0)
+
+def closing(
+    team: MacroRNNCell, agent: Agent, task: Task, texts: Sequence[str], retention: Float[Tensor, " note"]
+) -> tuple[LikelihoodRequest, Float[Tensor, " shown"]]:
+    """How likely an agent finds the target behind notes, oldest first, and the retention of each that it is shown.
+
+    Equal texts are shown once, as the strongest of them; the strongest come first or, side by side, the oldest.
+    """
+    first: dict[str, int] = {}
+    for i in sorted(range(len(texts)), key=lambda i: -float(retention[i].detach())):
+        first.setdefault(texts[i], i)
+    shown, beside = list(first.values())[:MOST], team.protocol.memory == "beside"
+    if beside:
+        shown.sort()
+    told = [texts[i] for i in shown]
+    mark = unseen(call_seed(team.seed, task.id, "propose"), told)
+    chat = team.prompts.propose(task.question, memory=told, critiques=(), persona=agent.persona, seed=mark)
+    notes = tuple(Note(fence(text, nonce(mark)), 1.0) for text in told)
+    request = LikelihoodRequest(agent.name, chat, (task.target or "",), agent.adapter, notes=notes, beside=beside)
+    return request, retention[shown].clamp(FAINT, 1.0)

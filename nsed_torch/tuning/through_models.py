@@ -7,12 +7,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nsed_torch.core.engine import LikelihoodRequest, Note, call_seed
+from nsed_torch.core.engine import call_seed
 from nsed_torch.core.functional import vote_mask
-from nsed_torch.core.prompts import fence, nonce, unseen
 from nsed_torch.core.ratings import JudgeQuestion, VerdictRating
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.records.transcript import Task
+from nsed_torch.tuning.answer_fit import closing
 
 
 def answer_log_likelihood(cell: MacroRNNCell, task: Task, proposals: Mapping[str, str]) -> Float[Tensor, ""]:
@@ -49,11 +49,15 @@ def answer_log_likelihood(cell: MacroRNNCell, task: Task, proposals: Mapping[str
         cell.encoder.embed([task.question]).to(like),
         authors=seats,
     )
-    kept = [int(i) - cell.consensus.slots for i in output.source[0] if i >= 0]
-    shown = list({texts[i]: k for k, i in reversed(list(enumerate(kept)))}.values())[::-1]  # equal texts once
-    if cell.protocol.memory == "beside":
-        shown.sort(key=kept.__getitem__)
-    return _answered(cell, task, [texts[kept[k]] for k in shown], memory.retention[0][shown].clamp(1e-4, 1.0))
+    slots = {int(i) - cell.consensus.slots: k for k, i in enumerate(output.source[0]) if i >= 0}
+    order = sorted(slots)  # of the proposals
+    told, retention = [texts[i] for i in order], memory.retention[0][[slots[i] for i in order]]
+    found = []
+    for agent in cell.ensemble.proposers:
+        request, weights = closing(cell, agent, task, told, retention)
+        engine: Any = cell.ensemble.engine(agent)
+        found += engine.log_likelihoods([request], [weights])
+    return torch.stack([part[0] for part in found]).mean()
 
 
 def _ratings(cell: MacroRNNCell, task: Task, authors: list[str], texts: list[str]) -> Float[Tensor, "voter proposal"]:
@@ -66,16 +70,3 @@ def _ratings(cell: MacroRNNCell, task: Task, authors: list[str], texts: list[str
         given = engine.expected_ratings(VerdictRating().requests(cell.prompts, [asked]))
         rows.append(given.new_zeros(len(authors)).index_add(0, torch.tensor(others, device=given.device), given))
     return torch.stack(rows)
-
-
-def _answered(cell: MacroRNNCell, task: Task, texts: list[str], retention: Tensor) -> Float[Tensor, ""]:
-    mark = unseen(call_seed(cell.seed, task.id, "propose"), texts)
-    notes = tuple(Note(fence(text, nonce(mark)), 1.0) for text in texts)
-    beside, found = cell.protocol.memory == "beside", []
-    for agent in cell.ensemble.proposers:
-        chat = cell.prompts.propose(task.question, memory=texts, critiques=(), persona=agent.persona, seed=mark)
-        answer = (task.target or "",)
-        request = LikelihoodRequest(agent.name, chat, answer, agent.adapter, notes=notes, beside=beside)
-        engine: Any = cell.ensemble.engine(agent)
-        found += engine.log_likelihoods([request], [retention])
-    return torch.stack([part[0] for part in found]).mean()

@@ -135,6 +135,7 @@ class CellTrainer:
         self._patience = None if validation is None else self.schedule.patience
         self._epoch, self._best_epoch = 0, 0
         self._objective, self._converged = math.inf, False
+        self._seen = math.inf  # the mean loss of the last epoch's steps
         self._best, self._best_loss = copy.deepcopy(cell.state_dict()), self._validate()
         if self._notes and callable(begin := getattr(cell.gate, "begin_fit", None)):
             begin()
@@ -192,7 +193,8 @@ class CellTrainer:
 
         # Before the step; a quasi-Newton optimizer evaluates more often in it.
         objectives = [float(self.optimizer.step(partial(closure, rows))) for rows in self._batches()]
-        return record | {"loss": losses[0], "objective": sum(objectives) / len(objectives)}
+        self._seen = sum(losses) / len(losses) if self.schedule.batch else losses[0]
+        return record | {"loss": self._seen, "objective": sum(objectives) / len(objectives)}
 
     def _batches(self) -> list[Tensor | None]:
         """The tasks of each step of an epoch, in an order that the epoch draws."""
@@ -223,7 +225,7 @@ class CellTrainer:
     def _validate(self) -> float:
         data = self.train if self.validation is None else self.validation
         if self.validation is None and self.schedule.batch:
-            return math.inf  # every task once more would cost as much as an epoch
+            return self._seen  # of the steps: to read every task once more would cost as much as an epoch
         size = self.schedule.batch or len(data)
         parts = torch.arange(len(data)).split(size) if self.schedule.batch else [None]
         losses = [self._loss(data, rows).item() * (len(data) if rows is None else len(rows)) for rows in parts]

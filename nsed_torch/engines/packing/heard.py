@@ -36,7 +36,12 @@ class Tags:
         self._known: dict[tuple[int, float, bool], int] = {}
         self._logs: list[float] = [0.0]  # tag 0 is no note
         self._beside: list[bool] = [False]
-        self._live: dict[int, Tensor] = {}
+        self._live: dict[int, tuple[Tensor, bool]] = {}  # with tags from TAGS on
+
+    @property
+    def crowded(self) -> bool:
+        """Whether half of the tags are taken."""
+        return len(self._logs) > TAGS // 2
 
     def clear(self) -> None:
         """Forget all."""
@@ -68,20 +73,22 @@ class Tags:
         value = float(retention.detach() if isinstance(retention, Tensor) else retention)
         if not 0 < value <= 1:
             raise ValueError(f"expected a note's retention above 0 and up to 1, got {value:g}: leave the note out")
-        if value == 1 and not beside and not _learns(retention):
+        if isinstance(retention, Tensor) and _learns(retention):
+            live = TAGS + len(self._live)
+            self._live[live] = retention, beside
+            return live
+        if value == 1 and not beside:
             return 0
-        known = None if _learns(retention) else self._known.get((number, value, beside))
-        if known is None:
-            known = len(self._logs)
-            if known > TAGS:
+        known = self._known.setdefault((number, value, beside), len(self._logs))
+        if known == len(self._logs):
+            if known == TAGS:
                 raise ValueError(f"expected up to {TAGS} retentions of notes, got more: round them, or call forget()")
             self._logs.append(math.log(value))
             self._beside.append(beside)
-            if isinstance(retention, Tensor) and _learns(retention):
-                self._live[known] = retention
-            else:
-                self._known[number, value, beside] = known
         return known
+
+    def _is_beside(self, tag: int) -> bool:
+        return self._live[tag][1] if tag in self._live else self._beside[tag]
 
     def links(self, sequence: Sequence[int]) -> list[Link] | None:
         """What each token of a sequence stands behind, up to where notes side by side end; None without such."""
@@ -100,7 +107,7 @@ class Tags:
     def beside(self, reading: int) -> int:
         """The tag of a reading of a note that stands beside others; 0 of all else."""
         tag = reading // NOTE
-        return tag if tag and self._beside[tag] else 0
+        return tag if tag and self._is_beside(tag) else 0
 
     def heard(self, columns: Sequence[int], device: torch.device) -> "HeardColumns | None":
         """How columns, given as readings, are heard; None where none of them is a note's."""
@@ -108,10 +115,10 @@ class Tags:
         if not any(tags):
             return None
         known, order = torch.tensor(tags).unique(return_inverse=True)
-        apart = torch.tensor([self._beside[t] for t in known.tolist()])
+        apart = torch.tensor([self._is_beside(t) for t in known.tolist()])
         precise = torch.float32 if device.type == "mps" else torch.float64
         logs = [
-            self._live[t].to(device, precise).log()
+            self._live[t][0].to(device, precise).log()
             if t in self._live
             else torch.tensor(self._logs[t], dtype=precise, device=device)
             for t in known.tolist()

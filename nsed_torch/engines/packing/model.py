@@ -74,6 +74,11 @@ class PackedModel:
         self.prefixes.clear()
         self._tags.clear()
 
+    def make_room(self) -> None:
+        """Forget all where notes were heard in so many ways that tags run short and nobody is using them."""
+        if self._tags.crowded and not self._users:
+            self.forget()
+
     def _open(self) -> None:
         self._tags.clear_live()
         lora = MixedLora(self.model, self._stacks)  # moves adapters once, ahead of a look at where they are

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from nsed_torch.engines.packing import heard
 from nsed_torch.engines.packing.attention import ForestPlan
 from nsed_torch.engines.packing.heard import Span
 from nsed_torch.engines.packing.model import PackedModel
@@ -125,3 +126,20 @@ def test_side_by_side_a_sliding_window_is_one_line(grow):
         sequence = model.readings(FIRST, None, CASES[0][1], beside=True)
         with pytest.raises(ValueError, match=r"for memory=beside, got a sliding window: set protocol.memory=weighted"):
             model.read([sequence])
+
+
+def test_retentions_that_learn_take_no_tags_for_good(grow, monkeypatch):
+    monkeypatch.setattr(heard, "TAGS", 8)
+    packed = PackedModel(grow(attention=None).requires_grad_(False), 0)
+    for _ in range(9):
+        retention = torch.tensor([0.5, 0.1], requires_grad=True)
+        with packed.opened() as model:
+            sequence = model.readings(FIRST, None, [Span(3, 5, retention[0]), Span(5, 8, retention[1])])
+            model.read([sequence])[0, 5].backward()
+        assert retention.grad.abs().min() > 0
+    sequences = [[Span(3, 5, value / 10)] for value in range(1, 8)]
+    assert all(packed.readings(FIRST, None, spans) for spans in sequences)
+    with pytest.raises(ValueError, match="expected up to 8 retentions of notes, got more"):
+        packed.readings(FIRST, None, [Span(3, 5, 0.95)])
+    packed.make_room()
+    assert packed.readings(FIRST, None, [Span(3, 5, 0.95)])
