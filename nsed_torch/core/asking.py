@@ -79,8 +79,9 @@ def checked_rating(rating: Rating, ensemble: Ensemble) -> Rating:
 
 def check_weighs(protocol: Protocol, ensemble: Ensemble) -> None:
     """Refuse agents that cannot hear notes in part, with a ValueError, where the memory is weighted."""
-    deaf = [agent.name for agent in ensemble.agents if not ensemble.engine(agent).weighs]
-    if protocol.memory != "shown" and deaf:
+    if protocol.memory == "shown":
+        return
+    if deaf := [agent.name for agent in ensemble.agents if not getattr(ensemble.engine(agent), "weighs", False)]:
         wanted = f"expected models in this process for memory={protocol.memory}, whose attention can be weighted"
         raise ValueError(f"protocol: {wanted}, got others of {', '.join(deaf)}: set protocol.memory=shown")
 
