@@ -1,11 +1,15 @@
 """Entrances are light: what of the package, and of heavy libraries, each of them loads."""
 
 import json
+import os
 import subprocess
 import sys
 from functools import cache
+from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).parents[1]
 
 # Modules of ours at most, lines of ours at most, and what must not be loaded with it.
 MODELS = {"transformers", "peft", "sentence_transformers", "accelerate", "bitsandbytes"}
@@ -59,3 +63,16 @@ def test_what_an_entrance_loads(statement):
 def test_a_heavy_entrance_is_found():
     names, _ = loaded()[HEAVY]
     assert names & (MODELS | ELSEWHERE | ROOMS) >= {"hydra", "omegaconf", "nsed_torch.app"}
+
+
+def test_the_command_line_tells_its_verbs_where_nothing_else_is_installed():
+    bare = "import sys; sys.modules |= dict.fromkeys(('yaml', 'torch', 'hydra', 'jinja2', 'rich'))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{bare}; from nsed_torch.app.cli import main; sys.exit(main(['--help']))"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "deliberate" in done.stdout

@@ -17,7 +17,6 @@ from importlib.util import find_spec
 from typing import Any, NoReturn, TextIO, cast
 
 from nsed_torch import __version__
-from nsed_torch.app.help import verb_help
 from nsed_torch.records.extras import install
 
 VERBS = {
@@ -133,6 +132,8 @@ def _more() -> str:
 
 def _run(verb: str, arguments: Sequence[str]) -> int:
     if {"-h", "--help"} & set(arguments):
+        from nsed_torch.app.help import verb_help  # noqa: PLC0415 - reads YAML, which a bare wheel cannot
+
         return _say(verb_help(verb.replace("-", "_")))
     from nsed_torch.app.config.overrides import exact, quote, refuse_former, with_question  # noqa: PLC0415 - Hydra is slow to import
 
