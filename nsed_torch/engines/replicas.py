@@ -293,6 +293,9 @@ def _joined(address: str | None, wanted: Mapping[str, float]) -> Any:
     except ImportError as error:
         raise ValueError(missing("the package ray", "replicas", "ray", error)) from error
     if not ray.is_initialized():
+        if address is None and os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] == "0":
+            # Ray read it when it was imported: somebody else may have done that before it was set.
+            importlib.import_module("ray._private.ray_constants").ENABLE_RAY_CLUSTER = False
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         if address is None:
             options |= {"include_dashboard": False, "object_store_memory": STORE_BYTES}
@@ -307,14 +310,17 @@ def _joined(address: str | None, wanted: Mapping[str, float]) -> Any:
                 "see that ray start ran on this machine, or leave address null"
             ) from error
     if address is None:  # a cluster may grow
-        there = ray.cluster_resources()
-        for name, number in wanted.items():
-            if number > there.get(name, 0):
-                raise ValueError(
-                    f"expected {number:g} {name}s for all replicas, got {there.get(name, 0):g}: lower replicas or "
-                    f"{name.lower()}s"
-                )
+        _check_room(ray.cluster_resources(), wanted)
     return ray
+
+
+def _check_room(there: Mapping[str, float], wanted: Mapping[str, float]) -> None:
+    for name, number in wanted.items():
+        if number > there.get(name, 0):
+            raise ValueError(
+                f"expected {number:g} {name}s for all replicas, got {there.get(name, 0):g}: lower replicas or "
+                f"{name.lower()}s"
+            )
 
 
 def _cause(error: Exception) -> str:

@@ -45,6 +45,7 @@ def ray():
     """A Ray that the first pool starts; afterwards the process is as it was."""
     if importlib.util.find_spec("ray") is None:
         pytest.skip("ray is not installed")
+    importlib.import_module("ray")  # as a program that uses it for something else does, before any of our settings
     before = dict(os.environ)
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
     yield lambda: sys.modules["ray"]
