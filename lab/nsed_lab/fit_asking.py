@@ -31,7 +31,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
     if len(folders) > 1 or hold_traces(folders):
         got = f"{len(folders)} folders" if len(folders) > 1 else "traces"
         raise ValueError(f"expected one folder of recorded answers, got {got}: nsed fit-broker learns from traces")
-    episodes, answers = answers_of(cfg, folders[0])
+    episodes, answers, _ = answers_of(cfg, folders[0])
     learn = partial(asking, cfg, priced(episodes, answers))
     broker = run.folder / "broker"
     live = (

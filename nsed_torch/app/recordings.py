@@ -1,13 +1,18 @@
 """What `data_dir` of a verb holds as episodes: recorded answers, or traces of one or several folders."""
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hydra import compose
 from omegaconf import DictConfig
 
+from nsed_torch.app.build import build_rnn
+from nsed_torch.app.config.hydra_node import composing
 from nsed_torch.app.config.instantiate import instantiate
 from nsed_torch.core.encoder import Encoder
+from nsed_torch.records.call_log import CallLog
 from nsed_torch.records.trace import read_traces
 from nsed_torch.traces.episodes import Episodes, joined, recorded_episodes
 from nsed_torch.traces.featured import CachedEncoder, featured, featured_traces
@@ -15,12 +20,16 @@ from nsed_torch.traces.load import load_traces
 from nsed_torch.traces.recorded import RecordedAnswers, load_recorded
 from nsed_torch.tuning.memory_fit import informative
 
+if TYPE_CHECKING:
+    from nsed_torch.tuning.answer_fit import Closings
+
 
 class RecordedTasks(NamedTuple):
-    """Tasks to learn from, and the answers that they were made of; None for traces."""
+    """Tasks to learn from, and what they were made of, where something more is asked of that."""
 
     episodes: Episodes
-    answers: RecordedAnswers | None
+    answers: RecordedAnswers | None = None  # None for traces
+    closings: "Closings | None" = None  # of traces whose loss is an answer's
 
 
 def folders_of(cfg: DictConfig) -> list[str]:
@@ -48,7 +57,23 @@ def hold_traces(folders: Sequence[str], **choices: Any) -> bool:
 def readings_of(folders: Sequence[str]) -> RecordedTasks:
     """The rounds that read in the traces of all folders, where somebody noted what matters in the end."""
     episodes = joined([load_traces(path, reading=True) for path in folders])
-    return RecordedTasks(episodes.select(informative(episodes).nonzero()[:, 0]), None)
+    return RecordedTasks(episodes.select(informative(episodes).nonzero()[:, 0]))
+
+
+def closings_of(words: str, folders: Sequence[str], report: Callable[[str], None]) -> RecordedTasks:
+    """The traces of all folders as one, and their closing rounds, which the models of a team answer anew.
+
+    Its words are those of any verb that has a team, such as `ensemble=experts`.
+    """
+    from nsed_torch.tuning.answer_fit import Closings  # noqa: PLC0415 - loaded where answers are asked for
+
+    if not words:
+        wanted = "expected the words of a team for training.loss=answer, got none"
+        raise ValueError(f"{wanted}: pass team='ensemble=NAME', as for nsed collect")
+    with composing():
+        cfg = compose("deliberate", ["protocol.memory=weighted", *shlex.split(words)])
+    closings = Closings.of(build_rnn(cfg, CallLog(None), report).cell, folders)
+    return RecordedTasks(joined([load_traces(path) for path in folders]), closings=closings)
 
 
 def traces_of(cfg: DictConfig, folders: Sequence[str], reading: Sequence[str] = ()) -> RecordedTasks:
@@ -60,7 +85,7 @@ def traces_of(cfg: DictConfig, folders: Sequence[str], reading: Sequence[str] = 
             featured_traces(part, list(read_traces(path)), list(reading), encoder)
             for part, path in zip(parts, folders, strict=True)
         ]
-    return RecordedTasks(joined(parts), None)
+    return RecordedTasks(joined(parts))
 
 
 def answers_of(cfg: DictConfig, folder: str, *, rounds: int = 1, reading: Sequence[str] = ()) -> RecordedTasks:

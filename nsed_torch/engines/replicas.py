@@ -295,7 +295,8 @@ def _joined(address: str | None, wanted: Mapping[str, float]) -> Any:
     if not ray.is_initialized():
         if address is None and os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] == "0":
             # Ray read it when it was imported: somebody else may have done that before it was set.
-            importlib.import_module("ray._private.ray_constants").ENABLE_RAY_CLUSTER = False
+            constants: Any = importlib.import_module("ray._private.ray_constants")
+            constants.ENABLE_RAY_CLUSTER = False
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         if address is None:
             options |= {"include_dashboard": False, "object_store_memory": STORE_BYTES}

@@ -23,9 +23,6 @@ from nsed_torch.tuning.memory_fit import Notes
 MOST = 32
 """Notes that a closing prompt shows at most, the strongest ones."""
 
-PASS = 8
-"""Tasks read in one pass."""
-
 
 @dataclass(frozen=True)
 class Closings:
@@ -61,34 +58,38 @@ class Closings:
         return -self.log_likelihoods(ids, notes).mean()
 
     def log_likelihoods(self, ids: Sequence[str], notes: Notes) -> Float[Tensor, "batch"]:
-        """`log p(target)` of some tasks, whose notes these are."""
+        """`log p(target)` of some tasks, whose notes these are.
+
+        Gradients are those of the whole, but a task's pass through the models ends before the next begins: what a pass
+        keeps for its gradient grows with the square of its tokens.
+        """
         last = self._last(ids, notes)
         heard = notes.retention()[torch.arange(len(ids)), last]
         there = notes.there_mask[torch.arange(len(ids)), last]
-        asked: dict[str, list[tuple[LikelihoodRequest, Tensor]]] = {}
-        rows: dict[str, list[int]] = {}
+        found = []
         for i, name in enumerate(ids):
-            agent = self._agent(name)
             order = notes.place[i][there[i]].argsort()  # oldest first
-            rounds, width = self.transcripts[name].rounds, notes.news[0].mask.shape[1]
-            places = notes.place[i][there[i]][order].tolist()
-            texts = [rounds[place // width].proposals[place % width].text for place in places]
-            task, kept = self.transcripts[name].task, heard[i][there[i]][order]
-            asked.setdefault(agent.backbone, []).append(closing(self.team, agent, task, texts, kept))
-            rows.setdefault(agent.backbone, []).append(i)
-        parts: list[Tensor] = []
-        for backbone, pairs in asked.items():
-            engine: Any = self.team.ensemble.engines[backbone]
-            parts += engine.log_likelihoods(*map(list, zip(*pairs, strict=True)))
-        order = torch.tensor([i for own in rows.values() for i in own]).argsort()
-        return torch.cat(parts).double()[order]
+            places, kept = notes.place[i][there[i]][order].tolist(), heard[i][there[i]][order]
+            found.append(self._log_likelihood(name, places, kept, notes.news[0].mask.shape[1]))
+        return torch.stack(found)
+
+    def _log_likelihood(self, name: str, places: Sequence[int], kept: Tensor, width: int) -> Float[Tensor, ""]:
+        """Of one task, whose notes stand at places in rounds of that width; linear in what they retain."""
+        told, agent = self.transcripts[name], self._agent(name)
+        texts = [told.rounds[place // width].proposals[place % width].text for place in places]
+        engine: Any = self.team.ensemble.engine(agent)
+        leaf = kept.detach().requires_grad_(kept.requires_grad and torch.is_grad_enabled())
+        request, shown = closing(self.team, agent, told.task, texts, leaf)
+        value: Tensor = engine.log_likelihoods([request], [shown])[0][0].double()
+        if not value.requires_grad:
+            return value
+        (slope,) = torch.autograd.grad(value, leaf)
+        return value.detach() + (slope * (kept - kept.detach())).sum()
 
     @torch.no_grad()
     def chances(self, cell: ConsensusCell, episodes: Episodes) -> Float[Tensor, "batch"]:
         """`p(target)` of each task with what a cell retains."""
-        notes, rows = Notes.of(cell, episodes, labelled=False), torch.arange(len(episodes)).split(PASS)
-        parts = [self.log_likelihoods([episodes.ids[i] for i in few.tolist()], notes.select(few)) for few in rows]
-        return torch.cat(parts).exp()
+        return self.log_likelihoods(episodes.ids, Notes.of(cell, episodes, labelled=False)).exp()
 
     def _last(self, ids: Sequence[str], notes: Notes) -> Tensor:
         """The round whose memory the closing round reads: that of the last piece, or the last but one."""

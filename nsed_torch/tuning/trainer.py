@@ -40,7 +40,7 @@ class Schedule:
     # What is minimised. "consensus": surprise at the right answer. "memory": what a gate fails to keep. "answer": how
     # unlikely the target is to models that hear the notes as far as the gate retains them.
     loss: str = "consensus"
-    batch: int = 0  # tasks of a step; 0 is all of them
+    batch: int | None = None  # tasks of a step; None is all of them
     epochs: int = 100  # at most; a fit that ends here has not converged and says so
     patience: int | None = None  # epochs without a better validation loss; None trains on and keeps the last epoch
     tolerance: float = 1e-5  # change of the objective from epoch to epoch below which training has converged

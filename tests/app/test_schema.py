@@ -18,7 +18,8 @@ DIFFERENT = {
     "conductor": "the shipped one brings its own workers in place of the team, which only `nsed conduct` is for",
     "pools.kind": "a Conductor learns from pools that are drawn anew, and is asked with everybody",
     "pools.size": "likewise",
-    "training._target_": "a cell is fitted, an adapter fine-tuned; they share no other word",
+    "training._target_": "a cell is fitted, an adapter fine-tuned",
+    "training.batch": "a cell learns from all tasks at once, an adapter from some texts",
 }
 """What may have another default under another verb, and why."""
 

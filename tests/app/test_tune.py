@@ -403,3 +403,21 @@ def test_readings_alone_fit_a_gate_and_settings_that_would_count_for_nothing_are
         line = nsed.fault("tune", "data_dir=reading", memory, setting)
         assert line == f"expected no {name} with training.loss=memory, which fits the gate alone: remove it"
     assert "set consensus.gate=notes" in nsed.fault("tune", "data_dir=reading", memory, "consensus.gate=leaky")
+
+
+def test_a_gate_is_fitted_by_answers_of_a_team(nsed):
+    planted_readings(nsed.folder / "reading", reading_of(4, 12))
+    team = " ".join(nsed.tiny)
+    by_answers = "training.loss=answer", "optimizer=adam", "training.epochs=2", "training.batch=4"
+    words = "data_dir=reading", *by_answers, "consensus.gate=notes", "divisions=1", "output_dir=out"
+    out = nsed.ok("tune", *words, f"team={team}")
+    metrics = read_json(nsed.folder / "out/metrics.json")
+    assert list(metrics["methods"]) == ["no_gate", "consensus_untrained", "consensus_tuned"]
+    chances = {name: own["accuracy"]["mean"] for name, own in metrics["methods"].items()}
+    assert all(0 < chance < 1 for chance in chances.values())
+    assert chances["consensus_tuned"] != chances["consensus_untrained"]
+    assert "Probability of the target, a token" in " ".join(out.split())
+    assert ConsensusCell.from_pretrained(nsed.folder / "out/cell").gate.weight.abs().max() > 0
+    line = nsed.fault("tune", *words, "resume=false")
+    assert line.endswith("got none: pass team='ensemble=NAME', as for nsed collect")
+    assert "with training.loss=answer, got leaky" in nsed.fault("tune", *words, "consensus.gate=leaky")

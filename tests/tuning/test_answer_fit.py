@@ -61,6 +61,23 @@ def test_the_loss_is_that_of_the_notes_as_the_gate_retains_them(team, read):
     assert abs(heard - closings.loss(episodes.ids, notes).item()) > 1e-4
 
 
+def test_gradients_are_slopes_of_the_loss_where_each_task_has_a_pass_of_its_own(team, read):
+    folder, episodes = read
+    # Side by side notes stand in the order of their age, which does not jump as weights change.
+    closings, cell = Closings.of(team.cell.with_(protocol=Protocol(memory="beside")), [folder]), cell_of()
+    notes, weight = Notes.of(cell, episodes, labelled=False), cell.gate.weight
+
+    def loss_at(step):
+        with torch.no_grad():
+            weight[0] += step
+            value = closings.loss(episodes.ids, notes).item()
+            weight[0] -= step
+        return value
+
+    closings.loss(episodes.ids, notes).backward()
+    assert weight.grad[0].item() == pytest.approx((loss_at(0.05) - loss_at(-0.05)) / 0.1, rel=0.02)
+
+
 def test_an_interrupted_fit_ends_as_a_straight_one(team, read, tmp_path):
     folder, episodes = read
     closings = Closings.of(team.cell, [folder])

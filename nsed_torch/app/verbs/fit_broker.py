@@ -55,7 +55,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
     folders = folders_of(cfg)
     if not hold_traces(folders):
         raise ValueError(f"{folders[0]}: expected traces of nsed collect, got answers: the laboratory's fit-asking")
-    episodes, _ = traces_of(cfg, folders)
+    episodes = traces_of(cfg, folders).episodes
     rounds, facts = Rounds.of(episodes, shared=cfg.judging), {"judging": cfg.judging, "cell": cfg.cell}
     splits = divisions(episodes.ids, cfg.fractions, cfg.divisions)
     learn = partial(seating, cfg, rounds, encoder_of(folders[0]), electing(cfg.cell, episodes, splits))

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jaxtyping import Float
 from omegaconf import DictConfig, OmegaConf
@@ -15,7 +15,15 @@ from torch import Tensor
 from nsed_torch.app.build import own_parts
 from nsed_torch.app.config.instantiate import instantiate
 from nsed_torch.app.config.settings import plain_config
-from nsed_torch.app.recordings import RecordedTasks, answers_of, folders_of, hold_traces, readings_of, traces_of
+from nsed_torch.app.recordings import (
+    RecordedTasks,
+    answers_of,
+    closings_of,
+    folders_of,
+    hold_traces,
+    readings_of,
+    traces_of,
+)
 from nsed_torch.app.verb import VerbRun, verb
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.evaluation.comparison import Comparison, scored
@@ -37,7 +45,10 @@ from nsed_torch.tuning.logs import check_tracker
 from nsed_torch.tuning.memory_fit import kept, rivals
 from nsed_torch.tuning.rules import RULES, decide
 from nsed_torch.tuning.rules.weighted_votes import accuracy
-from nsed_torch.tuning.trainer import MEMORY, Refit, fit_cell
+from nsed_torch.tuning.trainer import ANSWER, MEMORY, Refit, fit_cell
+
+if TYPE_CHECKING:
+    from nsed_torch.tuning.answer_fit import Closings
 
 FREE = ("resume", "divisions", "refit")
 """Settings by which a run may be gone on with otherwise than it began."""
@@ -46,7 +57,9 @@ _NAMES = ("seed_*", "cell", "metrics.json", "coverage.png", "log.jsonl", "checkp
 MADE = [f"{place}{name}" for place in ("", "*/") for name in _NAMES]
 """What a comparison leaves, or one for each of several folders."""
 
-SHARE = "share of the last memory on notes that matter"
+WHAT = {MEMORY: "share of the last memory on notes that matter", ANSWER: "probability of the target, a token"}
+"""What tasks held out are scored by where it is no vote."""
+
 FOUND = "of the notes that matter, the share that it holds"
 
 
@@ -60,7 +73,8 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
     traces = hold_traces(folders, agents=cfg.agents, max_parameters_b=cfg.max_parameters_b, waves=waves)
     if keeps_notes(cfg):
         _check_notes(cfg, folders, traces)
-        return tune(cfg, readings_of(folders), run, {})
+        by_answers = cfg.training.loss == ANSWER
+        return tune(cfg, closings_of(cfg.team, folders, run.report) if by_answers else readings_of(folders), run, {})
     if traces:
         recording = traces_of(cfg, folders, cfg.reading)
         return tune(cfg, recording._replace(episodes=recording.episodes.without(cfg.protocol.without)), run, {})
@@ -89,24 +103,25 @@ def tune(
     Others are scores by name and task, of what else is shown beside it; names are those of the recordings, by default
     of all folders.
     """
-    began, (episodes, answers), folder = perf_counter(), recording, run.folder
+    began, (episodes, answers, closings), folder = perf_counter(), recording, run.folder
     splits = divisions(episodes.ids, cfg.fractions, cfg.divisions)
     run.report(
         f"{folder.name}: {len(episodes)} tasks, {len(episodes.agents)} agents, {episodes.round_mask.shape[1]} rounds"
     )
     results = []
     for seed, parts in enumerate(splits):
-        results.append(tune_seed(cfg, episodes, seed, parts, folder / f"seed_{seed}", run.report, others))
+        where = folder / f"seed_{seed}"
+        results.append(tune_seed(cfg, episodes, seed, parts, where, run.report, others, closings))
         if rest := time_left(perf_counter() - began, seed + 1, len(splits)):
             run.report(f"{seed + 1} of {len(splits)} divisions{rest}")
     ties = None if keeps_notes(cfg) else ties_of(cfg)
-    comparison = _compared([result["scores"] for result in results], SHARE if keeps_notes(cfg) else "accuracy", ties)
+    comparison = _compared([result["scores"] for result in results], WHAT.get(cfg.training.loss, "accuracy"), ties)
     shown, extra = [comparison], dict[str, Any]()
-    if keeps_notes(cfg):
+    if cfg.training.loss == MEMORY:
         shown.append(_compared([result["found"] for result in results], FOUND))
         extra["found"] = shown[1].to_json()
     card = [_tuned_on(cfg, episodes, names, run.overrides), "## Measured on held-out tasks\n", *map(markdown, shown)]
-    refit(cfg, episodes, folder, "\n".join(card), run.report)
+    refit(cfg, episodes, folder, "\n".join(card), run.report, closings)
     if answers is not None and answers.parameters.isfinite().all():
         extra["parameter_tokens"] = answers.cost.sum(1).mean().item()
     if cfg.coverage is not None:
@@ -148,16 +163,17 @@ def _compared(scores: Sequence[Mapping[str, Mapping[str, float]]], what: str, ti
 
 def _check_notes(cfg: DictConfig, folders: Sequence[str], traces: bool) -> None:
     """Refuse what a gate cannot be fitted to, and settings that would count for nothing."""
+    loss = f"training.loss={cfg.training.loss}"
     if not traces:
-        raise ValueError(f"{folders[0]}: expected traces of tasks=reading for training.loss=memory, got answers")
+        raise ValueError(f"{folders[0]}: expected traces of tasks=reading for {loss}, got answers")
     gate = cfg.consensus.gate
     if isinstance(gate, str) and gate not in ("notes", "learned"):
-        raise ValueError(f"expected a gate that learns with training.loss=memory, got {gate}: set consensus.gate=notes")
+        raise ValueError(f"expected a gate that learns with {loss}, got {gate}: set consensus.gate=notes")
     unused = ["rules", "protocol.without", "reading", "categories", "against", "coverage"]
     unused += ["consensus.calibration", "training.every_round"]
     named = [name for name in unused if OmegaConf.select(cfg, name)]
     if named:
-        raise ValueError(f"expected no {named[0]} with training.loss=memory, which fits the gate alone: remove it")
+        raise ValueError(f"expected no {named[0]} with {loss}, which fits the gate alone: remove it")
 
 
 def _others(cfg: DictConfig, folder: str, recording: RecordedTasks) -> dict[str, dict[str, float]]:
@@ -178,6 +194,7 @@ def tune_seed(
     folder: Path,
     report: Callable[[str], None],
     others: Mapping[str, Mapping[str, float]],
+    closings: "Closings | None" = None,
 ) -> dict[str, Any]:
     """Train on one division of the tasks and compare on its test part.
 
@@ -196,14 +213,17 @@ def tune_seed(
     train, validation, test = _in_order(cfg, episodes, parts)
     learned = joined([train, validation])
     cell = fresh_cell(cfg, train)
-    if keeps_notes(cfg):
-        measured: dict[str, Sequence[Tensor]] = {**rivals(cell, learned, test, seed)}
+    measured: dict[str, Sequence[Tensor]]
+    if closings is not None:
+        measured = {"no_gate": _own(cfg, cell.like(gate="none"), test, closings)}
+    elif keeps_notes(cfg):
+        measured = {**rivals(cell, learned, test, seed)}
     else:
         rules = {"oracle": test.oracle(), **_by_rules(cfg, train, learned, test, report)}
         measured = {name: (right,) for name, right in rules.items()}
-    measured["consensus_untrained"] = _own(cfg, cell, test)
-    fit, sets = _fit(cfg, cell, train, validation, folder)
-    measured["consensus_tuned"] = _own(cfg, cell, test)
+    measured["consensus_untrained"] = _own(cfg, cell, test, closings)
+    fit, sets = _fit(cfg, cell, train, validation, folder, closings=closings)
+    measured["consensus_tuned"] = _own(cfg, cell, test, closings)
     result = {
         "seed": seed,
         "settings": settings,
@@ -229,10 +249,12 @@ def ties_of(cfg: DictConfig) -> Ties:
 
 def keeps_notes(cfg: DictConfig) -> bool:
     """Whether what a memory keeps is learned, rather than what a vote decides."""
-    return bool(cfg.training.loss == MEMORY)
+    return cfg.training.loss in WHAT
 
 
-def _own(cfg: DictConfig, cell: ConsensusCell, test: Episodes) -> Sequence[Tensor]:
+def _own(cfg: DictConfig, cell: ConsensusCell, test: Episodes, closings: "Closings | None" = None) -> Sequence[Tensor]:
+    if closings is not None:
+        return (closings.chances(cell, test),)
     if keeps_notes(cfg):
         return kept(cell, test)
     # With accuracy proposals stand in its order.
@@ -240,7 +262,14 @@ def _own(cfg: DictConfig, cell: ConsensusCell, test: Episodes) -> Sequence[Tenso
     return (winners_correct(cell, test, ties),)
 
 
-def refit(cfg: DictConfig, episodes: Episodes, folder: Path, card: str, report: Callable[[str], None]) -> None:
+def refit(
+    cfg: DictConfig,
+    episodes: Episodes,
+    folder: Path,
+    card: str,
+    report: Callable[[str], None],
+    closings: "Closings | None" = None,
+) -> None:
     """The cell for use, `folder/cell`: it learns from the test tasks too, now that each has been tested.
 
     With `refit=false` it is the first division's, whose test tasks it has not seen. The card is what the divisions
@@ -253,7 +282,7 @@ def refit(cfg: DictConfig, episodes: Episodes, folder: Path, card: str, report: 
     validation = cfg.fractions[1]
     train, chosen, _ = _in_order(cfg, episodes, split(episodes.ids, (1 - validation, validation, 0.0)))
     cell = fresh_cell(cfg, train)
-    fit, _ = _fit(cfg, cell, train, chosen, folder, card=card)
+    fit, _ = _fit(cfg, cell, train, chosen, folder, card=card, closings=closings)
     report(f"cell: {len(train)} + {len(chosen)} tasks, {fit}")
 
 
@@ -290,7 +319,13 @@ def _by_rules(
 
 
 def _fit(
-    cfg: DictConfig, cell: ConsensusCell, train: Episodes, validation: Episodes, folder: Path, card: str = ""
+    cfg: DictConfig,
+    cell: ConsensusCell,
+    train: Episodes,
+    validation: Episodes,
+    folder: Path,
+    card: str = "",
+    closings: "Closings | None" = None,
 ) -> tuple[Refit, ConformalSets | None]:
     """Train a cell, and its sets if they have a coverage; both into `folder/cell`."""
     fit = fit_cell(
@@ -304,6 +339,7 @@ def _fit(
         # What calibrates sets is nothing that the cell may learn from.
         refit=cfg.coverage is None,
         tracker=cfg.logger,
+        closings=closings,
     )
     cell.save_pretrained(folder / "cell", agent_names=train.agents, card=card)
     if cfg.coverage is None:
