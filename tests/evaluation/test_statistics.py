@@ -254,15 +254,18 @@ def test_nothing_to_count_is_no_share():
     assert clustered_share([1], [1]).low == pytest.approx(0.2065, abs=1e-4)
 
 
-def test_coverage_where_answers_to_a_question_are_alike():
+@pytest.mark.parametrize(
+    ("questions", "each", "mean", "alike"), [(40, 4, 0.7, 1.0), (30, 20, 0.03, 0.5), (30, 20, 0.97, 0.5)]
+)
+def test_coverage_where_answers_to_a_question_are_alike(questions, each, mean, alike):
     """Of 300 intervals at 95%, fewer than 91% hits have a chance near one in 300; a share taken as if answers were
-    independent holds the truth in about 4 of 5."""
-    rng, question = np.random.default_rng(1), np.arange(160) // 4
+    independent holds the truth in about 4 of 5, and so do clusters alone where hits or misses are rare."""
+    rng, question = np.random.default_rng(1), np.arange(questions * each) // each
     hits = 0
     for _ in range(300):
-        easy = rng.beta(0.7, 0.3, size=40)
-        value = clustered_share(question, (rng.random(160) < easy[question]).astype(float))
-        hits += value.low <= 0.7 <= value.high
+        easy = rng.beta(mean * alike, (1 - mean) * alike, size=questions)
+        value = clustered_share(question, (rng.random(len(question)) < easy[question]).astype(float))
+        hits += value.low <= mean <= value.high
     assert 0.91 <= hits / 300 <= 0.99
 
 
