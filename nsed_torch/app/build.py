@@ -12,6 +12,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from nsed_torch.app.config.instantiate import call, instantiate
+from nsed_torch.app.config.settings import plain
 from nsed_torch.core.agent import Agent, Ensemble, check_agents
 from nsed_torch.core.broker import Broker
 from nsed_torch.core.cell import ConsensusCell
@@ -62,30 +63,23 @@ def build_rnn(
     names = [agent.name for agent in agents]
     broker = build_broker(cfg.broker, names) if cfg.broker else None
     saved = saved_cell(cfg.cell, names, **own_parts(cfg.consensus)) if cfg.cell else None
+    encoder: Encoder = HashedEncoder(saved.dim if saved else 64)
     if counting:
-        parts = _parts(cfg, also)
-        engines = {name: _counter(parts[name], report) for name in _backbones(cfg.ensemble, [*agents, *also])}
-        ensemble = Ensemble(engines, agents)
-        encoder: Encoder = HashedEncoder(saved.dim if saved else 64)
+        models = {name: node for name, node in _models(cfg, also).items() if not name.endswith(ENCODER)}
+        ensemble = Ensemble({name: _counter(node, report) for name, node in models.items()}, agents)
     else:
-        fetch_weights(cfg, report=report, also=also)
-        report("loading models")
-        began = perf_counter()
-        ensemble = build_ensemble(cfg.ensemble, call_log, also)
-        encoder = logged(instantiate(cfg.encoder), lambda: ensemble.call_log)
-        report(f"models are loaded: {perf_counter() - began:.0f} s")
+        ensemble, encoder = load_models(cfg, call_log, report, also)
     if saved is not None and saved.dim != encoder.dim:
         name = encoder.identity()["name"]
         expected = f"cell {cfg.cell}: expected an encoder of width {saved.dim}, got {name!r} of width {encoder.dim}"
         raise ValueError(f"{expected}: choose the encoder that the cell was trained with")
     protocol = {str(name): value for name, value in cfg.protocol.items() if name != "pooled"}
     similarity, without = protocol.pop("similarity"), protocol.pop("without", None) or ()
-    held = call(Protocol, [], {"memory_tokens": cfg.memory_tokens, **protocol})
     cell = MacroRNNCell(
         ensemble,
         encoder,
         instantiate(cfg.consensus, dim=encoder.dim, agents=len(ensemble)) if saved is None else saved,
-        protocol=held,
+        protocol=call(Protocol, [], {"memory_tokens": cfg.memory_tokens, **protocol}),
         prompts=prompts,
         rating=rating,
         seed=cfg.seed,
@@ -95,6 +89,19 @@ def build_rnn(
     # A rule of the user's own may know no cap.
     rounds = None if hasattr(halting, "rounds") else cfg.rounds
     return MacroRNN(cell, halting=halting, rounds=rounds, broker=None if counting else broker, without=without)
+
+
+def load_models(
+    cfg: DictConfig, call_log: CallLog, report: Callable[[str], None], also: Sequence[Agent] = ()
+) -> tuple[Ensemble, Any]:
+    """The agents and engines of a run and its encoder, None where the settings have none; weights are fetched first."""
+    fetch_weights(cfg, report=report, also=also)
+    report("loading models")
+    began = perf_counter()
+    ensemble = build_ensemble(cfg.ensemble, call_log, also)
+    encoder = logged(instantiate(cfg.encoder), lambda: ensemble.call_log) if "encoder" in cfg else None
+    report(f"models are loaded: {perf_counter() - began:.0f} s")
+    return ensemble, encoder
 
 
 STAND_INS, WORDS = 100, 80
@@ -165,8 +172,7 @@ def build_broker(cfg: DictConfig, names: Sequence[str]) -> Broker:
             raise ValueError("broker: expected one that nsed fit-broker saved, got none: pass broker.learned=FILE")
         record["learned"] = LearnedBroker.from_pretrained(str(cfg.learned))
         record["learned"].check(names)
-    broker: Broker = instantiate(cfg, **record)
-    return broker
+    return instantiate(cfg, **record)  # type: ignore[no-any-return]
 
 
 def saved_cell(folder: str, names: Sequence[str], **parts: Any) -> ConsensusCell:
@@ -200,30 +206,8 @@ def fetch_weights(
         ValueError: if a model is nowhere to be had; says what was tried. And where models will run `here`, if a device
             is not there.
     """
-    nodes = {name: node["weights"] for name, node in _parts(cfg, also, here=here).items() if "weights" in node}
+    nodes = {name: node["weights"] for name, node in _models(cfg, also, here=here).items() if "weights" in node}
     return {name: resolve(instantiate(node), offline=offline, report=report) for name, node in nodes.items()}
-
-
-ENCODER = "encoder"
-"""What an encoder's part is called, a Conductor's own with his name before it."""
-
-
-def _parts(cfg: DictConfig, also: Sequence[Agent], *, here: bool = True) -> dict[str, Mapping[str, Any]]:
-    """The nodes of all backbones, and of the encoder if there is one, whose devices are there if they run `here`."""
-    parts = {
-        name: cfg.ensemble.engines[name] for name in _backbones(cfg.ensemble, [*build_agents(cfg.ensemble), *also])
-    }
-    parts |= {ENCODER: cfg.encoder} if "encoder" in cfg else {}
-    if own := OmegaConf.select(cfg, f"conductor.{ENCODER}"):
-        parts[f"conductor's {ENCODER}"] = own
-    for name, node in parts.items():
-        if not isinstance(node, Mapping):
-            raise ValueError(f"{name}: expected the settings of a model, got {node!r}")
-        if isinstance(node.get("engine"), Mapping):  # replicas, whose machines have devices of their own
-            parts[name] = _settled(node)["engine"]
-        elif here and isinstance(device := node.get("device"), str):
-            check_device(device, () if name.endswith(ENCODER) else SPREADS)
-    return parts
 
 
 SHAPE = ("quantization", "dtype")
@@ -232,10 +216,9 @@ SHAPE = ("quantization", "dtype")
 
 def memory_ahead(cfg: DictConfig, also: Sequence[Agent] = ()) -> str:
     """What the models of a run take of this machine's memory, in a line; nothing is fetched or loaded."""
-    parts = {name: node for name, node in _parts(cfg, also, here=False).items() if "_target_" in node}
     known, unknown = dict[str, int](), list[str]()
-    for name, node in parts.items():
-        given = _given(node) if "weights" in node else {}
+    for name, node in _models(cfg, also, here=False).items():
+        given = _given(node) if {"_target_", "weights"} <= set(node) else {}
         # Encoders are loaded in float32, whatever else is.
         shape = {"dtype": "float32"} if name.endswith(ENCODER) else {k: given[k] for k in SHAPE if k in given}
         size = weights_bytes(given["weights"], **shape) if given else 0
@@ -248,32 +231,49 @@ def memory_ahead(cfg: DictConfig, also: Sequence[Agent] = ()) -> str:
     return f"{total}, keys and values aside" + (f"; of {', '.join(unknown)} nobody knows" if unknown else "")
 
 
+ENCODER = "encoder"
+"""What an encoder's model is called, a Conductor's own with his name before it."""
+
+
+def _models(cfg: DictConfig, also: Sequence[Agent], *, here: bool = True) -> dict[str, Mapping[str, Any]]:
+    """The nodes of all models of a run, those inside of replicas, whose devices are there if they run `here`."""
+    nodes = _engines(cfg.ensemble, [*build_agents(cfg.ensemble), *also])
+    nodes |= {ENCODER: cfg.encoder} if "encoder" in cfg else {}
+    if own := OmegaConf.select(cfg, f"conductor.{ENCODER}"):
+        nodes[f"conductor's {ENCODER}"] = own
+    for name, node in nodes.items():
+        if not isinstance(node, Mapping):
+            raise ValueError(f"{name}: expected the settings of a model, got {node!r}")
+        if isinstance(node.get("engine"), Mapping):  # whose machines have devices of their own
+            nodes[name] = node["engine"]
+        elif here and isinstance(device := node.get("device"), str):
+            check_device(device, () if name.endswith(ENCODER) else SPREADS)
+    return nodes
+
+
+def _engines(ensemble: DictConfig, agents: Sequence[Agent]) -> dict[str, Any]:
+    """The nodes of the engines that agents use; what is said of replicas' backbone goes to the engine inside."""
+    check_agents(agents, [str(name) for name in ensemble.engines])
+    nodes = {name: ensemble.engines[name] for name in sorted({agent.backbone for agent in agents})}
+    own = {"_target_", "engine", *inspect.signature(EngineReplicas).parameters}
+    for name, node in nodes.items():
+        if isinstance(node, Mapping) and isinstance(node.get("engine"), Mapping):
+            settings = plain(node, resolve=True)
+            inside = {key: settings.pop(key) for key in settings.keys() - own}
+            nodes[name] = {**settings, "engine": {**settings["engine"], **inside}}
+    return nodes
+
+
 def _given(node: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a part that would load weights, with names and types checked; nothing is loaded."""
-    arguments: dict[str, Any] = instantiate({**_plain(node), "_partial_": True}).keywords
+    """The arguments of a model that would load weights, with names and types checked; nothing is loaded."""
+    arguments: dict[str, Any] = instantiate({**plain(node, resolve=True), "_partial_": True}).keywords
     return arguments
-
-
-def _plain(node: Any) -> Any:
-    """A node as dicts and lists, interpolations resolved."""
-    return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
-
-
-def _settled(node: Any) -> Any:
-    """An engine's node; what a team says of its backbone, as its adapters, goes to the engine inside of replicas."""
-    if not (isinstance(node, Mapping) and isinstance(node.get("engine"), Mapping)):
-        return node
-    plain = _plain(node)
-    own = {"_target_", *inspect.signature(EngineReplicas).parameters}
-    inside = {key: value for key, value in plain.items() if key not in own}
-    return {**{key: value for key, value in plain.items() if key in own}, "engine": {**plain["engine"], **inside}}
 
 
 def _counter(node: Mapping[str, Any], report: Callable[[str], None]) -> Engine:
     """What counts tokens in an engine's place: the engine itself, unless it would load weights."""
     if "weights" not in node:
-        engine: Engine = instantiate({**_plain(node), "_partial_": False})
-        return engine
+        return instantiate({**plain(node, resolve=True), "_partial_": False})  # type: ignore[no-any-return]
     given = _given(node)
     return load_counter(given["weights"], given.get("adapters") or {}, given.get("context_window"), report=report)
 
@@ -281,13 +281,8 @@ def _counter(node: Mapping[str, Any], report: Callable[[str], None]) -> Engine:
 def build_ensemble(cfg: DictConfig, call_log: CallLog | None = None, also: Sequence[Agent] = ()) -> Ensemble:
     """The agents of an ensemble and the engines they use; `also` will speak as well, a Conductor for one."""
     agents = build_agents(cfg)
-    engines = {name: instantiate(_settled(cfg.engines[name])) for name in _backbones(cfg, [*agents, *also])}
+    engines = {name: instantiate(node) for name, node in _engines(cfg, [*agents, *also]).items()}
     return Ensemble(engines, agents, call_log=call_log)
-
-
-def _backbones(cfg: DictConfig, agents: Sequence[Agent]) -> list[str]:
-    check_agents(agents, [str(name) for name in cfg.engines])
-    return sorted({agent.backbone for agent in agents})
 
 
 def build_agents(cfg: DictConfig) -> list[Agent]:
@@ -298,7 +293,7 @@ def build_agents(cfg: DictConfig) -> list[Agent]:
             raise ValueError(f"ensemble.{name}: expected names with their settings, got {node!r}")
     agents = []
     for name, node in settings.items():
-        given = _plain(node)
+        given = plain(node, resolve=True)
         if not isinstance(given, dict) or not isinstance(given.get("decoding", {}), dict):
             raise ValueError(f"agent {str(name)!r}: expected its settings by name, got {given!r}")
         try:
@@ -327,18 +322,13 @@ def consensus_cell(
 
     Beside a language model that costs nothing, and it keeps results from depending on the batch. Retention is
     multiplied by `leak`, in (0, 1), each round before training changes it. A vote or gate is a name out of `NAMED`,
-    or a module; with `calibration` every judge learns to read the rating scale.
-    `trust` is in each agent, in the ensemble's order, 1 each if None.
-
-    Raises:
-        ValueError: for a vote or gate that does not exist, trust in others than the agents, and as the parts.
+    or a module; with `calibration` every judge learns to read the rating scale. `trust` is in each agent, in the
+    ensemble's order, 1 each if None. What cannot be is a ValueError.
     """
     if isinstance(gate, str) and gate != "none":
         gate = part_named("gate", gate, leak=leak, dtype=torch.float64)
-    read = Calibration(agents) if calibration else None
-    cell = ConsensusCell(
-        dim, agents, slots=slots, vote=vote, gate=gate, calibration=read, reading=reading, pooling=pooling
-    ).double()
+    parts = {"vote": vote, "gate": gate, "calibration": Calibration(agents) if calibration else None}
+    cell = ConsensusCell(dim, agents, slots=slots, reading=reading, pooling=pooling, **parts).double()
     if trust is not None:
         if len(trust) != agents or not all(map(math.isfinite, trust)):
             raise ValueError(f"consensus trust: expected a number for each of {agents} agents, got {list(trust)}")

@@ -135,10 +135,10 @@ def _run(verb: str, arguments: Sequence[str]) -> int:
         from nsed_torch.app.help import verb_help  # noqa: PLC0415 - reads YAML, which a bare wheel cannot
 
         return _say(verb_help(verb.replace("-", "_")))
-    from nsed_torch.app.config.overrides import exact, quote, refuse_former, with_question  # noqa: PLC0415 - Hydra is slow to import
+    from nsed_torch.app.config.overrides import overrides_of  # noqa: PLC0415 - Hydra is slow to import
 
     name = verb.replace("-", "_")
-    options, values = _split(arguments)
+    options, words = _split(arguments)
     asked = _check_options(options)
     if asked.hydra_help or asked.cfg or asked.info or asked.shell_completion:  # nothing will run
         from nsed_torch.app.config.hydra_node import hydra_root  # noqa: PLC0415 - Hydra is slow to import
@@ -147,13 +147,8 @@ def _run(verb: str, arguments: Sequence[str]) -> int:
     else:
         module = f"nsed_torch.app.verbs.{name}" if verb in VERBS else _added()[verb].module
         main = importlib.import_module(module).main
-    # A baseline is settings, whose equals signs Hydra would not take as they are.
-    values = [f"baseline={quote(v[9:])}" if v.startswith("baseline=") and "=" in v[9:] else v for v in values]
-    if verb in {"deliberate", "conduct"}:
-        values = with_question(values, verb)
-    values = [exact(v) for v in values]
-    refuse_former((value for value in values if not value.startswith("question=")), name)
-    with _command_line([f"nsed {verb}", *values, *options]):
+    overrides = overrides_of(words, name)
+    with _command_line([f"nsed {verb}", *overrides, *options]):
         try:
             main()
         except SystemExit as stop:  # how Hydra ends --help
@@ -164,13 +159,11 @@ def _run(verb: str, arguments: Sequence[str]) -> int:
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Hydra's options with their values, and everything else. Hydra itself would stop at an option in between."""
     options: list[str] = []
-    values: list[str] = []
-    previous = ""
-    for argument in arguments:
+    words: list[str] = []
+    for previous, argument in zip(["", *arguments], arguments, strict=False):
         is_option = argument.startswith("-") and argument != "-"
-        (options if is_option or previous in _VALUED else values).append(argument)
-        previous = argument
-    return options, values
+        (options if is_option or previous in _VALUED else words).append(argument)
+    return options, words
 
 
 def _check_options(options: list[str]) -> argparse.Namespace:

@@ -5,22 +5,17 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
-from hydra import compose, initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from nsed_torch.app.build import build_rnn, call_log
-from nsed_torch.app.config.hydra_node import checked_compositions
+from nsed_torch.app.config.hydra_node import checked
 from nsed_torch.app.config.overrides import refuse_former
-from nsed_torch.app.config.paths import conf_dir
-from nsed_torch.app.config.settings import check_settings
 from nsed_torch.records.call_log import CallLog
 from nsed_torch.records.transcript import Task, Transcript, Usage
 
@@ -29,7 +24,6 @@ ROOT = "deliberate"
 
 TOOLS = {"question": "the tool asks the questions", "output_dir": "the tool writes; calls=FILE keeps finished calls"}
 """Settings of that verb that are the tool's."""
-
 
 INSTRUCT = {"system", "developer"}
 """Roles whose texts are instructions and no turns."""
@@ -81,18 +75,13 @@ def composed(settings: Mapping[str, Any]) -> DictConfig:
             raise ValueError(
                 f"setting {key!r}: expected one of a team's, got one of a run's: {TOOLS.get(key, 'remove it')}"
             )
-    refuse_former(settings, ROOT)
-    overrides = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in settings.items()]
+    words = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in settings.items()]
+    refuse_former(words, ROOT)
     try:
-        inside = GlobalHydra().is_initialized()  # of a verb, which found the configs
-        found = nullcontext() if inside else initialize_config_dir(str(conf_dir()), version_base="1.3")
-        with checked_compositions(), found:
-            config = compose(ROOT, overrides)
-        check_settings(config, ROOT)
+        return checked(ROOT, words)
     except (HydraException, OmegaConfBaseException) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise ValueError(f"{reason}; nsed {ROOT} --cfg job lists all") from error
-    return config
 
 
 def question_of(turns: Iterable[tuple[str, str]]) -> str:

@@ -59,8 +59,9 @@ def opened(folder: Path, identity: Mapping[str, Any], made: Sequence[str], *, go
 
 def identity_of(verb: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """What makes a run the same: its verb, the version, its settings, and what the files hold that these name."""
-    texts = [(where, text) for where, text in _texts(settings, "") if _PATH.search(text) or where.endswith("dir")]
-    files = {where: _digest(Path(text).expanduser()) for where, text in texts if not where.endswith("telemetry_file")}
+    texts = {where: text for where, text in leaves(settings, items=True) if isinstance(text, str)}
+    paths = {where: Path(text) for where, text in texts.items() if _PATH.search(text) or where.endswith("dir")}
+    files = {where: _digest(path) for where, path in paths.items() if not where.endswith("telemetry_file")}
     named = {where: digest for where, digest in files.items() if digest}
     identity = {"verb": verb, "version": __version__, "settings": without_home(dict(settings)), "files": named}
     read: dict[str, Any] = json.loads(json.dumps(identity))  # as it comes back from the file
@@ -70,10 +71,10 @@ def identity_of(verb: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Where two identities differ, a phrase each."""
     phrases = [f"{key} {old.get(key)} is now {new[key]}" for key in ("verb", "version") if old.get(key) != new[key]]
-    before, after = (dict(leaves(one.get("settings", {}), "")) for one in (old, new))
+    before, after = (dict(leaves(one.get("settings", {}))) for one in (old, new))
     changed = [key for key in sorted({*before, *after}) if before.get(key) != after.get(key)]
     phrases += [f"{key} {before.get(key)!r} is now {after.get(key)!r}" for key in changed]
-    was, files = dict(leaves(old.get("files", {}), "")), dict(leaves(new["files"], ""))
+    was, files = dict(leaves(old.get("files", {}))), new["files"]
     return phrases + [f"what {key} names has changed" for key in files if key in was and was[key] != files[key]]
 
 
@@ -104,26 +105,23 @@ def _holder(folder: Path) -> str:
     return "another process"
 
 
-def leaves(node: Any, where: str) -> Iterator[tuple[str, Any]]:
-    """Every value with its dotted key; lists are values."""
+def leaves(node: Any, where: str = "", *, items: bool = False) -> Iterator[tuple[str, Any]]:
+    """Every value with its dotted key; lists are values, or their `items` are."""
     if isinstance(node, Mapping) and node:
-        for key, value in node.items():
-            yield from leaves(value, f"{where}.{key}".lstrip("."))
+        inner = [(f"{where}.{key}".lstrip("."), value) for key, value in node.items()]
+    elif items and isinstance(node, list):
+        inner = [(f"{where}[{number}]", value) for number, value in enumerate(node)]
     else:
         yield where, node
-
-
-def _texts(node: Any, where: str) -> Iterator[tuple[str, str]]:
-    for key, value in leaves(node, where):
-        if isinstance(value, str):
-            yield key, value
-        for number, item in enumerate(value if isinstance(value, list) else ()):
-            yield from _texts(item, f"{key}[{number}]")
+        return
+    for place, value in inner:
+        yield from leaves(value, place, items=items)
 
 
 def _digest(path: Path) -> str | None:
     """Of a file's bytes, or of all files below a folder; None where there is neither."""
     try:
+        path = path.expanduser()
         if not path.exists():
             return None
         files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())

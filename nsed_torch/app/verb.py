@@ -94,7 +94,7 @@ def objective(path: Path, name: str | None) -> float | None:
         ValueError: if no number has the name; says which is nearest.
     """
     data = read_json(path) if path.is_file() else {}
-    numbers = {key: float(value) for key, value in leaves(data, "") if type(value) in {int, float}}
+    numbers = {key: float(value) for key, value in leaves(data) if type(value) in {int, float}}
     if name is None:
         return numbers.get(f"methods.{data.get('reference')}.accuracy.mean")
     if name not in numbers:

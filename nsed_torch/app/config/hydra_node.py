@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import hydra._internal.hydra
-from hydra import initialize_config_dir
+from hydra import compose, initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
 from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -20,8 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 from omegaconf.resolvers import oc
 
 from nsed_torch.app.config.paths import added_dirs, check_yaml, conf_dir
-from nsed_torch.app.config.settings import plain
-from nsed_torch.app.config.type_checks import fault
+from nsed_torch.app.config.settings import check_settings, fault, plain
 
 TARGETS = {
     "hydra._internal.core_plugins.basic_launcher.BasicLauncher",
@@ -101,7 +101,8 @@ def checked_compositions() -> Iterator[None]:
         yield
     finally:
         module.ConfigLoaderImpl = kept
-        OmegaConf.register_new_resolver("oc.env", oc.env, replace=True)
+        if kept is not CheckedLoader:  # within a verb, variables stay guarded
+            OmegaConf.register_new_resolver("oc.env", oc.env, replace=True)
 
 
 @contextlib.contextmanager
@@ -109,6 +110,15 @@ def composing() -> Iterator[None]:
     """Within it, Hydra's `compose` reads our files and those of installed packages."""
     with checked_compositions(), initialize_config_dir(str(conf_dir()), version_base="1.3"):
         yield
+
+
+def checked(config_name: str, overrides: list[str]) -> DictConfig:
+    """The composed settings of a verb, checked, in a program that is no verb's or inside of one."""
+    inside = GlobalHydra().is_initialized()  # which found the configs
+    with checked_compositions() if inside else composing():
+        config = compose(config_name, overrides)
+        check_settings(config, config_name)
+    return config
 
 
 def hydra_root(config_name: str, job: Callable[[DictConfig], object]) -> Callable[[], None]:
@@ -154,17 +164,14 @@ def check_hydra(node: DictConfig | ListConfig, where: str = "hydra") -> None:
 
 def _is_plain(raw: Any, value: Any, place: str) -> bool:
     """Whether a value stays a text, number or truth value, and no text that logging or a batch system acts upon."""
-    if OmegaConf.is_config(value):
-        return False
-    if isinstance(raw, str) and raw.startswith("${") and raw.endswith("}") and not _SCALARS.fullmatch(raw):
-        return False
-    if raw == "${output_dir}" and place not in {"hydra.run.dir", "hydra.sweep.dir"}:
-        return False
-    text = str(value)
-    if place in {"hydra.run.dir", "hydra.sweep.dir"} and not text.strip():
-        return False
-    foreign = "://" in text and text not in {"ext://sys.stdout", "ext://sys.stderr"} and "logging" in place
-    logged = (
-        "logging" in place and str(raw).startswith("${") and not str(raw).startswith("${hydra.runtime.output_dir}/")
+    text, refers = str(value), isinstance(raw, str) and raw.startswith("${")
+    folder, logs = place in {"hydra.run.dir", "hydra.sweep.dir"}, "logging" in place
+    return not (
+        OmegaConf.is_config(value)
+        or (refers and raw.endswith("}") and not _SCALARS.fullmatch(raw))
+        or (raw == "${output_dir}" and not folder)
+        or (folder and not text.strip())
+        or ("\n" in text and not place.startswith(_LINES))
+        or (logs and "://" in text and text not in {"ext://sys.stdout", "ext://sys.stderr"})
+        or (logs and refers and not raw.startswith("${hydra.runtime.output_dir}/"))
     )
-    return not (foreign or logged or ("\n" in text and not place.startswith(_LINES)))

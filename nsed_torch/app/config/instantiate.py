@@ -13,10 +13,11 @@ from collections.abc import Callable
 from typing import Any
 
 from jinja2 import TemplateError
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import OmegaConf
 from safetensors import SafetensorError
 
-from nsed_torch.app.config.type_checks import annotations, fault
+from nsed_torch.app.config.settings import annotations, fault
+from nsed_torch.core.named import NAMED
 from nsed_torch.records.extras import install
 
 _LISTED = {
@@ -37,8 +38,6 @@ _LISTED = {
     "nsed_torch.conductor.policy": "WritingAgent",
     "nsed_torch.conductor.pools": "Pools",
     "nsed_torch.conductor.grpo": "GRPO",
-    "nsed_torch.core.ratings": "VerdictRating",
-    "nsed_torch.parts.rating_modes": "AgreementRating CritiqueRating LikelihoodRating",
     "nsed_torch.parts.budget_broker": "Budget BudgetBroker",
     "nsed_torch.parts.halting_rules": "EvidenceHalting FatigueHalting",
     "nsed_torch.evaluation.methods.conducted": "Conducted RandomRouting",
@@ -46,15 +45,12 @@ _LISTED = {
     "nsed_torch.evaluation.methods.interactive": "Debate MixtureOfAgents SelfCorrection SelfMoA",
     "nsed_torch.app.build": "consensus_cell",
     "nsed_torch.core.halting": "FixedHalting",
-    "nsed_torch.core.vote": "QuadraticVote",
-    "nsed_torch.parts.votes": "ApprovalVote BordaVote EntmaxVote L2Vote LinearVote PluralityVote TokenVote",
-    "nsed_torch.core.gate": "ForgetGate",
-    "nsed_torch.parts.gates": "LeakyGate NoteGate OpenGate",
     "nsed_torch.tuning.fine_tuning": "FineTuning",
     "nsed_torch.tuning.trainer": "Schedule",
     "torch.optim": "SGD Adam AdamW NAdam RAdam Adagrad RMSprop LBFGS",
 }
 CONSTRUCTORS = {f"{module}.{name}" for module, names in _LISTED.items() for name in names.split()}
+CONSTRUCTORS |= {f"nsed_torch.{home}" for known in NAMED.values() for home in known.values()}
 """All that a `_target_` may name, unless the user allows more: see `own_targets`."""
 GROUP = "nsed_torch.targets"
 """The entry points by which an installed package offers constructors of its own, each by any name.
@@ -83,21 +79,17 @@ def instantiate(node: Any, **kwargs: Any) -> Any:
     """
     if node is None:
         return None
-    plain = _plain(node, set(kwargs))
-    _check(plain, "")
-    if kwargs and "_target_" not in plain:
-        raise ValueError(f"expected a config with _target_ to pass {sorted(kwargs)} to, got none")
-    return _build(plain, kwargs)
-
-
-def _plain(node: Any, given: set[str]) -> Any:
-    """The node as dicts and lists with every interpolation resolved, without the keys that are given anyway."""
-    config = node if isinstance(node, DictConfig | ListConfig) else OmegaConf.create(node)
-    if isinstance(config, DictConfig) and given & set(config):
-        kept = OmegaConf.masked_copy(config, [str(key) for key in config if key not in given])
+    config = node if OmegaConf.is_config(node) else OmegaConf.create(node)
+    if kwargs:
+        if "_target_" not in config:
+            raise ValueError(f"expected a config with _target_ to pass {sorted(kwargs)} to, got none")
+        # What is given anyway need not have a value.
+        kept = OmegaConf.masked_copy(config, [key for key in config if key not in kwargs])
         kept._set_parent(config._get_parent())
         config = kept
-    return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    _check(plain, "")
+    return _build(plain, kwargs)
 
 
 def _check(node: Any, where: str) -> None:
@@ -105,20 +97,21 @@ def _check(node: Any, where: str) -> None:
     if isinstance(node, list):
         for index, item in enumerate(node):
             _check(item, f"{where}[{index}]")
-    if isinstance(node, dict):
-        if "_target_" in node:
-            _check_target(node["_target_"], f"{where}._target_".lstrip("."))
-        for key, item in node.items():
-            if key in {"_recursive_", "_convert_"}:
-                raise ValueError(f"{where or 'config'}: expected {', '.join(sorted(_WORDS))}, got {key}; remove it")
-            _check(item, f"{where}.{key}".lstrip("."))
+    if not isinstance(node, dict):
+        return
+    if "_target_" in node:
+        _check_target(node["_target_"], f"{where}._target_".lstrip("."))
+    for key, item in node.items():
+        if key in {"_recursive_", "_convert_"}:
+            raise ValueError(f"{where or 'config'}: expected {', '.join(sorted(_WORDS))}, got {key}; remove it")
+        _check(item, f"{where}.{key}".lstrip("."))
 
 
 def _check_target(name: Any, where: str) -> None:
     if not isinstance(name, str) or name not in CONSTRUCTORS:
         if name in own_targets():
             return
-        expected = "expected one of nsed_torch.app.config.instantiate.CONSTRUCTORS"
+        expected = f"expected one of {__name__}.CONSTRUCTORS"
         lab = isinstance(name, str) and name.startswith("nsed_lab.")
         remedy = install("lab") if lab else "if it is your own code, name it in NSED_TARGETS"
         raise ValueError(f"{where}: {expected}, got {name!r}; {remedy}")
@@ -168,6 +161,5 @@ def call(target: Callable[..., Any], args: list[Any], settings: dict[str, Any], 
         return functools.partial(target, *args, **settings) if partial else target(*args, **settings)
     except BROKEN as error:  # a device that is not there, weights that were cut, an adapter of other shapes
         reason = (str(error) or type(error).__name__).strip().splitlines()[0]
-        raise ValueError(
-            f"{name}: cannot be built ({reason[:300]}); check its settings and the files it reads"
-        ) from error
+        told = f"{name}: cannot be built ({reason[:300]}); check its settings and the files it reads"
+        raise ValueError(told) from error

@@ -1,4 +1,7 @@
-"""How any text gets through Hydra's override grammar and OmegaConf's interpolation, the question above all."""
+"""From the words of a command to overrides that Hydra reads as they were meant, the question above all.
+
+Two grammars stand in between: Hydra's of overrides, and OmegaConf's of interpolations.
+"""
 
 import re
 import sys
@@ -24,19 +27,31 @@ FORMER = {
     "benchmark": "tasks",
     "tasks.gold": "tasks.target",
     "voting": "consensus.vote",
-    "gate": "consensus.gate",
-    "slots": "consensus.slots",
-    "pooling": "consensus.pooling",
-    "calibration": "consensus.calibration",
     "without": "protocol.without",
     "rounds": "waves",
     "seeds": "divisions",
     "unit": "lesson",
+    **{name: f"consensus.{name}" for name in ("gate", "slots", "pooling", "calibration")},
     **{name: f"lesson.{name}" for name in ("by_length", "near_share", "answers_share", "step_share")},
     "warm.by_hand": "warm.workflows",
     "logger.tracker": "logger",
 }
 """What settings were called, and are called now; each counts in the verbs that have the second and not the first."""
+
+
+def overrides_of(words: Iterable[str], config_name: str) -> list[str]:
+    """The words of a command as overrides of a verb's root config; its question, if it asks one, comes last.
+
+    Raises:
+        ValueError: for a setting by its former name, several questions, an empty one, or bytes that are no UTF-8.
+        OSError: if the file that has the question cannot be read.
+    """
+    # A baseline is settings, whose equals signs Hydra would not take as they are.
+    words = [f"baseline={quote(w[9:])}" if w.startswith("baseline=") and "=" in w[9:] else w for w in words]
+    if config_name in {"deliberate", "conduct"}:
+        words = with_question(words, config_name)
+    refuse_former((word for word in words if not word.startswith("question=")), config_name)
+    return [exact(word) for word in words]
 
 
 def refuse_former(words: Iterable[str], config_name: str) -> None:
@@ -46,11 +61,9 @@ def refuse_former(words: Iterable[str], config_name: str) -> None:
         words: overrides, or bare names.
         config_name: the root config of the verb that they are for.
     """
-    root, groups = root_config(config_name)
-    known = {str(key) for key in root} | groups
+    known = _first_names(config_name)
     for word in words:
-        name = re.split(r"[=@]", word.lstrip("+~"), maxsplit=1)[0]
-        now = name
+        now = name = re.split(r"[=@]", word.lstrip("+~"), maxsplit=1)[0]
         for old, new in FORMER.items():
             first, here = old.partition(".")[0], new.partition(".")[0] in known
             if re.match(rf"{re.escape(old)}(?![\w-])", now) and here and ("." in old or first not in known):
@@ -62,9 +75,8 @@ def refuse_former(words: Iterable[str], config_name: str) -> None:
 def quote(text: str) -> str:
     """Write a text as the value of a Hydra override that sets its key to exactly that text.
 
-    Two grammars read an override's value: Hydra's (quotes, commas, equals signs, brackets) when the config is
-    composed, and OmegaConf's (`${...}`, "???") when a value is read. Both are escaped here: no text is a sweep, a
-    list or a number, whatever it looks like.
+    Both grammars are escaped: Hydra's (quotes, commas, equals signs, brackets), which is read when the config is
+    composed, and OmegaConf's (`${...}`, "???"), which is read with a value. No text is a sweep, a list or a number.
 
     Raises:
         ValueError: if the text has no UTF-8 form, as when a terminal passed other bytes.
@@ -82,9 +94,7 @@ def escape(text: str) -> str:
     `${` becomes `\${`, after doubling the backslashes before it. "???" would mean a missing value and cannot be
     escaped, so it is computed.
     """
-    if text == "???":
-        return "${oc.decode:???}"
-    return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
+    return "${oc.decode:???}" if text == "???" else re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
 
 
 def exact(word: str) -> str:
@@ -92,8 +102,8 @@ def exact(word: str) -> str:
 
     Lists, mappings and what is quoted stay as they are: of a mistake in those Hydra says where it is.
     """
-    key, given, value = word.partition("=")
-    if not given or not re.fullmatch(r"[+]{0,2}[\w$./@-]+", key) or not value or value[0] in "[{'\"(":
+    key, _, value = word.partition("=")
+    if not re.fullmatch(r"[+]{0,2}[\w$./@-]+", key) or not value or value[0] in "[{'\"(":
         return word
     try:
         OverridesParser.create().parse_override(word)
@@ -102,25 +112,18 @@ def exact(word: str) -> str:
     return word
 
 
-def with_question(values: Sequence[str], config_name: str) -> list[str]:
-    """Put the question among a command's arguments last, quoted for Hydra.
+def with_question(words: Sequence[str], config_name: str) -> list[str]:
+    """Put the question among a command's words last, quoted for Hydra.
 
-    The question is `question=...` or the one argument that sets nothing: a text, `@file`, or `-` for standard input.
-    It is always one text; commas never make it a sweep. The root config tells settings from questions where both are
-    possible.
-
-    Raises:
-        ValueError: if there are several questions, or an empty one, or bytes that are no UTF-8.
-        OSError: if the file cannot be read.
+    The question is `question=...` or the one word that sets nothing: a text, `@file`, or `-` for standard input. It is
+    always one text; commas never make it a sweep.
     """
-    questions, overrides = [], []
-    for value in values:
-        if given := _QUESTION.fullmatch(value):
+    questions, overrides = list[str](), list[str]()
+    for word in words:
+        if given := _QUESTION.fullmatch(word):
             questions.append(given[1])
-        elif _is_override(value, config_name):
-            overrides.append(value)
         else:
-            questions.append(value)
+            (overrides if _is_override(word, config_name) else questions).append(word)
     if len(questions) > 1:
         raise ValueError(f"expected one question, got {len(questions)}: {questions}; put quotes around a text")
     return overrides + [f"question={quote(_read(question))}" for question in questions]
@@ -139,16 +142,21 @@ def setting_names(config_name: str) -> list[str]:
     return [*walk(config, ""), *sorted(root_config(config_name)[1]), "hydra"]
 
 
-def _is_override(value: str, config_name: str) -> bool:
-    """Whether an argument sets something, rather than being the question.
+def _first_names(config_name: str) -> set[str]:
+    """What the name of a setting may begin with."""
+    root, groups = root_config(config_name)
+    return {*map(str, root), *groups}
+
+
+def _is_override(word: str, config_name: str) -> bool:
+    """Whether a word sets something, rather than being the question.
 
     `key=value` without blanks does, even if the key is misspelt: Hydra will say so. With blanks, as in "x=3
     solves it, right?", it does if the key is one of the config's, or if it starts with Hydra's + or ~.
     """
-    match = _ASSIGNMENT.fullmatch(value)
-    if match is None:
-        return _DELETION.fullmatch(value) is not None
-    return match[1] is not None or not re.search(r"\s", value) or match[2] in setting_names(config_name)
+    if (match := _ASSIGNMENT.fullmatch(word)) is None:
+        return _DELETION.fullmatch(word) is not None
+    return match[1] is not None or not re.search(r"\s", word) or match[2] in _first_names(config_name)
 
 
 def _read(question: str) -> str:
@@ -157,10 +165,9 @@ def _read(question: str) -> str:
     if source is not None:
         data = sys.stdin.buffer.read() if question == "-" else Path(source).expanduser().read_bytes()
         try:
-            question = data.decode("utf-8-sig")
+            question = re.sub(r"\r?\n\Z", "", data.decode("utf-8-sig"))
         except UnicodeDecodeError as error:
             raise ValueError(f"{source}: expected UTF-8 text, got other bytes at byte {error.start}") from error
-        question = re.sub(r"\r?\n\Z", "", question)
     if not question.strip():
         raise ValueError(f"expected a question, got an empty text{f' from {source}' if source else ''}")
     return question

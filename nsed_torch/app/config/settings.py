@@ -1,13 +1,17 @@
-"""The settings of a verb: where they come from, what they may hold, and a short name for all of them."""
+"""The settings of a verb: where they come from, what each may hold, and a short name for all of them."""
 
+import functools
+import inspect
+import math
 import re
-from collections.abc import Iterable
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from nsed_torch.app.config.paths import conf_file, options_of
-from nsed_torch.app.config.type_checks import fault, fits
 from nsed_torch.records.portable import config_sha256
 
 # Where or whether a run writes, and what it is told beside, not what it computes.
@@ -17,28 +21,30 @@ NAMED: dict[str, Any] = {
     **dict.fromkeys(("agents", "ids", "without"), list[str] | None),
     **dict.fromkeys(("ahead", "coverage", "max_parameters_b", "similarity"), float | None),
     **dict.fromkeys(("baseline", "calls", "objective", "ties"), str | None),
+    **dict.fromkeys(("examples", "limit"), int | None),
     "resume": bool | None,
     "data_dir": str | list[str] | None,
-    **dict.fromkeys(("examples", "limit"), int | None),
 }
 OPEN = {"method", "avoid", "models"}  # keys that may be added, also to each of the last
+SIGNED = {"values", "threshold", "seed"}  # numbers that may be negative
+# Numbers of at least 1; all others may be 0. The last three are speeds.
+_COUNTS = """rounds max_batch context_window pass_tokens batch_tasks epochs divisions waves max_steps dim slots samples
+    layers batch limit examples round questions rollouts rank size patience probe checkpoint read written learned"""
+COUNTS = set(_COUNTS.split())
+_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", list: "a list", dict: "keys"}
 
 
 def root_config(config_name: str) -> tuple[DictConfig, set[str]]:
     """The settings of a root file and of those it includes, and the config groups that they choose from."""
     root: Any = OmegaConf.load(conf_file(config_name))
-    entries = root.pop("defaults", [])
-    groups = chosen_from(entries)
-    for included in (entry for entry in entries if isinstance(entry, str) and entry != "_self_"):
-        its, more = root_config(included)
-        root, groups = OmegaConf.merge(its, root), groups | more
+    groups = set[str]()
+    for entry in root.pop("defaults", []):
+        if isinstance(entry, DictConfig):  # a group, unless it overrides what was chosen before
+            groups |= {str(key).lstrip("/").split("@")[0] for key in entry if not str(key).startswith("override ")}
+        elif entry != "_self_":
+            its, more = root_config(entry)
+            root, groups = OmegaConf.merge(its, root), groups | more
     return root, groups
-
-
-def chosen_from(defaults: Iterable[Any]) -> set[str]:
-    """The config groups that a list of defaults chooses from, without those that it only overrides."""
-    named = {str(group) for entry in defaults if isinstance(entry, DictConfig) for group in entry}
-    return {group.lstrip("/").split("@")[0] for group in named if not group.startswith("override ")}
 
 
 def check_settings(cfg: DictConfig, config_name: str) -> None:
@@ -57,11 +63,6 @@ def check_settings(cfg: DictConfig, config_name: str) -> None:
     for group in sorted(groups & set(map(str, cfg))):
         _check_group(cfg, group)
     _check(cfg, {key: value for key, value in plain(root).items() if key not in {"hydra", *groups}}, "")
-
-
-def plain(value: Any) -> Any:
-    """A config's value as dicts and lists."""
-    return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
 
 
 def _check_group(cfg: DictConfig, group: str) -> None:
@@ -92,6 +93,60 @@ def _check(node: DictConfig, defaults: Any, prefix: str) -> None:
             node[key] = repr(value)
         elif wrong := fault(str(key), plain(value), kind):
             raise ValueError(f"{name}: {wrong}; correct {name}=...")
+
+
+def fault(name: str, value: Any, annotation: Any) -> str | None:
+    """What is wrong with a value that `name` is to have, as "expected ..., got ..."; None if nothing is."""
+    if not fits(value, annotation):
+        return f"expected {_described(annotation)}, got {value!r}"
+    least = -math.inf if name in SIGNED else int(name in COUNTS)
+    for number in value if isinstance(value, list) else [value]:
+        if type(number) in {int, float} and not least <= number < math.inf:
+            return f"expected a value of at least {least}, got {value!r}"
+    return None
+
+
+def fits(value: Any, annotation: Any) -> bool:  # noqa: PLR0911 - a line per kind
+    """Whether a value is what an annotation says; whole numbers pass for numbers, and YAML's lists for any sequence."""
+    origin, inner = typing.get_origin(annotation) or annotation, typing.get_args(annotation)
+    if origin in {typing.Union, types.UnionType}:
+        return any(fits(value, one) for one in inner)
+    if origin is typing.Literal:
+        return value in inner
+    if origin is Any or not isinstance(origin, type):
+        return True
+    if isinstance(value, list) and issubclass(origin, Sequence) and origin is not str:
+        return all(fits(item, inner[0]) for item in value) if inner else True
+    if isinstance(value, dict) and origin in {dict, Mapping}:
+        return all(fits(item, inner[1]) for item in value.values()) if inner else True
+    if type(value) in {int, bool}:
+        return origin is type(value) or (origin is float and type(value) is int)
+    return isinstance(value, origin)
+
+
+def _described(annotation: Any) -> str:
+    """An annotation in words."""
+    origin, inner = typing.get_origin(annotation) or annotation, typing.get_args(annotation)
+    if origin in {typing.Union, types.UnionType}:
+        return " or ".join(map(_described, inner))
+    if origin is type(None):
+        return "null"
+    kind = dict if origin is Mapping else list if origin in {Sequence, tuple} else origin
+    words = _WORDS.get(kind, getattr(kind, "__name__", str(kind)))
+    of = inner[kind is dict] if kind in {dict, list} and inner and inner[-1] is not Any else None
+    return words if of is None else f"{words} with {_described(of)} each"
+
+
+@functools.cache
+def annotations(target: Callable[..., Any]) -> Mapping[str, Any]:
+    """What a function, or a class's constructor, says of its arguments."""
+    hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
+    return {name: hints.get(name, Any) for name in inspect.signature(target).parameters}
+
+
+def plain(value: Any, *, resolve: bool = False) -> Any:
+    """A config's value as dicts and lists."""
+    return OmegaConf.to_container(value, resolve=resolve) if OmegaConf.is_config(value) else value
 
 
 def plain_config(cfg: DictConfig) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from nsed_torch.app.build import build_ensemble, build_rnn, call_log, fetch_weights
+from nsed_torch.app.build import build_rnn, call_log, load_models
 from nsed_torch.app.config.instantiate import instantiate
 from nsed_torch.app.verb import VerbRun, verb
 from nsed_torch.app.view import WorkflowView, visible, workflow_view
@@ -42,9 +42,7 @@ def build_conductor(cfg: DictConfig, log: CallLog, report: Callable[[str], None]
         rnn = build_rnn(cfg, log, report, also=[agent])
         ensemble, councils = rnn.cell.ensemble, {"council": rnn}
     else:
-        fetch_weights(OmegaConf.masked_copy(cfg, ["ensemble", "conductor"]), report=report, also=[agent])
-        report("loading models")
-        ensemble = build_ensemble(cfg.ensemble, log, [agent])
+        ensemble, _ = load_models(OmegaConf.masked_copy(cfg, ["ensemble", "conductor"]), log, report, [agent])
     executor = Executor(
         ensemble,
         prompts=prompts,

@@ -8,9 +8,10 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from nsed_torch.app.build import build_rnn
+from nsed_torch.app.config.settings import plain
 from nsed_torch.app.door import composed
 from nsed_torch.app.verb import VerbRun, verb
 from nsed_torch.core.rnn import MacroRNN
@@ -89,7 +90,7 @@ def build_teams(models: DictConfig, run: VerbRun) -> dict[str, MacroRNN]:
 
 def _composed(name: str, node: Any) -> DictConfig:
     """The config of `nsed deliberate` with a model's settings."""
-    given: Any = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+    given = plain(node, resolve=True)
     if not isinstance(given, dict):
         raise ValueError(f"models.{name}: expected settings of nsed deliberate, got {given!r}: pass ensemble=...")
     try:

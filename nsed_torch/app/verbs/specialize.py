@@ -6,10 +6,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from rich.console import RenderableType
 
 from nsed_torch.app.config.instantiate import instantiate
+from nsed_torch.app.config.settings import plain
 from nsed_torch.app.verb import VerbRun, verb
 from nsed_torch.engines.adapters import adapter_shape, save_adapter
 from nsed_torch.engines.transformers_engine import TransformersEngine
@@ -135,8 +136,8 @@ def own_tasks(cfg: DictConfig, plan: LessonPlan) -> tuple[GradedTasks, GradedTas
 
 
 def _families(cfg: DictConfig) -> dict[str, dict[str, Any]]:
-    plain: Any = OmegaConf.to_container(cfg.families, resolve=True) if cfg.families else {}  # identities go to JSON
-    return {str(name): options or {} for name, options in plain.items()}
+    named = plain(cfg.families, resolve=True) or {}  # identities go to JSON
+    return {str(name): options or {} for name, options in named.items()}
 
 
 def table(metrics: Mapping[str, Any]) -> RenderableType:

@@ -10,7 +10,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from rich.console import RenderableType
 
-from nsed_torch.app.build import build_agents, build_ensemble, call_log, fetch_weights, graded_tasks, memory_ahead
+from nsed_torch.app.build import build_agents, call_log, graded_tasks, load_models, memory_ahead
 from nsed_torch.app.config.instantiate import instantiate
 from nsed_torch.app.config.settings import plain_config
 from nsed_torch.app.processes import this_shard
@@ -191,9 +191,7 @@ def _conductor(cfg: DictConfig, log: CallLog, report: Callable[[str], None]) -> 
 def _executor(cfg: DictConfig, log: CallLog, report: Callable[[str], None], agent: Agent) -> Executor:
     """The workers of a training; the agent's backbone is among the engines."""
     prompts = instantiate(cfg.prompts)
-    fetch_weights(OmegaConf.masked_copy(cfg, ["ensemble", "conductor"]), report=report, also=[agent])
-    report("loading models")
-    ensemble = build_ensemble(cfg.ensemble, log, [agent])
+    ensemble, _ = load_models(OmegaConf.masked_copy(cfg, ["ensemble", "conductor"]), log, report, [agent])
     return Executor(ensemble, prompts=prompts, seed=cfg.seed, max_steps=cfg.max_steps)
 
 
