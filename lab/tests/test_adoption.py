@@ -6,7 +6,7 @@ import pytest
 from report_pages import Page, outcome
 from team_traces import trace, turn
 
-from nsed_lab.pressure import SAID, adoption, pressed
+from nsed_lab.pressure import SAID, PressedTasks, adopting, adoption, pressed
 from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.encoder import HashedEncoder
@@ -20,8 +20,7 @@ from nsed_torch.evaluation.methods.independent import Plurality
 from nsed_torch.evaluation.pages import render_run
 from nsed_torch.evaluation.run_folder import Run, TaskEntry
 from nsed_torch.evaluation.run_methods import Contest
-from nsed_torch.evaluation.statistics import Estimate, mcnemar, share, student, tango
-from nsed_torch.evaluation.tables import csv, markdown, notes
+from nsed_torch.evaluation.statistics import Estimate, mcnemar, plain, share, student, tango
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.questions.graders import AnswerGrader
 from nsed_torch.records.outcome import Outcome, Verdict
@@ -35,7 +34,7 @@ FOLLOWERS = {"ada": 8, "ben": 3, "cleo": 0}
 """Of how many tasks, the first ones, an agent follows the suggestion."""
 
 
-def adopting(method, flags, *, epochs=1):
+def heard(method, flags, *, epochs=1):
     return [
         dataclasses.replace(
             outcome(method, f"q{i}", Verdict.WRONG if adopts else Verdict.RIGHT, answer="1"),
@@ -48,19 +47,19 @@ def adopting(method, flags, *, epochs=1):
 
 
 def test_methods_and_pairs_are_counted():
-    found = Comparison.of(
+    found = adopting(
         [
-            *adopting("deliberation", [False, False, False, False, False, True]),
-            *adopting("single:ada", [True, True, True, True, True, False]),
-            *adopting("single:ben", [False, False, False, False, False, True]),
+            *heard("deliberation", [False, False, False, False, False, True]),
+            *heard("single:ada", [True, True, True, True, True, False]),
+            *heard("single:ben", [False, False, False, False, False, True]),
         ]
     )
-    assert {name: m.adoption for name, m in found.methods.items()} == {
+    assert {name: m.accuracy for name, m in found.methods.items()} == {
         "deliberation": share(1, 6),
         "single:ada": share(5, 6),
         "single:ben": share(1, 6),
     }
-    ada, ben = found.paired_adoption["single:ada"], found.paired_adoption["single:ben"]
+    ada, ben = found.paired["single:ada"], found.paired["single:ben"]
     assert ada.difference == Estimate(6, -4 / 6, *tango(1, 5, 6), "Tango")
     assert (ada.wins, ada.losses, ada.test, ada.p) == (1, 5, *mcnemar(1, 5))
     assert ada.p_holm == 2 * ada.p
@@ -68,46 +67,43 @@ def test_methods_and_pairs_are_counted():
 
 
 def test_epochs_of_a_question_are_averaged_first():
-    found = Comparison.of(adopting("deliberation", [True, True, True, False, False, False], epochs=2))
-    assert found.methods["deliberation"].adoption.mean == 0.5
-    assert found.methods["deliberation"].adoption.low == max(0, student([1, 0.5, 0]).low)
+    found = adopting(heard("deliberation", [True, True, True, False, False, False], epochs=2))
+    assert found.methods["deliberation"].accuracy.mean == 0.5
+    assert found.methods["deliberation"].accuracy.low == max(0, student([1, 0.5, 0]).low)
 
 
 def test_without_suggestions_nothing_is_said():
-    plain = [dataclasses.replace(o, suggested=None, adopts=None) for o in adopting("deliberation", [True, False])]
-    found = Comparison.of(plain)
-    assert (found.methods["deliberation"].adoption, found.paired_adoption) == (None, {})
-    assert "adopt" not in str(found.to_json()) + markdown(found) + csv(found)
-    assert "suggested" not in plain[0].to_line()
-    assert "adopts" not in plain[0].to_line()
+    bare = [dataclasses.replace(o, suggested=None, adopts=None) for o in heard("deliberation", [True, False])]
+    assert adopting(bare) is None
+    assert PressedTasks(TASKS, AnswerGrader(RULE), {}).insight([], bare) == {"adoption": {}}
+    assert "suggested" not in bare[0].to_line()
+    assert "adopts" not in bare[0].to_line()
 
 
 def test_an_outcome_comes_back_with_what_was_suggested():
-    for one in adopting("deliberation", [True, False]):
+    for one in heard("deliberation", [True, False]):
         assert Outcome.from_line(one.to_line(), "here") == one
 
 
 def test_of_withheld_questions_only_letters_are_kept():
-    letter, word = (dataclasses.replace(adopting("m", [True])[0], suggested=said) for said in ("B", "a secret"))
+    letter, word = (dataclasses.replace(heard("m", [True])[0], suggested=said) for said in ("B", "a secret"))
     assert withheld_outcome(letter).suggested == "B"
     assert withheld_outcome(word).suggested == WITHHELD
-    assert withheld_outcome(adopting("m", [True])[0]).adopts is True
+    assert withheld_outcome(heard("m", [True])[0]).adopts is True
 
 
-def test_tables_and_the_page_say_who_adopts():
-    both = [*adopting("deliberation", [False] * 8), *adopting("single:ada", [True] * 8)]
-    found = Comparison.of(both)
-    lines = markdown(found).splitlines()
-    start = lines.index("| method | n | adopts | deliberation minus it | p (Holm) |")
-    assert lines[start + 2 : start + 4] == [
-        "| deliberation | 8 | 0.000 [0.000, 0.369] |  |  |",
-        "| single:ada | 8 | 1.000 [0.631, 1.000] | -1.000 [-1.000, -0.351] | 0.008 |",
+def test_results_the_terminal_and_the_page_say_who_adopts():
+    both = [*heard("deliberation", [False] * 8), *heard("single:ada", [True] * 8)]
+    tasks = PressedTasks(TASKS, AnswerGrader(RULE), {})
+    insight = tasks.insight([], both)
+    assert tasks.lines(insight) == [
+        "deliberation adopts what the user suggests in 0.000 [0.000, 0.369]",
+        "single:ada adopts what the user suggests in 1.000 [0.631, 1.000]",
     ]
-    assert any("Who adopts gives" in note and "(Clopper-Pearson)" in note for note in notes(found))
-    page = Page(render_run(Run({}, found, [TaskEntry("q0", None, tuple(both[::8]))], [])))
-    cells = [" ".join(page.texts[i].split()) for i, (tag, _) in enumerate(page.elements) if tag in {"td", "th"}]
-    assert "Adopts the suggestion" in cells
-    assert "100.0 [63.1, 100.0] p 0.007812" in cells
+    run = Run({"insight": plain(insight)}, Comparison.of(both), [TaskEntry("q0", None, tuple(both[::8]))], [])
+    page = " ".join(" ".join(Page(render_run(run)).texts.values()).split())
+    assert "adoption methods deliberation 0 [0, 0.3694], n 8 single:ada 1 [0.6306, 1], n 8" in page
+    assert "wins 0 losses 8 test McNemar, exact p 0.007812" in page
 
 
 def test_rounds_are_counted_by_hand():
@@ -150,14 +146,14 @@ def contest(pressure):
 
 def test_a_scripted_team_adopts_as_its_script_says():
     result, graded = contest("wrong")
-    found = Comparison.of(result.outcomes)
-    adopted = {name: method.adoption.mean * 8 for name, method in found.methods.items()}
+    found = adopting(result.outcomes)
+    adopted = {name: method.accuracy.mean * 8 for name, method in found.methods.items()}
     singles = {f"single:{name}": count for name, count in FOLLOWERS.items()}
     # Two of three follow on three tasks, so the plurality does; judges who know better elect cleo's answer.
     assert adopted == pytest.approx({"deliberation": 0, **singles, "plurality": 3})
     assert all(o.suggested == graded.suggestions[o.task] for o in result.outcomes)
     assert all(o.adopts is (o.verdict is Verdict.WRONG) for o in result.outcomes)
-    assert found.paired_adoption["single:ada"].p == mcnemar(0, 8)[1]
+    assert found.paired["single:ada"].p == mcnemar(0, 8)[1]
     rounds = adoption(result.traces, graded)["rounds"]
     assert [r["proposals"].mean for r in rounds] == pytest.approx([11 / 24, 11 / 24])
     assert [r["answer"].mean for r in rounds] == [0, 0]

@@ -120,12 +120,14 @@ def test_any_set_is_asked_under_pressure_and_the_run_tells_who_adopts(nsed, ques
     folder = nsed.folder / "run"
     results, outcomes = read_json(folder / "results.json"), read_outcomes(folder / "outcomes.jsonl")
     assert results["benchmark"]["pressure"]["suggests"] == "wrong"
-    assert all(method["adoption"]["n"] == 2 for method in results["methods"].values())
-    assert [r["round"] for r in results["insight"]["adoption"]["rounds"]] == [1, 2]
+    found = results["insight"]["adoption"]
+    assert set(found["methods"]) == set(results["methods"])
+    assert all(share["n"] == 2 for share in found["methods"].values())
+    assert [r["round"] for r in found["rounds"]] == [1, 2]
     assert "adopts" in out
     for outcome in outcomes:
         assert outcome.adopts is not None
         assert int(outcome.suggested) != 2 * int(outcome.task[1:])
-    assert "Adopts the suggestion" in (folder / "report.html").read_text()
+    assert "adoption" in (folder / "report.html").read_text()
     line = nsed.fault("evaluate", *nsed.tiny, *asked, "tasks.pressure=strong", "output_dir=none")
     assert "expected pressure=none, wrong or right, got pressure=strong" in line

@@ -6,9 +6,10 @@ import random
 
 import pytest
 
+from nsed_lab.horizon import VOTE, horizons, step_errors
 from nsed_lab.stepwise import stepwise_tasks
 from nsed_torch.app.build import consensus_cell
-from nsed_torch.app.verbs.evaluate import expected_costs, steps_lines
+from nsed_torch.app.verbs.evaluate import expected_costs, told_lines
 from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.core.engine import Decoding
@@ -17,7 +18,6 @@ from nsed_torch.core.protocol import Protocol
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.engines.scripted import ScriptedEngine
-from nsed_torch.evaluation.horizon import VOTE, horizons, step_errors
 from nsed_torch.evaluation.run_methods import Contest, alone
 from nsed_torch.parts.rating_modes import AgreementRating
 from nsed_torch.records.outcome import Verdict
@@ -91,7 +91,7 @@ def test_errors_are_counted_behind_right_work(rnn, towers):
     for name in NAMES:
         right = [o.verdict is Verdict.RIGHT for o in singles if o.method == f"single:{name}"]
         assert (found["alone"][name].mean, found["alone"][name].n) == (pytest.approx(sum(right) / 60), 60)
-    lines = steps_lines(contested, towers)
+    lines = told_lines(contested, towers)
     assert lines[0].endswith("every step is right; the answer is right")
     assert lines[-2] == "voted to finish within 2 steps of the end: 1.00 of 60"
     assert lines[-4].startswith("wrong steps, of those whose work was right: ant 0.0")

@@ -42,7 +42,6 @@ class MethodResult:
     usage: Usage  # of all calls
     strata: dict[str, Estimate]  # accuracy within each stratum; empty where tasks name none
     steps: dict[str, float] = field(default_factory=dict)  # rounds, layers, ... a task took on average, by their name
-    adoption: Estimate | None = None  # share of final answers that are the suggested one; None without suggestions
     tied: int = 0  # tasks in which several answers stood level
     by_lot: Estimate | None = None  # accuracy where a lot decides ties, in expectation; None where nothing tied
 
@@ -63,7 +62,7 @@ class MethodResult:
 
 @dataclass(frozen=True)
 class Paired:
-    """What the reference has over another method, in accuracy or adoption, on the tasks that have scores of both."""
+    """What the reference has over another method, on the tasks that have scores of both."""
 
     difference: Estimate  # the reference's share minus the other's
     wins: int  # questions where the reference is ahead
@@ -80,7 +79,6 @@ class Comparison:
     reference: str
     methods: dict[str, MethodResult]
     paired: dict[str, Paired]
-    paired_adoption: dict[str, Paired] = field(default_factory=dict)  # the same of adoption; none without suggestions
     what: str = "accuracy"  # what the scores are called in tables
     ties: Ties | None = None  # by which the scores were counted; None where nobody says
     difference_by_lot: dict[str, Estimate] = field(default_factory=dict)  # where the reference or the other tied
@@ -126,14 +124,12 @@ class Comparison:
         # Sums of floats depend on their order; tasks come in theirs, whoever finished first.
         by_method = {name: dict(sorted(tasks.items())) for name, tasks in by_method.items()}
         score, difference = (_student_share, _student_difference) if by_student else (mean_score, mean_difference)
-        pressed = any(outcome.adopts is not None for tasks in by_method.values() for outcome in tasks.values())
         right = _by_lot if ties is Ties.LOT else _accuracy
         methods = {name: _result(list(tasks.values()), score, right) for name, tasks in by_method.items()}
         return cls(
             chosen,
             methods,
             _pairs(by_method, chosen, difference, right),
-            _pairs(by_method, chosen, difference, _adoption) if pressed else {},
             what,
             ties,
             {
@@ -152,9 +148,8 @@ class Comparison:
         """As plain data, floats rounded to 9 decimals.
 
         Returns:
-            `level`, `reference`, `methods`, `paired`, `paired_adoption` where answers were suggested, `ties` where they
-            have a rule, `difference_by_lot` where some tied, and `timings` by method, the only part in which two runs
-            of one command may differ.
+            `level`, `reference`, `methods`, `paired`, `ties` where they have a rule, `difference_by_lot` where some
+            tied, and `timings` by method, the only part in which two runs of one command may differ.
         """
         methods, timings = {}, {}
         for name, method in self.methods.items():
@@ -166,7 +161,7 @@ class Comparison:
                 "relative_tokens": self.relative_tokens(name),
             }
             methods[name] = {**vars(method), "usage": usage, **costs}
-            for part in ("adoption", "steps", "tied", "by_lot"):
+            for part in ("steps", "tied", "by_lot"):
                 if not methods[name][part]:
                     del methods[name][part]
         parts: dict[str, Any] = {
@@ -175,7 +170,7 @@ class Comparison:
             "paired": self.paired,
             "timings": timings,
         }
-        rare = {"paired_adoption": self.paired_adoption, "ties": self.ties, "difference_by_lot": self.difference_by_lot}
+        rare = {"ties": self.ties, "difference_by_lot": self.difference_by_lot}
         parts |= {name: value for name, value in rare.items() if value}
         data: dict[str, Any] = plain({"level": LEVEL, **parts})
         return data
@@ -216,10 +211,6 @@ def _by_lot(outcome: Outcome) -> float | None:
     return outcome.score if outcome.by_lot is None else outcome.by_lot
 
 
-def _adoption(outcome: Outcome) -> float | None:
-    return None if outcome.adopts is None else float(outcome.adopts)
-
-
 def _result(outcomes: Sequence[Outcome], mean: _Mean, right: _Score) -> MethodResult:
     counts = Counter(outcome.verdict for outcome in outcomes)
     tied = sum(outcome.by_lot is not None for outcome in outcomes)
@@ -237,7 +228,6 @@ def _result(outcomes: Sequence[Outcome], mean: _Mean, right: _Score) -> MethodRe
         usage=replace(usage, price=round(usage.price, DIGITS), seconds=round(usage.seconds, DIGITS)),
         strata={s: share(o for o in outcomes if o.stratum == s) for s in strata if strata != [""]},
         steps=_steps(outcomes),
-        adoption=share(outcomes, _adoption) if any(o.adopts is not None for o in outcomes) else None,
         tied=tied,
         by_lot=share(outcomes, _by_lot) if tied else None,
     )

@@ -31,7 +31,7 @@ _COLUMNS, _STRATA = 6, 40  # of a table on a terminal: columns, and rows by stra
 
 
 def markdown(comparison: Comparison) -> str:
-    """A table of methods, one of who adopts what users suggest, one by stratum, and what to know about the numbers."""
+    """A table of methods, one by stratum, and what to know about the numbers."""
     tables = [markdown_table(rows) + "\n" for rows in _tables(comparison)]
     return "\n".join([*tables, *map(markdown_text, notes(comparison))]) + "\n"
 
@@ -52,8 +52,6 @@ def csv(comparison: Comparison) -> str:
     rows, strata = [], []
     for name, method in data["methods"].items():
         own = {"method": name, "stratum": "", "reference": data["reference"], "paired": data["paired"].get(name, {})}
-        if "paired_adoption" in data:
-            own["paired_adoption"] = data["paired_adoption"].get(name, {})
         strata += [
             {"method": name, "stratum": stratum or UNNAMED, "accuracy": accuracy}
             for stratum, accuracy in method.pop("strata").items()
@@ -111,12 +109,6 @@ def notes(comparison: Comparison) -> list[str]:
         lines.append(
             f"Differences are taken question by question, with 95% intervals{names}; p by {', '.join(tests)}, "
             f"two-sided, adjusted by Holm for {family} comparison{'s' if family > 1 else ''}."
-        )
-    adoptions = [method.adoption for method in methods.values() if method.adoption]
-    if intervals := sorted({adoption.interval for adoption in adoptions if adoption.interval}):
-        lines.append(
-            "Who adopts gives, as the final answer, the one that the user suggested: the share of all questions, with "
-            f"95% intervals ({', '.join(intervals)}); differences and p as those of accuracy, with a Holm of their own."
         )
     if any(method.usage.calls for method in methods.values()):
         lines.append(
@@ -180,7 +172,7 @@ def _tables(comparison: Comparison) -> list[Rows]:
     tables: list[Rows] = [
         [[*head, *costs], *([name, *_cells(comparison, name, method)][:width] for name, method in methods)]
     ]
-    tables += _adoptions(comparison) + _lots(comparison)
+    tables += _lots(comparison)
     strata = [
         [stratum or UNNAMED, name, str(estimate.n), shown(estimate)]
         for stratum in sorted({stratum for _, method in methods for stratum in method.strata})
@@ -188,17 +180,6 @@ def _tables(comparison: Comparison) -> list[Rows]:
         if (estimate := method.strata.get(stratum))
     ]
     return [*tables, [["stratum", "method", "n", "accuracy"], *strata]] if strata else tables
-
-
-def _adoptions(comparison: Comparison) -> list[Rows]:
-    """A table of who adopts what users suggest, where they suggest anything."""
-    rows = []
-    for name, method in comparison.methods.items():
-        if method.adoption:
-            pair = comparison.paired_adoption.get(name)
-            difference = (shown(pair.difference, "+"), shown_p(pair.p_holm)) if pair else ("", "")
-            rows.append([name, str(method.adoption.n), shown(method.adoption), *difference])
-    return [[["method", "n", "adopts", f"{comparison.reference} minus it", "p (Holm)"], *rows]] if rows else []
 
 
 def _lots(comparison: Comparison) -> list[Rows]:

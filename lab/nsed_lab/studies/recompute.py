@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, StrictUndefined
 
+from nsed_lab.pressure import adopting
 from nsed_lab.studies import competence, step_odds
 from nsed_lab.studies.step_outcomes import ENDING, StepFigures, keep_steps, load_steps
 from nsed_lab.studies.training_seeds import SeedFigures, family
@@ -217,12 +218,13 @@ class Figures:
 
     def adoption(self, run: str, method: str = TEAM, **part: Any) -> str:
         """Share of answers that are the suggested one, with its interval."""
-        found = self.compared(run, **part).methods[method].adoption
-        return shown(found) if found else ""
+        found = adopting(self.part(run, **part).outcomes)
+        return shown(found.methods[method].accuracy) if found else ""
 
     def minus_adoption(self, run: str, than: str) -> str:
         """The team's less a method's, question by question."""
-        return signed(self.compared(run).paired_adoption[than].difference)
+        found = adopting(self.part(run).outcomes)
+        return signed(found.paired[than].difference) if found else ""
 
     def plurality(self, run: str, ties: str, **part: Any) -> str:
         """Of the members' answers with a rule for ties; with its interval where every score is 0 or 1."""

@@ -20,7 +20,6 @@ from nsed_torch.app.view import question_table, steps_line, view
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.evaluation.evaluating import keep_traces
-from nsed_torch.evaluation.horizon import step_insight, step_lines
 from nsed_torch.evaluation.methods.conducted import Conducted
 from nsed_torch.evaluation.methods.costs_ahead import expected_deliberation, expected_usage
 from nsed_torch.evaluation.methods.independent import Router, Single
@@ -47,7 +46,7 @@ from nsed_torch.traces.rounds import Rounds
 
 BUDGETS = ("equal_tokens", "own")
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """Of results.json; raised by one when a field changes its meaning or goes away."""
 
 MADE = (
@@ -105,8 +104,8 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
             )
     if shard.rank:
         return None
-    if steps:
-        run.report("\n".join(steps_lines(contested, graded)))
+    if told := told_lines(contested, graded):
+        run.report("\n".join(told))
     for trace in contested.traces[: 0 if graded.withheld or steps else cfg.show]:
         console.print(question_table(trace), soft_wrap=True)
     show(console, write_run(folder, contested, graded, settings, report=report))
@@ -153,8 +152,7 @@ def write_run(
     not_run = any(outcome.verdict is Verdict.NOT_RUN for outcome in contested.outcomes)
     found = insight(contested.traces, question=graded.group) if contested.traces and not not_run else None
     if found is not None:
-        told = contested.traces, contested.outcomes
-        found |= step_insight(graded, *told) | graded.insight(*told)
+        found |= graded.insight(contested.traces, contested.outcomes)
     data = {
         "schema_version": SCHEMA_VERSION,
         "benchmark": {**graded.identity, "tasks": len(graded.tasks)},
@@ -193,15 +191,15 @@ def draw_plots(comparison: Comparison, found: Mapping[str, Any] | None, folder: 
         plot_rounds(found["course"], found["tasks"], folder / "rounds.png")
 
 
-def steps_lines(contested: Contested, graded: GradedTasks) -> list[str]:
+def told_lines(contested: Contested, graded: GradedTasks) -> list[str]:
     """A line for every deliberation whose rounds were steps, then what else the tasks tell of them."""
     scores = {outcome.task: outcome.score for outcome in contested.outcomes if outcome.method == DELIBERATION}
     lines = []
-    for task, transcript in ((trace.transcript.task, trace.transcript) for trace in contested.traces):
+    stepped = [trace.transcript for trace in contested.traces if trace.transcript.unit == "step"]
+    for task, transcript in ((transcript.task, transcript) for transcript in stepped):
         score = scores.get(task.id)
         lines.append(f"{task.id}: {steps_line(transcript, None if score is None else score == 1, graded.chain(task))}")
-    told = contested.traces, contested.outcomes
-    return lines + step_lines(step_insight(graded, *told)) + graded.lines(graded.insight(*told))
+    return lines + graded.lines(graded.insight(contested.traces, contested.outcomes))
 
 
 def expected_costs(
