@@ -11,7 +11,7 @@ from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
 from omegaconf import OmegaConf
 
 from nsed_torch.app.cli import main
-from nsed_torch.app.config.hydra_node import check_hydra, check_search_path
+from nsed_torch.app.config.hydra_node import check_hydra, check_search_path, checked, checked_compositions
 from nsed_torch.app.config.instantiate import CONSTRUCTORS, instantiate
 from nsed_torch.app.config.paths import check_yaml, conf_dir
 from nsed_torch.core.named import NAMED
@@ -125,6 +125,15 @@ def test_variables_that_are_no_secret_are_read(strange, monkeypatch, tmp_path):
     strange({"output_dir": "${oc.env:SCRATCH}/run", "unknown": 1})
     assert (tmp_path / "scratch/run").is_dir()
     assert OmegaConf.create({"a": "${oc.env:SCRATCH}", "b": "${oc.env:PATH}"}).b  # as before, once the verb has ended
+
+
+def test_variables_stay_guarded_where_a_verb_composes_anothers_settings(monkeypatch):
+    monkeypatch.setenv("SECRET", "open sesame")
+    with checked_compositions():  # of a verb, as nsed serve, which composes those of its models
+        checked("fetch", [])
+        with pytest.raises(ValueError, match="expected one of HOME"):
+            _ = OmegaConf.create({"a": "${oc.env:SECRET}"}).a
+    assert OmegaConf.create({"a": "${oc.env:SECRET}"}).a == "open sesame"
 
 
 @pytest.mark.parametrize(
