@@ -19,9 +19,9 @@ LINES = {
     "tuning": 3170,  # 1,600
     "evaluation": 3490,  # 2,200
     "conductor": 2060,  # 1,800
-    "app": 5705,  # 2,800
+    "app": 5760,  # 2,800
 }
-ALL_LINES = 33_530  # 20,000
+ALL_LINES = 33_600  # 20,000
 FILE_LINES = 400
 FUNCTION_LINES = 60  # without the docstring
 README_BYTES = 8_192

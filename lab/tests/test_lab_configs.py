@@ -31,6 +31,8 @@ def test_it_composes_and_every_target_is_offered_and_takes_its_arguments(file):
     group, _, option = file.partition("/")
     verb = VERBS.get(file, VERBS.get(group, group))
     words = [f"{'+' * (group in ADDED)}{group}={option}"] if option else []
+    if group == "backbone":
+        verb, words = "fetch", ["ensemble=demo", f"backbone@ensemble.engines.smollm2={option}"]
     with composing():
         config = compose(verb, overrides=words)
         check_settings(config, verb)

@@ -117,12 +117,10 @@ def graded_tasks(cfg: DictConfig, report: Callable[[str], None] = lambda text: N
         ValueError: for a file and a set at once.
     """
     if cfg.questions and cfg.tasks.get("questions") != cfg.questions:
-        raise ValueError(
-            f"expected questions=FILE or tasks=NAME, got both: remove one of {cfg.questions!r} and the set"
-        )
+        expected = "expected questions=FILE or tasks=NAME"
+        raise ValueError(f"{expected}, got both: remove one of {cfg.questions!r} and the set")
     if not cfg.get("dry_run"):
-        graded: GradedTasks = instantiate(cfg.tasks)
-        return graded
+        return instantiate(cfg.tasks)  # type: ignore[no-any-return]
     token = NO_DOWNLOADS.set(True)
     try:
         return instantiate(cfg.tasks)  # type: ignore[no-any-return]
@@ -158,9 +156,8 @@ def build_broker(cfg: DictConfig, names: Sequence[str]) -> Broker:
         ValueError: if the file is there and is no telemetry, or a learned broker is wanted and none is there.
     """
     if "_target_" not in cfg:
-        raise ValueError(
-            f"broker: expected one that has settings, got none with {sorted(map(str, cfg))}: pass broker=NAME"
-        )
+        got = sorted(map(str, cfg))
+        raise ValueError(f"broker: expected one that has settings, got none with {got}: pass broker=NAME")
     record: dict[str, Any] = {}
     if cfg.get("telemetry") is not None:
         path = Path(str(cfg.telemetry)).expanduser()
@@ -187,9 +184,8 @@ def own_parts(consensus: DictConfig) -> dict[str, Any]:
 
 def saved_sets(folder: str) -> ConformalSets | None:
     """The conformal sets beside a saved cell; None where `nsed tune coverage=...` calibrated none."""
-    if not (located(folder) / CONFORMAL).is_file():
-        return None
-    return ConformalSets.from_pretrained(folder).double()
+    held = (located(folder) / CONFORMAL).is_file()
+    return ConformalSets.from_pretrained(folder).double() if held else None
 
 
 def fetch_weights(

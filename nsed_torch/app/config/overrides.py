@@ -22,7 +22,6 @@ _QUESTION = re.compile(r"\+{0,2}question=(.*)", re.DOTALL)
 _ASSIGNMENT = re.compile(r"(\+{1,2}|~)?([A-Za-z_$][\w$-]*)([./][\w$-]+)*(@[\w$.-]*)?=.*", re.DOTALL)
 _DELETION = re.compile(r"~[A-Za-z_][\w./@-]*")
 
-
 FORMER = {
     "benchmark": "tasks",
     "tasks.gold": "tasks.target",
