@@ -55,6 +55,7 @@ class HandWritten:
     """
 
     one_size: ClassVar[bool] = True
+    led: ClassVar[bool] = False
 
     bare: bool = False
 

@@ -1,10 +1,11 @@
 """A Conductor: a language model that writes workflows, has them run, and reads the answers."""
 
 import dataclasses
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,11 +14,12 @@ from nsed_torch.conductor.executor import Executor, WorkflowJob
 from nsed_torch.conductor.parsing import repair
 from nsed_torch.conductor.pools import Pools
 from nsed_torch.conductor.workers import Contractor
-from nsed_torch.conductor.workflow import Workflow, WorkflowError, WorkflowStep
+from nsed_torch.conductor.workflow import Workflow, WorkflowError, WorkflowStep, workflow_schema
 from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.encoder import Encoder
 from nsed_torch.core.engine import GenerateRequest, Generation, call_seed
 from nsed_torch.core.open_round import longest_end
+from nsed_torch.core.thoughts import part_thoughts
 from nsed_torch.engines.sentence_encoder import logged
 from nsed_torch.records.execution import Execution, PlanRecord
 from nsed_torch.records.ledger import TokenLedger
@@ -26,8 +28,6 @@ from nsed_torch.records.transcript import Task, Usage
 MAX_RECURSION = 3  # further workflows at most, each of which sees what the one before it came to
 # What a Conductor reads of itself where it is one of its own workers.
 ITSELF = "has a part that takes several models done by them"
-# Where no step can be read from a first text, model 0 of the pool answers the bare question.
-FALLBACK = Workflow((WorkflowStep(0, "Answer the question."),))
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class WritingAgent(Agent):
     `_partial_: true`. With None a pool is laid out as it is drawn.
     """
 
+    template: ClassVar[str] = "conduct"  # of the prompts that it reads
+
     encoder: Callable[[], Encoder] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -46,12 +48,28 @@ class WritingAgent(Agent):
             object.__setattr__(self, "encoder", cache(self.encoder))
 
 
+@dataclass(frozen=True)
+class PromptedAgent(WritingAgent):
+    """Any instruct model as a Conductor, by its prompt alone: it has learned nothing of workflows. Ours.
+
+    It reads rules and four examples, and writes a plan and the lists as JSON. Where no step can be read it is asked
+    once more, with the reader's reason. Where that is in vain, the strongest worker answers the bare question.
+    Thoughts before its text are left out.
+    """
+
+    template: ClassVar[str] = "conduct_by_prompt"
+
+    constrained: bool = True  # whether servers are told to hold it to `workflow_schema`; those that cannot need not
+    strongest: str = ""  # a worker's name; "" is the one with the highest completion price, of equals the first
+
+
 class WorkflowPlan(NamedTuple):
     """What a Conductor made of a task."""
 
     workflow: Workflow  # as mended; the default where no step could be read
     record: PlanRecord  # its text, the reasons, what it cost
     asked: Usage = Usage()  # of workers who were asked while it was planned; its steps hold the same calls
+    fault: str = ""  # why no step could be read, in a line
 
 
 class Conductor:
@@ -62,8 +80,9 @@ class Conductor:
     arXiv 2512.04388). Any engine and adapter can be the model. Its calls go through the executor's call log, with seeds
     from run seed, task, level and its name: what comes of a task does not depend on the others.
 
-    Our reading: texts are repaired. Where no step can be read, `FALLBACK` runs as a first workflow, and a further one
-    counts as accepting; either way the reason is kept. With permuted pools that is random routing.
+    Our reading: texts are repaired. Where no step can be read, model 0 of the pool answers the bare question in a first
+    workflow, and a further one counts as accepting; either way the reason is kept. With permuted pools that is random
+    routing. A `PromptedAgent` says for itself what happens then.
 
     The executor's workers, prompts, seed and most steps are the Conductor's as well. `agent` is the model that writes;
     it is no worker, has a name of its own, and its backbone is one of the ensemble's; a persona of its own stands
@@ -77,10 +96,8 @@ class Conductor:
 
     Raises:
         ValueError: for a name that an agent has, a backbone or an adapter that does not exist, or an `itself` outside
-            0 to 3.
+            0 to 3, or a strongest worker who is none.
     """
-
-    template = "conduct"  # of the prompts that its model reads
 
     def __init__(
         self,
@@ -93,6 +110,8 @@ class Conductor:
     ) -> None:
         check_recursion(itself, "itself")
         self.agent = agent
+        self.prompted = agent if isinstance(agent, PromptedAgent) else None
+        self.template = agent.template if isinstance(agent, WritingAgent) else WritingAgent.template
         self.pools = pools
         self._vectors: dict[str, Tensor] = {}  # of descriptions
         team = executor.ensemble
@@ -108,6 +127,9 @@ class Conductor:
             contractor = Contractor(inner.answer, executor.prompts, executor.seed, team.count_tokens)
             self.executor = executor.joined_by(agent.name, contractor)
             self.descriptions.setdefault(agent.name, ITSELF)
+        if self.prompted and self.prompted.strongest not in ("", *self.executor.workers):
+            known, got = ", ".join(self.executor.workers), self.prompted.strongest
+            raise ValueError(f"expected a strongest worker out of {known}, got {got!r}: correct the name")
 
     def pool(self, task: Task, seed: int | None = None) -> tuple[str, ...]:
         """The names of the workers that a task's workflows may ask, by number; None draws by the executor's seed."""
@@ -131,15 +153,19 @@ class Conductor:
         pool: Sequence[str],
         previous: Execution | None = None,
         ledger: TokenLedger | None = None,
+        fault: str = "",
     ) -> GenerateRequest:
-        """The call that asks for a workflow; with recursion, of one that may accept what there is so far."""
+        """The call that asks for a workflow; with recursion, of one that may accept what there is so far.
+
+        `fault` says why a first text could not be read, where it is asked for another.
+        """
         executor, agent = self.executor, self.agent
         level = len(previous.levels) if previous else 0
         shown = None
         if previous is not None:
             # No longer than workers see it, so that a long answer does not fill the window.
             shown = longest_end(previous.answer, executor.response_tokens, executor.ensemble.count_tokens)
-        seed = call_seed(executor.seed, task.id, level + 1, agent.name, "conduct")
+        seed = call_seed(executor.seed, task.id, level + 1, agent.name, "conduct", *filter(None, [fault]))
         messages = executor.prompts.conduct(
             task.question,
             workers=[self.descriptions.get(name, "") for name in pool],
@@ -147,9 +173,15 @@ class Conductor:
             previous=shown,
             seed=seed,
             persona=agent.persona,
+            kind=self.template,
+            fault=fault,
         )
-        template = executor.prompts.fingerprint("conduct")
-        return GenerateRequest(agent.name, messages, agent.decoding, seed, agent.adapter, template, ledger)
+        schema = ""
+        if self.prompted and self.prompted.constrained:
+            schema = json.dumps(workflow_schema(len(pool), executor.max_steps, allow_empty=previous is not None))
+        template = executor.prompts.fingerprint(self.template)
+        asked = agent.name, messages, agent.decoding, seed, agent.adapter, template, ledger
+        return GenerateRequest(*asked, schema=schema)
 
     def plan(
         self,
@@ -168,12 +200,32 @@ class Conductor:
         before = previous or [None] * len(tasks)
         counted: Sequence[TokenLedger | None] = ledgers or [None] * len(tasks)
         requests = [self.request(*asked) for asked in zip(tasks, pools, before, counted, strict=True)]
+        report = partial(self.executor.report, "plan")
         with self.planner.one_run():
-            written = self.planner.generate(requests, partial(self.executor.report, "plan"))
-        return [
-            self.read(generation, workers=len(pool), further=earlier is not None)
-            for generation, pool, earlier in zip(written, pools, before, strict=True)
-        ]
+            written = self.planner.generate(requests, report)
+            plans = [
+                self.read(generation, workers=len(pool), further=earlier is not None)
+                for generation, pool, earlier in zip(written, pools, before, strict=True)
+            ]
+            again = [i for i, plan in enumerate(plans) if self.prompted and plan.fault]
+            requests = [self.request(tasks[i], pools[i], before[i], counted[i], plans[i].fault) for i in again]
+            for i, generation in zip(again, self.planner.generate(requests, report) if again else (), strict=True):
+                second = self.read(generation, workers=len(pools[i]), further=before[i] is not None)
+                plans[i] = self._second(plans[i], second, pools[i])
+        return plans
+
+    def _second(self, first: WorkflowPlan, second: WorkflowPlan, pool: Sequence[str]) -> WorkflowPlan:
+        """What became of a task whose first text could not be read: nothing that was paid for is left out."""
+        notes = [*first.record.notes, f"asked again: {first.fault}", *second.record.notes]
+        workflow = second.workflow
+        if second.fault and workflow.steps:
+            prices = {agent.name: agent.completion_price for agent in self.executor.ensemble.agents}
+            dearest = max(pool, key=lambda name: prices.get(name, -1.0))
+            strongest = self.prompted.strongest if self.prompted and self.prompted.strongest in pool else dearest
+            workflow = Workflow((replace(workflow.steps[0], worker=pool.index(strongest)),))
+            notes.append(f"{second.fault}; {strongest} answers the question alone")
+        usage = first.record.usage + second.record.usage
+        return second._replace(workflow=workflow, record=replace(second.record, notes=notes, usage=usage))
 
     def answer(self, tasks: Sequence[Task], *, recursion: int = 0) -> list[Execution]:
         """Answer all tasks, one level per workflow, each with its plan.
@@ -230,14 +282,14 @@ class Conductor:
 
     def read(self, generation: Generation, *, workers: int, further: bool) -> WorkflowPlan:
         """What is made of a text, mended where it can be; one that answers an earlier workflow may accept."""
-        record = PlanRecord(generation.text, notes=list(generation.notes), usage=self.agent.charged(generation))
+        text = part_thoughts(generation.text).answer if self.prompted else generation.text
+        record = PlanRecord(text, notes=list(generation.notes), usage=self.agent.charged(generation))
         try:
-            workflow, reasons = repair(
-                generation.text, workers=workers, max_steps=self.executor.max_steps, allow_empty=further
-            )
+            workflow, reasons = repair(text, workers=workers, max_steps=self.executor.max_steps, allow_empty=further)
         except WorkflowError as error:
-            default = Workflow() if further else FALLBACK
-            return WorkflowPlan(default, replace(record, reasons=[str(error.reason)], fallback=True))
+            default = Workflow(() if further else (WorkflowStep(0, "Answer the question."),))
+            record = replace(record, reasons=[str(error.reason)], fallback=True)
+            return WorkflowPlan(default, record, fault=str(error))
         return WorkflowPlan(workflow, replace(record, reasons=[str(reason) for reason in reasons]))
 
 

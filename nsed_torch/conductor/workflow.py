@@ -108,6 +108,25 @@ class Workflow:
         return tuple(i for i in self.visible(k) if i not in behind)
 
 
+def workflow_schema(workers: int, max_steps: int = 5, *, allow_empty: bool = False) -> dict[str, Any]:
+    """The JSON schema of a plan and the three lists, for servers that hold a model to one; arguments as of `parse`.
+
+    It says what such servers understand alike. That lists are equally long and steps read earlier ones it cannot say.
+    """
+
+    def entries(of: dict[str, Any]) -> dict[str, Any]:
+        return {"type": "array", "items": of, "minItems": 0 if allow_empty else 1, "maxItems": max_steps}
+
+    reads = [{"type": "string", "enum": ["all"]}, {"type": "array", "items": {"type": "integer"}}]
+    properties = {
+        "plan": {"type": "string"},
+        "model_id": entries({"type": "integer", "enum": list(range(workers))}),
+        "subtasks": entries({"type": "string"}),
+        "access_list": entries({"anyOf": reads}),
+    }
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
 def check(workflow: Workflow, *, workers: int, max_steps: int = 5, allow_empty: bool = False) -> None:
     """Whether a workflow, which may hold values of any type, may be executed; arguments are those of `parse`.
 

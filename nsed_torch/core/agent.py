@@ -250,6 +250,8 @@ def _named(request: Request) -> dict[str, Any]:
     del data["ledger"]
     if not request.notes:  # keys of calls without are as they were
         del data["notes"], data["beside"]
+    if not data.get("schema"):
+        data.pop("schema", None)
     return data
 
 

@@ -64,6 +64,7 @@ class GenerateRequest:
     ledger: TokenLedger | None = field(default=None, compare=False, repr=False)
     notes: tuple[Note, ...] = ()  # parts of the messages that are heard in part, by engines that weigh
     beside: bool = False  # whether notes stand side by side, so that a kept one is never read again
+    schema: str = ""  # JSON schema of the text, to which servers that can are told to hold the model; others ignore it
 
     def __post_init__(self) -> None:
         # The likeliest tokens need no seed: who is asked the same again, in a later round, need not write it again.

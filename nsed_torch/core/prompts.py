@@ -168,16 +168,19 @@ class Prompts:
         previous: str | None,
         seed: int,
         persona: str = "",
+        kind: str = "conduct",
+        fault: str = "",
     ) -> tuple[Message, ...]:
         """The chat that asks a Conductor for a workflow. Its rules and examples come first, alike for all questions.
 
         `workers` tells what each model is good at, "" where nothing is known; places are their numbers, names stay
         away. `previous` is, with recursion, the answer so far. A `persona` stands in place of rules and examples, 290
-        tokens, for who has learned them.
+        tokens, for who has learned them. `conduct_by_prompt` is the `kind` for who has learned nothing: JSON, rules and
+        examples in any case. There `fault` says what was wrong with a first reply.
         """
         described = [" ".join(text.split()) for text in workers]
         values = {"workers": described, "max_steps": max_steps, "previous": previous, "persona": persona}
-        return self._chat("conduct", seed, question=question, **values)
+        return self._chat(kind, seed, question=question, fault=" ".join(fault.split()), **values)
 
     def ask(self, kind: str, question: str, *, texts: Sequence[str], persona: str, seed: int) -> tuple[Message, ...]:
         """The chat of any other template: a question, and texts of models in the order the template lists them."""

@@ -1,5 +1,6 @@
 """A language model that lives elsewhere, behind an OpenAI-compatible endpoint."""
 
+import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -171,9 +172,12 @@ class EndpointEngine(Engine):
 
     def _writing(self, request: GenerateRequest) -> dict[str, Any]:
         drawn = request.decoding
-        drawing = {"temperature": drawn.temperature, "top_p": drawn.top_p}
+        drawing: dict[str, Any] = {"temperature": drawn.temperature, "top_p": drawn.top_p}
         if drawn.repetition_penalty != 1:
             drawing["repetition_penalty"] = drawn.repetition_penalty
+        if request.schema and self.chat_template is None:
+            held = {"name": "reply", "strict": True, "schema": json.loads(request.schema)}
+            drawing["response_format"] = {"type": "json_schema", "json_schema": held}
         return self._body(request, request.messages, drawn.max_new_tokens, **drawing)
 
     def _judging(self, request: RateRequest, candidate: str) -> dict[str, Any]:

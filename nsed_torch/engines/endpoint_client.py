@@ -31,6 +31,8 @@ _NO_SYSTEM = re.compile(
 _OUT_OF_RANGE = re.compile(
     r"int32|uint32|range|less than|at most|<=|too (large|big)|maximum|2147483647|4294967295", re.IGNORECASE
 )
+_MAY_GO = "response_format", "seed", "temperature", "top_p", "repetition_penalty", "stop", "top_logprobs", "logprobs"
+_NO_SCHEMA = re.compile(r"json_schema|structured.{0,3}output|guided|grammar|xgrammar|outlines", re.IGNORECASE)
 _NOT_YET = re.compile(r"loading|warming|starting|overloaded|capacity", re.IGNORECASE)
 
 T = TypeVar("T")
@@ -76,7 +78,8 @@ class Dialect:
                 return replace(self, top_logprobs=max(fewer))
         if "seed" in named and self.seed_bits == 63 and _OUT_OF_RANGE.search(told):
             return replace(self, seed_bits=31)
-        for name in ("seed", "temperature", "top_p", "repetition_penalty", "stop", "top_logprobs", "logprobs"):
+        named |= {"response_format"} if "response_format" in said and _NO_SCHEMA.search(told) else set()
+        for name in _MAY_GO:
             if name in named:
                 also = {"top_logprobs"} if name == "logprobs" else set()
                 return replace(self, omit=self.omit | {name} | also)

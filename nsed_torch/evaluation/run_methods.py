@@ -81,7 +81,7 @@ class Contest:
         """Put methods to all tasks, named out of `deliberation`, `single`, `best_single` and the names of the methods.
 
         Outcomes come method by method in the order of the names, each in the order of the tasks. Members that
-        differ are asked alone even where no name says so, for who is best alone leads methods of one member.
+        differ are asked alone even where no name says so, for who is best alone leads methods of one member (`led`).
 
         Raises:
             ValueError: if more tasks failed than may; in one line with the first failure.
@@ -96,7 +96,8 @@ class Contest:
         alike = (
             len({replace(a, name="", description="") for a in proposers}) == 1 and not proposers[0].decoding.temperature
         )
-        if set(names) & {SINGLE, BEST_SINGLE} or (set(names) - {DELIBERATION} and not alike):
+        led = any(getattr(self.methods.get(name), "led", True) for name in set(names) - {DELIBERATION})
+        if (led and not alike) or set(names) & {SINGLE, BEST_SINGLE}:
             for agent in proposers:
                 by_itself = alone(self.rnn, agent.name)
                 run = _on(Single(agent.name), panel, None) if by_itself is None else _stepping(by_itself)

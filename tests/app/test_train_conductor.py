@@ -331,6 +331,28 @@ def test_a_warm_start_alone_is_an_adapter_too(nsed, small, tmp_path):
     assert "warm start" not in card.lower()
 
 
+def test_questions_with_hops_say_what_workflows_to_learn(nsed, small, tmp_path):
+    """The file that is a benchmark, a lesson of workers and what a team is recorded on."""
+    hops = [{"subtask": "1 + 2?", "reply": 3, "kind": "skeptic"}, {"subtask": "Add 3.", "reply": 6, "kind": "solver"}]
+    row = {"question": "1 + 2 + 3?", "answer": 6, "hops": hops}
+    (tmp_path / "questions.jsonl").write_text("".join(json.dumps({**row, "id": str(i)}) + "\n" for i in range(6)))
+    nsed.ok("train-conductor", *small, "grpo.steps=0", "output_dir=out")
+    assert (
+        "2 workflows that the hops of its questions say, out of 4" in (tmp_path / "out/adapter/README.md").read_text()
+    )
+    team = [word for word in small if word.startswith("ensemble")]
+    own = ["questions=questions.jsonl", "encoder=hashed", "limit=2"]
+    nsed.ok("collect", *team, *own, "rounds=1", "output_dir=collected")
+    alone = ["methods=[conductor]", "budget=own", "conductor=smollm2", "output_dir=compared"]
+    assert "single:" not in nsed.ok("evaluate", *team, *own, *alone)
+    for file in ("collected/traces.jsonl", "compared/executions/conductor.jsonl", "compared/outcomes.jsonl"):
+        assert len((tmp_path / file).read_text().splitlines()) == 2
+    row["hops"][0]["kind"] = "adder"
+    (tmp_path / "questions.jsonl").write_text(json.dumps({**row, "id": "q"}) + "\n")
+    fault = nsed.fault("train-conductor", *small, "grpo.steps=0", "output_dir=other")
+    assert fault == "task 'q': expected hops of a kind out of solver, skeptic, explainer, got 'adder': rename it"
+
+
 @pytest.mark.parametrize("scale", ["small", "cluster"])
 def test_a_dry_run_says_what_it_would_cost(nsed, small, scale, tmp_path):
     small = [word for word in small if not word.startswith("grpo.")]

@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scripted_conductor import TASKS, TWO, conductor
@@ -12,8 +13,9 @@ from nsed_torch.conductor.parsing import parse
 from nsed_torch.conductor.pools import Pools
 from nsed_torch.conductor.reward import near_duplicates
 from nsed_torch.conductor.warm_start import random_workflow, workflow_lessons
-from nsed_torch.conductor.workflow import Topology, check
+from nsed_torch.conductor.workflow import Topology, WorkflowStep, check
 from nsed_torch.core.engine import call_seed
+from nsed_torch.questions.known import Hop
 from nsed_torch.records.transcript import Task
 
 MANY = [Task(f"How much is {i}?", f"m{i}") for i in range(300)]
@@ -47,6 +49,24 @@ def test_a_lesson_is_what_the_conductor_will_be_asked():
         parse(lesson[1], workers=2)
     assert workflow_lessons(conducts, TASKS) == workflow_lessons(conducts, TASKS)
     assert workflow_lessons(conducts, TASKS[1:]) == workflow_lessons(conducts, TASKS)[1:]
+
+
+def test_hops_are_workflows_by_those_they_are_for():
+    conducts, _ = conductor(TWO, pools=Pools("random", 2))
+    hops = {task.id: (Hop(NAMES[2], "Begin.", "1"), Hop("", "Go on.", "2", reads=True)) for task in MANY[1:]}
+    first, *lessons = workflow_lessons(conducts, MANY, hops)
+    assert [first] == workflow_lessons(conducts, MANY[:1])  # without hops at random
+    places = Counter()
+    for messages, reply in lessons:
+        assert "model 1\n" in messages[1].content
+        first, second = parse(reply, workers=2).steps
+        assert (first.subtask, first.access, second) == ("Begin.", (), WorkflowStep(0, "Go on.", "all"))
+        places[first.worker] += 1
+    assert min(places.values()) > 100  # a number carries no identity
+    with pytest.raises(ValueError, match=r"expected hops of a kind out of .*, got 'x': rename it"):
+        workflow_lessons(conducts, MANY, {"m1": (Hop("x", "a", "b"),)})
+    with pytest.raises(ValueError, match="expected at most 5 hops, got 6"):
+        workflow_lessons(conducts, MANY, {"m1": (Hop("", "a", "b"),) * 6})
 
 
 def test_a_reply_names_its_workers_in_the_words_of_the_pool_before_it_numbers_them():

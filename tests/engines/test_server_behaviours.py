@@ -3,6 +3,7 @@
 import email.utils
 import math
 import time
+from dataclasses import replace
 
 import pytest
 from endpoint_server import ask, completion, echo, endpoint, engine
@@ -118,6 +119,21 @@ def test_a_refused_field_is_found_out_once_and_left_out_with_a_note(server, name
     for written in (first, second):
         assert (written.text, written.failure) == ("said", "")
         assert written.notes == tuple(f"the endpoint refuses {field}: left out" for field in sorted(gone))
+
+
+@pytest.mark.parametrize(
+    "said", ["unknown field response_format", "type json_schema is not supported", "Structured outputs are unavailable"]
+)
+def test_a_server_that_holds_nobody_to_a_schema_is_found_out(server, said):
+    server.script = refusing({"error": {"message": said}}, has("response_format"))
+    held = replace(ask(), schema='{"type": "object"}')
+    (written,) = engine(server).generate([held])
+    assert (written.text, written.notes) == ("said", ("the endpoint refuses response_format: left out",))
+    asked = {"name": "reply", "strict": True, "schema": {"type": "object"}}
+    assert [body.get("response_format") for body in server.bodies] == [
+        {"type": "json_schema", "json_schema": asked},
+        None,
+    ]
 
 
 def test_many_calls_at_once_learn_together(server):

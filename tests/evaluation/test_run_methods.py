@@ -1,6 +1,7 @@
 """Methods put to tasks: what each outcome says, what budgets are, what fails, and that processes share the work."""
 
 import random
+from collections import Counter
 
 import pytest
 
@@ -13,6 +14,7 @@ from nsed_torch.core.halting import FixedHalting
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.engines.scripted import ScriptedEngine
+from nsed_torch.evaluation.methods.conducted import Conducted, RandomRouting
 from nsed_torch.evaluation.methods.independent import Plurality
 from nsed_torch.evaluation.methods.method import Answer
 from nsed_torch.evaluation.run_methods import Contest, Shard
@@ -43,7 +45,7 @@ def contest(methods=None, *, poison="", gone="", lost="", log=None, calls=None, 
         if calls is not None:
             calls.append(request)
         number = next(i for i in range(6) if f"is {i} times" in text)
-        knows = {"ada": number % 2 == 0, "ben": number % 2 == 1, "cleo": True}[request.agent]
+        knows = {"ada": number % 2 == 0, "ben": number % 2 == 1, "cleo": True}.get(request.agent)
         return f"The answer is {7 * number if knows else 1000 + random.Random(request.seed).randrange(9)}."
 
     def judge(request, candidate):
@@ -142,6 +144,22 @@ def test_members_that_say_the_same_are_not_asked_alone_to_choose_one():
     calls = []
     contest(lead, greedy=True, calls=calls).run(["lead", "single"])
     assert len(calls) == 3 * len(TASKS)
+
+
+@pytest.mark.parametrize(
+    ("method", "calls_each"),
+    [(RandomRouting(), {"ada": 2, "ben": 2, "cleo": 2}), (Conducted(Agent("writer", "s")), {"writer": 6, "ada": 6})],
+    ids=["random_routing", "conductor"],
+)
+def test_nobody_is_asked_alone_for_a_method_without_a_lead(method, calls_each):
+    calls = []
+    contest({"mine": method}, calls=calls).run(["mine"])
+    asked = Counter(request.agent for request in calls)
+    assert sum(asked.values()) == sum(calls_each.values())
+    assert set(asked) <= set(calls_each)
+    calls.clear()
+    contest({"mine": method, "lead": _lead}, calls=calls).run(["mine", "lead"])
+    assert {request.agent for request in calls} >= set(AGENTS)
 
 
 def _lead(panel, tasks, budgets=None):

@@ -35,7 +35,7 @@ _LISTED = {
     "nsed_torch.questions.code_tasks": "humaneval livecodebench mbpp",
     "nsed_torch.questions.math_tasks": "aime gsm8k math500",
     "nsed_torch.conductor.conductor_broker": "ConductorBroker",
-    "nsed_torch.conductor.policy": "WritingAgent",
+    "nsed_torch.conductor.policy": "PromptedAgent WritingAgent",
     "nsed_torch.conductor.pools": "Pools",
     "nsed_torch.conductor.grpo": "GRPO",
     "nsed_torch.parts.budget_broker": "Budget BudgetBroker",

@@ -108,6 +108,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
     about = {
         "backbone": _backbone(cfg, conductor.agent, engine),
         "adapter": {**adapter_shape(engine, LEARNER), "start": cfg.adapter.start},
+        "hops": bool(graded.hops),
     }
     metrics = _told(cfg, run, conductor.executor, graded, steps.read(), about)
     write_text(folder / "adapter" / "README.md", adapter_card("conductor", metrics, command=metrics["command"]))
@@ -203,7 +204,7 @@ def _warm_start(
     if warm.workflows:
         lessons = instantiate(warm.workflows, conductor=conductor, graded=graded, count=warm.lessons, seed=cfg.seed)
     else:
-        lessons = workflow_lessons(conductor, graded.tasks[: warm.lessons], seed=cfg.seed)
+        lessons = workflow_lessons(conductor, graded.tasks[: warm.lessons], graded.hops, seed=cfg.seed)
     examples = [Example(*lesson) for lesson in lessons]
     settings, log = instantiate(warm.training), FileLog(folder / "warm.jsonl")
     fine_tune(engine, examples, folder / "warm", settings=settings, log=log)

@@ -27,6 +27,7 @@ class Conducted:
     """
 
     one_size: ClassVar[bool] = True
+    led: ClassVar[bool] = False
 
     conductor: Agent  # the model that writes, on a backbone of the ensemble
     recursion: int = 0  # further workflows at most
@@ -72,6 +73,7 @@ class RandomRouting:
     """
 
     one_size: ClassVar[bool] = True
+    led: ClassVar[bool] = False
 
     without: tuple[str, ...] = ()
 

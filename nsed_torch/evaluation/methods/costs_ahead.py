@@ -45,12 +45,13 @@ def expected_usage(method: Method, panel: Panel, tasks: Sequence[Task]) -> Usage
     engines' own tokenizers; answers are counted as plain words, and 16 tokens a message stand for a chat template.
     Calls that other methods share, or that a call log already holds, are counted all the same; of what calls share,
     computed tokens leave out only what the candidates of one judge do. The seconds are 0. A
-    Conductor writes as many steps as it may, all for model 0 of a pool as it is drawn, and accepts no answer. Where the
-    panel knows no leads, the first that may propose leads.
+    Conductor writes as many steps as it may, all for model 0 of a pool as it is drawn; it accepts no answer, and is
+    understood at once. Where the panel knows no leads, the first that may propose leads.
     """
     if isinstance(method, Conducted) and isinstance(method.conductor, WritingAgent):
         method = replace(method, conductor=replace(method.conductor, encoder=None))
-    ensemble = _stand_in(panel.ensemble, conducts=panel.prompts.fingerprint("conduct"))
+    template = getattr(getattr(method, "conductor", None), "template", WritingAgent.template)
+    ensemble = _stand_in(panel.ensemble, conducts=panel.prompts.fingerprint(template))
     blank = replace(panel, ensemble=ensemble, encoder=HashedEncoder(8))
     return Usage.sum(answer.usage for answer in method(blank, tasks, None))
 

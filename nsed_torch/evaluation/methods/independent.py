@@ -40,6 +40,7 @@ class Router:
     encoder computes is not counted, as it is not in a deliberation.
     """
 
+    led: ClassVar[bool] = False
     learned: str  # the file
 
     def __post_init__(self) -> None:

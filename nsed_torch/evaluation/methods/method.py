@@ -50,7 +50,7 @@ class Answer(NamedTuple):
 class Method(Protocol):
     """A way to an answer.
 
-    One whose size no budget changes says so by an attribute `one_size`, which is true.
+    One whose size no budget changes has a true attribute `one_size`; one that never asks the lead has a false `led`.
     """
 
     def __call__(self, panel: "Panel", tasks: Sequence[Task], budgets: Sequence[int] | None) -> list[Answer]:

@@ -8,6 +8,7 @@ from scripted_conductor import GARBAGE, TWO, WRITER, text, writes
 from nsed_torch.conductor.executor import Executor
 from nsed_torch.conductor.executor import WorkflowJob as Job
 from nsed_torch.conductor.parsing import parse
+from nsed_torch.conductor.policy import PromptedAgent
 from nsed_torch.conductor.pools import Pools
 from nsed_torch.evaluation.methods.conducted import Conducted, RandomRouting
 from nsed_torch.evaluation.methods.costs_ahead import expected_usage
@@ -19,8 +20,9 @@ METHODS = [
     RandomRouting(),
     Conducted(**CONDUCTOR),
     Conducted(**CONDUCTOR, recursion=2, pools=Pools("random", 2)),
+    Conducted(PromptedAgent(WRITER.name, "scripted", decoding=WRITER.decoding)),
 ]
-ALL = pytest.mark.parametrize("method", METHODS, ids=["random_routing", "conductor", "recursion"])
+ALL = pytest.mark.parametrize("method", METHODS, ids=["random_routing", "conductor", "recursion", "prompted"])
 
 
 def steady(request):
