@@ -44,6 +44,7 @@ text.
 """
 
 _OPTION = re.compile(r"^\(?([A-J])[.)][ \t]*(.*?)\s*$", re.MULTILINE)
+_INLINE = re.compile(r"(?:^|[\s:,;.])\(?([A-J])\)[ \t]*(.*?)(?=[,;]?\s+\(?[A-J]\)|\s*$)", re.DOTALL)
 _STATED = re.compile(r"answer\s*(?:is|would be|must be)?:?\s*\(?\**([A-J])\b", re.IGNORECASE)
 _NAMED = re.compile(r"\(([A-J])\)|\b[Oo]ption ([A-J])\b|\b[Aa]nswer:? ([A-J])\b")
 _HEDGE = re.compile(
@@ -72,8 +73,16 @@ class Passage(NamedTuple):
 
 
 def options(question: str) -> dict[str, Passage]:
-    """The options listed in a question, by letter: lines such as "A. ..." or "(B) ...". Empty where there are none."""
-    texts = {letter: " ".join(text.lower().split()) for letter, text in _OPTION.findall(question[-4 * _LONGEST :])}
+    """The options listed in a question, by letter. Empty where there are none.
+
+    They are lines such as "A. ..." or "(B) ...", or stand in one line: "A) ..., B) ...".
+    """
+    found = _OPTION.findall(question[-4 * _LONGEST :])
+    if len(found) < 2:
+        found = _INLINE.findall(question[-4 * _LONGEST :])
+        if [letter for letter, _ in found] != list(LETTERS[: len(found)]):
+            return {}
+    texts = {letter: " ".join(text.lower().split()) for letter, text in found}
     if len(texts) < 2:
         return {}
     words = {letter: _words(text) for letter, text in texts.items()}

@@ -26,6 +26,7 @@ from nsed_torch.records.saved import check_saved
 SCHEMA = 2
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 CONFORMAL = "conformal.safetensors"  # of `ConformalSets` that were calibrated on the cell's consensus
+ROUND_VOTE = "rounds.safetensors"  # of a `RoundVote` over all rounds
 # The rest of config.json describes the cell.
 _ABOUT_FILE = ("schema_version", "nsed_torch", "sha256", "agent_names")
 OWN = "own"  # the class of such a part stands behind it
@@ -138,7 +139,7 @@ def located(folder: str | Path, revision: str | None = None) -> Path:
     from huggingface_hub import snapshot_download  # noqa: PLC0415 - slow, and needed for the Hub alone
 
     try:
-        files = [CONFIG, WEIGHTS, CARD, CONFORMAL]
+        files = [CONFIG, WEIGHTS, CARD, CONFORMAL, ROUND_VOTE]
         return Path(snapshot_download(folder, revision=revision, allow_patterns=files, etag_timeout=_HUB_TIMEOUT))
     except Exception as error:  # the client's own, its HTTP library's, the socket's: other ones in every release
         reason = (str(error).splitlines() or [type(error).__name__])[0]

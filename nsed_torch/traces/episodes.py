@@ -44,7 +44,7 @@ class Episodes:
     voter_mask: Bool[Tensor, "batch round voter"]
     round_mask: Bool[Tensor, "batch round"]  # rounds held, one after the other from the first
     correct: Bool[Tensor, "batch round proposal"]  # False where masked
-    classes: Int[Tensor, "batch round proposal"]  # equal answers of a round, equal numbers; -1 where masked
+    classes: Int[Tensor, "batch round proposal"]  # equal answers of a task, equal numbers; -1 where masked
     cost: Float[Tensor, "batch round"]  # in whatever the source counts; NaN where unknown
     proposal_cost: Float[Tensor, "batch round proposal"] | None = None  # part of it; 0 where there is no proposal
     labels: Int[Tensor, "batch round proposal"] | None = None  # shared by all tasks: A is 0, B is 1; -1 for others
@@ -199,13 +199,47 @@ def recorded_episodes(
     where parameters are unknown) first: in each round all that have joined propose their answer and rate the others.
     Memory then holds what earlier waves agreed on, so that the gate and the hidden state have something to say. The
     last round is the same for any number of them. Equal answers get equal vectors, those of the first of them.
+
+    Answers that were recorded in several rounds make as many, with the ratings that were recorded; they join in no
+    waves.
     """
     tasks, agents = len(recorded), len(recorded.agents)
     if not 1 <= rounds <= agents:
         raise ValueError(f"expected rounds from 1 to the number of agents, {agents}, got {rounds}")
-    classes = (equality or Equality()).classes(recorded.answers)
+    if recorded.later and rounds != 1:
+        raise ValueError(
+            f"expected no waves for answers of {1 + len(recorded.later)} rounds, got {rounds}: remove them"
+        )
+    parts = [recorded, *recorded.later]
+    whole = [[answer for row in rows for answer in row] for rows in zip(*(part.answers for part in parts), strict=True)]
+    classes = (equality or Equality()).classes(whole).reshape(tasks, len(parts), agents)
+    held = [_round_episodes(part, classes[:, r], encoder, rounds) for r, part in enumerate(parts)]
+    if len(held) == 1:
+        return held[0]
+    stacked: dict[str, Any] = {}
+    for name, value in vars(held[0]).items():
+        values = [getattr(part, name) for part in held]
+        if name != "task" and isinstance(value, Tensor):
+            stacked[name] = None if any(one is None for one in values) else torch.cat(values, 1)
+    whole_length = torch.full((tasks,), len(parts))
+    stacked["round_mask"] = (
+        torch.arange(len(parts)) < (whole_length if recorded.held is None else recorded.held)[:, None]
+    )
+    return dataclasses.replace(held[0], **stacked)
+
+
+def _round_episodes(
+    recorded: RecordedAnswers, classes: Int[Tensor, "batch agent"], encoder: Encoder, rounds: int
+) -> Episodes:
+    """One recorded round, in waves."""
+    tasks, agents = classes.shape
     labels = shared_labels(recorded.answers)
     ratings, mask = agreement(classes)
+    if recorded.ratings is not None:
+        rated = recorded.ratings.isfinite()
+        told = rated.flatten(1).any(1)[:, None, None]
+        ratings = torch.where(told, recorded.ratings.nan_to_num().to(ratings), ratings)
+        mask = torch.where(told, rated & mask, mask)
     categories = tuple(task.category or "" for task in recorded.tasks)
     joined = _waves(recorded, rounds)
     everywhere = torch.arange(agents).expand(tasks, rounds, agents)

@@ -49,16 +49,20 @@ def featured(
     names = feature_names(groups)
     source = Path(extraction.__file__).read_bytes()
     embedded = sorted(encoder.identity().items()) if "meaning" in groups and encoder is not None else None
-    read = (recorded.digest, recorded.agents, episodes.ids, tuple(groups), embedded)
     shape = (len(recorded), len(recorded.agents), len(names))
+    questions = [task.question for task in recorded.tasks]
+    tables = []
+    for number, held in enumerate((recorded, *recorded.later)):
+        read: tuple[Any, ...] = (recorded.digest, recorded.agents, episodes.ids, tuple(groups), embedded)
+        read = (*read, number) if number else read
 
-    def computed() -> Tensor:
-        questions = [task.question for task in recorded.tasks]
-        parts = list(zip(questions, recorded.outputs, recorded.answers, strict=True))
-        return torch.tensor(list(_rows(parts, groups, encoder))).reshape(shape)
+        def computed(held: RecordedAnswers = held) -> Tensor:
+            parts = list(zip(questions, held.outputs, held.answers, strict=True))
+            return torch.tensor(list(_rows(parts, groups, encoder))).reshape(shape)
 
-    table = _kept("proposals", repr(read).encode() + source, shape, computed)
-    spread = table[:, None].expand(-1, episodes.round_mask.shape[1], -1, -1)
+        tables.append(_kept("proposals", repr(read).encode() + source, shape, computed))
+    waves = episodes.round_mask.shape[1] if len(tables) == 1 else 1
+    spread = torch.stack([table for table in tables for _ in range(waves)], 1)
     return dataclasses.replace(episodes, features=spread, feature_names=names)
 
 

@@ -1,5 +1,6 @@
 """Collected traces as tensors."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -107,8 +108,17 @@ def _alone(record: Round) -> int:
 
 
 def _classes(trace: Trace, width: int, equality: Equality) -> Tensor:
-    classes = equality.classes([[*row, *[None] * (width - len(row))] for row in trace.answers])
+    """Equal answers of all rounds, equal numbers; within a round, those that the team pooled are equal."""
+    said = [answer for row in trace.answers for answer in (*row, *[None] * (width - len(row)))]
+    classes = equality.classes([said]).reshape(len(trace.answers), width)
+    fresh = itertools.count(int(classes.max()) + 1)
     for r, record in enumerate(trace.transcript.rounds):
+        numbers: dict[int, int] = {-1: -1}
         if any(number >= 0 for number in record.classes):
-            classes[r, : len(record.classes)] = torch.tensor(record.classes)
+            for j, number in enumerate(record.classes):
+                known = int(classes[r, j])
+                if number not in numbers:
+                    # Answers that the team told apart stay apart.
+                    numbers[number] = known if known >= 0 and known not in numbers.values() else next(fresh)
+            classes[r, : len(record.classes)] = torch.tensor([numbers[number] for number in record.classes])
     return classes

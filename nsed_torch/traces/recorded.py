@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nsed_torch.core.engine import CHARACTERS_PER_TOKEN
@@ -23,7 +23,7 @@ SUFFIXES = (".jsonl", ".jsonl.gz")
 
 @dataclass(frozen=True, eq=False)
 class RecordedAnswers:
-    """Tasks x agents: who answered what, whether it was right, how long it was.
+    """Tasks x agents: who answered what, whether it was right, how long it was; of several rounds, in the first.
 
     An agent that has no line for a task, or a line whose answer is null or blank, did not answer it: `answered` is
     False, `correct` is False, and downstream masks it.
@@ -37,6 +37,10 @@ class RecordedAnswers:
     answered: Bool[Tensor, "batch agent"]
     parameters: Float[Tensor, "agent"]  # in billions; NaN where not published
     digest: str  # of everything that was read, whether compressed or not
+    later: tuple["RecordedAnswers", ...] = ()  # the rounds behind the first, of the same tasks and agents
+    held: Int[Tensor, "batch"] | None = None  # how many rounds each task had; all if None
+    # In [-1, 1], NaN where there is none; None where agents' agreement stands for them.
+    ratings: Float[Tensor, "batch voter proposal"] | None = None
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -64,6 +68,9 @@ class RecordedAnswers:
             correct=self.correct[rows][:, columns],
             answered=self.answered[rows][:, columns],
             parameters=self.parameters[columns],
+            later=tuple(part.select(rows, columns) for part in self.later),
+            held=None if self.held is None else self.held[rows],
+            ratings=None if self.ratings is None else self.ratings[rows][:, columns][:, :, columns],
         )
 
 
@@ -75,6 +82,10 @@ def load_recorded(
     `questions.jsonl[.gz]` holds {id, question, target} and, where known, {category}; `answers/<agent>.jsonl[.gz]`
     {id, output, answer, correct}; `agents.json`, if there is one, {agent: {parameters_b}}, in billions or null.
     Answers to questions that are not listed are left out.
+
+    Answers of several rounds say which: `round`, 0 for the first and where nothing is said. An agent may be absent in
+    a round. `ratings.jsonl[.gz]`, if there is one, holds what agents think of others' answers, {id, round, judge,
+    candidate, rating}, in [-1, 1]; in a round of a task that has none, agreement stands for them.
 
     Args:
         folder: where those files are.
@@ -94,17 +105,71 @@ def load_recorded(
     for name, path in files.items():
         digest.update(name.encode())
         columns.append(_read_answers(path, index, digest))
-    rows = list(zip(*columns, strict=True))
-    return RecordedAnswers(
-        tasks=tasks,
-        agents=tuple(files),
-        answers=tuple(tuple(line.answer for line in row) for row in rows),
-        outputs=tuple(tuple(line.output for line in row) for row in rows),
-        correct=torch.tensor([[line.correct for line in row] for row in rows]),
-        answered=torch.tensor([[line.answer is not None for line in row] for row in rows]),
-        parameters=torch.tensor([sizes.get(name, math.nan) for name in files], dtype=torch.float64),
-        digest=digest.hexdigest(),
-    )
+    held = _rounds_held(root, tasks, columns)
+    rated = _read_ratings(root, index, list(files), list(map(set, columns)), digest)
+    parameters = torch.tensor([sizes.get(name, math.nan) for name in files], dtype=torch.float64)
+    rounds = []
+    for number in range(int(held.max())):
+        rows = [[column.get((i, number), _Answer()) for column in columns] for i in range(len(tasks))]
+        rounds.append(
+            RecordedAnswers(
+                tasks=tasks,
+                agents=tuple(files),
+                answers=tuple(tuple(line.answer for line in row) for row in rows),
+                outputs=tuple(tuple(line.output for line in row) for row in rows),
+                correct=torch.tensor([[line.correct for line in row] for row in rows]),
+                answered=torch.tensor([[line.answer is not None for line in row] for row in rows]),
+                parameters=parameters,
+                digest=digest.hexdigest(),
+                ratings=rated.get(number),
+            )
+        )
+    first, later = rounds[0], tuple(rounds[1:])
+    return dataclasses.replace(first, later=later, held=held) if later else first
+
+
+def _rounds_held(root: Path, tasks: Sequence[Task], columns: Sequence["_Column"]) -> Int[Tensor, "batch"]:
+    """How many rounds each task had, one where nobody has a line; a ValueError for a round that is missing."""
+    found: list[set[int]] = [set() for _ in tasks]
+    for column in columns:
+        for task, number in column:
+            found[task].add(number)
+    for task, numbers in zip(tasks, found, strict=True):
+        if numbers != set(range(len(numbers))):
+            got = ", ".join(map(str, sorted(numbers)[:5]))
+            raise ValueError(
+                f"{root}: {task.id}: expected answers of rounds 0, 1, ... without a gap, got those of {got}"
+            )
+    return torch.tensor([max(len(numbers), 1) for numbers in found])
+
+
+def _read_ratings(
+    root: Path, index: Mapping[str, int], agents: Sequence[str], answered: Sequence[set[tuple[int, int]]], digest: Any
+) -> dict[int, Float[Tensor, "batch voter proposal"]]:
+    """Round -> ratings, NaN where there is none; of agents that are read, about questions that are listed."""
+    path = next((p for p in (root / f"ratings{suffix}" for suffix in SUFFIXES) if p.is_file()), None)
+    tables: dict[int, Tensor] = {}
+    fields = ("id", "round", "judge", "candidate")
+    everybody = {p.name.removesuffix(".gz").removesuffix(".jsonl") for p in (root / "answers").iterdir()}
+    for where, line in read_records(path, digest, (*fields, "rating"), fields) if path else ():
+        who, value = (line["judge"], line["candidate"]), line["rating"]
+        if unknown := [name for name in who if not isinstance(name, str) or name not in everybody]:
+            raise ValueError(f"{where}: expected judge and candidate with files in answers, got {unknown[0]!r:.60}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not -1 <= value <= 1:
+            raise ValueError(f"{where}: expected a rating in [-1, 1], got {value!r:.60}")
+        if who[0] == who[1]:
+            raise ValueError(
+                f"{where}: expected ratings of others' answers, got {who[0]!r} of its own: remove the line"
+            )
+        number, task = _round_of(line, where), index.get(line["id"])
+        if task is None or not set(who) <= set(agents):
+            continue
+        i, j = map(agents.index, who)
+        if (task, number) not in answered[i] or (task, number) not in answered[j]:
+            raise ValueError(f"{where}: expected answers of both in that round, got a rating alone: remove the line")
+        blank = torch.full((len(index), len(agents), len(agents)), math.nan)
+        tables.setdefault(number, blank)[task, i, j] = value
+    return tables
 
 
 def read_tasks(path: str | Path, digest: Any = None) -> tuple[Task, ...]:
@@ -136,6 +201,10 @@ class _Answer(NamedTuple):
     correct: bool = False
 
 
+_Column = dict[tuple[int, int], _Answer]
+"""One agent's lines by task and round, both counted from 0."""
+
+
 def _sizes(path: Path) -> dict[str, float]:
     """Agent -> its billions of parameters, where `agents.json` says how many."""
     known = read_json(path) if path.is_file() else {}
@@ -161,7 +230,8 @@ def _chosen(
                 raise ValueError(f"{path}: expected one file of agent {name!r}, got {found[name].name} too: remove one")
             found[name] = path
     if not found:
-        raise ValueError(f"{folder}: expected files <agent>.jsonl or <agent>.jsonl.gz, got none; check data_dir")
+        wanted = "expected files <agent>.jsonl or <agent>.jsonl.gz of {id, output, answer, correct} and perhaps {round}"
+        raise ValueError(f"{folder}: {wanted}, or traces.jsonl beside them, got none; check data_dir")
     names = list(found) if agents is None else list(agents)
     if unknown := [name for name in names if name not in found]:
         raise ValueError(f"{folder}: expected agents out of {', '.join(found)}, got {', '.join(unknown)}")
@@ -184,24 +254,30 @@ def questions_in(*folders: Path) -> Path:
     return path
 
 
-def _read_answers(path: Path, index: Mapping[str, int], digest: Any) -> list[_Answer]:
-    """One agent's lines, in the order of the tasks."""
-    column = [_Answer()] * len(index)
-    known = False
-    for where, line in read_records(path, digest, ("id", "output", "answer", "correct")):
+def _read_answers(path: Path, index: Mapping[str, int], digest: Any) -> _Column:
+    """One agent's lines."""
+    column: _Column = {}
+    for where, line in read_records(path, digest, ("id", "output", "answer", "correct"), ("id", "round")):
         if line["correct"] not in (True, False):
             raise ValueError(f"{where}: expected correct to be true or false, got {line['correct']!r}")
         try:
             answer, output = _text(line["answer"]), _text(line["output"]) or ""
         except TypeError as error:
             raise ValueError(f"{where}: {error}") from error
+        number = _round_of(line, where)
         if line["id"] in index:
-            known = True
             given = answer if answer and answer.strip() else None
-            column[index[line["id"]]] = _Answer(output, given, given is not None and bool(line["correct"]))
-    if not known:
+            column[index[line["id"]], number] = _Answer(output, given, given is not None and bool(line["correct"]))
+    if not column:
         raise ValueError(f"{path}: expected answers to some of the {len(index)} questions, got none; check the ids")
     return column
+
+
+def _round_of(line: Mapping[str, Any], where: str) -> int:
+    number = line.get("round", 0)
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise ValueError(f"{where}: expected a round of 0, 1, ..., got {number!r:.60}")
+    return number
 
 
 def _text(value: Any) -> str | None:
@@ -212,8 +288,12 @@ def _text(value: Any) -> str | None:
     raise TypeError(f"expected a text, a number or null, got {str(value)[:60]!r}")
 
 
-def read_records(path: Path, digest: Any, fields: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_records(
+    path: Path, digest: Any, fields: Sequence[str], key: Sequence[str] = ("id",)
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Read records that have these fields, one by one; ids come out as texts, and where none is asked for by line.
+
+    No two may be alike in the fields of the key, of which the id is one.
 
     The file is compressed if its name ends in `.gz`; blank lines are passed over. The digest, a hash object, is updated
     with every record as it stands.
@@ -236,9 +316,13 @@ def read_records(path: Path, digest: Any, fields: Sequence[str]) -> Iterator[tup
         if isinstance(record["id"], bool) or not isinstance(record["id"], str | int):
             raise ValueError(f"{where}: expected an id that is a text or a whole number, got {record['id']!r}")
         record["id"] = str(record["id"])
-        if record["id"] in seen:
-            raise ValueError(f"{where}: expected every id once, got {record['id']!r} again: remove the line")
-        seen.add(record["id"])
+        name = tuple(repr(record.get(field, 0)) for field in key)
+        if name in seen:
+            again = (
+                record["id"] if len(key) == 1 or not record.get("round") else f"{record['id']}, round {record['round']}"
+            )
+            raise ValueError(f"{where}: expected every id once, got {again!r} again: remove the line")
+        seen.add(name)
         yield where, record
 
 

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from nsed_torch.core.cell import ConsensusCell
+from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.evaluation.comparison import Comparison, scored
 from nsed_torch.evaluation.tables import printed
 from nsed_torch.parts.ties import Ties
+from nsed_torch.records.trace import TRACES
 from nsed_torch.traces.collecting import Traces
-from nsed_torch.traces.episodes import Episodes, joined
+from nsed_torch.traces.episodes import Episodes, joined, recorded_episodes
 from nsed_torch.traces.load import load_traces
+from nsed_torch.traces.recorded import load_recorded
 from nsed_torch.traces.rounds import winners_correct
 from nsed_torch.traces.splits import Split, place
 from nsed_torch.tuning.memory_fit import informative, kept
@@ -69,7 +72,7 @@ def fit(
 
     Args:
         cell: what is fitted, or a team's `MacroRNNCell`, of which its consensus cell is; it stays as it is.
-        traces: what `collect` returned, or folders of it, or episodes.
+        traces: what `collect` returned, or folders of it or of recorded answers, or episodes.
         folds: at least 3; each tests its share of the tasks.
         loss: `consensus`, surprise at the right answer; or `memory`, what the gate fails to keep of notes that matter,
             for traces of tasks that know which do; or `answer`, how unlikely targets are to models that hear
@@ -89,7 +92,7 @@ def fit(
     if not isinstance(cell, ConsensusCell):
         raise ValueError(f"fit: expected a consensus cell, such as team.cell.like(), got {type(cell).__name__}")
     wanted = schedule.loss if schedule else loss
-    episodes = _episodes(traces, reading=wanted == MEMORY)
+    episodes = _episodes(traces, cell.dim, reading=wanted == MEMORY)
     closings = _closings(traces, team) if wanted == ANSWER else None
     optimizer = optimizer or (partial(torch.optim.Adam, lr=0.05) if closings else LBFGS)
     schedule = schedule or _schedule(loss, cell, episodes)
@@ -116,10 +119,17 @@ def fit(
     return Fitted(whole, table, tuple(fits))
 
 
-def _episodes(given: Any, *, reading: bool) -> Episodes:
+def _loaded(folder: Path, dim: int, *, reading: bool) -> Episodes:
+    """Of traces, or of recorded answers with embeddings as wide as the cell's."""
+    if (folder / "answers").is_dir() and not (folder / TRACES).is_file():
+        return recorded_episodes(load_recorded(folder), HashedEncoder(dim))
+    return load_traces(folder, reading=reading)
+
+
+def _episodes(given: Any, dim: int, *, reading: bool) -> Episodes:
     if isinstance(given, Episodes):
         return given
-    episodes = joined([load_traces(folder, reading=reading) for folder in _folders(given)])
+    episodes = joined([_loaded(folder, dim, reading=reading) for folder in _folders(given)])
     return episodes.select(informative(episodes).nonzero()[:, 0]) if reading else episodes
 
 

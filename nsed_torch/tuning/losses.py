@@ -67,10 +67,12 @@ def distance_from_start(cell: nn.Module, start: Mapping[str, Tensor], firmness: 
     """Sum of squared differences of a module's trained parameters from where they started. Ours.
 
     A fresh cell is the published protocol, so this pulls towards the protocol where weight decay pulls towards zero.
-    Parameters that read count firmness times.
+    Parameters that read count firmness times, and beta squared times as much again where beta is above 1: what they
+    move is multiplied by it, and a consensus that grows sharp would set them free.
     """
     named = [(name, p) for name, p in cell.named_parameters() if p.requires_grad]
-    squares = [(firmness if reads(name) else 1.0) * (p - start[name].to(p)).square().sum() for name, p in named]
+    held: Tensor | float = firmness * getattr(cell, "beta", torch.ones(())).clamp(min=1).square()
+    squares = [(held if reads(name) else 1.0) * (p - start[name].to(p)).square().sum() for name, p in named]
     return torch.stack(squares).sum()
 
 

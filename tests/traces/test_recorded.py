@@ -191,7 +191,10 @@ def test_choices_that_cannot_be_met_are_refused(folder, tmp_path_factory):
         load_recorded(folder, agents=["ant", "ant"])
     with pytest.raises(ValueError, match=r"at most max_parameters_b=1 billion parameters, got none among 3"):
         load_recorded(folder, max_parameters_b=1)
-    with pytest.raises(ValueError, match=r"expected files <agent>.jsonl or <agent>.jsonl.gz, got none"):
+    with pytest.raises(
+        ValueError,
+        match=r"expected files <agent>.jsonl or <agent>.jsonl.gz of .*, or traces.jsonl beside them, got none",
+    ):
         load_recorded(tmp_path_factory.mktemp("empty"))
 
 

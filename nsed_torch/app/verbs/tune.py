@@ -123,7 +123,7 @@ def tune(
     card = [_tuned_on(cfg, episodes, names, run.overrides), "## Measured on held-out tasks\n", *map(markdown, shown)]
     refit(cfg, episodes, folder, "\n".join(card), run.report, closings)
     if answers is not None and answers.parameters.isfinite().all():
-        extra["parameter_tokens"] = answers.cost.sum(1).mean().item()
+        extra["parameter_tokens"] = sum(part.cost.sum(1).mean().item() for part in (answers, *answers.later))
     if cfg.coverage is not None:
         sets = coverage_summary({k: v for result in results for k, v in result["sets"].items()}, cfg.coverage)
         extra["sets"] = plain(sets)
