@@ -10,7 +10,9 @@ from torch import Tensor, nn
 class Halting(Protocol):
     """When a task is done, in one method; any object with it will do.
 
-    One that has `rounds` says by that how many rounds there are at most; else `MacroRNN(rounds=...)` does.
+    One that has `rounds` says by that how many rounds there are at most; else `MacroRNN(rounds=...)` does. One that has
+    a method `stands(task, rounds, answers)` goes back: it names round and proposal of the answer that stands after some
+    rounds, both from 0, and whether that is sure enough to stop; or None, and the last winner stands.
 
     Examples:
         >>> class Sure:  # stop as soon as the winner has nine tenths of all support

@@ -259,7 +259,9 @@ class MacroRNN(nn.Module):
                 watch.on_round(tasks[i], record)
             halted = self._halted([rounds[i][len(tasks[i].inputs) :] for i in active])
             for i, reason in zip(active, halted, strict=True):
-                reasons[i] = "finished" if self._finished(tasks[i], rounds[i]) is not None else reason
+                stood = None if reason else self._stands(tasks[i], rounds[i])
+                over_now = self._finished(tasks[i], rounds[i]) is not None
+                reasons[i] = "finished" if over_now else "settled" if stood is not None and stood[2] else reason
             over |= self._ended([i for i in active if reasons[i]], tasks, rounds, reasons, watch)
             active, state = _keep(active, state, [i for i in active if not reasons[i]])
         return Deliberation(tuple(over[i] for i in range(len(tasks))))
@@ -311,6 +313,13 @@ class MacroRNN(nn.Module):
                 reasons[j] = reason or ("rounds" if count >= self.rounds else "")
         return reasons
 
+    def _stands(self, task: Task, rounds: Sequence[Round]) -> tuple[int, int, bool] | None:
+        """What a halting rule that goes back says of the rounds behind the inputs; None for any other."""
+        closing = rounds[len(task.inputs) :]
+        rule: Any = getattr(self.halting, "stands", None)
+        found = rule(task, closing, self.cell.answers) if rule is not None and closing else None
+        return None if found is None else (found[0] + len(task.inputs), *found[1:])
+
     def _team(self, task: Task, rounds: Sequence[Round]) -> tuple[Team | None, str]:
         """Who takes part next; where nobody does, why."""
         if self.broker is None:
@@ -336,6 +345,8 @@ class MacroRNN(nn.Module):
     def _transcript(self, task: Task, rounds: list[Round], reason: str) -> Transcript:
         winners = [r.proposals[r.winner].text for r in rounds if r.winner is not None and not task.reads(r.index)]
         final = self._finished(task, rounds)
+        if final is None and (stood := self._stands(task, rounds)) is not None:
+            final = rounds[stood[0]].proposals[stood[1]].text
         settings = self.settings()
         if task.inputs:
             settings["templates"] |= {name: self.cell.prompts.fingerprint(name) for name in ("read", "weigh")}

@@ -238,8 +238,9 @@ class Transcript(Record):
     task: Task
     agents: list[AgentRecord]  # the ensemble, in its order
     rounds: list[Round]
-    answer: str  # the text of the last round's winner; "" if nobody ever answered
-    # "rounds", "evidence", "fatigue", "budget", "broker" (nobody else is worth asking), "finished", "no_answers"
+    answer: str  # of the last round's winner, or what a halting rule that goes back names; "" if nobody ever answered
+    # "rounds", "evidence", "fatigue", "settled" (by a vote over all rounds), "budget", "broker" (nobody else is worth
+    # asking), "finished", "no_answers"
     stop_reason: str
     usage: Usage
     seed: int  # the run's

@@ -132,14 +132,13 @@ def _rounds_held(root: Path, tasks: Sequence[Task], columns: Sequence["_Column"]
     """How many rounds each task had, one where nobody has a line; a ValueError for a round that is missing."""
     found: list[set[int]] = [set() for _ in tasks]
     for column in columns:
-        for task, number in column:
-            found[task].add(number)
+        for place, number in column:
+            found[place].add(number)
     for task, numbers in zip(tasks, found, strict=True):
         if numbers != set(range(len(numbers))):
             got = ", ".join(map(str, sorted(numbers)[:5]))
-            raise ValueError(
-                f"{root}: {task.id}: expected answers of rounds 0, 1, ... without a gap, got those of {got}"
-            )
+            wanted = "expected answers of rounds 0, 1, ... without a gap"
+            raise ValueError(f"{root}: {task.id}: {wanted}, got those of {got}")
     return torch.tensor([max(len(numbers), 1) for numbers in found])
 
 

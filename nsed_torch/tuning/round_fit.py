@@ -119,6 +119,12 @@ def fit_round_vote(
     return RoundFit(vote, strength, inner)
 
 
+def all_rounds_right(vote: RoundVote, episodes: Episodes) -> Bool[Tensor, "batch"]:
+    """Whether the answer that a vote over all rounds elects is right, of each task."""
+    data = by_rounds(episodes)
+    return data.correct(vote.decide(data.said, data.held, data.features).answer)
+
+
 def _fitted(data: Sequence[Held], names: Sequence[str], strength: float) -> RoundVote:
     vote = RoundVote(names).double()
     if names:

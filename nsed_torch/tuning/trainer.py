@@ -137,6 +137,7 @@ class CellTrainer:
         self._objective, self._converged = math.inf, False
         self._seen = math.inf  # the mean loss of the last epoch's steps
         self._best, self._best_loss = copy.deepcopy(cell.state_dict()), self._validate()
+        self.began = self._best_loss  # the loss before training
         if self._notes and callable(begin := getattr(cell.gate, "begin_fit", None)):
             begin()
 
@@ -303,9 +304,10 @@ def fit_cell(
     """Choose how firmly what reads is held to its start on validation tasks, then train on those, too.
 
     A `CellTrainer` fits a copy with each of the schedule's values; the one of least validation loss is taken, the
-    firmest of equals. The cell is then fitted to training and validation tasks together in the same way: to
-    convergence, or with patience for as many epochs as were best. Where no parameter reads and there is no patience,
-    validation tasks have nothing to choose; without a refit the cell stays what they chose.
+    firmest of equals. Where all of them end worse on validation tasks than they began, as with few tasks and many
+    features, firmer ones are tried, ten times as firm each. The cell is then fitted to training and validation tasks
+    together in the same way: to convergence, or with patience for as many epochs as were best. Where no parameter reads
+    and there is no patience, validation tasks have nothing to choose; without a refit the cell stays what they chose.
 
     The folder is for logs and checkpoints, with one inside for every choice; the tracker gets what logs get.
     """
@@ -313,26 +315,34 @@ def fit_cell(
 
     def fitted(
         cell: ConsensusCell, data: Episodes, chooser: Episodes | None, firmness: float, where: Path | None, epochs: int
-    ) -> Fit:
+    ) -> tuple[Fit, float]:
         limits = replace(schedule, firmness=(firmness,), epochs=epochs)
         how: dict[str, Any] = {"optimizer": optimizer, "schedule": limits, "folder": where, "tracker": tracker}
         how["closings"] = closings
-        return CellTrainer(cell, data, chooser, **how).fit(resume=resume)
+        trainer = CellTrainer(cell, data, chooser, **how)
+        return trainer.fit(resume=resume), trainer.began
 
     reading = any(reads(name) for name, _ in cell.named_parameters() if schedule.trains(name))
     data = joined([train, validation]) if refit else train
     if not reading and schedule.patience is None:
-        return Refit(None, None, fitted(cell, data, None, schedule.firmness[0], folder, schedule.epochs))
-    fits, cells = {}, {}
-    for firmness in sorted(schedule.firmness if reading else schedule.firmness[:1], reverse=True):
+        return Refit(None, None, fitted(cell, data, None, schedule.firmness[0], folder, schedule.epochs)[0])
+    fits: dict[float, Fit] = {}
+    cells, worse = {}, True
+    asked = sorted(schedule.firmness if reading else schedule.firmness[:1], reverse=True)
+    firmer = [(asked[0] or 1.0) * factor for factor in (10, 100, 1e3, 1e4)] if reading else []
+    for firmness in (*asked, *firmer):
+        if firmness in firmer and not worse:
+            break
         where = folder / f"firmness_{firmness:g}" if folder else None
         cells[firmness] = copy.deepcopy(cell)
-        fits[firmness] = fitted(cells[firmness], train, validation, firmness, where, schedule.epochs)
+        fits[firmness], began = fitted(cells[firmness], train, validation, firmness, where, schedule.epochs)
+        worse = worse and fits[firmness].loss > began
     best = min(fits, key=lambda one: fits[one].loss)
     chosen = fits[best]
     if not refit:
         cell.load_state_dict(cells[best].state_dict())
         return Refit(best, chosen, chosen)
-    last = fitted(cell, data, None, best, folder, schedule.epochs if schedule.patience is None else chosen.best_epoch)
+    epochs = schedule.epochs if schedule.patience is None else chosen.best_epoch
+    last, _ = fitted(cell, data, None, best, folder, epochs)
     # Ending where validation tasks said so is what was wanted, not a cap.
     return Refit(best, chosen, last if schedule.patience is None else last._replace(stopped="validation"))

@@ -20,6 +20,7 @@ from nsed_torch.engines.scripted import ScriptedEngine
 from nsed_torch.evaluation.comparison import Comparison, scored
 from nsed_torch.evaluation.statistics import shown
 from nsed_torch.parts.gates import NoteGate
+from nsed_torch.parts.round_vote import VOTES, RoundVoteHalting
 from nsed_torch.parts.ties import Ties
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.questions.graders import AnswerGrader, GradersAnswers
@@ -54,6 +55,22 @@ def data(tmp_path):
     for name, rows in lines.items():
         (folder / "answers" / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder
+
+
+def test_a_vote_over_all_rounds_goes_back_to_what_was_talked_away(nsed, data):
+    misled = (data / "answers" / "ant.jsonl").read_text().splitlines()
+    for path in (data / "answers").iterdir():
+        after = [json.loads(line) | {"round": 1} for line in misled]  # all of one mind in the end
+        path.write_text(path.read_text() + "".join(json.dumps(line) + "\n" for line in after))
+    nsed.ok("tune", f"data_dir={data}", "encoder=hashed", "output_dir=out", "all_rounds=true", *QUICK)
+    methods = read_json(nsed.folder / "out/metrics.json")["methods"]
+    right = {name: method["accuracy"]["mean"] for name, method in methods.items()}
+    assert list(methods) == ["oracle", "best_single", "plurality", "all_rounds", *METHODS[3:]]
+    assert right["all_rounds"] > right["plurality"] + 0.3
+    rule = RoundVoteHalting(nsed.folder / "out/cell")
+    assert rule.vote.votes[VOTES.index("came")] < 0  # what the knowing one came to is wrong
+    nsed.ok("tune", f"data_dir={data}", "encoder=hashed", "output_dir=out", *QUICK)
+    assert not (nsed.folder / "out/cell/rounds.safetensors").exists()
 
 
 def test_tuning_helps_where_one_agent_knows_better(nsed, data):

@@ -1,5 +1,6 @@
 """Training: it learns whom to trust, stops in time, and goes on after an interruption as if there had been none."""
 
+import copy
 import dataclasses
 import json
 import math
@@ -15,6 +16,7 @@ from nsed_torch.app.config.instantiate import instantiate
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.trust import Calibration
 from nsed_torch.parts.gates import NoteGate
+from nsed_torch.parts.reading import Reading
 from nsed_torch.traces.episodes import joined
 from nsed_torch.traces.rounds import elect, prepare, unroll, winners_correct
 from nsed_torch.tuning.logs import FileLog
@@ -271,6 +273,24 @@ def test_validation_tasks_choose_the_firmness_and_the_last_fit_learns_from_them_
     lines = (tmp_path / f"firmness_{found.firmness:g}/log.jsonl").read_text().splitlines()
     assert len(lines) == found.chosen.epochs
     assert len((tmp_path / "log.jsonl").read_text().splitlines()) == found.last.epochs
+
+
+def test_features_that_tell_nothing_are_held_until_they_do_no_harm():
+    g = torch.Generator().manual_seed(3)
+    names = [f"f{i}" for i in range(30)]
+    parts = []
+    for seed in (1, 2):
+        part = planted(60, 3, seed=seed, knows=0.5, guesses=0.5, judge=0.75)
+        noise = torch.randn(60, 1, 3, len(names), generator=g, dtype=torch.float64)
+        ids = tuple(f"{seed} {name}" for name in part.ids)
+        parts.append(replace(part, ids=ids, features=noise, feature_names=tuple(names)))
+    cell = ConsensusCell(4, 3, reading=Reading(3, names)).double()
+    schedule = Schedule(epochs=20, frozen=["trust.weight"], firmness=[1.0])
+    began = CellTrainer(copy.deepcopy(cell), *parts, optimizer=LBFGS, schedule=schedule).began
+    found = fit_cell(copy.deepcopy(cell), *parts, optimizer=LBFGS, schedule=schedule)
+    once = CellTrainer(cell, *parts, optimizer=LBFGS, schedule=schedule).fit()
+    assert found.firmness > 1
+    assert found.chosen.loss - began < (once.loss - began) / 3
 
 
 def test_where_nothing_reads_there_is_nothing_to_choose(guesses):

@@ -1,4 +1,4 @@
-"""`-m nsed_lab.studies.round_votes FOLDER... OUT`: votes over all rounds of recorded deliberations, on folds by question.
+"""`-m nsed_lab.studies.round_votes FOLDER... OUT`: votes over all rounds, on folds by question.
 
 Every FOLDER holds the traces of one team; their names are those of the runs. OUT gets what every rule came to, a file a
 folder, for lab/data/rounds. See lab/pages/rounds.md.
@@ -51,9 +51,8 @@ def folded(
         learned = [part.select((~test).nonzero()[:, 0]) for part, test in zip(parts, tests, strict=True)]
         fit: RoundFit = fit_round_vote(learned, most_turned=most_turned, stops=stops)
         weights = " ".join(f"{value:.2f}" for value in fit.vote.votes.tolist())
-        print(
-            f"{name} {fold}: hold {fit.strength:g}, inner {fit.inner:.4f}, votes {weights}, {fit.vote.extra_repr()[-40:]}"
-        )
+        chosen = f"caution {fit.vote.caution:.1f}, enough {fit.vote.enough:.1f}"
+        print(f"{name} {fold}: hold {fit.strength:g}, inner {fit.inner:.4f}, votes {weights}, {chosen}")
         saved = total = 0
         for i, (d, test) in enumerate(zip(data, tests, strict=True)):
             one = d.select(test)

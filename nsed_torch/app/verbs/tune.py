@@ -32,7 +32,8 @@ from nsed_torch.evaluation.statistics import plain
 from nsed_torch.evaluation.tables import markdown, show
 from nsed_torch.parts.conformal import ConformalSets
 from nsed_torch.parts.reading import Reading
-from nsed_torch.parts.saved_cells import CONFORMAL
+from nsed_torch.parts.round_vote import RoundVote
+from nsed_torch.parts.saved_cells import CONFORMAL, ROUND_VOTE
 from nsed_torch.parts.ties import Ties
 from nsed_torch.records.files import read_json, write_json
 from nsed_torch.records.pace import time_left
@@ -43,6 +44,7 @@ from nsed_torch.traces.splits import Split, divisions, split
 from nsed_torch.tuning.answer_sets import fit_sets, set_rows
 from nsed_torch.tuning.logs import check_tracker
 from nsed_torch.tuning.memory_fit import kept, rivals
+from nsed_torch.tuning.round_fit import all_rounds_right, fit_round_vote
 from nsed_torch.tuning.rules import RULES, decide
 from nsed_torch.tuning.rules.weighted_votes import accuracy
 from nsed_torch.tuning.trainer import ANSWER, MEMORY, Refit, fit_cell
@@ -169,7 +171,7 @@ def _check_notes(cfg: DictConfig, folders: Sequence[str], traces: bool) -> None:
     gate = cfg.consensus.gate
     if isinstance(gate, str) and gate not in ("notes", "learned"):
         raise ValueError(f"expected a gate that learns with {loss}, got {gate}: set consensus.gate=notes")
-    unused = ["rules", "protocol.without", "reading", "categories", "against", "coverage"]
+    unused = ["rules", "protocol.without", "reading", "categories", "against", "coverage", "all_rounds"]
     unused += ["consensus.calibration", "training.every_round"]
     named = [name for name in unused if OmegaConf.select(cfg, name)]
     if named:
@@ -221,6 +223,9 @@ def tune_seed(
     else:
         rules = {"oracle": test.oracle(), **_by_rules(cfg, train, learned, test, report)}
         measured = {name: (right,) for name, right in rules.items()}
+    if cfg.all_rounds:
+        vote = fit_round_vote(learned, most_turned=cfg.most_turned).vote
+        measured["all_rounds"] = (all_rounds_right(vote, test).double(),)
     measured["consensus_untrained"] = _own(cfg, cell, test, closings)
     fit, sets = _fit(cfg, cell, train, validation, folder, closings=closings)
     measured["consensus_tuned"] = _own(cfg, cell, test, closings)
@@ -278,6 +283,8 @@ def refit(
     if not cfg.refit:
         first = ConsensusCell.from_pretrained(folder / "seed_0" / "cell", **own_parts(cfg.consensus))
         first.save_pretrained(folder / "cell", card=card)
+        if cfg.all_rounds:
+            RoundVote.from_pretrained(folder / "seed_0" / "cell").save_pretrained(folder / "cell")
         return
     validation = cfg.fractions[1]
     train, chosen, _ = _in_order(cfg, episodes, split(episodes.ids, (1 - validation, validation, 0.0)))
@@ -342,6 +349,10 @@ def _fit(
         closings=closings,
     )
     cell.save_pretrained(folder / "cell", agent_names=train.agents, card=card)
+    (folder / "cell" / ROUND_VOTE).unlink(missing_ok=True)  # an earlier run's
+    if cfg.all_rounds:
+        vote = fit_round_vote(joined([train, validation]), most_turned=cfg.most_turned, stops=True).vote
+        vote.save_pretrained(folder / "cell")
     if cfg.coverage is None:
         # An earlier run's sets would be read as this cell's.
         (folder / "cell" / CONFORMAL).unlink(missing_ok=True)
