@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -21,7 +21,7 @@ from nsed_torch.records.transcript import Round, Task
 VOTES = ("first", "last", "between", "kept", "came", "leads")
 
 
-class Standing(NamedTuple):
+class Stood(NamedTuple):
     """What a task's rounds come to."""
 
     answer: Int[Tensor, "batch"]  # the class that wins; -1 where nobody answered
@@ -117,7 +117,7 @@ class RoundVote(nn.Module):
         said: Int[Tensor, "batch round agent"],
         held: Bool[Tensor, "batch round"],
         features: Float[Tensor, "batch round agent feature"] | None = None,
-    ) -> Standing:
+    ) -> Stood:
         """The answer that stands after the rounds that were held, or after the first that was `enough`.
 
         Arguments as of `read`.
@@ -133,7 +133,7 @@ class RoundVote(nn.Module):
             )
             answer, chance = torch.where(open_, now, answer), torch.where(open_, sure, chance)
             reached = torch.where(open_, r + 1, reached)
-        return Standing(answer, chance, reached)
+        return Stood(answer, chance, reached)
 
     def _after(self, said: Tensor, held: Tensor, features: Tensor | None) -> tuple[Tensor, Tensor]:
         table, there = self.read(said, held, features)
@@ -191,9 +191,9 @@ class RoundVoteHalting(FixedHalting):
         rounds: the most there are.
     """
 
-    def __init__(self, vote: RoundVote | str | Path, rounds: int = 3) -> None:
+    def __init__(self, vote: Any, rounds: int = 3) -> None:
         super().__init__(rounds)
-        self.vote = vote if isinstance(vote, RoundVote) else RoundVote.from_pretrained(vote)
+        self.vote: Any = vote if hasattr(vote, "decide") else RoundVote.from_pretrained(vote)
 
     def stands(
         self, task: Task, rounds: Sequence[Round], answers: AnswerClasses | None

@@ -32,7 +32,8 @@ class Held(NamedTuple):
 
     def select(self, rows: Tensor) -> "Held":
         """Some of the tasks."""
-        return Held(*(None if value is None else value[rows] for value in self))
+        features = None if self.features is None else self.features[rows]
+        return Held(self.said[rows], self.held[rows], features, self.right[rows])
 
     def correct(self, answer: Int[Tensor, "batch"]) -> Bool[Tensor, "batch"]:
         """Whether an answer of each task is right; -1 is not."""
