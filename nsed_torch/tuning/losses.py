@@ -54,6 +54,9 @@ def memory_loss(
     return -share.sum() / counted.sum().clamp(min=1)
 
 
+SHARP = 10.0
+"""A beta that no vote needs: a whole ballot more makes an answer e^10 times as likely."""
+
 READERS = ("trust.weight", "reading.")
 """Beginnings of the names of parameters that read a question, a state or a text: many for the tasks there are."""
 
@@ -67,11 +70,11 @@ def distance_from_start(cell: nn.Module, start: Mapping[str, Tensor], firmness: 
     """Sum of squared differences of a module's trained parameters from where they started. Ours.
 
     A fresh cell is the published protocol, so this pulls towards the protocol where weight decay pulls towards zero.
-    Parameters that read count firmness times, and beta squared times as much again where beta is above 1: what they
-    move is multiplied by it, and a consensus that grows sharp would set them free.
+    Parameters that read count firmness times, and more where beta is above SHARP: it multiplies what they move, so that
+    a consensus without bound would set them free.
     """
     named = [(name, p) for name, p in cell.named_parameters() if p.requires_grad]
-    held: Tensor | float = firmness * getattr(cell, "beta", torch.ones(())).clamp(min=1).square()
+    held: Tensor | float = firmness * (getattr(cell, "beta", torch.ones(())) / SHARP).clamp(min=1).square()
     squares = [(held if reads(name) else 1.0) * (p - start[name].to(p)).square().sum() for name, p in named]
     return torch.stack(squares).sum()
 

@@ -304,10 +304,11 @@ def fit_cell(
     """Choose how firmly what reads is held to its start on validation tasks, then train on those, too.
 
     A `CellTrainer` fits a copy with each of the schedule's values; the one of least validation loss is taken, the
-    firmest of equals. Where all of them end worse on validation tasks than they began, as with few tasks and many
-    features, firmer ones are tried, ten times as firm each. The cell is then fitted to training and validation tasks
-    together in the same way: to convergence, or with patience for as many epochs as were best. Where no parameter reads
-    and there is no patience, validation tasks have nothing to choose; without a refit the cell stays what they chose.
+    firmest of equals. Where there is one value, and the fit ends worse on validation tasks than it began, as with few
+    tasks and many features, firmer ones are tried, up to a million times. The cell is then fitted to training and
+    validation tasks together in the same way: to convergence, or with patience for as many epochs as were best. Where
+    no parameter reads and there is no patience, validation tasks have nothing to choose; without a refit the cell stays
+    what they chose.
 
     The folder is for logs and checkpoints, with one inside for every choice; the tracker gets what logs get.
     """
@@ -329,7 +330,7 @@ def fit_cell(
     fits: dict[float, Fit] = {}
     cells, worse = {}, True
     asked = sorted(schedule.firmness if reading else schedule.firmness[:1], reverse=True)
-    firmer = [(asked[0] or 1.0) * factor for factor in (10, 100, 1e3, 1e4)] if reading else []
+    firmer = [(asked[0] or 1.0) * factor for factor in (10, 100, 1e4, 1e6)] if reading and len(asked) == 1 else []
     for firmness in (*asked, *firmer):
         if firmness in firmer and not worse:
             break

@@ -73,13 +73,15 @@ def test_distance_counts_trained_parameters_only():
     assert distance_from_start(cell, start).item() == pytest.approx(1 + 3 * 0.25)
 
 
-def test_what_reads_is_held_by_what_it_moves_once_the_consensus_is_sharp():
+def test_what_reads_is_held_by_what_it_moves_where_the_consensus_grows_without_bound():
     cell = ConsensusCell(2, 3)
     start = {name: value.clone() for name, value in cell.state_dict().items()}
     with torch.no_grad():
         cell.trust.weight += 0.5
-    numbers = cell.trust.weight.numel()
-    assert distance_from_start(cell, start, 3.0).item() == pytest.approx(3 * numbers * 0.25)
+        cell.log_beta += math.log(5)
+    moved, numbers = math.log(5) ** 2, cell.trust.weight.numel()
+    assert distance_from_start(cell, start, 3.0).item() == pytest.approx(moved + 3 * numbers * 0.25)
     with torch.no_grad():
-        cell.log_beta += 1
-    assert distance_from_start(cell, start, 3.0).item() == pytest.approx(1 + 3 * math.exp(2) * numbers * 0.25)
+        cell.log_beta += math.log(4)  # to 20, twice what any vote needs
+    moved = math.log(20) ** 2
+    assert distance_from_start(cell, start, 3.0).item() == pytest.approx(moved + 3 * 4 * numbers * 0.25)
