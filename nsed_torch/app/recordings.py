@@ -5,11 +5,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hydra import compose
 from omegaconf import DictConfig
 
 from nsed_torch.app.build import build_rnn
-from nsed_torch.app.config.hydra_node import composing
+from nsed_torch.app.config.hydra_node import checked
 from nsed_torch.app.config.instantiate import instantiate
 from nsed_torch.core.encoder import Encoder
 from nsed_torch.records.call_log import CallLog
@@ -70,8 +69,7 @@ def closings_of(words: str, folders: Sequence[str], report: Callable[[str], None
     if not words:
         wanted = "expected the words of a team for training.loss=answer, got none"
         raise ValueError(f"{wanted}: pass team='ensemble=NAME', as for nsed collect")
-    with composing():
-        cfg = compose("deliberate", ["protocol.memory=weighted", *shlex.split(words)])
+    cfg = checked("deliberate", ["protocol.memory=weighted", *shlex.split(words)])
     closings = Closings.of(build_rnn(cfg, CallLog(None), report).cell, folders)
     return RecordedTasks(joined([load_traces(path) for path in folders]), closings=closings)
 
