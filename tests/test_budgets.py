@@ -18,10 +18,10 @@ LINES = {
     "questions": 3150,  # 2,200
     "tuning": 3170,  # 1,600
     "evaluation": 3500,  # 2,200
-    "conductor": 2160,  # 1,800
+    "conductor": 2200,  # 1,800
     "app": 5760,  # 2,800
 }
-ALL_LINES = 33_700  # 20,000
+ALL_LINES = 33_740  # 20,000
 FILE_LINES = 400
 FUNCTION_LINES = 60  # without the docstring
 README_BYTES = 8_192
