@@ -5,7 +5,7 @@ import re
 import pytest
 
 from nsed_lab.composite import KINDS, TEMPLATES, composite_tasks, referring
-from nsed_lab.natural_words import KINDS_IN_WORDS, WORDINGS, Wording, natural_tasks, words_of
+from nsed_lab.natural_words import KINDS_IN_WORDS, WORDINGS, Wording, natural_tasks, planned_by_rules, words_of
 from nsed_torch.conductor.references import referred
 from nsed_torch.questions.generated import canonical_question
 from nsed_torch.records.outcome import Verdict
@@ -48,7 +48,7 @@ def test_the_hops_lead_to_the_answer_and_need_no_question_beside_them(graded):
 
 def test_what_a_hop_is_told_stands_in_the_question(graded):
     digits = {words_of(number): str(number) for number in range(200)}
-    spelled = re.compile(r"\b(?:%s)\b" % "|".join(sorted(digits, key=len, reverse=True)), re.IGNORECASE)
+    spelled = re.compile(rf"\b(?:{'|'.join(sorted(digits, key=len, reverse=True))})\b", re.IGNORECASE)
     for task in graded.tasks:
         question = spelled.sub(lambda word: digits[word[0].lower()], task.question)
         for hop in graded.hops[task.id]:
@@ -93,3 +93,21 @@ def test_templates_refer_to_replies_in_place_of_what_stands_above():
 def test_settings_that_cannot_be(settings):
     with pytest.raises(ValueError, match="expected wordings out of lessons, test"):
         natural_tasks(**settings)
+
+
+@pytest.mark.parametrize(
+    ("question", "plan"),
+    [
+        (
+            "Nina read 15 pages on Monday, 22 on Tuesday and nine on Wednesday. How many is that?",
+            ["Calculate 15 + 22.", "Calculate {0} + 9."],
+        ),
+        (
+            "Ann has 2 sisters. How many sisters has her brother? Then add 8.",
+            ["Ann has 2 sisters. How many sisters has her brother?", "Calculate {0} + 8."],
+        ),
+        ("Write lamp, fish and bread backwards.", ["Reverse this list of words: lamp, fish, bread"]),
+    ],
+)
+def test_regular_expressions_plan(question, plan):
+    assert [hop.subtask for hop in planned_by_rules(question)] == plan
