@@ -26,7 +26,21 @@ WORDINGS = ("lessons", "test")
 IN_WORDS = 0.3
 """Share of the questions whose numbers are in words; in as many again each number is drawn to be so or not."""
 
-_SMALL = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_SMALL: tuple[str, ...] = (
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+)
 _SMALL += ("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen")
 _TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 _MANNER = "Respond only with the word that describes their relationship."
@@ -158,7 +172,7 @@ class Speaker:
 
     def name(self, kind: str) -> str:
         """Somebody who has not been named."""
-        left = [name for name in self.said.phrases[kind] if name not in self.used]
+        left: list[str] = [name for name in self.said.phrases[kind] if name not in self.used]
         self.used.add(chosen := self.draw.choice(left))
         return chosen
 
@@ -168,7 +182,7 @@ class Speaker:
         if self.draw.random() < 0.2:
             sentences.insert(self.draw.randrange(len(sentences)), self.one("chatter"))
         text = " ".join(sentences)
-        return self.one("please") + text[:1].upper() + text[1:]
+        return f"{self.one('please')}{_capital(text)}"
 
     def listed(self, words: Sequence[str]) -> str:
         """A list as people say it."""
@@ -247,8 +261,8 @@ def _counted(speaker: Speaker, parts: tuple[int, int] | None = None) -> tuple[li
     other, same = draw.randint(1, 9), sum(parts) if parts else draw.randint(1, 9)
     sames, others = ("sister", "brother") if woman else ("brother", "sister")
     she, her, hers = ("she", "her", "hers") if woman else ("he", "his", "his")
-    shown = {"name": name, "she": she, "She": _capital(she), "her": her, "hers": hers}
-    shown |= dict(zip("ab", parts, strict=True)) if parts else {}
+    shown: dict[str, str | int] = {"name": name, "she": she, "She": _capital(she), "her": her, "hers": hers}
+    shown |= {"a": parts[0], "b": parts[1]} if parts else {}
     many = "as many {} as the number above says".format("female friends" if friends else f"{sames}s")
     if friends:
         other, same = max(other, 2), max(same, 2)
