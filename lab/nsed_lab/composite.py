@@ -38,6 +38,16 @@ SUMS = 10_000
 ALONE = "Answer the question."
 """The subtask of a hop that is the whole question."""
 
+_ABOVE = (
+    (r"Add (\d+) to the (?:last )?number above\.", r"Calculate {last} + \1."),
+    (r"Add the two numbers above\.", "Calculate {0} + {1}."),
+    (r", and at its end the (?:last )?(?:number|word) above", ", {last}"),
+    (r"as many (.+?) as the number above says", r"{last} \1"),
+    (r"the first name above", "{last first}"),
+    (r"the last name above", "{last last}"),
+)
+"""What a hop says of those before it, and how it refers to them instead."""
+
 _COUNTED = re.compile(r"([0-9]+) (sisters|female friends)")  # what the answer of an `aiw` item follows from
 _LISTED = "Give a comma-separated list with a space after the comma."
 
@@ -97,7 +107,7 @@ def composite_tasks(
         seen |= known_questions(family, learned or {}, options)
     items = _Items(seed)
     tasks, hops, strata = [], {}, {}
-    for stratum, number in _places(size, singles, names):
+    for stratum, number in places(size, singles, names):
         question, parts = _fresh(items, stratum, number, seen)
         task = Task(question, f"{stratum}-{seed}-{number}", parts[-1].reply)
         tasks.append(task)
@@ -110,7 +120,7 @@ def composite_tasks(
     return GradedTasks(tuple(tasks), grader, {**grader.identity(), **about}, strata, hops=hops)
 
 
-def _places(size: int, singles: float, templates: Sequence[str]) -> list[tuple[str, int]]:
+def places(size: int, singles: float, templates: Sequence[str]) -> list[tuple[str, int]]:
     """The stratum of every place, and how many of that stratum come before it."""
     turns = {True: itertools.cycle(KINDS), False: itertools.cycle(templates)}
     before: Counter[str] = Counter()
@@ -301,6 +311,17 @@ def _calculated(asked: _Sum) -> Hop:
 def _added(further: _Sum, what: str = "number") -> Hop:
     """A sum that goes on from the hop before."""
     return Hop("sums", f"Add {further.second} to the {what} above.", str(further.total), reads=True)
+
+
+def referring(hops: Sequence[Hop]) -> tuple[Hop, ...]:
+    """Hops whose subtasks refer to earlier replies and need no question beside them (`conductor.references`)."""
+    changed = []
+    for place, hop in enumerate(hops):
+        subtask = hop.subtask
+        for words, reference in _ABOVE:
+            subtask = re.sub(words, reference.replace("{last", f"{{{place - 1}"), subtask)
+        changed.append(hop._replace(subtask=subtask))
+    return tuple(changed)
 
 
 TEMPLATES: dict[str, Callable[[_Items, random.Random], _Drawn]] = {

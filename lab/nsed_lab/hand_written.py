@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from nsed_lab.composite import ALONE, KINDS, CompositeGrader
+from nsed_lab.composite import ALONE, KINDS, CompositeGrader, referring
 from nsed_lab.descriptions import GENERALIST, OTHERS, SPECIALISTS, described
+from nsed_lab.natural_words import planned_by_rules
 from nsed_torch.conductor.executor import Executor, WorkflowJob
 from nsed_torch.conductor.policy import Conductor
 from nsed_torch.conductor.workflow import Workflow, WorkflowStep
@@ -51,13 +52,17 @@ class HandWritten:
     """The best workflow for each composite question, written by hand: what a Conductor could come to at most. Ours.
 
     It has one size, whatever the budget, and is told what its questions are made of, which no other method is. `bare`
-    has every step answer the question, which shows what subtasks are worth.
+    has every step answer the question, which shows what subtasks are worth. With `alone` a subtask is all that its
+    worker reads, and refers to earlier responses (`referring`). With `rules` the plan is not the best one but what
+    regular expressions read off the question, in subtasks that stand alone.
     """
 
     one_size: ClassVar[bool] = True
     led: ClassVar[bool] = False
 
     bare: bool = False
+    alone: bool = False
+    rules: bool = False
 
     def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
         """Answer all tasks, as `Method`; a `ValueError` for tasks whose hops nobody knows."""
@@ -68,7 +73,16 @@ class HandWritten:
             )
         executor = Executor(panel.ensemble, prompts=panel.prompts, seed=panel.seed, bare=self.bare)
         pool = tuple(agent.name for agent in panel.ensemble.proposers)
-        jobs = [WorkflowJob(task, best_workflow(grader.hops[question_id(task)], pool), pool) for task in tasks]
+        if self.rules:
+            hops = [planned_by_rules(task.question) for task in tasks]
+        else:
+            known = (grader.hops[question_id(task)] for task in tasks)
+            hops = [referring(parts) if self.alone else parts for parts in known]
+        flows = [best_workflow(parts, pool) for parts in hops]
+        jobs = [
+            WorkflowJob(task, flow, pool, alone=self.alone or self.rules)
+            for task, flow in zip(tasks, flows, strict=True)
+        ]
         return [Answer(execution.answer, execution.usage, noted(execution)) for execution in executor.run(jobs)]
 
 

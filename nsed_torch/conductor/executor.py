@@ -3,11 +3,12 @@
 import copy
 import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import zip_longest
 from typing import Any
 
+from nsed_torch.conductor.references import referred
 from nsed_torch.conductor.workers import Agents, Contractor, Council, WorkerQuestion, WorkerReply, guarded, worth_saying
 from nsed_torch.conductor.workflow import Workflow, check
 from nsed_torch.core.agent import Ensemble
@@ -32,6 +33,7 @@ class WorkflowJob:
     plan: PlanRecord | None = None  # what it was read from; None where no Conductor wrote it
     # What the task's plans and earlier levels had computed; None where nothing had.
     ledger: TokenLedger | None = field(default=None, compare=False, repr=False)
+    alone: bool = False  # whether a subtask is all that its worker reads, with responses for references (`references`)
 
     @property
     def level(self) -> int:
@@ -77,9 +79,11 @@ class _Attempt:
 
     def question(self, history: Mapping[int, tuple[str, str]]) -> WorkerQuestion:
         job, worker = self.job, self.job.pool[self.job.workflow.steps[self.index].worker]
-        told = tuple(history.values())
-        asked = worker, job.task, self.subtask(self.index), told, self.index + 1, job.level, self.number
-        return WorkerQuestion(*asked, self.ledger)
+        task, subtask, told = job.task, self.subtask(self.index), tuple(history.values())
+        if job.alone and subtask:
+            whole = referred(subtask, {k: response for k, (_, response) in history.items()})
+            task, subtask, told = replace(task, question=whole), "", ()
+        return WorkerQuestion(worker, task, subtask, told, self.index + 1, job.level, self.number, self.ledger)
 
     def settle(self, worker: str, visible: list[int], reply: WorkerReply) -> None:
         """This attempt was the last: keep what came of the step."""

@@ -35,12 +35,14 @@ class WritingAgent(Agent):
     """A model that writes workflows, and what tells how near to a question a worker's description is.
 
     `encoder` makes the encoder, once, where a pool is first laid out: `partial(load_encoder, weights)`, in YAML
-    `_partial_: true`. With None a pool is laid out as it is drawn.
+    `_partial_: true`. With None a pool is laid out as it is drawn. With `alone` a subtask is all that its worker reads
+    (`references`).
     """
 
     template: ClassVar[str] = "conduct"  # of the prompts that it reads
 
     encoder: Callable[[], Encoder] | None = field(default=None, repr=False)
+    alone: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -273,8 +275,9 @@ class Conductor:
     ) -> list[Execution]:
         """Have the plans of tasks run, all together; `ledgers` as for `plan`."""
         counted: Sequence[TokenLedger | None] = ledgers or [None] * len(tasks)
+        alone = isinstance(self.agent, WritingAgent) and self.agent.alone
         jobs = [
-            WorkflowJob(task, plan.workflow, pool, before, plan.record, ledger)
+            WorkflowJob(task, plan.workflow, pool, before, plan.record, ledger, alone)
             for task, pool, plan, before, ledger in zip(tasks, pools, plans, previous, counted, strict=True)
         ]
         settings = self.settings()
