@@ -19,7 +19,7 @@ ENTRANCES = {
     "import nsed_torch": (1, 150, MODELS | ELSEWHERE | {"torch"}),
     "from nsed_torch import ConsensusCell": (20, 2500, MODELS | ELSEWHERE | ROOMS),
     "from nsed_torch import MacroRNN": (40, 6450, MODELS | ELSEWHERE | ROOMS),
-    "from nsed_torch import tasks": (37, 4800, MODELS | ELSEWHERE | ROOMS),
+    "from nsed_torch import tasks": (37, 4900, MODELS | ELSEWHERE | ROOMS),
     "from nsed_torch import collect": (56, 7900, MODELS | ELSEWHERE | ROOMS),
     "from nsed_torch import fit": (75, 10800, MODELS | ELSEWHERE | ROOMS),
     "from nsed_torch import evaluate": (84, 11900, MODELS | ELSEWHERE | ROOMS),

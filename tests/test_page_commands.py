@@ -16,7 +16,7 @@ from pages import PAGES, ROOT, commands, files
 
 from nsed_torch.app.config.hydra_node import composing
 from nsed_torch.app.config.instantiate import instantiate
-from nsed_torch.app.config.overrides import quote, refuse_former, with_question
+from nsed_torch.app.config.overrides import exact, quote, refuse_former, with_question
 from nsed_torch.app.config.settings import check_settings
 
 COMMANDS = sorted({command for page in PAGES for command in commands(page)})
@@ -83,7 +83,7 @@ def test_a_verb_takes_its_settings(command, own):
     verb, settings = taken(command, own)
     refuse_former((word for word in settings if not word.startswith("question=")), verb)
     with composing():
-        config = compose(verb, overrides=settings)
+        config = compose(verb, overrides=list(map(exact, settings)))  # as the command line does
         check_settings(config, verb)
         nodes = targets(OmegaConf.to_container(config, resolve=True))
     for node in nodes:

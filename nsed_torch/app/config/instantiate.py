@@ -40,6 +40,7 @@ _LISTED = {
     "nsed_torch.conductor.grpo": "GRPO",
     "nsed_torch.parts.budget_broker": "Budget BudgetBroker",
     "nsed_torch.parts.halting_rules": "EvidenceHalting FatigueHalting",
+    "nsed_torch.parts.round_vote": "RoundVoteHalting",
     "nsed_torch.evaluation.methods.conducted": "Conducted RandomRouting",
     "nsed_torch.evaluation.methods.independent": "BestOf Plurality Router SelfConsistency",
     "nsed_torch.evaluation.methods.interactive": "Debate MixtureOfAgents SelfCorrection SelfMoA",
