@@ -26,6 +26,10 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         *("own_words", "own_words_end", "own_quote", "own_quote_end", "own_number"),
         *("others_words", "others_quote", "others_number"),
     ),
+    "answer": (
+        *("silent_same", "silent_holds", "others_hold", "whole_length"),
+        *("answer_length", "answer_number", "answer_asked", "answer_lines", "answer_alone"),
+    ),
     "letter": tuple(f"letter_{letter}" for letter in LETTERS),
     "option": ("option_number", "option_middle", "option_largest", "option_smallest", "option_length"),
     "meaning": ("near_question", "near_options"),
@@ -37,6 +41,10 @@ before that and of its last sentence; log count of equations, share of digits, a
 of hedging words and of different letters named; how well it compresses (repetition).
 support: share of its own option's distinctive words in the text and in its last sentences, whether these quote the
 option, whether the last number is the option's; the means of the same over the others' texts.
+answer: for answers of any form, white space and marks aside: whether a text that comes to no answer is this one, or
+holds it; whether one that comes to another holds it; log length of the whole text, however much of it was kept; log
+length of the answer, whether it is a number, stands in the question, log count of its line breaks, whether the text
+says nothing else.
 letter: which option it is. option: what kind: a number, how near the middle of the numbers on offer, the largest, the
 smallest; log length against the mean option. meaning: cosine of the option's embedding with the question's, against the
 mean option; and with the mean of the other options. The last three groups read the test's construction rather than the
@@ -55,6 +63,7 @@ _HEDGE = re.compile(
 _LEAD_IN = re.compile(r"(?:\b(?:so|therefore|thus|hence|since)\b,?\s*)?\bthe(?: \w+)?\s*$")
 _WORD = re.compile(r"[a-z]{2,}|\d+(?:\.\d+)?")
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_MARKS = re.compile(r"[\s\"'`*$]+")
 _COMMON = frozenset(  # words that tell no option from another
     {"the", "an", "of", "to", "in", "is", "and", "or", "that", "for", "by", "with", "as", "on", "it", "be", "are"}
     | {"this", "at", "from", "which", "was", "not", "has", "have"}
@@ -93,14 +102,16 @@ def options(question: str) -> dict[str, Passage]:
 def proposal_features(
     question: str,
     texts: Sequence[str],
-    letters: Sequence[str | None],
+    answers: Sequence[str | None],
     groups: Sequence[str],
     embed: Embed | None = None,
+    lengths: Sequence[float] | None = None,
 ) -> list[list[float]]:
     r"""Features of the proposals to one question, one row per proposal; NaN for what is not known, or an empty text.
 
-    `texts` are whole proposals, `letters` the option that each comes to, None for none, `groups` out of `GROUPS`. The
-    group "meaning" needs `embed`, unit vectors of texts, which is given all `meaningful` texts at once.
+    `texts` are proposals, `answers` what each comes to, None for none, `groups` out of `GROUPS`. The group "meaning"
+    needs `embed`, unit vectors of texts, which is given all `meaningful` texts at once. `lengths` are those of whole
+    texts in characters, where what was kept is a part.
 
     Examples:
         >>> question = "How many legs has a spider?\nA. 6\nB. 8"
@@ -111,12 +122,14 @@ def proposal_features(
     feature_names(groups)
     if "meaning" in groups and embed is None:
         raise ValueError("features: expected an encoder for the group meaning, got none: pass embed")
-    known = options(question)
+    known, letters = options(question), letters_of(answers)
     meaning = _meaning(question, known, embed) if embed and "meaning" in groups else {}
     read = [_read(text) for text in texts]
+    answered = _of_answers(question, texts, answers, lengths) if "answer" in groups else []
     makers: dict[str, Callable[[int], list[float]]] = {
         "text": lambda i: _of_text(texts[i], read[i], letters[i]),
         "support": lambda i: _of_support(i, read, known.get(letters[i] or "")),
+        "answer": lambda i: answered[i],
         "letter": lambda i: [float(letters[i] == letter) for letter in LETTERS] if letters[i] else [],
         "option": lambda i: _of_option(known, letters[i]),
         "meaning": lambda i: meaning.get(letters[i] or "", []),
@@ -198,6 +211,40 @@ def _of_support(i: int, read: Sequence[Passage], option: Passage | None) -> list
     words, quote, number = _for_option(own, option)
     quoted_end = float(len(option.text) > 2 and option.text in own.end)
     return [words, _share(option.words, _words(own.end)), quote, quoted_end, number, *means]
+
+
+def _of_answers(
+    question: str, texts: Sequence[str], answers: Sequence[str | None], lengths: Sequence[float] | None
+) -> list[list[float]]:
+    """The group "answer" of every proposal; empty where it comes to none."""
+    asked, told = _bare(question[-4 * _LONGEST :]), [_bare(text[-_LONGEST:]) for text in texts]
+    came = [_bare(answer or "") for answer in answers]
+    rows: list[list[float]] = []
+    for i, (text, answer, own) in enumerate(zip(texts, answers, came, strict=True)):
+        if answer is None or not own:
+            rows.append([])
+            continue
+        silent = [told[j] for j, other in enumerate(came) if not other]
+        others = [told[j] for j, other in enumerate(came) if other and other != own]
+        whole = len(text) if lengths is None else lengths[i]
+        rows.append(
+            [
+                float(own in silent),
+                float(any(own in other for other in silent)),
+                float(len(own) > 2 and any(own in other for other in others)),
+                math.log(20 + whole),
+                math.log1p(len(own)),
+                float(bool(_NUMBER.fullmatch(answer.strip()))),
+                float(len(own) > 3 and own in asked),
+                math.log1p(answer.strip().count("\n")),
+                float(whole <= len(answer) + 40),
+            ]
+        )
+    return rows
+
+
+def _bare(text: str) -> str:
+    return _MARKS.sub("", text.lower())
 
 
 def _for_option(read: Passage, option: Passage) -> tuple[float, float, float]:

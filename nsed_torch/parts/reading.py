@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from nsed_torch.core.encoder import Encoder
-from nsed_torch.parts.features import groups_of, letters_of, proposal_features
+from nsed_torch.parts.features import groups_of, proposal_features
 
 
 class Reading(nn.Module):
@@ -124,7 +124,7 @@ class Reading(nn.Module):
             groups_of(self.features),
         )
         for i, (question, said, answers) in enumerate(zip(questions, texts, finals, strict=True)):
-            rows = proposal_features(question, said, letters_of(answers), groups, encoder.embed)
+            rows = proposal_features(question, said, answers, groups, encoder.embed)
             features[i, : len(rows)] = self.mean.new_tensor(rows).reshape(len(rows), -1)
         return features
 

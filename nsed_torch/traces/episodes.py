@@ -158,7 +158,8 @@ def joined(parts: Sequence[Episodes]) -> Episodes:
     ids = tuple(name for part in parts for name in part.ids)
     if twice := [name for name, count in Counter(ids).items() if count > 1]:
         raise ValueError(f"expected every task in one record, got {twice[0]!r} in two: leave one of them out")
-    categories = tuple(name for part in parts for name in part.categories) if all(p.categories for p in parts) else ()
+    known = all(part.categories or not len(part) for part in parts)
+    categories = tuple(name for part in parts for name in part.categories) if known else ()
     tensors: dict[str, Any] = {}
     for field in dataclasses.fields(Episodes):
         values = [getattr(part, field.name) for part in parts]
@@ -249,6 +250,8 @@ def _round_episodes(
     new = joined & ~torch.cat([torch.zeros_like(joined[:, :1]), joined[:, :-1]], 1)
     cost = torch.where(joined, spent[:, None], 0).sum(-1)
     characters = torch.tensor([[len(unfence(text)) for text in row] for row in recorded.outputs], dtype=torch.float64)
+    if recorded.characters is not None:
+        characters = torch.where(recorded.characters.isfinite(), recorded.characters.double(), characters)
     return Episodes(
         ids=tuple(task.id for task in recorded.tasks),
         agents=recorded.agents,

@@ -16,7 +16,7 @@ from torch import Tensor
 from nsed_torch.core.encoder import Encoder
 from nsed_torch.engines.weights import cache_folder
 from nsed_torch.parts import features as extraction
-from nsed_torch.parts.features import feature_names, letters_of, meaningful, proposal_features
+from nsed_torch.parts.features import feature_names, meaningful, proposal_features
 from nsed_torch.records.files import read_bytes, write_files
 from nsed_torch.records.trace import Trace
 from nsed_torch.traces.episodes import Episodes
@@ -57,7 +57,7 @@ def featured(
         read = (*read, number) if number else read
 
         def computed(held: RecordedAnswers = held) -> Tensor:
-            parts = list(zip(questions, held.outputs, held.answers, strict=True))
+            parts = list(zip(questions, held.outputs, held.answers, held.lengths.tolist(), strict=True))
             return torch.tensor(list(_rows(parts, groups, encoder))).reshape(shape)
 
         tables.append(_kept("proposals", repr(read).encode() + source, shape, computed))
@@ -77,26 +77,28 @@ def featured_traces(
         for r, record in enumerate(trace.transcript.rounds):
             places.append((b, r))
             texts = [proposal.text for proposal in record.proposals]
-            parts.append((trace.transcript.task.question, texts, trace.answers[r]))
+            parts.append((trace.transcript.task.question, texts, trace.answers[r], None))
     for (b, r), rows in zip(places, _rows(parts, groups, encoder), strict=True):
         table[b, r, : len(rows)] = torch.tensor(rows)
     return dataclasses.replace(episodes, features=table.to(episodes.task.dtype), feature_names=names)
 
 
 def _rows(
-    parts: Sequence[tuple[str, Sequence[str], Sequence[str | None]]], groups: Sequence[str], encoder: Encoder | None
+    parts: Sequence[tuple[str, Sequence[str], Sequence[str | None], Sequence[float] | None]],
+    groups: Sequence[str],
+    encoder: Encoder | None,
 ) -> Iterator[list[list[float]]]:
     """Features of what was said to a question, part by part; what the group "meaning" embeds is made in one call."""
     vectors: dict[str, Tensor] = {}
     if encoder is not None and "meaning" in groups:
-        texts = list(dict.fromkeys(text for question, _, _ in parts for text in meaningful(question)))
+        texts = list(dict.fromkeys(text for question, *_ in parts for text in meaningful(question)))
         vectors = dict(zip(texts, encoder.embed(texts), strict=True))
 
     def looked_up(wanted: Sequence[str]) -> Tensor:
         return torch.stack([vectors[text] for text in wanted])
 
-    for question, said, answers in parts:
-        yield proposal_features(question, said, letters_of(answers), groups, None if encoder is None else looked_up)
+    for question, said, answers, lengths in parts:
+        yield proposal_features(question, said, answers, groups, None if encoder is None else looked_up, lengths)
 
 
 def _kept(

@@ -32,7 +32,7 @@ class RecordedAnswers:
     tasks: tuple[Task, ...]  # in the order of the file; the target is the recorded right answer
     agents: tuple[str, ...]
     answers: tuple[tuple[str | None, ...], ...]  # by task and agent; None where it gave none
-    outputs: tuple[tuple[str, ...], ...]  # the full texts; "" where there is no line
+    outputs: tuple[tuple[str, ...], ...]  # the texts, or their ends; "" where there is no line
     correct: Bool[Tensor, "batch agent"]
     answered: Bool[Tensor, "batch agent"]
     parameters: Float[Tensor, "agent"]  # in billions; NaN where not published
@@ -41,14 +41,21 @@ class RecordedAnswers:
     held: Int[Tensor, "batch"] | None = None  # how many rounds each task had; all if None
     # In [-1, 1], NaN where there is none; None where agents' agreement stands for them.
     ratings: Float[Tensor, "batch voter proposal"] | None = None
+    characters: Float[Tensor, "batch agent"] | None = None  # of texts of which outputs are the ends; NaN: not said
 
     def __len__(self) -> int:
         return len(self.tasks)
 
     @property
+    def lengths(self) -> Float[Tensor, "batch agent"]:
+        """Characters of whole texts."""
+        kept = torch.tensor([[float(len(text)) for text in row] for row in self.outputs])
+        return kept if self.characters is None else torch.where(self.characters.isfinite(), self.characters, kept)
+
+    @property
     def tokens(self) -> Float[Tensor, "batch agent"]:
-        """Estimated length of the outputs in tokens: characters over 4."""
-        return torch.tensor([[len(text) for text in row] for row in self.outputs]) / CHARACTERS_PER_TOKEN
+        """Estimated length of the whole texts in tokens: characters over 4."""
+        return self.lengths / CHARACTERS_PER_TOKEN
 
     @property
     def cost(self) -> Float[Tensor, "batch agent"]:
@@ -71,6 +78,7 @@ class RecordedAnswers:
             later=tuple(part.select(rows, columns) for part in self.later),
             held=None if self.held is None else self.held[rows],
             ratings=None if self.ratings is None else self.ratings[rows][:, columns][:, :, columns],
+            characters=None if self.characters is None else self.characters[rows][:, columns],
         )
 
 
@@ -80,8 +88,9 @@ def load_recorded(
     """Read a folder of recorded answers, line by line.
 
     `questions.jsonl[.gz]` holds {id, question, target} and, where known, {category}; `answers/<agent>.jsonl[.gz]`
-    {id, output, answer, correct}; `agents.json`, if there is one, {agent: {parameters_b}}, in billions or null.
-    Answers to questions that are not listed are left out.
+    {id, output, answer, correct} and, where output is the end of a longer text, its length in {characters};
+    `agents.json`, if there is one, {agent: {parameters_b}}, in billions or null. Answers to questions that are not
+    listed are left out.
 
     Answers of several rounds say which: `round`, 0 for the first and where nothing is said. An agent may be absent in
     a round. `ratings.jsonl[.gz]`, if there is one, holds what agents think of others' answers, {id, round, judge,
@@ -122,6 +131,7 @@ def load_recorded(
                 parameters=parameters,
                 digest=digest.hexdigest(),
                 ratings=rated.get(number),
+                characters=torch.tensor([[line.characters for line in row] for row in rows]),
             )
         )
     first, later = rounds[0], tuple(rounds[1:])
@@ -198,6 +208,7 @@ class _Answer(NamedTuple):
     output: str = ""
     answer: str | None = None
     correct: bool = False
+    characters: float = math.nan
 
 
 _Column = dict[tuple[int, int], _Answer]
@@ -266,7 +277,9 @@ def _read_answers(path: Path, index: Mapping[str, int], digest: Any) -> _Column:
         number = _round_of(line, where)
         if line["id"] in index:
             given = answer if answer and answer.strip() else None
-            column[index[line["id"]], number] = _Answer(output, given, given is not None and bool(line["correct"]))
+            right = given is not None and bool(line["correct"])
+            length = _length(line.get("characters"), where)
+            column[index[line["id"]], number] = _Answer(output, given, right, length)
     if not column:
         raise ValueError(f"{path}: expected answers to some of the {len(index)} questions, got none; check the ids")
     return column
@@ -277,6 +290,14 @@ def _round_of(line: Mapping[str, Any], where: str) -> int:
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
         raise ValueError(f"{where}: expected a round of 0, 1, ..., got {number!r:.60}")
     return number
+
+
+def _length(value: Any, where: str) -> float:
+    if value is None:
+        return math.nan
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{where}: expected characters to be a whole number of at least 0, got {str(value)[:60]!r}")
+    return float(value)
 
 
 def _text(value: Any) -> str | None:

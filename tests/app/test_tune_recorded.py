@@ -50,6 +50,21 @@ def test_rules_of_the_field_stand_in_the_same_table(nsed, data):
     assert "log_odds" in metrics["paired"]
     assert out.count("plurality") == 1
     assert "log_odds: " in out
+    assert "fallback" not in metrics["methods"]  # everybody answers
+
+
+def test_a_category_is_never_in_fit_and_test(nsed, data):
+    """What law has taught is of no use to physics, nor the other way round; gaps are filled beside it."""
+    path = data / "answers/ant.jsonl"
+    path.write_text(path.read_text().replace('"answer": "C"', '"answer": ""'))
+    words = "folds.by=category", "fractions=[0.5,0,0.5]", "refit=false", "rules=[best_by_category]"
+    nsed.ok("tune", f"data_dir={data}", "encoder=hashed", "output_dir=out", *words, *QUICK)
+    kinds = {q["id"]: q["category"] for q in map(json.loads, (data / "questions.jsonl").read_text().splitlines())}
+    tested = [read_json(nsed.folder / f"out/seed_{i}/result.json")["scores"] for i in range(2)]
+    found = [{kinds[task] for task in scores["consensus_tuned"]} for scores in tested]
+    assert sorted(map(sorted, found)) == [["law"], ["physics"]]
+    assert all(scores["best_by_category"] == scores["best_single"] for scores in tested)
+    assert all(sum(scores["fallback"].values()) >= sum(scores["best_single"].values()) for scores in tested)
 
 
 def test_trust_that_reads_learns_who_states_what_it_knows(nsed, data):
@@ -104,7 +119,11 @@ def test_a_team_is_held_against_others(nsed, data):
     ("overrides", "words"),
     [
         (["rules=[magic]"], "rules: expected names out of best_single, "),
-        (["reading=[tone]"], "features: expected groups out of text, support, letter, option, meaning, got tone"),
+        (
+            ["reading=[tone]"],
+            "features: expected groups out of text, support, answer, letter, option, meaning, got tone",
+        ),
+        (["folds.by=author"], "folds.by: expected question or category, got 'author'"),
         (["coverage=1.5"], "coverage: expected a share in (0, 1), got 1.5"),
         (["consensus.pooling=median"], "expected pooling to be mean, sum or logsumexp, got 'median'"),
         (["against=[yak]"], "expected agents out of ant, bee, cat, got yak"),

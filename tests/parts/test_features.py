@@ -29,6 +29,17 @@ def row(text, letter, group, others=()):
     return dict(zip(GROUPS[group], found, strict=True))
 
 
+def test_what_others_wrote_speaks_for_an_answer_though_they_gave_none():
+    texts = ["So it is 1, 2.", "1,2", "not 1,2 but 3", "so 77", ""]
+    rows = proposal_features("Sort 2 and 1.", texts, ["1, 2", None, "3", "77", None], ["answer"], lengths=[500.0] * 5)
+    found = dict(zip(GROUPS["answer"], rows[0], strict=True))
+    assert [found[name] for name in ("silent_same", "silent_holds", "others_hold")] == [1, 1, 1]
+    assert found["whole_length"] == pytest.approx(math.log(520))
+    assert rows[3][:3] == [0, 0, 0]
+    assert math.isnan(rows[1][0])
+    assert (rows[2][5], rows[0][5], rows[2][8]) == (1, 0, 0)
+
+
 def test_options_are_read_without_their_blanks():
     assert {letter: option.text for letter, option in options(QUESTION).items()} == {
         "A": "36", "B": "42 apples", "C": "48", "D": "none of these",
@@ -110,5 +121,7 @@ def test_groups_of_names():
     assert groups_of(feature_names(["support", "text"])) == ("support", "text")
     with pytest.raises(ValueError, match="expected those of whole groups"):
         groups_of(["stated"])
-    with pytest.raises(ValueError, match="expected groups out of text, support, letter, option, meaning, got tone"):
+    with pytest.raises(
+        ValueError, match="expected groups out of text, support, answer, letter, option, meaning, got tone"
+    ):
         proposal_features("q", ["a"], [None], ["tone"])

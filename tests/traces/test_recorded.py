@@ -55,6 +55,17 @@ def test_a_category_comes_with_the_questions_that_have_one(folder):
     assert read_tasks(folder / "questions.jsonl") == load_recorded(folder).tasks
 
 
+def test_a_text_of_which_the_end_was_kept_has_its_whole_length(folder):
+    long = [ANSWERS["ant"][0] | {"characters": 400}, *ANSWERS["ant"][1:]]
+    write(folder / "answers/ant.jsonl", long)
+    recorded = load_recorded(folder)
+    assert recorded.lengths[:2, 0].tolist() == [400, len("it is 2")]
+    assert recorded.select([1, 0]).tokens[:, 0].tolist() == [len("it is 2") / 4, 100]
+    write(folder / "answers/ant.jsonl", [long[0] | {"characters": "many"}])
+    with pytest.raises(ValueError, match=r"ant.jsonl:1: expected characters to be a whole number of at least 0"):
+        load_recorded(folder)
+
+
 def test_arrays_are_aligned_and_what_is_missing_is_masked(folder):
     recorded = load_recorded(folder)
     assert recorded.agents == ("ant", "bee", "cat")

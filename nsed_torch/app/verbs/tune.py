@@ -106,7 +106,7 @@ def tune(
     of all folders.
     """
     began, (episodes, answers, closings), folder = perf_counter(), recording, run.folder
-    splits = divisions(episodes.ids, cfg.fractions, cfg.divisions)
+    splits = divisions(_together(cfg, episodes), cfg.fractions, cfg.divisions)
     run.report(
         f"{folder.name}: {len(episodes)} tasks, {len(episodes.agents)} agents, {episodes.round_mask.shape[1]} rounds"
     )
@@ -247,6 +247,15 @@ def tune_seed(
     return result
 
 
+def _together(cfg: DictConfig, episodes: Episodes) -> tuple[str, ...]:
+    """What is divided by its hash: tasks by their ids, or all of a category together."""
+    if cfg.folds.by not in ("question", "category"):
+        raise ValueError(f"folds.by: expected question or category, got {cfg.folds.by!r}")
+    if cfg.folds.by == "category" and not episodes.categories:
+        raise ValueError("folds.by: expected categories of all tasks to divide by, got none: set folds.by=question")
+    return episodes.categories if cfg.folds.by == "category" else episodes.ids
+
+
 def ties_of(cfg: DictConfig) -> Ties:
     """How ties are broken; unless something else is said, by the accuracy that the training tasks show."""
     return Ties.named(cfg.ties or Ties.ACCURACY)
@@ -287,7 +296,7 @@ def refit(
             RoundVote.from_pretrained(folder / "seed_0" / "cell").save_pretrained(folder / "cell")
         return
     validation = cfg.fractions[1]
-    train, chosen, _ = _in_order(cfg, episodes, split(episodes.ids, (1 - validation, validation, 0.0)))
+    train, chosen, _ = _in_order(cfg, episodes, split(_together(cfg, episodes), (1 - validation, validation, 0.0)))
     cell = fresh_cell(cfg, train)
     fit, _ = _fit(cfg, cell, train, chosen, folder, card=card, closings=closings)
     report(f"cell: {len(train)} + {len(chosen)} tasks, {fit}")
@@ -312,12 +321,15 @@ def _by_rules(
     wanted = list(RULES) if names == ["all"] else names
     if unknown := [name for name in wanted if name not in RULES]:
         raise ValueError(f"rules: expected names out of {', '.join(RULES)}, or all, got {', '.join(unknown)}")
-    # Two are shown in any case, and one needs categories.
+    # Two are shown in any case, one where there are gaps to fill, and two need what is not always known.
     chosen = {
         "best_single": decide(RULES["best_single"], learned, test, ties),
         "plurality": decide(RULES["plurality"], train, test, ties),
     }
-    left_out = chosen.keys() | (set() if train.categories else {"best_by_category"})
+    if not learned.by_agent().answered.all():
+        chosen["fallback"] = decide(RULES["fallback"], learned, test, ties)
+    lacking = {"best_by_category": not train.categories, "boosted_reading": train.features is None}
+    left_out = chosen.keys() | {name for name, lacks in lacking.items() if lacks}
     for name in (name for name in wanted if name not in left_out):
         began = perf_counter()
         chosen[name] = decide(RULES[name], learned, test, ties)

@@ -11,8 +11,13 @@ from nsed_torch.core.functional.floats import largest
 from nsed_torch.parts.ties import Ties
 from nsed_torch.traces.episodes import Episodes
 from nsed_torch.tuning.rules.crowd import Crowd
-from nsed_torch.tuning.rules.learned_votes import boosted_votes, logistic_vote
-from nsed_torch.tuning.rules.routers import best_by_category, best_single, knn_router
+from nsed_torch.tuning.rules.learned_votes import (
+    boosted_reading,
+    boosted_votes,
+    logistic_vote,
+    mutual_information,
+)
+from nsed_torch.tuning.rules.routers import best_by_category, best_single, fallback, knn_router, logistic_router
 from nsed_torch.tuning.rules.weighted_votes import (
     accuracy,
     log_odds,
@@ -37,8 +42,10 @@ class Rule(Protocol):
 
 RULES: dict[str, Rule] = {
     "best_single": best_single,
+    "fallback": fallback,
     "best_by_category": best_by_category,
     "knn_router": knn_router,
+    "logistic_router": logistic_router,
     "plurality": plurality,
     "log_odds": log_odds,
     "optimal_weight": optimal_weight,
@@ -51,7 +58,9 @@ RULES: dict[str, Rule] = {
     "zero_based_skill": Crowd("ZeroBasedSkill", skills=True),
     "mace": Crowd("MACE", options={"n_restarts": 1}),
     "logistic_vote": logistic_vote,
+    "mutual_information": mutual_information,
     "boosted_votes": boosted_votes,
+    "boosted_reading": boosted_reading,
 }
 """By name, routers first, then votes, models of crowds and learners."""
 

@@ -1,4 +1,4 @@
-"""Rules that choose one agent a task and take its answer: what asking a single model can reach."""
+"""Rules that choose one agent a task, or one after the other till one answers: what single models can reach."""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -14,6 +14,12 @@ NEIGHBOURS = (10, 30, 100, 300)  # how many training questions the router may lo
 def best_single(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:
     """1 for the answer of the agent most accurate on training tasks, 0 for others; nothing where it is silent."""
     return _of(test, _ranked(accuracy(train))[0].expand(len(test)))
+
+
+def fallback(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:
+    """`best_single`, and where it is silent the next best, and so on: what filling gaps is worth without any vote."""
+    ranked, answered = _ranked(accuracy(train)), test.by_agent().answered
+    return _of(test, _first(answered.double(), ranked))
 
 
 def best_by_category(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:
@@ -43,6 +49,21 @@ def knn_router(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:
             hits[n] += right[held].gather(1, chosen[:, None]).sum().cpu()
     count = NEIGHBOURS[int(hits.argmax())]
     return _of(test, _nearest_best(train.task, right, test.task, (count,))[0])
+
+
+def logistic_router(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:
+    """The agent most probably right by a logistic regression of its own on the question's embedding, C of 1.
+
+    A usual router of the literature. Of an agent that was right always or never, its share of right answers decides.
+    """
+    linear = library("sklearn.linear_model", "scikit-learn", "logistic_router")
+    right, share = train.by_agent().right.cpu(), accuracy(train).cpu()
+    chance = share.expand(len(test), -1).clone()
+    known, asked = (part.task.double().cpu().numpy() for part in (train, test))
+    for agent in ((share > 0) & (share < 1)).nonzero()[:, 0].tolist():
+        model = linear.LogisticRegression(max_iter=1000).fit(known, right[:, agent].numpy())
+        chance[:, agent] = torch.as_tensor(model.predict_proba(asked)[:, 1])
+    return _of(test, _first(chance.to(test.task.device), _ranked(accuracy(train))))
 
 
 def _nearest_best(

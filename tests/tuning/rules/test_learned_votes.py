@@ -1,5 +1,7 @@
 """Rules that scikit-learn fits."""
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -35,6 +37,25 @@ def test_copies_share_one_vote(table, drawn):
     }
     assert share["logistic_vote"] > share["log_odds"] + 0.05
     assert share["boosted_votes"] > share["plurality"] + 0.05
+
+
+def test_a_copy_tells_nothing_new_and_is_not_chosen(table, drawn):
+    """Agent 1 says what agent 0 says; agent 2 is worse than they are, but errs otherwise."""
+    rows, golds = drawn(400, skills=(0.7, 0.6), silent=0.0)
+    episodes = table([row[0] + row for row in rows], golds, task=torch.zeros(400, 1))
+    scores = RULES["mutual_information"](episodes, table(["aab", "abc"]))
+    assert scores.isfinite().tolist() == [[True, True, True], [True, False, True]]
+
+
+def test_trees_read_what_the_right_answer_looks_like(table):
+    g = torch.Generator().manual_seed(0)
+    rows = ["abc" if flip else "bac" for flip in (torch.rand(200, generator=g) < 0.5).tolist()]
+    episodes = table(rows, task=torch.zeros(200, 1))
+    features = episodes.correct[..., None] + 0.1 * torch.randn(200, 1, 3, 1, generator=g)
+    episodes = dataclasses.replace(episodes, features=features.double(), feature_names=("tone",))
+    train, test = episodes.select(range(150)), episodes.select(range(150, 200))
+    share = {name: decide(RULES[name], train, test).mean() for name in ("boosted_votes", "boosted_reading")}
+    assert share["boosted_reading"] == 1 > share["boosted_votes"] + 0.2
 
 
 def test_trees_learn_what_no_vote_can(table):

@@ -22,6 +22,12 @@ def test_the_chosen_answer_wins_whoever_else_gives_it(table):
     assert RULES["best_single"](train, test).tolist() == [[1, 0], [1, 1], [-inf, -inf], [1, -inf]]
 
 
+def test_gaps_are_filled_from_the_next_best(table):
+    train, test = table(["ab.", "ab.", "ba.", ".aa", "a.."]), table(["ab.", ".ab", "..a", "..."])
+    assert RULES["fallback"](train, test).argmax(1)[:3].tolist() == [0, 1, 2]
+    assert decide(RULES["fallback"], train, test).tolist() == [1, 1, 1, 0]
+
+
 def test_each_category_has_its_best(table):
     train = table(["ab", "ab", "ba", "ab", "bb"], categories=["sums", "sums", "law", "art", "art"])
     test = table(["ab"] * 4, categories=["sums", "law", "art", "logic"])
@@ -42,7 +48,8 @@ def test_neighbours_choose_the_agent(table):
     episodes = table(["ba" if k else "ab" for k in kind.tolist()], task=task)
     train, test = episodes.select(range(90)), episodes.select(range(90, 120))
     assert torch.equal(RULES["knn_router"](train, test).argmax(1), kind[90:])
-    assert decide(RULES["knn_router"], train, test).all()
+    for name in ("knn_router", "logistic_router"):
+        assert decide(RULES[name], train, test).all()
     # With fewer tasks than the fewest neighbours, all of them are.
     few = table(["ab", "ab", "ba"])
     assert RULES["knn_router"](few, few).argmax(1).tolist() == [0, 0, 0]

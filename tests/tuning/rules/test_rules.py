@@ -1,5 +1,6 @@
 """What every rule promises, and how all of them are decided."""
 
+import dataclasses
 import subprocess
 import sys
 
@@ -10,8 +11,9 @@ from nsed_torch.tuning.rules import RULES, decide
 
 PERMUTATION = (3, 0, 4, 1, 2)
 BARE = {"best_single", "best_by_category", "plurality", "log_odds", "optimal_weight", "optimal_weight_pseudo"}
-BARE |= {"surprising_popularity"}
-ROUTERS = {"best_single", "best_by_category", "knn_router"}
+BARE |= {"surprising_popularity", "fallback"}
+ROUTERS = {"best_single", "best_by_category", "knn_router", "logistic_router"}
+SOME = {*ROUTERS, "mutual_information"}  # of the pool are heard
 
 
 def needs(name):
@@ -31,6 +33,8 @@ def pools(request, table, drawn):
         torch.randn(200, 6, generator=torch.Generator().manual_seed(1)).double(), dim=1
     )
 
+    features = torch.randn(200, 1, 5, 2, generator=torch.Generator().manual_seed(2)).double()
+
     def parts(order):
         names = tuple("abcde"[i] for i in order)
         episodes = table(
@@ -41,6 +45,7 @@ def pools(request, table, drawn):
             categories=categories,
             task=task,
         )
+        episodes = dataclasses.replace(episodes, features=features[:, :, list(order)], feature_names=("one", "two"))
         return episodes.select(range(140)), episodes.select(range(140, 200))
 
     return parts(range(5)), parts(PERMUTATION)
@@ -74,7 +79,7 @@ def test_equal_answers_score_equally_and_silence_scores_nothing(name, pools, sco
     assert scores.shape == answers.answered.shape
     assert torch.isneginf(scores[~answers.answered]).all()
     assert not scores.isnan().any()
-    if name not in ROUTERS:
+    if name not in SOME:
         assert scores[answers.answered].isfinite().all()
     same = (answers.classes[:, :, None] == answers.classes[:, None, :]) & answers.answered[:, :, None]
     assert torch.equal(scores[:, :, None].expand_as(same)[same], scores[:, None, :].expand_as(same)[same])
