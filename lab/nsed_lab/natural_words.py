@@ -52,7 +52,7 @@ def natural_tasks(
     size: int = 100,
     seed: int = 0,
     *,
-    wordings: str = "lessons",
+    wordings: str = "test",
     singles: float = 0.25,
     plain: float = 0.0,
     unlike: Mapping[int, int] | None = None,
@@ -68,7 +68,7 @@ def natural_tasks(
     Examples:
         >>> tasks = natural_tasks(3, seed=5)
         >>> [hop.subtask for hop in tasks.hops[tasks.tasks[2].id]][1:]
-        ['Calculate {0} + 66.']
+        ['Calculate {0} + 34.']
     """
     if wordings not in WORDINGS or size < 1 or not (0 <= singles <= 1 and 0 <= plain < 1):
         raise ValueError(

@@ -77,7 +77,7 @@ def test_questions_are_fresh_and_come_once():
 
 
 def test_a_share_is_in_the_templates_own_words():
-    tasks = natural_tasks(40, 0, plain=0.5)
+    tasks = natural_tasks(40, 0, wordings="lessons", plain=0.5)
     assert sum(task.id.startswith("lessons-") for task in tasks.tasks) == 20
 
 

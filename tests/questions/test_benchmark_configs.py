@@ -17,6 +17,7 @@ NAMES = {
         "mbpp",
         "mixed",
         "mmlu",
+        "natural_words",
         "reading",
         "reasoning_gym",
         "recorded",
@@ -33,7 +34,7 @@ NAMES = {
     ),
 }
 
-OWN_SEEDS = {"additions", "composite", "experts", "sorting", "steps", "ten_disks", "transfer"}
+OWN_SEEDS = {"additions", "composite", "experts", "natural_words", "sorting", "steps", "ten_disks", "transfer"}
 """Their tasks are held out by their seed."""
 
 

@@ -128,7 +128,7 @@ def test_the_hub_is_asked_for_our_files_alone(folder, tmp_path, monkeypatch):
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", cached)
     assert ConsensusCell.from_pretrained("owner/name", revision=commit).agent_names == NAMES
-    files = ["config.json", "model.safetensors", "README.md", "conformal.safetensors"]
+    files = ["config.json", "model.safetensors", "README.md", "conformal.safetensors", "rounds.safetensors"]
     assert (asked[0]["allow_patterns"], asked[0]["revision"]) == (files, commit)
     with pytest.raises(
         ValueError, match=r"^owner/other: no such folder, and none on the Hugging Face Hub \("
