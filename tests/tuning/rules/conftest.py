@@ -9,7 +9,7 @@ import torch
 from nsed_torch.traces.episodes import Episodes
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _few_iterations():
     """What tests ask of crowd-kit's rules shows after ten iterations; by default some take a hundred, slowly."""
     with pytest.MonkeyPatch.context() as patch:
