@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nsed_lab.horizon import ProfileInterval
+from nsed_torch.evaluation.horizon import ProfileInterval
 from nsed_torch.evaluation.statistics import Z
 from nsed_torch.parts import fatigue_law
 from nsed_torch.parts.halting_rules import FatigueHalting

@@ -4,19 +4,16 @@ A step is written from the step before alone, so that each is as short as any ot
 2511.09030, cut tasks up that far).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nsed_lab.chains import CHAINS, GIVEN, hanoi_moves
-from nsed_lab.horizon import step_insight, step_lines
 from nsed_torch.core.prompts import FINISHED
 from nsed_torch.questions.generated import GymItem, mixed_tasks, shares
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.questions.graders import AnswerGrader, question_id
 from nsed_torch.questions.known import Chain
-from nsed_torch.records.outcome import Outcome
-from nsed_torch.records.trace import Trace
 from nsed_torch.records.transcript import Task
 from nsed_torch.traces.equality import Equality
 
@@ -46,18 +43,6 @@ class WorksGrader(AnswerGrader):
     def identity(self) -> dict[str, Any]:
         """The equality's, and how towers are graded."""
         return {**super().identity(), **({"towers": "legal moves"} if self.items else {})}
-
-
-class StepwiseTasks(GradedTasks):
-    """Tasks whose steps are known; what a run comes to tells who errs in them, and how far methods get."""
-
-    def insight(self, traces: Sequence[Trace], outcomes: Sequence[Outcome]) -> dict[str, Any]:
-        """The `steps` of teams whose rounds are steps."""
-        return {**super().insight(traces, outcomes), **step_insight(self, traces, outcomes)}
-
-    def lines(self, found: Mapping[str, Any]) -> list[str]:
-        """How often who erred, and how far methods get."""
-        return step_lines(found)
 
 
 def stepwise_tasks(families: Mapping[str, Mapping[str, Any]], size: int = 100, seed: int = 0) -> GradedTasks:
@@ -99,4 +84,4 @@ def stepwise_tasks(families: Mapping[str, Mapping[str, Any]], size: int = 100, s
     # No formulas: where one stops at `3 + 4`, the work is not done, whatever it comes to.
     grader = WorksGrader(Equality(math_verify=False), kind="text", items=given_items)
     about = {"name": f"stepwise {', '.join(families)}", "seed": seed, "families": identities}
-    return StepwiseTasks(tuple(tasks), grader, {**grader.identity(), **about}, strata, chains=chains)
+    return GradedTasks(tuple(tasks), grader, {**grader.identity(), **about}, strata, chains=chains)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from team_traces import trace, turn
 
-from nsed_lab.horizon import ended_in_time, horizon
+from nsed_torch.evaluation.horizon import ended_in_time, horizon
 from nsed_torch.evaluation.round_statistics import elected_steps, steps_held
 
 

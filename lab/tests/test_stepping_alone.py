@@ -6,7 +6,6 @@ import random
 
 import pytest
 
-from nsed_lab.horizon import VOTE, horizons, step_errors
 from nsed_lab.stepwise import stepwise_tasks
 from nsed_torch.app.build import consensus_cell
 from nsed_torch.app.verbs.evaluate import expected_costs, told_lines
@@ -18,6 +17,7 @@ from nsed_torch.core.protocol import Protocol
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.engines.scripted import ScriptedEngine
+from nsed_torch.evaluation.horizon import VOTE, horizons, step_errors
 from nsed_torch.evaluation.run_methods import Contest, alone
 from nsed_torch.parts.rating_modes import AgreementRating
 from nsed_torch.records.outcome import Verdict

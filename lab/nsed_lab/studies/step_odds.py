@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from hydra import compose
 
-from nsed_lab.horizon import foretold_horizon
 from nsed_lab.studies.step_outcomes import three_works, whole_works
 from nsed_lab.studies.vote_odds import NONE, RIGHT, Odds, drawn_elected, least_elected, said_by
 from nsed_torch.app.build import build_ensemble
@@ -32,6 +31,7 @@ from nsed_torch.app.config.instantiate import instantiate
 from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.engine import GenerateRequest, LikelihoodRequest, Message, call_seed
 from nsed_torch.core.prompts import Prompts
+from nsed_torch.evaluation.horizon import foretold_horizon
 from nsed_torch.evaluation.statistics import Estimate, share, shown
 from nsed_torch.parts.forms import form_named, next_step
 from nsed_torch.questions.graded import GradedTasks

@@ -2,7 +2,7 @@
 
 lab/data/PAGE/RUN.steps.jsonl.gz has a task a line: who said what in each round, as whether it was right and which
 texts were equal, and what the vote elected. Texts are left out. The functions of `StepFigures` are for
-lab/data/PAGE.claims; they are written independently of `nsed_lab.horizon`, so that each checks the other.
+lab/data/PAGE.claims; they are written independently of `nsed_torch.evaluation.horizon`, so that each checks the other.
 """
 
 import gzip

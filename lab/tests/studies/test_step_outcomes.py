@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from nsed_lab.horizon import step_errors
 from nsed_lab.studies import step_odds
 from nsed_lab.studies.recompute import LAB, Run, hold
 from nsed_lab.studies.step_odds import OddsFigures, load_odds
 from nsed_lab.studies.step_outcomes import ENDING, VOTE, StepFigures, keep_steps, load_steps
+from nsed_torch.evaluation.horizon import step_errors
 from nsed_torch.evaluation.statistics import share, shown
 from nsed_torch.records.outcome import Outcome, Verdict
 from nsed_torch.records.transcript import Usage

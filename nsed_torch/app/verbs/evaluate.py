@@ -20,6 +20,7 @@ from nsed_torch.app.view import question_table, steps_line, view
 from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.evaluation.comparison import Comparison
 from nsed_torch.evaluation.evaluating import keep_traces
+from nsed_torch.evaluation.horizon import step_insight, step_lines
 from nsed_torch.evaluation.methods.conducted import Conducted
 from nsed_torch.evaluation.methods.costs_ahead import expected_deliberation, expected_usage
 from nsed_torch.evaluation.methods.independent import Router, Single
@@ -152,7 +153,8 @@ def write_run(
     not_run = any(outcome.verdict is Verdict.NOT_RUN for outcome in contested.outcomes)
     found = insight(contested.traces, question=graded.group) if contested.traces and not not_run else None
     if found is not None:
-        found |= graded.insight(contested.traces, contested.outcomes)
+        told = contested.traces, contested.outcomes
+        found |= step_insight(graded, *told) | graded.insight(*told)
     data = {
         "schema_version": SCHEMA_VERSION,
         "benchmark": {**graded.identity, "tasks": len(graded.tasks)},
@@ -199,7 +201,8 @@ def told_lines(contested: Contested, graded: GradedTasks) -> list[str]:
     for task, transcript in ((transcript.task, transcript) for transcript in stepped):
         score = scores.get(task.id)
         lines.append(f"{task.id}: {steps_line(transcript, None if score is None else score == 1, graded.chain(task))}")
-    return lines + graded.lines(graded.insight(contested.traces, contested.outcomes))
+    told = contested.traces, contested.outcomes
+    return lines + step_lines(step_insight(graded, *told)) + graded.lines(graded.insight(*told))
 
 
 def expected_costs(
