@@ -125,9 +125,9 @@ def clustered_share(question: Sequence[int], hits: Sequence[float], total: Seque
     The interval is Wilson's for as many independent observations as would vary as much from question to question:
     `p (1 - p) / v`, at most all there are; where nothing varies, one a question. v is the linearised variance of the
     ratio. Few questions with hits, or with misses, tell it badly: with h of the fewer kind it counts h times, beside
-    twice the variance of answers that are all alike within a question. With one observation a question it is Wilson's own.
-    Published parts (Wilson; Korn and Graubard's effective sample size), our combination; `nsed_lab.studies.coverage`
-    says how often it holds the truth. Hits of a row go from 0 to its total, which is 1 if None.
+    twice the variance of answers that are all alike within a question. With one observation a question it is Wilson's
+    own. Published parts (Wilson; Korn and Graubard's effective sample size), our combination; the study `coverage` of
+    the laboratory says how often it holds the truth. Hits of a row go from 0 to its total, which is 1 if None.
     """
     number = np.array(question, dtype=int)
     right, of = (np.bincount(number, np.ones(len(number)) if row is None else row) for row in (hits, total))
