@@ -3,6 +3,8 @@
 A text that says what stood in it before is written several tokens a pass: what followed there is read along as a guess,
 and holds as far as it is what the row writes anyway. So a guess never changes an answer (prompt lookup, Saxena 2023, a
 kind of speculative decoding, Leviathan et al. 2023, arXiv 2211.17192; that a row's own random numbers decide is ours).
+
+Samples of one prompt are one row until they differ: what they have in common is computed once.
 """
 
 import time
@@ -29,8 +31,8 @@ SPARE = 128
 LOOKED_UP = (3, 2)
 """Lengths of the ends of a text that are looked up in it; the longer one first."""
 
-TRUSTED = 3
-"""Tokens guessed until one was right or wrong."""
+TRUSTED = 15
+"""Tokens guessed at first, where the text says something again."""
 
 READ_ALONG = 32
 """Tokens of a pass that guesses may bring it to: up to there a pass takes little longer with them."""
@@ -83,8 +85,8 @@ class Draft:
         """Up to so many tokens that may come next: what followed where the text last said what it ends with.
 
         The text is the prompt and the answer so far, behind what was written `earlier`.
-        After a guess as many are tried as were right, twice over, and one more; and where a copy has come to a token
-        that differs, it goes on behind that.
+        After a guess as many are tried as were right, twice over, and one more, or half as many as before where that is
+        more; and where a copy has come to a token that differs, it goes on behind that.
         """
         most = min(most, self._trusted, self.allowance - len(self.written) - 1)
         if most < 1 or self.decoding.repetition_penalty != 1:
@@ -110,8 +112,31 @@ class Draft:
                 if self._source is not None:
                     self._source = self._source + ahead + 1 if ahead or self._trusted > 1 else None
                 if guess:
-                    self._trusted = 2 * ahead + 1
+                    self._trusted = max(2 * ahead + 1, self._trusted // 2)
                 return
+
+
+class Row:
+    """Answers that are one computation as yet: the same prompt, read and drawn from alike, and the same text so far."""
+
+    def __init__(self, drafts: list[Draft]) -> None:
+        self.drafts = drafts
+
+    @property
+    def first(self) -> Draft:
+        """One that stands for all."""
+        return self.drafts[0]
+
+    @classmethod
+    def of(cls, drafts: Sequence[Draft]) -> list["Row"]:
+        """As few rows as answers are."""
+        alike: dict[tuple[object, ...], list[Draft]] = {}
+        for draft in drafts:
+            decoding = draft.decoding
+            drawn = decoding.temperature, decoding.top_p, decoding.repetition_penalty
+            key = tuple(draft.readings), draft.adapter, drawn, tuple(draft.written)
+            alike.setdefault(key, []).append(draft)
+        return [cls(twins) for twins in alike.values()]
 
 
 def decode(
@@ -133,87 +158,109 @@ def decode(
     waiting = sorted(drafts, key=lambda draft: (-draft.allowance, draft.readings))
     width = max((len(draft.prompt) + min(draft.allowance, SPARE) for draft in drafts), default=0)
     slots = Slots(min(max_rows, len(drafts)), width)
-    running: list[Draft] = []
+    running: list[Row] = []
     while waiting or running:
-        room = slots.rows - len(running)
+        room = slots.rows - sum(len(row.drafts) for row in running)  # each answer may come to need a row
         if waiting and room * REFILL >= slots.rows:
             fresh = waiting[:room]
             del waiting[:room]
             shared = shared_with_last([draft.readings for draft in fresh])
             for few in passes([len(draft.prompt) for draft in fresh], pass_tokens, shared):
-                entering = [fresh[i] for i in few]
                 start = time.perf_counter()
-                prompts, rows = (
-                    [draft.readings for draft in entering],
-                    range(len(running), len(running) + len(entering)),
-                )
+                entering = Row.of([fresh[i] for i in few])
+                prompts = [row.first.readings for row in entering]
+                rows = range(len(running), len(running) + len(entering))
                 draw(model.read(prompts, slots, rows), entering, [[]] * len(entering), start, ended)
                 running += entering
         else:
             start = time.perf_counter()
             most = min(lookup_tokens, READ_ALONG // len(running) - 1)
-            guesses = [draft.guess(most) for draft in running]
-            readings = [draft.read([draft.written[-1], *guess]) for draft, guess in zip(running, guesses, strict=True)]
-            prompts = [draft.readings for draft in running] if any(draft.spans for draft in running) else []
-            logits = model.step(readings, [draft.position for draft in running], slots, prompts)
+            firsts = [row.first for row in running]
+            guesses = [draft.guess(most) for draft in firsts]
+            readings = [draft.read([draft.written[-1], *guess]) for draft, guess in zip(firsts, guesses, strict=True)]
+            prompts = [draft.readings for draft in firsts] if any(draft.spans for draft in firsts) else []
+            logits = model.step(readings, [draft.position for draft in firsts], slots, prompts)
             draw(logits, running, guesses, start, ended)
         done = _leave(running, slots, ended)
+        _part(running, slots)
         if done:
             yield done
 
 
 def draw(
     logits: Float[Tensor, "place token"],
-    drafts: Sequence[Draft],
+    rows: Sequence[Row],
     guesses: Sequence[Sequence[int]],
     start: float,
     ended: Callable[[Draft], bool],
 ) -> None:
     """Write every draft's next tokens, and charge it its share of the time since `start`.
 
-    There is a row of logits behind each draft's last token and behind each of its guess, draft by draft. A token takes
-    one uniform number of the draft's and inverts its own truncated distribution with it, so the same seed and the same
+    There is a row of logits behind each row's last token and behind each of its guess, row by row. A token takes one
+    uniform number of the draft's and inverts its own truncated distribution with it, so the same seed and the same
     logits give the same token beside any neighbours and with any guess.
     """
     logits = logits.float()
-    places = [(draft, ahead) for draft, guess in zip(drafts, guesses, strict=True) for ahead in range(len(guess) + 1)]
-    decodings = [draft.decoding for draft, _ in places]
+    places = [row.first for row, guess in zip(rows, guesses, strict=True) for _ in range(len(guess) + 1)]
     # Rows with a penalty guess nothing, so what they wrote is all that counts.
-    repeating = [i for i, (draft, _) in enumerate(places) if draft.written and draft.decoding.repetition_penalty != 1]
+    repeating = [i for i, draft in enumerate(places) if draft.written and draft.decoding.repetition_penalty != 1]
     if repeating:
-        texts = [places[i][0].written for i in repeating]
+        texts = [places[i].written for i in repeating]
         longest = max(map(len, texts))
         # A token named twice counts once, so a row is filled up with its own first token.
         written = [text + text[:1] * (longest - len(text)) for text in texts]
-        penalty = logits.new_tensor([decodings[i].repetition_penalty for i in repeating])
+        penalty = logits.new_tensor([places[i].decoding.repetition_penalty for i in repeating])
         logits = logits.clone()
         logits[repeating] = penalize(logits[repeating], torch.tensor(written, device=logits.device), penalty)
+    draws, place = [], 0
+    for row, guess in zip(rows, guesses, strict=True):
+        draws += [(draft, place + ahead, ahead) for draft in row.drafts for ahead in range(len(guess) + 1)]
+        place += len(guess) + 1
     tokens = sample(
         logits,
-        logits.new_tensor([d.temperature for d in decodings]),
-        logits.new_tensor([d.top_p for d in decodings]),
-        logits.new_tensor([draft.uniform(ahead) for draft, ahead in places]),
+        logits.new_tensor([draft.decoding.temperature for draft in places]),
+        logits.new_tensor([draft.decoding.top_p for draft in places]),
+        logits.new_tensor([draft.uniform(ahead) for draft, _, ahead in draws]),
+        torch.tensor([place for _, place, _ in draws], device=logits.device),
     )
     drawn = iter(tokens.tolist())  # waits for the device
-    share = (time.perf_counter() - start) / len(drafts)
-    for draft, guess in zip(drafts, guesses, strict=True):
-        draft.write(list(islice(drawn, len(guess) + 1)), guess, ended)
-        draft.seconds += share
+    share = (time.perf_counter() - start) / sum(len(row.drafts) for row in rows)
+    for row, guess in zip(rows, guesses, strict=True):
+        for draft in row.drafts:
+            draft.write(list(islice(drawn, len(guess) + 1)), guess, ended)
+            draft.seconds += share
 
 
-def _leave(running: list[Draft], slots: Slots, ended: Callable[[Draft], bool]) -> list[Draft]:
-    """Take finished rows out; the last row moves up into each gap."""
-    done = [i for i, draft in enumerate(running) if ended(draft)]
-    left = [running[i] for i in done]
+def _leave(running: list[Row], slots: Slots, ended: Callable[[Draft], bool]) -> list[Draft]:
+    """Take finished drafts out; the last row moves up into the gap of each that has none left."""
+    done = [draft for row in running for draft in row.drafts if ended(draft)]
+    for row in running:
+        row.drafts = [draft for draft in row.drafts if not ended(draft)]
     origins = list(range(len(running)))
-    for i in reversed(done):
+    for i in reversed([i for i, row in enumerate(running) if not row.drafts]):
         last, origin = running.pop(), origins.pop()
         if i < len(running):
             running[i], origins[i] = last, origin
     targets = [i for i, origin in enumerate(origins) if origin != i]
     if targets:
-        slots.move([origins[i] for i in targets], targets, max(running[i].position for i in targets))
-    return left
+        slots.move([origins[i] for i in targets], targets, max(_position(running[i]) for i in targets))
+    return done
+
+
+def _part(running: list[Row], slots: Slots) -> None:
+    """Give drafts of a row that no longer agree rows of their own, behind all others, with what was read so far."""
+    origins = []
+    for i in range(len(running)):
+        running[i], *others = Row.of(running[i].drafts)
+        running += others
+        origins += [i] * len(others)
+    if origins:
+        targets = range(len(running) - len(origins), len(running))
+        slots.move(origins, targets, max(_position(running[i]) for i in targets))
+
+
+def _position(row: Row) -> int:
+    return max(draft.position for draft in row.drafts)
 
 
 def penalize(
@@ -229,36 +276,37 @@ def sample(
     logits: Float[Tensor, "row token"],
     temperature: Float[Tensor, " row"],
     top_p: Float[Tensor, " row"],
-    uniform: Float[Tensor, " row"],
-) -> Int[Tensor, " row"]:
-    """Invert each row's nucleus distribution at `uniform` in [0, 1); temperature 0 takes the likeliest token.
+    uniform: Float[Tensor, " draw"],
+    rows: Int[Tensor, " draw"],
+) -> Int[Tensor, " draw"]:
+    """Invert the nucleus distribution of a row at each number in [0, 1); temperature 0 takes the likeliest token.
 
-    Logits are float32, `top_p` is in (0, 1].
+    Logits are float32, `top_p` is in (0, 1], `rows` says whose distribution each number inverts.
     """
     greedy = temperature == 0
     likeliest = logits.argmax(dim=-1)
     if bool(greedy.all()):
-        return likeliest
+        return likeliest[rows]
     # The largest logit moves to 0, so that no temperature above 0 overflows. In place: this is a vocabulary a row.
     shifted = logits - logits.amax(dim=-1, keepdim=True)
     mass = shifted.div_(torch.where(greedy, 1.0, temperature)[:, None]).exp_()
     top, order = mass.topk(min(NUCLEUS_GUESS, logits.shape[1]), dim=-1)
     whole = mass.sum(dim=-1, keepdim=True)
     share = top / whole
-    drawn = invert(share, order, top_p, uniform)
+    drawn = invert(share[rows], order[rows], top_p[rows], uniform)
     held = share.cumsum(dim=-1)
-    short = (share.sum(dim=-1) < top_p) & ~greedy
+    short = ((share.sum(dim=-1) < top_p) & ~greedy)[rows]
     # Of everything, the likeliest tokens are mostly enough: a draw that falls among them needs no order of the others.
-    among = short & (top_p >= 1) & (uniform < held[:, -1])
+    among = short & (top_p[rows] >= 1) & (uniform < held[rows, -1])
     if bool(among.any()):
-        rank = (held[among] > uniform[among, None]).int().argmax(dim=-1)
-        drawn[among] = order[among].gather(1, rank[:, None])[:, 0]
+        rank = (held[rows[among]] > uniform[among, None]).int().argmax(dim=-1)
+        drawn[among] = order[rows[among]].gather(1, rank[:, None])[:, 0]
     short &= ~among
     # The two ways may order equal tokens differently: a row takes the second because of itself, not of a neighbour.
     if bool(short.any()):
-        everything = (mass[short] / whole[short]).sort(dim=-1, descending=True)
-        drawn[short] = invert(everything.values, everything.indices, top_p[short], uniform[short])
-    return torch.where(greedy, likeliest, drawn)
+        everything = (mass[rows[short]] / whole[rows[short]]).sort(dim=-1, descending=True)
+        drawn[short] = invert(everything.values, everything.indices, top_p[rows[short]], uniform[short])
+    return torch.where(greedy[rows], likeliest[rows], drawn)
 
 
 def invert(

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from itertools import chain
 
 import pytest
 import torch
@@ -125,6 +126,26 @@ def test_rows_that_wait_enter_as_soon_as_one_leaves(load_tiny, ask, passes_of):
     assert [a.completion_tokens for a in answers] == lengths
     assert len(read) == len(steps)
     assert all(got == expected for got, expected in zip(read, steps, strict=True) if expected is not None)
+
+
+def test_samples_of_one_prompt_are_one_row_until_they_differ(load_tiny, ask, passes_of):
+    # In float64, where the order of sums, which depends on the batch, cannot move a token.
+    together, alone = (load_tiny(max_batch=n, prefix_tokens=0, lookup_tokens=0).to(torch.float64) for n in (16, 1))
+    batch = [
+        ask(text, temperature=0.3, max_new_tokens=allowed, seed=seed)
+        for text, allowed in (("two", 12), ("one", 9))
+        for seed in range(6)
+    ]
+    answers, read = passes_of(together, lambda: together.generate(batch))
+    expected, one_by_one = passes_of(alone, lambda: alone.generate(batch))
+    texts = [tuple(draft.written) for draft in sorted(chain(*together.written(batch)), key=lambda draft: draft.index)]
+    assert [a.text for a in answers] == [e.text for e in expected]
+    assert len(set(texts)) > 4
+    # Each beginning of what samples of a prompt write is read once, but for its last token.
+    beginnings = {(batch[i].messages, text[:n]) for i, text in enumerate(texts) for n in range(1, len(text))}
+    assert sum(read[1:]) == len(beginnings) < sum(map(len, texts)) - len(texts) < sum(one_by_one)
+    guessing = load_tiny(max_batch=16, lookup_tokens=8).to(torch.float64)
+    assert [a.text for a in guessing.generate(batch)] == [e.text for e in expected]
 
 
 def test_answers_are_handed_out_as_they_end(load_tiny, ragged):
@@ -349,7 +370,7 @@ def test_a_draft_guesses_what_followed_last_time():
     draft.write([2], [], lambda _: False)
     assert draft.guess(8) == []  # nothing ended in 5, 2 before
     draft.write([3], [], lambda _: False)
-    assert draft.guess(8) == [7, 5, 2]  # the last time, and three tokens until one was right
+    assert draft.guess(8) == [7, 5, 2, 3, 7, 5, 2, 3]  # the last time, as many tokens as may be until one was wrong
     assert draft.guess(2) == [7, 5]
     draft.write([7, 5, 2, 3], [7, 5, 2], lambda _: False)
     assert draft.guess(8) == [7, 5, 2, 3, 7, 5, 2]
@@ -357,14 +378,16 @@ def test_a_draft_guesses_what_followed_last_time():
     assert draft.written == [2, 3, 7, 5, 2, 3, 7, 5, 2, 4]  # what stands behind a wrong guess is not written
     assert draft.guess(3) == [7, 5, 2]  # a copy goes on behind a token that differs
     draft.write([8, 8, 8, 8], [7, 5, 2], lambda _: False)
-    assert draft.guess(8) == [5]
-    draft.write([8, 8], [5], lambda _: False)
-    assert draft.guess(8) == []  # but not behind two of them
+    assert draft.guess(8) == [5, 2, 4]  # half as many as before
+    draft.write([6, 8], [5, 2, 4], lambda _: False)
+    assert draft.guess(8) == [2]
+    draft.write([0, 8], [2], lambda _: False)
+    assert draft.guess(8) == []  # but not behind several of them
     after = Draft(0, [9, 8, 1, 2], None, Decoding(temperature=0), 0, allowance=20, earlier=[1, 2, 3, 4, 5, 8, 1, 6])
     after.write([3], [], lambda _: False)
-    assert after.guess(8) == [4, 5, 8]  # what followed in an answer before
+    assert after.guess(3) == [4, 5, 8]  # what followed in an answer before
     after.write([1], [4, 5, 8], lambda _: False)
-    assert after.guess(8) == [5]
+    assert after.guess(1) == [5]
     assert after.position == 5
     ending = Draft(0, [1, 2, 1, 2], None, Decoding(temperature=0), 0, allowance=4)
     ending.write([1], [], lambda _: False)

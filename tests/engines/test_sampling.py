@@ -8,17 +8,21 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from nsed_torch.core.engine import Decoding
-from nsed_torch.engines.decode_loop import NUCLEUS_GUESS, Draft, draw, penalize, sample
+from nsed_torch.engines.decode_loop import NUCLEUS_GUESS, Draft, Row, draw, penalize, sample
 
 DRAWS = 20_000
 
 
 def drawn_at(logits, temperature, top_p, uniforms):
     """One token a uniform number, all from the same logits."""
-    rows = len(uniforms)
-    return sample(
-        logits.expand(rows, -1), torch.full((rows,), temperature), torch.full((rows,), top_p), torch.as_tensor(uniforms)
-    )
+    uniform = torch.as_tensor(uniforms)
+    rows = torch.zeros(len(uniform), dtype=torch.long)
+    return sample(logits[None], torch.tensor([temperature]), torch.tensor([top_p]), uniform, rows)
+
+
+def drawn_each(logits, temperature, top_p, uniform):
+    """One token of every row."""
+    return sample(logits, temperature, top_p, uniform, torch.arange(len(logits)))
 
 
 def nucleus(logits, temperature, top_p):
@@ -80,8 +84,8 @@ def test_a_row_that_needs_the_whole_vocabulary_leaves_its_neighbours_as_they_are
     for step in range(20):
         uniform = torch.rand(7, generator=torch.Generator().manual_seed(step))
         settings_ = torch.ones(7), torch.tensor([0.9] * 6 + [1.0])
-        together = sample(torch.cat([peaked, flat]), *settings_, uniform)
-        alone = sample(peaked, settings_[0][:6], settings_[1][:6], uniform[:6])
+        together = drawn_each(torch.cat([peaked, flat]), *settings_, uniform)
+        alone = drawn_each(peaked, settings_[0][:6], settings_[1][:6], uniform[:6])
         assert torch.equal(together[:6], alone)
 
 
@@ -93,16 +97,16 @@ def test_rows_are_independent(seed, rows, uniform):
     temperature = torch.randint(0, 3, (rows,), generator=generator) / 2
     top_p = torch.rand(rows, generator=generator) * 0.9 + 0.1
     uniforms = torch.full((rows,), uniform)
-    together = sample(logits, temperature, top_p, uniforms)
+    together = drawn_each(logits, temperature, top_p, uniforms)
     for i in range(rows):
         one = slice(i, i + 1)
-        assert torch.equal(together[one], sample(logits[one], temperature[one], top_p[one], uniforms[one]))
+        assert torch.equal(together[one], drawn_each(logits[one], temperature[one], top_p[one], uniforms[one]))
 
 
 def test_temperature_zero_takes_the_likeliest_in_mixed_batches_too():
     logits = torch.randn(4, 50, generator=torch.Generator().manual_seed(1))
     for temperature in (torch.zeros(4), torch.tensor([0.0, 1.0, 0.0, 1.0])):
-        drawn = sample(logits, temperature, torch.ones(4), torch.full((4,), 0.999))
+        drawn = drawn_each(logits, temperature, torch.ones(4), torch.full((4,), 0.999))
         assert torch.equal(drawn[::2], logits.argmax(dim=-1)[::2])
     assert not torch.equal(drawn, logits.argmax(dim=-1))
 
@@ -143,7 +147,7 @@ def row(decoding, seed=0):
 
 def drawn(logits, rows):
     """The tokens that one step writes."""
-    draw(logits, rows, [()] * len(rows), time.perf_counter(), lambda _: False)
+    draw(logits, [Row([row]) for row in rows], [()] * len(rows), time.perf_counter(), lambda _: False)
     return [row.written[-1] for row in rows]
 
 
