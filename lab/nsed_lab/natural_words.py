@@ -215,13 +215,14 @@ def _story(speaker: Speaker, numbers: Sequence[int]) -> str:
     trades = [t.split("|") for t in phrases["trades"]]
     if frame.get("passive"):
         trades = [t for t in trades if " " not in t[2]]
-    who, whom, did, do, things = draw.choice(trades)
+    who, whom, did, do, things, *done = draw.choice(trades)
     went, go, far = speaker.one("lengths").split("|")
     woman = draw.random() < 0.5
     first = speaker.name("women" if woman else "men")
     he, his = ("she", "her") if woman else ("he", "his")
     when, where, goods = speaker.one("whens"), speaker.one("places"), speaker.one("goods")
     always = {"who": who, "whom": whom, "did": did, "do": do, "things": things, "stuff": speaker.one("things")}
+    always["done"] = done[0] if done else did
     always |= {"he": he, "his": his, "went": went, "go": go, "far": far, "unit": speaker.one("units")}
     told = []
     for k, number in enumerate(numbers):
