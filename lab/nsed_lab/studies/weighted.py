@@ -166,7 +166,8 @@ def fitted(cell: ConsensusCell, data: Episodes, loss: str, closings: Closings | 
 def main(folder: Path, *, pieces: int = 16, size: int = 300, learned: int = 96, seed: int = 0) -> None:
     """Fit, answer, write every outcome, print shares with intervals."""
     with composing():
-        cfg = compose("evaluate", ["ensemble=two_readers", "rating=agreement", "prompts.style=direct"])
+        room = "ensemble.engines.smollm2.prefix_tokens=65536"  # notes side by side are read once
+        cfg = compose("evaluate", ["ensemble=two_readers", "rating=agreement", "prompts.style=direct", room])
     ensemble, encoder = build_ensemble(cfg.ensemble), instantiate(cfg.encoder)
     prompts = instantiate(cfg.prompts)
     published = ConsensusCell(encoder.dim, 2, SLOTS).double()
@@ -180,15 +181,16 @@ def main(folder: Path, *, pieces: int = 16, size: int = 300, learned: int = 96, 
         f"leak {leak}": published.like(gate=LeakyGate(leak)),
         "labels": fitted(published, train, "memory", None, folder / "labels"),
     }
-    for memory in ("weighted", "beside"):
-        with_ = team.with_(protocol=Protocol(memory=memory))
-        closings = Closings.of(with_, [folder / "learned"])
-        cells[f"answers ({memory})"] = fitted(published, train, "answer", closings, folder / f"answers_{memory}")
     held: dict[str, Callable[[], dict[str, Any]]] = {
         name: partial(memories, cell, episodes, told) for name, cell in cells.items()
     }
     held |= {"oracle": partial(by_hand, test), "retrieval twice": partial(retrieved, test, episodes, told)}
     answer(folder / "outcomes.jsonl", team, test, held)
+    for memory in ("beside", "weighted"):
+        closings = Closings.of(team.with_(protocol=Protocol(memory=memory)), [folder / "learned"])
+        cell = fitted(published, train, "answer", closings, folder / f"answers_{memory}")
+        one = {f"answers ({memory})": partial(memories, cell, episodes, told)}
+        answer(folder / "outcomes.jsonl", team, test, one)
 
 
 def answer(
