@@ -29,6 +29,7 @@ from bench.experts import experts_lines
 from bench.llama import find_gguf, llama_lines
 from bench.llama_server import llama_server_lines
 from bench.memory import memory_lines
+from bench.notes import notes_lines
 from bench.phases import propose_lines, rate_lines
 from bench.random_weights import SHAPES, write_random
 from bench.replicas import replicas_lines
@@ -56,6 +57,7 @@ LINES = (
     "steps",
     "conduct",
     "memory",
+    "notes",
     "llama_cpp",
     "replicas",
     "serve",
@@ -164,10 +166,9 @@ def engine_lines(
     """The lines that were named, in the order of `LINES`."""
     repeats, sample, weights = options.repeats, options.sample, settings["weights"]
 
-    def memory() -> list[Measurement]:
+    def elsewhere() -> dict[str, Any]:
         # As another process can read it, the weights as the folder they were found in.
-        folder = {"name": weights.name, "path": str(resolve(weights).folder)}
-        return memory_lines({**settings, "weights": folder})
+        return {**settings, "weights": {"name": weights.name, "path": str(resolve(weights).folder)}}
 
     def llama_cpp() -> list[Measurement]:
         bare = propose_requests(phases.TASKS, [None] * phases.AGENTS, Decoding(phases.NEW_TOKENS))
@@ -194,7 +195,8 @@ def engine_lines(
         "experts": lambda: experts_lines(repeats, sample, placed(TEAM, options.device, options.dtype)),
         "steps": lambda: steps_lines(repeats),
         "conduct": lambda: conduct_lines(engine, repeats, sample),
-        "memory": memory,
+        "memory": lambda: memory_lines(elsewhere()),
+        "notes": lambda: notes_lines(elsewhere()),
         "llama_cpp": llama_cpp,
         "replicas": lambda: replicas_lines(settings, repeats),
         "serve": lambda: serve_lines(repeats, placed(TEAM, options.device, options.dtype)),

@@ -65,13 +65,14 @@ def memory_lines(backbone: Mapping[str, Any], report: Callable[[str], None] = pr
             report(f"memory, {quantization}: left out: {error}")
             continue
         peaks = {n: found["peaks"][-1] for n, found in by_agents.items()}
-        lines += _lines(f"agents on one backbone, {quantization}", peaks, by_agents[AGENTS[0]]["loaded"])
+        lines += compared(f"agents on one backbone, {quantization}", peaks, by_agents[AGENTS[0]]["loaded"])
         peaks = {n: by_rounds["peaks"][n - 1] for n in ROUNDS}
-        lines += _lines(f"rounds, {quantization}", peaks, by_rounds["loaded"])
+        lines += compared(f"rounds, {quantization}", peaks, by_rounds["loaded"])
     return lines
 
 
-def _lines(what: str, peaks: Mapping[int, float], loaded: float) -> list[Measurement]:
+def compared(what: str, peaks: Mapping[int, float], loaded: float) -> list[Measurement]:
+    """A line for each peak against that of the least."""
     least, *more = peaks
     return [
         Measurement(
@@ -87,13 +88,13 @@ def _lines(what: str, peaks: Mapping[int, float], loaded: float) -> list[Measure
     ]
 
 
-def run(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """What `work` finds in a process of its own.
+def run(arguments: Mapping[str, Any], module: str = "bench.memory") -> dict[str, Any]:
+    """What a module's `work` finds in a process of its own.
 
     Raises:
         ChildProcessError: if the process failed; says why.
     """
-    command = [sys.executable, "-P", "-m", "bench.memory", json.dumps(arguments)]
+    command = [sys.executable, "-P", "-m", module, json.dumps(arguments)]
     done = subprocess.run(  # noqa: S603 - our own words
         command, capture_output=True, text=True, check=False, env=environment()
     )

@@ -11,6 +11,7 @@ from bench import (
     core,
     experts,
     memory,
+    notes,
     phases,
     replicas,
     requests,
@@ -126,7 +127,7 @@ def test_what_needs_no_model(run, small):
     [
         (
             ["sleep"],
-            "experts, steps, conduct, memory, llama_cpp, replicas, serve, startup, embed, import, got sleep",
+            "experts, steps, conduct, memory, notes, llama_cpp, replicas, serve, startup, embed, import, got sleep",
         ),
         (["--target", "moon"], "argument --target: invalid choice: 'moon'"),
         (["--sample", "0"], "argument --sample: expected at least 1, got 0"),
@@ -229,6 +230,16 @@ def test_memory_is_measured_in_a_process_of_its_own(folder):
     assert 50 < found["loaded"] <= found["peaks"][0] <= found["peaks"][1]
     with pytest.raises(ChildProcessError, match="expected quantization to be one of none, nf4, int8, got 'nf3'"):
         memory.run({"backbone": {**backbone, "quantization": "nf3"}, "agents": 1})
+
+
+def test_a_further_round_reads_its_question_and_new_notes_at_most(folder, monkeypatch):
+    backbone = {"weights": {"name": "tiny", "path": str(folder)}, "dtype": "float32", "device": "cpu"}
+    monkeypatch.setattr(notes, "NOTED", 12)
+    cost, peaks = notes.notes_lines(backbone)
+    assert cost.facts["kept_notes"] == 8
+    assert 0 < cost.facts["least"] <= cost.facts["most"] <= max(cost.other_values)
+    assert cost.ratio >= 1
+    assert (peaks.ours, peaks.other) == ("12", "2")
 
 
 def test_every_agent_has_an_adapter_that_speaks(engine):
