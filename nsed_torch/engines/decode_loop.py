@@ -32,7 +32,9 @@ LOOKED_UP = (3, 2)
 """Lengths of the ends of a text that are looked up in it; the longer one first."""
 
 TRUSTED = 15
-"""Tokens guessed at first, where the text says something again."""
+"""Tokens guessed where the text says something again, as long as one in `WORTH` of its guesses was right."""
+
+WORTH = 7
 
 READ_ALONG = 32
 """Tokens of a pass that guesses may bring it to: up to there a pass takes little longer with them."""
@@ -64,6 +66,7 @@ class Draft:
         self._followed: dict[tuple[int, ...], int] = {}  # ends of the text so far -> where it went on
         self._known = 0  # places of the text that are in there
         self._trusted = TRUSTED  # tokens to guess
+        self._guessed = self._right = 0  # so far
         self._source: int | None = None  # place of the text that the next token may repeat
 
     @property
@@ -85,8 +88,8 @@ class Draft:
         """Up to so many tokens that may come next: what followed where the text last said what it ends with.
 
         The text is the prompt and the answer so far, behind what was written `earlier`.
-        After a guess as many are tried as were right, twice over, and one more, or half as many as before where that is
-        more; and where a copy has come to a token that differs, it goes on behind that.
+        Where guesses are mostly wrong, as many are tried as were right the last time, twice over, and one more. Where a
+        copy has come to a token that differs, it goes on behind that.
         """
         most = min(most, self._trusted, self.allowance - len(self.written) - 1)
         if most < 1 or self.decoding.repetition_penalty != 1:
@@ -112,7 +115,9 @@ class Draft:
                 if self._source is not None:
                     self._source = self._source + ahead + 1 if ahead or self._trusted > 1 else None
                 if guess:
-                    self._trusted = max(2 * ahead + 1, self._trusted // 2)
+                    self._guessed += len(guess)
+                    self._right += ahead
+                    self._trusted = TRUSTED if self._right * WORTH >= self._guessed else 2 * ahead + 1
                 return
 
 

@@ -12,6 +12,7 @@ that its scorers grade what is not equal to the target.
 import argparse
 import contextlib
 import re
+import signal
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
@@ -37,6 +38,8 @@ CUT = 1200
 """Characters that are kept of longer texts in some sets."""
 DRAWN = 50
 """Questions of a family in reasoning-gym's evaluation."""
+PATIENCE = 10.0
+"""Seconds of the processor for a question that is made again, and for a scorer."""
 
 # A scorer may evaluate what it is given: no names are called but those of functions, and no towers of powers built.
 _HARMFUL = re.compile(
@@ -82,8 +85,9 @@ def scored(answer: str, item: tuple[Any, Any] | None) -> bool:
     if item is None or _HARMFUL.search(answer) or len(answer) > 4 * CUT:
         return False
     try:
-        return bool(item[0].score_answer(answer, item[1]) >= 0.99)
-    except Exception:  # whatever a scorer cannot read is no solution
+        with _within(PATIENCE):
+            return bool(item[0].score_answer(answer, item[1]) >= 0.99)
+    except (Exception, _TooLongError):  # whatever a scorer cannot read is no solution
         return False
 
 
@@ -102,9 +106,30 @@ def gym_items(path: Path, families: set[str]) -> dict[str, tuple[Any, Any]]:
             family, size=DRAWN, seed=settings["default_seed"], **options.get(family, {})
         )
         for place in range(DRAWN):
-            with contextlib.suppress(ValueError):  # some it cannot make again
-                items[dataset[place]["question"]] = dataset, dataset[place]
+            with contextlib.suppress(ValueError, _TooLongError), _within(PATIENCE):  # some it cannot make again
+                item = dataset[place]
+                items[item["question"]] = dataset, item
     return items
+
+
+class _TooLongError(BaseException):
+    """No `Exception`, which a generator might catch."""
+
+
+@contextlib.contextmanager
+def _within(seconds: float) -> Iterator[None]:
+    """Stop what takes more processor time than that."""
+
+    def stop(*_: object) -> None:
+        raise _TooLongError
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 def _case(ours: bool, right: bool, answer: str | None, recorded: str | None, *, cut: bool) -> str:
