@@ -31,7 +31,9 @@ def play(tmp_path, act, count, *verbs, seed=1):
     home, data = tmp_path / "home", tmp_path / "data"
     home.mkdir()
     data.mkdir()
-    small = ["bwrap", "--dev-bind", "/", "/", "--size", str(PAGES), "--tmpfs", str(home)] if act == "disks" else []
+    whole = ["bwrap", "--dev-bind", "/", "/"]
+    small = [*whole, "--size", str(PAGES), "--tmpfs", str(home)] if act == "disks" else []
+    small = [*whole, "--cap-drop", "ALL"] if act == "locks" else small  # the superuser writes where nobody may
     script = Path(__file__).with_name("killed_runs.py")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1", "TMPDIR": str(data)}
     command = [*small, sys.executable, script, act, home, data, str(seed), str(count), *verbs]
