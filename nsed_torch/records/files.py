@@ -44,8 +44,8 @@ def write_files(files: Mapping[Path, bytes]) -> None:
                 temporary.replace(path)
     finally:
         for temporary in staged.values():
-            # A failed write leaves it; where the folder above is a file, nothing was written either.
-            with contextlib.suppress(NotADirectoryError):
+            # A failed write leaves it, and is what is told; a folder that lets nothing be removed keeps it until swept.
+            with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
 
 

@@ -1,4 +1,4 @@
-"""Verbs run small in forks of one process that has imported everything: killed there, told to stop, or kept from writing.
+"""Verbs run small in forks of one process that has imported everything: killed, stopped, or kept from writing.
 
     python killed_runs.py kills|stops|disks|locks HOME DATA SEED COUNT VERB...
 
@@ -61,9 +61,7 @@ VERBS = {
         *("data_dir={data}/recorded", "encoder=hashed", "divisions=2", "steps=20", "ridges=[3.0]"),
         *("budgets=[0.2,1.0]", "pool=3"),
     ),
-    "fit-broker": (
-        *("data_dir={data}/traces", "divisions=2", "ridges=[3.0]", "prices=[0.0]", "budgets=[0.4,1.0]"),
-    ),
+    "fit-broker": (*("data_dir={data}/traces", "divisions=2", "ridges=[3.0]", "prices=[0.0]", "budgets=[0.4,1.0]"),),
     "report": ("run=out",),
     "demo": ("~acts.profile", "~acts.tower", ACT),
     "members": ("data_dir={data}/traces", "votes=[quadratic]", "draws=2", "most_teams=5"),
@@ -330,8 +328,9 @@ def measured(one):
 
 
 def torn(found, straight):
-    """Files that are neither absent nor whole; logs that grow may be short."""
-    return [name for name, digest in found.items() if straight.get(name) != digest and not name.endswith(".jsonl")]
+    """Files that are neither absent nor whole; logs that grow may be short, and counts come to `collect.json` last."""
+    short = (".jsonl", "collect.json")
+    return [name for name, digest in found.items() if straight.get(name) != digest and not name.endswith(short)]
 
 
 def kills(one, draw, count, chain=5):

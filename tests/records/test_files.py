@@ -82,6 +82,18 @@ def test_a_failing_disk_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
     assert path.read_text() == "old"
 
 
+def test_what_cannot_be_removed_hides_no_failure(tmp_path, monkeypatch):
+    def full(_descriptor):
+        (left,) = tmp_path.iterdir()
+        left.unlink()
+        left.mkdir()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"cannot write this file: No space left on device: .*new\.txt"):
+        write_text(tmp_path / "new.txt", "new")
+
+
 def test_several_files_or_none(tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     write_files({one: b"1", two: b"2"})
