@@ -12,16 +12,16 @@ PACKAGE = ROOT / "nsed_torch"
 LINES = {
     "core": 4700,  # 3,600
     "parts": 3070,  # with core
-    "engines": 4960,  # 3,800
-    "records": 1520,  # with traces: 2,000
-    "traces": 2120,
+    "engines": 4970,  # 3,800
+    "records": 1540,  # with traces: 2,000
+    "traces": 2140,
     "questions": 3150,  # 2,200
     "tuning": 3470,  # 1,600
     "evaluation": 3690,  # 2,200
     "conductor": 2200,  # 1,800
-    "app": 5790,  # 2,800
+    "app": 5840,  # 2,800
 }
-ALL_LINES = 34_800  # 20,000
+ALL_LINES = 34_900  # 20,000
 FILE_LINES = 400
 FUNCTION_LINES = 60  # without the docstring
 README_BYTES = 8_192

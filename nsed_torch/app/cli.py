@@ -6,6 +6,7 @@ Nothing heavy is imported before a verb runs, so that help is immediate.
 import argparse
 import contextlib
 import difflib
+import errno
 import importlib
 import importlib.metadata
 import os
@@ -18,6 +19,7 @@ from typing import Any, NoReturn, TextIO, cast
 
 from nsed_torch import __version__
 from nsed_torch.records.extras import install
+from nsed_torch.records.lookalikes import one_line
 
 VERBS = {
     "demo": "see in three acts what a team does that its best member cannot",
@@ -68,6 +70,13 @@ complete -o nospace -o default -F _nsed nsed"""
 
 _ANEW = frozenset({"fit-broker", "train-judges", "report"})  # verbs that keep nothing of an interrupted run
 
+_LONGEST = 2000  # characters of a line; what somebody wrote into a file may have any number
+
+_REMEDIES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make space there, or choose another output_dir"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "give access to it, or name another place"),
+}
+
 # Hydra's options that take the next argument as their value.
 _VALUED = frozenset({"-c", "--cfg", "-p", "--package", "-i", "--info", "--experimental-rerun"})
 _VALUED |= {"-cp", "--config-path", "-cn", "--config-name", "-cd", "--config-dir"}
@@ -96,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _run(verb, rest)
     except KeyboardInterrupt as stop:
-        _complain(f"nsed {verb}", f"interrupted; {_going_on(verb, rest, stop)}")
+        sys.stderr.write(f"nsed {verb}: interrupted; {_going_on(verb, rest, stop)}\n")
         return 130
     except Exception as error:
         message = None if os.environ.get("NSED_DEBUG") == "1" else _explain(error, verb)
@@ -111,7 +120,18 @@ def _going_on(verb: str, rest: Sequence[str], stop: KeyboardInterrupt) -> str:
     if stop.args and not any(word.startswith("output_dir=") for word in rest):
         words.append(f"output_dir={stop.args[0]}")
     again = "this begins anew" if verb in _ANEW else "this goes on from here"
-    return f"{again}: {shlex.join(words)}"
+    return f"{again}: {' '.join(map(_quoted, words))}"
+
+
+def _quoted(word: str) -> str:
+    """A word as a shell reads it, in one line and printable whatever is in it."""
+    if word.isprintable():
+        return shlex.quote(word)
+    escaped = "".join(
+        one if one.isprintable() and one not in "\\'" else "".join(f"\\x{byte:02x}" for byte in os.fsencode(one))
+        for one in word
+    )
+    return f"$'{escaped}'"
 
 
 def _added() -> dict[str, importlib.metadata.EntryPoint]:
@@ -221,7 +241,9 @@ def _explain(error: Exception, verb: str) -> str | None:
     if isinstance(error, HydraException | OmegaConfBaseException | YAMLError | ValueError):
         return _explain_setting(error, verb) or _trim(error)
     if isinstance(error, OSError):  # comes second: some of Hydra's errors are OSErrors as well
-        return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+        said = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+        remedy = _REMEDIES.get(error.errno or 0, "")
+        return said + f"; {remedy}" * bool(remedy)
     return None
 
 
@@ -267,7 +289,7 @@ def _say(text: str) -> int:
 
 
 def _complain(who: str, message: str) -> int:
-    sys.stderr.write(f"{who}: {' '.join(message.split())}\n")
+    sys.stderr.write(f"{who}: {one_line(message, _LONGEST)}\n")
     return 2
 
 

@@ -53,7 +53,8 @@ def opened(folder: Path, identity: Mapping[str, Any], made: Sequence[str], *, go
         _make_way(folder, identity, made, goes_on=goes_on)
         yield
     finally:
-        (folder / _HOLDER).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # else this would be told in place of what went wrong
+            (folder / _HOLDER).unlink(missing_ok=True)
         lock.release()
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from nsed_torch.records.checked import rebuild
 from nsed_torch.records.files import read_json, write_json
+from nsed_torch.records.lookalikes import one_line
 
 PAUSE, LONGEST = 300.0, 1800.0
 """Seconds on the bench: after a first failure, and at most."""
@@ -87,7 +88,7 @@ class Telemetry:
             known = {n: rebuild(TrackRecord, content["agents"][n]) for n in self.agents if n in content["agents"]}
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
-                f"{path}: expected the telemetry that `save` writes, got another file ({error}): remove it"
+                f"{path}: expected the telemetry that `save` writes, got another file ({one_line(error)}): remove it"
             ) from error
         self.records |= known
 

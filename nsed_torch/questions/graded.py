@@ -70,7 +70,9 @@ class GradedTasks:
         known = {task.id for task in self.tasks}
         if not wanted or not set(wanted) <= known:
             unknown = next((name for name in wanted if name not in known), "none")
-            raise ValueError(f"expected ids of {len(known)} tasks, such as {self.tasks[0].id!r}, got {unknown!r}")
+            raise ValueError(
+                f"expected ids of {len(known)} tasks, such as {self.tasks[0].id!r:.60}, got {unknown!r:.60}"
+            )
         return replace(self, tasks=tuple(task for task in self.tasks if task.id in wanted))
 
     def repeated(self, epochs: int) -> "GradedTasks":

@@ -192,6 +192,6 @@ def consistent(lines: Sequence[Known]) -> Sequence[Known]:
         for one, other in itertools.pairwise((task.start or task.question, *chain)):
             said, by = after.setdefault(one, (other, task.id))
             if said != other:
-                got = f"{said!r:.40} in {by!r} and {other!r:.40} in {task.id!r}"
+                got = f"{said!r:.40} in {by!r:.40} and {other!r:.40} in {task.id!r:.40}"
                 raise ValueError(f"steps: expected one step behind {one!r:.60}, got {got}: say what tells them apart")
     return lines

@@ -108,7 +108,7 @@ class Rows:
         tasks = []
         for task, stratum in entries:
             if task.id in strata:
-                raise ValueError(f"{self.name}: expected every id once, got {task.id!r} again; remove the row")
+                raise ValueError(f"{self.name}: expected every id once, got {task.id!r:.60} again; remove the row")
             strata[task.id] = stratum
             tasks.append(task)
         if not tasks:

@@ -12,6 +12,9 @@ from typing import Any
 
 from nsed_torch.records.lookalikes import one_line
 
+MOST_LEVELS = 100
+"""Objects and lists of JSON within each other: deeper ones are read, and then end whoever copies or prints them."""
+
 
 def write_text(path: Path, text: str) -> None:
     """Write a UTF-8 file as `write_files` does; line breaks stay as they are. Lone surrogates are a ValueError."""
@@ -41,8 +44,8 @@ def write_files(files: Mapping[Path, bytes]) -> None:
                 temporary.replace(path)
     finally:
         for temporary in staged.values():
-            # A failed write leaves it; where the folder above is a file, nothing was written either.
-            with contextlib.suppress(NotADirectoryError):
+            # A failed write leaves it, and is what is told; a folder that lets nothing be removed keeps it until swept.
+            with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
 
 
@@ -89,11 +92,13 @@ def parse_json(data: str | bytes, where: str, remedy: str, *, halves: bool = Fal
 
     Raises:
         ValueError: in one line with `where` and the remedy, for what is not UTF-8 or not JSON, a name that comes twice
-            in an object, or half a character.
+            in an object, half a character, or more than `MOST_LEVELS` within each other.
     """
     try:
         text = data if isinstance(data, str) else data.decode()
         value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_object)
+        if text.count("[") + text.count("{") > MOST_LEVELS:
+            _check_levels(value)
         # Escapes may be halves of characters, which nothing can print, send or write.
         if not halves and "\\ud" in text.lower():
             json.dumps(value, ensure_ascii=False).encode()
@@ -104,6 +109,15 @@ def parse_json(data: str | bytes, where: str, remedy: str, *, halves: bool = Fal
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON number")
+
+
+def _check_levels(value: Any) -> None:
+    level = [value]
+    for _ in range(MOST_LEVELS + 1):
+        inner = (node.values() if isinstance(node, dict) else node for node in level if isinstance(node, dict | list))
+        level = [item for items in inner for item in items]
+    if level:
+        raise ValueError(f"expected at most {MOST_LEVELS} objects and lists within each other, got more")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

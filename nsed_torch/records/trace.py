@@ -134,7 +134,7 @@ def read_traces(folder: str | Path) -> Iterator[Trace]:
     seen: set[str] = set()
     for number, trace in enumerate(Trace.read_lines(path), start=1):
         if (name := trace.transcript.task.id) in seen:
-            raise ValueError(f"{path}:{number}: expected every task once, got {name!r} again; {Trace.REMEDY}")
+            raise ValueError(f"{path}:{number}: expected every task once, got {name!r:.60} again; {Trace.REMEDY}")
         seen.add(name)
         yield trace
     if not seen:

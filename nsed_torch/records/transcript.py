@@ -43,7 +43,7 @@ class Task:
         given: Any = self.inputs  # files may hold anything
         if not isinstance(given, list | tuple) or not all(map(_is_piece, given)):
             wanted = "a text, or agents with a text each, for every round that reads"
-            raise ValueError(f"task {self.id!r}: expected {wanted}, got {repr(given)[:60]}: correct the inputs")
+            raise ValueError(f"task {self.id!r:.60}: expected {wanted}, got {repr(given)[:60]}: correct the inputs")
         pieces = (piece if isinstance(piece, str) else dict(piece) for piece in given)
         object.__setattr__(self, "inputs", tuple(pieces))
 

@@ -157,7 +157,7 @@ def joined(parts: Sequence[Episodes]) -> Episodes:
                 )
     ids = tuple(name for part in parts for name in part.ids)
     if twice := [name for name, count in Counter(ids).items() if count > 1]:
-        raise ValueError(f"expected every task in one record, got {twice[0]!r} in two: leave one of them out")
+        raise ValueError(f"expected every task in one record, got {twice[0]!r:.60} in two: leave one of them out")
     known = all(part.categories or not len(part) for part in parts)
     categories = tuple(name for part in parts for name in part.categories) if known else ()
     tensors: dict[str, Any] = {}

@@ -61,7 +61,7 @@ def _fault(trace: Trace, agents: Sequence[str], vectors: Mapping[str, tuple[Tens
     name, proposals = trace.transcript.task.id, sum(len(record.proposals) for record in records)
     dim = next(iter(vectors.values()))[0].shape[-1] if vectors else 0
     expected, got = [(dim,), (proposals, dim)], [tuple(tensor.shape) for tensor in vectors.get(name, ())]
-    return "" if got == expected else f"expected embeddings of task {name!r} of shapes {expected}, got {got}"
+    return "" if got == expected else f"expected embeddings of task {name!r:.60} of shapes {expected}, got {got}"
 
 
 def _episode(trace: Trace, agents: Sequence[str], task: Tensor, embeddings: Tensor, equality: Equality) -> Episodes:

@@ -4,9 +4,12 @@ import dataclasses
 import gzip
 import hashlib
 import math
+import os
+import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +22,9 @@ from nsed_torch.records.files import parse_json, read_json, regular
 from nsed_torch.records.transcript import Task
 
 SUFFIXES = (".jsonl", ".jsonl.gz")
+
+_EMPTY, _SPARE = 200, 10_000_000  # places without an answer for one that has one, and besides: they take memory, too
+_LONGEST = 64 << 20  # bytes of a line: a small compressed file may hold one that fills the memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +121,9 @@ def load_recorded(
         digest.update(name.encode())
         columns.append(_read_answers(path, index, digest))
     held = _rounds_held(root, tasks, columns)
+    if (cells := len(tasks) * len(files) * int(held.max())) > _EMPTY * sum(map(len, columns)) + _SPARE:
+        wanted = f"expected an answer for one in {_EMPTY} of tasks x agents x rounds"
+        raise ValueError(f"{root}: {wanted}, got {cells} places: leave out questions, agents or rounds")
     rated = _read_ratings(root, index, list(files), list(map(set, columns)), digest)
     parameters = torch.tensor([sizes.get(name, math.nan) for name in files], dtype=torch.float64)
     rounds = []
@@ -148,7 +157,7 @@ def _rounds_held(root: Path, tasks: Sequence[Task], columns: Sequence["_Column"]
         if numbers != set(range(len(numbers))):
             got = ", ".join(map(str, sorted(numbers)[:5]))
             wanted = "expected answers of rounds 0, 1, ... without a gap"
-            raise ValueError(f"{root}: {task.id}: {wanted}, got those of {got}")
+            raise ValueError(f"{root}: {task.id:.60}: {wanted}, got those of {got}")
     return torch.tensor([max(len(numbers), 1) for numbers in found])
 
 
@@ -156,7 +165,7 @@ def _read_ratings(
     root: Path, index: Mapping[str, int], agents: Sequence[str], answered: Sequence[set[tuple[int, int]]], digest: Any
 ) -> dict[int, Float[Tensor, "batch voter proposal"]]:
     """Round -> ratings, NaN where there is none; of agents that are read, about questions that are listed."""
-    path = next((p for p in (root / f"ratings{suffix}" for suffix in SUFFIXES) if p.is_file()), None)
+    path = next((p for p in (root / f"ratings{suffix}" for suffix in SUFFIXES) if os.path.lexists(p)), None)
     tables: dict[int, Tensor] = {}
     fields = ("id", "round", "judge", "candidate")
     everybody = {p.name.removesuffix(".gz").removesuffix(".jsonl") for p in (root / "answers").iterdir()}
@@ -176,8 +185,9 @@ def _read_ratings(
         i, j = map(agents.index, who)
         if (task, number) not in answered[i] or (task, number) not in answered[j]:
             raise ValueError(f"{where}: expected answers of both in that round, got a rating alone: remove the line")
-        blank = torch.full((len(index), len(agents), len(agents)), math.nan)
-        tables.setdefault(number, blank)[task, i, j] = value
+        if number not in tables:
+            tables[number] = torch.full((len(index), len(agents), len(agents)), math.nan)
+        tables[number][task, i, j] = value
     return tables
 
 
@@ -217,13 +227,14 @@ _Column = dict[tuple[int, int], _Answer]
 
 def _sizes(path: Path) -> dict[str, float]:
     """Agent -> its billions of parameters, where `agents.json` says how many."""
-    known = read_json(path) if path.is_file() else {}
+    known = read_json(path) if os.path.lexists(path) else {}
     if not isinstance(known, dict) or not all(isinstance(facts, dict) for facts in known.values()):
         raise ValueError(f"{path}: expected {{agent: {{parameters_b}}}}, got {str(known)[:60]}")
     sizes = {name: facts.get("parameters_b") for name, facts in known.items()}
     for name, value in sizes.items():
-        if isinstance(value, bool) or not isinstance(value, int | float | None) or (value or 0) < 0:
-            raise ValueError(f"{path}: {name}.parameters_b: expected a number of at least 0 or null, got {value!r}")
+        if isinstance(value, bool) or not isinstance(value, int | float | None) or not _within(value or 0):
+            wanted = "expected a number of at least 0 or null"
+            raise ValueError(f"{path}: {name:.60}.parameters_b: {wanted}, got {value!r:.60}")
     return {name: float(value) for name, value in sizes.items() if value is not None}
 
 
@@ -238,6 +249,8 @@ def _chosen(
             name = path.name.removesuffix(".gz").removesuffix(".jsonl")
             if name in found:
                 raise ValueError(f"{path}: expected one file of agent {name!r}, got {found[name].name} too: remove one")
+            if not name.strip() or not name.isprintable():
+                raise ValueError(f"{folder}: expected files with printable names of agents, got {name!r}: rename it")
             found[name] = path
     if not found:
         wanted = "expected files <agent>.jsonl or <agent>.jsonl.gz of {id, output, answer, correct} and perhaps {round}"
@@ -269,7 +282,7 @@ def _read_answers(path: Path, index: Mapping[str, int], digest: Any) -> _Column:
     column: _Column = {}
     for where, line in read_records(path, digest, ("id", "output", "answer", "correct"), ("id", "round")):
         if line["correct"] not in (True, False):
-            raise ValueError(f"{where}: expected correct to be true or false, got {line['correct']!r}")
+            raise ValueError(f"{where}: expected correct to be true or false, got {line['correct']!r:.60}")
         try:
             answer, output = _text(line["answer"]), _text(line["output"]) or ""
         except TypeError as error:
@@ -295,15 +308,20 @@ def _round_of(line: Mapping[str, Any], where: str) -> int:
 def _length(value: Any, where: str) -> float:
     if value is None:
         return math.nan
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int) or not _within(value):
         raise ValueError(f"{where}: expected characters to be a whole number of at least 0, got {str(value)[:60]!r}")
     return float(value)
+
+
+def _within(value: float) -> bool:
+    """Whether a number is one of those that a float holds, and not below 0; JSON has 1e999 and 10^400."""
+    return 0 <= value <= sys.float_info.max
 
 
 def _text(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if isinstance(value, int | float) and not isinstance(value, bool) and _within(abs(value)):
         return str(value)
     raise TypeError(f"expected a text, a number or null, got {str(value)[:60]!r}")
 
@@ -334,14 +352,14 @@ def read_records(
             raise ValueError(f"{where}: expected an object with {', '.join(fields)}, got {str(record)[:60]}")
         record.setdefault("id", f"question-{number}")
         if isinstance(record["id"], bool) or not isinstance(record["id"], str | int):
-            raise ValueError(f"{where}: expected an id that is a text or a whole number, got {record['id']!r}")
+            raise ValueError(f"{where}: expected an id that is a text or a whole number, got {record['id']!r:.60}")
         record["id"] = str(record["id"])
         name = tuple(repr(record.get(field, 0)) for field in key)
         if name in seen:
             again = (
                 record["id"] if len(key) == 1 or not record.get("round") else f"{record['id']}, round {record['round']}"
             )
-            raise ValueError(f"{where}: expected every id once, got {again!r} again: remove the line")
+            raise ValueError(f"{where}: expected every id once, got {again!r:.60} again: remove the line")
         seen.add(name)
         yield where, record
 
@@ -350,6 +368,9 @@ def _lines(path: Path) -> Iterator[bytes]:
     try:
         regular(path)
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            yield from file
+            for line in iter(partial(file.readline, _LONGEST + 1), b""):
+                if len(line) > _LONGEST:
+                    raise ValueError(f"{path}: expected lines of at most {_LONGEST} bytes, got a longer one: remove it")
+                yield line
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{path}: cannot be read ({error}); fetch it again") from error

@@ -1,5 +1,6 @@
 """The command line: what reaches a verb, and that faults are one line and exit code 2."""
 
+import errno
 import io
 import os
 import subprocess
@@ -325,6 +326,38 @@ def test_a_verb_tells_the_folder_that_it_was_interrupted_in(tmp_path, monkeypatc
     folder = command.rpartition("output_dir=")[2].strip()
     assert command.startswith("nsed deliberate 'Why?' output_dir=runs/deliberate/2")
     assert (tmp_path / folder).is_dir()
+
+
+@pytest.mark.parametrize("question", ["Two  spaces?", "Two\nlines\tand 'quotes' \\\\ ?", "\x1b[31m?", "où\u202e?"])
+def test_the_command_that_goes_on_says_the_very_same_words(verb, fault, monkeypatch, question):
+    monkeypatch.setattr(verb, "main", lambda: (_ for _ in ()).throw(KeyboardInterrupt("runs/it")))
+    said = fault("deliberate", question, code=130)
+    assert said.isprintable()
+    command = said.partition("goes on from here: ")[2]
+    script = command.replace("nsed deliberate", "printf '%s\\0'", 1)
+    read = subprocess.run(["bash", "-c", script.encode()], capture_output=True, check=True).stdout
+    assert read.split(b"\0")[:2] == [os.fsencode(question), b"output_dir=runs/it"]
+
+
+@pytest.mark.parametrize(
+    ("number", "line"),
+    [
+        (errno.ENOSPC, "it/a: No space left on device; make space there, or choose another output_dir"),
+        (errno.EROFS, "it/a: Read-only file system; give access to it, or name another place"),
+        (errno.EACCES, "it/a: Permission denied; give access to it, or name another place"),
+        (errno.EIO, "it/a: Input/output error"),
+    ],
+)
+def test_what_the_system_refuses_has_a_remedy(verb, fault, number, line):
+    verb.fails = OSError(number, os.strerror(number), "it/a")
+    assert fault("deliberate", "Why?") == f"nsed deliberate: {line}"
+
+
+def test_a_line_is_printable_and_has_an_end(verb, fault):
+    verb.fails = ValueError("expected less, got \x1b]0;owned\x07" + "é" * 70_000)
+    said = fault("deliberate", "Why?")
+    assert said.isprintable()
+    assert len(said) < 2100
 
 
 def test_interrupt_promises_nothing_where_a_verb_keeps_nothing(fault, monkeypatch):

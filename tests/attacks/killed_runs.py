@@ -1,6 +1,6 @@
-"""Verbs run small in forks of one process that has imported everything, killed there or out of disk space.
+"""Verbs run small in forks of one process that has imported everything: killed, stopped, or kept from writing.
 
-    python killed_runs.py kills|disks HOME DATA SEED COUNT VERB...
+    python killed_runs.py kills|stops|disks|locks HOME DATA SEED COUNT VERB...
 
 writes what happened into `DATA/found.json`. Every run has a folder of its own and settings equal to the straight run's;
 agents are scripts behind a local server, in a process of its own that notes every request it is asked.
@@ -13,6 +13,7 @@ import json
 import os
 import random
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -40,6 +41,7 @@ MOST = 12
 """Requests in flight: all of one phase of a batch may be lost by a kill."""
 
 TEAM = "\0team"  # stands for the words that put the scripted team in place
+ACT = "\0act"  # for the one act of the demo, which that team plays
 ASKED = "encoder=hashed", "tasks.math_verify=false", "questions={data}/asked.jsonl"
 LARGE = "ensemble.engines.large"
 MODEL = "weights.path={data}/tiny", "quantization=none", "dtype=float32", "device=cpu"
@@ -59,6 +61,9 @@ VERBS = {
         *("data_dir={data}/recorded", "encoder=hashed", "divisions=2", "steps=20", "ridges=[3.0]"),
         *("budgets=[0.2,1.0]", "pool=3"),
     ),
+    "fit-broker": (*("data_dir={data}/traces", "divisions=2", "ridges=[3.0]", "prices=[0.0]", "budgets=[0.4,1.0]"),),
+    "report": ("run=out",),
+    "demo": ("~acts.profile", "~acts.tower", ACT),
     "members": ("data_dir={data}/traces", "votes=[quadratic]", "draws=2", "most_teams=5"),
     "train-judges": (
         *(
@@ -86,7 +91,7 @@ VERBS = {
 }
 """Each verb with the words of a small run; `{data}` is what `prepare` made."""
 
-LIGHT = {"collect", "deliberate", "conduct", "evaluate"}
+LIGHT = {"collect", "deliberate", "conduct", "evaluate", "report", "demo"}
 """Verbs that load no model here."""
 
 
@@ -114,6 +119,8 @@ def serve(folder):
     """The scripted team behind a server that notes every request; in `address` stands where."""
 
     def speak(body):
+        if not any(materials.NUMBER.search(message["content"]) for message in body["messages"]):  # of the demo
+            body = body | {"messages": [{"role": "system", "content": materials.question(7)}, *body["messages"]]}
         line = json.dumps({k: body[k] for k in ("model", "messages", "seed", "max_tokens") if k in body})
         with server.lock, (folder / "requests").open("a") as file:
             file.write(hashlib.sha256(line.encode()).hexdigest() + "\n")
@@ -162,7 +169,9 @@ class Runs:
     def __init__(self, verb, home, data, words):
         self.verb, self.home = verb, home / verb
         self.requests = data / "requests"
-        told = [words if word is TEAM else [word.replace("{data}", str(data))] for word in VERBS[verb]]
+        act = [*words, "encoder=hashed", "rating=verdict", "rounds=2"]
+        marks = {TEAM: words, ACT: ["acts.vote=[{}]".format(",".join(f'"{word}"' for word in act))]}
+        told = [marks.get(word) or [word.replace("{data}", str(data))] for word in VERBS[verb]]
         self.data = data
         self.words = [verb, *(word for group in told for word in group), "output_dir=out"]
 
@@ -170,6 +179,10 @@ class Runs:
         """Run the verb in a folder of its own, as it stands."""
         folder = self.home / name
         folder.mkdir(parents=True, exist_ok=True)
+        if self.verb == "report" and not (folder / "out").exists():  # the run that it is about
+            (folder / "out").mkdir()
+            for path in (self.data / "traces").glob("*[a-z]"):
+                (folder / "out" / path.name).symlink_to(path)
 
         def act():
             os.chdir(folder)
@@ -261,6 +274,45 @@ def dying(after):
     return before
 
 
+def stopping(after):
+    """Ctrl-C, as a terminal has it: the whole group of processes hears of it."""
+
+    def stop():
+        os.killpg(0, signal.SIGINT)
+
+    def before(folder):
+        os.setpgid(0, 0)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
+        if isinstance(after, float):
+            signal.signal(signal.SIGALRM, lambda *_: stop())
+            signal.setitimer(signal.ITIMER_REAL, after)
+        else:
+            left = iter(range(after + 1))
+            writing(folder, lambda: next(left, None) == after and stop())
+
+    return before
+
+
+def closing(after):
+    """From its so manieth write on, or from the start, nothing below the run's folder can be written."""
+
+    def before(folder):
+        if after < 0:
+            permit(folder, write=False)
+        else:
+            left = iter(range(after + 1))
+            writing(folder, lambda: next(left, None) == after and permit(folder, write=False))
+
+    return before
+
+
+def permit(folder, *, write):
+    """Let all below a folder be written, or nothing."""
+    for path in [folder, *folder.rglob("*")]:
+        if not path.is_symlink():
+            path.chmod((0o755 if write else 0o555) if path.is_dir() else (0o644 if write else 0o444))
+
+
 def measured(one):
     """A straight run: its results, requests, seconds, and how often it writes."""
     begun, before = time.perf_counter(), len(one.asked())
@@ -276,8 +328,9 @@ def measured(one):
 
 
 def torn(found, straight):
-    """Files that are neither absent nor whole; logs that grow may be short."""
-    return [name for name, digest in found.items() if straight.get(name) != digest and not name.endswith(".jsonl")]
+    """Files that are neither absent nor whole; logs that grow may be short, and counts come to `collect.json` last."""
+    short = (".jsonl", "collect.json")
+    return [name for name, digest in found.items() if straight.get(name) != digest and not name.endswith(short)]
 
 
 def kills(one, draw, count, chain=5):
@@ -302,6 +355,48 @@ def kills(one, draw, count, chain=5):
         chains += 1
         shutil.rmtree(one.home / name)
     return {"kills": done, "folders": chains, "writes": writes, "seconds": round(seconds, 2), "wrong": wrong}
+
+
+def stops(one, draw, count):
+    """Interrupt a verb so many times, each in a folder of its own; the line tells the command that goes on."""
+    straight, asked, seconds, writes = measured(one)
+    again = f"interrupted; this (goes on from here|begins anew): {re.escape(shlex.join(['nsed', *one.words]))}"
+    wrong, lines = [], Counter()
+    for number in range(count):
+        name, begun = f"stopped{number}", len(one.asked())
+        after = draw.uniform(0.05, seconds) if number % 2 else draw.randrange(writes)
+        code, said = one.run(name, stopping(after)), one.said(name)
+        last = (said.splitlines() or [""])[-1]
+        if code and (code != 130 or not re.fullmatch(f"nsed {one.verb}: {again}", last) or "Traceback" in said):
+            wrong.append(f"{name}: {after} ended with {code}: {said[-1500:]}")
+        lines[code] += 1
+        wrong += [f"{name}: stopped after {after}, torn {file}" for file in torn(one.results(name), straight)]
+        wrong += compared(one, name, straight)
+        repeated = (Counter(one.asked()[begun:]) - asked).total()
+        if repeated > MOST:
+            wrong.append(f"{name}: {repeated} of {asked.total()} calls made again")
+        shutil.rmtree(one.home / name)
+    return {"writes": writes, "seconds": round(seconds, 2), "codes": lines, "wrong": wrong}
+
+
+def locks(one, draw, count):
+    """Forbid a verb to write from the start, and from some of its writes on; then let it."""
+    straight, _, _, writes = measured(one)
+    wrong, lines = [], set()
+    for number in range(count):
+        name = f"closed{number}"
+        after = draw.randrange(writes) if number else -1
+        code, said = one.run(name, closing(after)), one.said(name)
+        permit(one.home / name, write=True)
+        last = (said.splitlines() or [""])[-1]
+        lines.add(re.sub(r"\S*/|[0-9a-f]{8,}", "", last))
+        clear = last.startswith(f"nsed {one.verb}: ") and "Traceback" not in said
+        if code not in {0, 2} or (code and not (clear and re.search("ermission|read-?only", last))):
+            wrong.append(f"{name}: closed at {after} of {writes}: exit {code}: {said[-1500:]}")
+        wrong += [f"{name}: closed at {after}, torn {file}" for file in torn(one.results(name), straight)]
+        wrong += compared(one, name, straight)
+        shutil.rmtree(one.home / name)
+    return {"writes": writes, "lines": sorted(lines), "wrong": wrong}
 
 
 def disks(one, draw, count):
@@ -355,7 +450,7 @@ def play():
     try:
         prepare(data, verbs)
         words = team(data)
-        if "members" in verbs:
+        if {"members", "fit-broker", "report"} & set(verbs):
             asked = "encoder=hashed", "tasks.math_verify=false", f"questions={data}/asked.jsonl"
             code = ended(forked(lambda: main(["collect", *words, *asked, "rounds=1", f"output_dir={data}/traces"])))
             assert code == 0
@@ -364,7 +459,7 @@ def play():
             draw = random.Random(f"{verb} {seed}")
             one = Runs(verb, home, data, words)
             one.home.mkdir(parents=True)
-            found[verb] = {"kills": kills, "disks": disks}[act](one, draw, int(count))
+            found[verb] = {"kills": kills, "stops": stops, "disks": disks, "locks": locks}[act](one, draw, int(count))
             shutil.rmtree(one.home)
         (data / "found.json").write_text(json.dumps(found, indent=1))
     finally:

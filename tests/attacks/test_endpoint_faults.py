@@ -66,7 +66,7 @@ def test_a_passing_fault_is_tried_again(server, status):
         ((200, {"choices": {"0": 1}}), "expected a chat completion, got "),
         ((200, completion([{"text": "no kind"}])), "expected a chat completion, got .*no kind"),
         ((200, completion(17)), "expected a chat completion, got "),
-        ((200, completion("x", finish=["stop"])), "expected a chat completion, got "),
+        *(((200, completion("x", finish=odd)), "expected a chat completion, got ") for odd in (["stop"], [], 0, False)),
         (
             (500, {"error": {"message": "\x1b]0;owned\x07\x1b[31m red \u202e" + "x" * 9000}}),
             r"status 500: .*owned \[31m red x+",
@@ -335,6 +335,7 @@ def test_a_failed_call_is_no_answer_when_the_run_goes_on(server):
     server.bodies.clear()
     assert team(server, log)(TASKS).transcripts == second
     assert server.bodies == []
+    assert log.refused == 0  # no failure is written, which reading would refuse
 
 
 def test_where_nobody_answers_the_deliberation_fails_in_one_line(server):

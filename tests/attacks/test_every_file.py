@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import gzip
 import hashlib
 import json
 import random
@@ -11,14 +12,16 @@ import struct
 import pytest
 import safetensors.torch
 import torch
-from saved_cells import NAMES, cell_of
+from saved_cells import NAMES, OwnVote, cell_of, with_part
 from team_traces import team
 
 from nsed_torch.app.config.paths import check_yaml
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.evaluation.run_folder import Run
 from nsed_torch.parts.conformal import ConformalSets
+from nsed_torch.parts.features import feature_names
 from nsed_torch.parts.learned_broker import LearnedBroker
+from nsed_torch.parts.round_vote import RoundVote
 from nsed_torch.parts.telemetry import Telemetry
 from nsed_torch.questions.graded import file_tasks
 from nsed_torch.records.call_log import CallLog
@@ -27,6 +30,7 @@ from nsed_torch.records.outcome import Outcome, Verdict, read_outcomes
 from nsed_torch.records.trace import EMBEDDINGS, TRACES
 from nsed_torch.records.transcript import Transcript, Usage
 from nsed_torch.traces.load import load_traces
+from nsed_torch.traces.recorded import load_recorded
 
 CASES = 2000
 FEW = 300
@@ -81,6 +85,42 @@ def whole_questions(folder):
     (folder / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
+def whole_works(folder):
+    """A line of each kind that says how its answer comes about."""
+    rows = [
+        {"id": "s", "question": "Count.", "start": "0", "goal": "2", "steps": ["0 1", "0 1 2"], "answer": "0 1 2"},
+        {"id": "h", "question": "Sum?", "hops": [{"subtask": "1+1?", "reply": "2"}, {"subtask": "+1?", "reply": 3}]},
+        {"id": "n", "question": "Who?", "inputs": ["It is ant.", {"a": "No."}], "answer": "ant"},
+    ]
+    rows[1] |= {"answer": 3, "category": "sums"}
+    rows[1]["hops"][1] |= {"kind": "plus", "reads": True}
+    rows[2]["needed"] = [{"text": "It is ant.", "piece": 1, "until": 2}, "No."]
+    (folder / "works.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def whole_answers(folder):
+    """Recorded answers of two rounds, with ratings, one file of them compressed."""
+    (folder / "answers").mkdir()
+    asked = [{"id": f"q{i}", "question": f"{i}?", "target": str(i), "category": "sums"} for i in range(2)]
+    said = [{"output": "It is 1.", "answer": "1", "characters": 400}, {"output": "2", "answer": 2}]
+    rows = [{"id": f"q{i}", "round": r, "correct": i == r, **said[r]} for i in range(2) for r in range(2)]
+    rated = [{"id": "q1", "round": r, "judge": "ant", "candidate": "bee", "rating": r - 0.5} for r in range(2)]
+    texts = ["".join(json.dumps(row) + "\n" for row in part) for part in (asked, rows, rated)]
+    (folder / "questions.jsonl").write_text(texts[0])
+    (folder / "answers/ant.jsonl").write_text(texts[1])
+    (folder / "answers/bee.jsonl.gz").write_bytes(gzip.compress(texts[1].encode(), mtime=0))
+    (folder / "ratings.jsonl").write_text(texts[2])
+    (folder / "agents.json").write_text('{"ant": {"parameters_b": 8}, "bee": {"parameters_b": null}}')
+
+
+def whole_votes(folder):
+    RoundVote(feature_names(("answer",))).save_pretrained(folder)
+
+
+def whole_own(folder):
+    with_part("vote", OwnVote()).save_pretrained(folder, agent_names=NAMES)
+
+
 def whole_run(folder):
     (folder / "outcomes.jsonl").write_text(lines(OUTCOMES))
     (folder / "results.json").write_text(json.dumps({"ties": "lot", "seed": 1, "settings": {"rounds": 2}}))
@@ -127,6 +167,14 @@ def sound_tasks(graded):
     sound_records(list(graded.tasks))
 
 
+def sound_answers(recorded):
+    for part in (recorded, *recorded.later):
+        sound_records(list(part.tasks))
+        json.dumps([part.answers, part.outputs], ensure_ascii=False).encode()
+        assert part.ratings is None or part.ratings.nan_to_num().abs().le(1).all()
+        assert not any(values.isinf().any() for values in (part.lengths, part.tokens, part.parameters))
+
+
 def sound_run(run):
     sound_records([outcome for task in run.tasks for outcome in task.outcomes])
     for task in run.tasks:
@@ -164,6 +212,24 @@ KINDS = {
         lambda folder: file_tasks(str(folder / "questions.jsonl"), math_verify=False),
         sound_tasks,
         "questions.jsonl",
+    ),
+    "works": (
+        whole_works,
+        lambda folder: file_tasks(str(folder / "works.jsonl"), math_verify=False),
+        sound_tasks,
+        "works.jsonl",
+    ),
+    "answers": (whole_answers, load_recorded, sound_answers, "answers/ant.jsonl"),
+    "packed answers": (whole_answers, load_recorded, sound_answers, "answers/bee.jsonl.gz"),
+    "answered questions": (whole_answers, load_recorded, sound_answers, "questions.jsonl"),
+    "ratings": (whole_answers, load_recorded, sound_answers, "ratings.jsonl"),
+    "sizes": (whole_answers, load_recorded, sound_answers, "agents.json"),
+    "votes": (whole_votes, RoundVote.from_pretrained, sound_module, "rounds.safetensors"),
+    "own parts": (
+        whole_own,
+        lambda folder: ConsensusCell.from_pretrained(folder, vote=OwnVote()),
+        sound_module,
+        "config.json",
     ),
     "config": (whole_config, lambda folder: check_yaml(folder / "mine.yaml"), fine, "mine.yaml"),
     "call log": (whole_log, read_log, fine, "calls.sqlite"),
@@ -246,7 +312,7 @@ def tried(folder, kind, choice, draw):
         what = f"{place}: {str(wrong)[:40]!r}"
         text = changed(tree, place, wrong).encode()
         path.write_bytes(struct.pack("<Q", len(text)) + text + body)
-    elif name.endswith(".sqlite"):
+    elif name.endswith((".sqlite", ".gz")):
         data = bytearray(path.read_bytes())
         place = draw.randrange(len(data))
         data[place] = draw.randrange(256)

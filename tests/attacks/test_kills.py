@@ -1,8 +1,10 @@
 """Killed at any moment, or out of disk space, a verb run again ends as a straight run; a full disk is one line."""
 
+import contextlib
 import errno
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,8 +19,10 @@ from nsed_torch.tuning.logs import FileLog
 
 pytest.importorskip("openai", reason="the extra `endpoint` is not installed")
 
-from golden import runs
+from endpoint_server import endpoint
+from golden import materials, runs
 from sandboxed import skipped
+from served_team import Client, until
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 
@@ -31,7 +35,9 @@ def play(tmp_path, act, count, *verbs, seed=1):
     home, data = tmp_path / "home", tmp_path / "data"
     home.mkdir()
     data.mkdir()
-    small = ["bwrap", "--dev-bind", "/", "/", "--size", str(PAGES), "--tmpfs", str(home)] if act == "disks" else []
+    whole = ["bwrap", "--dev-bind", "/", "/"]
+    small = [*whole, "--size", str(PAGES), "--tmpfs", str(home)] if act == "disks" else []
+    small = [*whole, "--cap-drop", "ALL"] if act == "locks" else small  # the superuser writes where nobody may
     script = Path(__file__).with_name("killed_runs.py")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1", "TMPDIR": str(data)}
     command = [*small, sys.executable, script, act, home, data, str(seed), str(count), *verbs]
@@ -41,12 +47,12 @@ def play(tmp_path, act, count, *verbs, seed=1):
 
 
 GROUPS = {
-    "deliberate evaluate": 8,
-    "collect conduct": 14,
-    "tune fit-asking members": 10,
+    "deliberate evaluate demo": 8,
+    "collect conduct report": 14,
+    "tune fit-broker fit-asking members": 10,
     "train-judges specialize train-conductor": 9,
 }
-"""Verbs that share a process, and how often each is killed: 101 kills in all."""
+"""Verbs that share a process, and how often each is killed: 133 kills in all."""
 
 
 @pytest.mark.attack
@@ -60,9 +66,32 @@ def test_every_verb_killed_anywhere_ends_as_a_straight_one(tmp_path, verbs):
 
 @pytest.mark.attack
 @forks
+@pytest.mark.parametrize("verbs", GROUPS)
+def test_every_verb_stopped_anywhere_tells_the_command_that_goes_on(tmp_path, verbs):
+    found = play(tmp_path, "stops", 4, *verbs.split())
+    assert {verb: one["wrong"] for verb, one in found.items() if one["wrong"]} == {}
+    assert all(one["codes"].get("130") for one in found.values())
+
+
+@pytest.mark.attack
+@forks
+@pytest.mark.skipif(skipped("" if shutil.which("bwrap") else "none"), reason="needs bubblewrap")
+@pytest.mark.parametrize("verbs", GROUPS)
+def test_a_folder_that_nothing_is_written_to_is_one_line_and_the_next_run_goes_on(tmp_path, verbs):
+    found = play(tmp_path, "locks", 3, *verbs.split())
+    assert {verb: one["wrong"] for verb, one in found.items() if one["wrong"]} == {}
+    assert all(any("; give access to it" in line for line in one["lines"]) for one in found.values())
+
+
+@pytest.mark.attack
+@forks
 @pytest.mark.skipif(skipped("" if shutil.which("bwrap") else "none"), reason="needs bubblewrap")
 @pytest.mark.parametrize(
-    "verbs", ["collect deliberate conduct tune fit-asking members", "evaluate specialize train-judges train-conductor"]
+    "verbs",
+    [
+        "collect deliberate conduct report demo tune fit-broker fit-asking members",
+        "evaluate specialize train-judges train-conductor",
+    ],
 )
 def test_a_full_disk_is_one_line_and_the_next_run_goes_on(tmp_path, verbs):
     found = play(tmp_path, "disks", 3, *verbs.split())
@@ -111,3 +140,55 @@ def test_a_training_of_judges_run_again_logs_anew(tmp_path):
         runs.tune_judges(tmp_path)
     steps = [json.loads(line)["step"] for line in (tmp_path / "out/judges.jsonl").read_text().splitlines()]
     assert steps.count(0) == 1
+
+
+@contextlib.contextmanager
+def serves(url, calls):
+    """`nsed serve` of the scripted team behind a server, and a client of it."""
+    engine = "ensemble.engines.smollm2"
+    team = {"ensemble": "demo", f"backbone@{engine}": "endpoint", f"{engine}.model": "m", f"{engine}.url": f"'{url}'"}
+    team |= {f"{engine}.max_batch": 4, "encoder": "hashed", "rating": "verdict", "rounds": 2}
+    team |= {f"+ensemble.agents.{name}.adapter": name for name in materials.TEAM}
+    model = "+models.team={" + ", ".join(f"{key}: {value}" for key, value in team.items()) + "}"
+    words = ["serve", "~models.experts", "~models.demo", model, "port=0", f"calls={calls}"]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "nsed_torch", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as child:
+        try:
+            port = next(int(found[1]) for line in child.stdout if (found := re.search(r"127.0.0.1:(\d+);", line)))
+            client = Client(port)
+            until(lambda: reachable(client))
+            yield child, client
+        finally:
+            child.kill()
+
+
+def reachable(client):
+    with contextlib.suppress(OSError):
+        return client.get("/health")[0] == 200
+    return False
+
+
+@pytest.mark.attack
+@forks
+def test_a_server_killed_while_it_deliberates_pays_nothing_twice(tmp_path, monkeypatch):
+    number = 5
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    asked = {"model": "nsed/team", "messages": [{"role": "user", "content": materials.question(4)}]}
+    said, made = [], []
+    with endpoint() as team:
+        team.script = materials.speak
+        with serves(team.url, tmp_path / "straight") as (_, client):
+            said.append(client.chat(asked)[1]["choices"])
+        made.append(len(team.bodies))
+        team.bodies.clear()
+        with serves(team.url, tmp_path / "killed") as (child, client):
+            team.script = lambda body: (len(team.bodies) >= number and child.kill()) or materials.speak(body)
+            with pytest.raises(ConnectionError):
+                client.chat(asked)
+        team.script = materials.speak
+        with serves(team.url, tmp_path / "killed") as (_, client):
+            said.append(client.chat(asked)[1]["choices"])
+        made.append(len(team.bodies))
+    assert said[0] == said[1]
+    assert number <= made[0] <= made[1] <= made[0] + 4

@@ -43,6 +43,20 @@ def test_the_lock_of_a_dead_process_holds_nobody_up(tmp_path):
     run(tmp_path, identity_of("collect", {"seed": 0}))
 
 
+def test_a_folder_that_lets_nothing_be_removed_hides_no_failure(tmp_path):
+    identity = identity_of("collect", {"seed": 0})
+
+    def fail():
+        (tmp_path / ".holder").unlink()
+        (tmp_path / ".holder").mkdir()
+        raise OSError("what went wrong")
+
+    with pytest.raises(OSError, match="what went wrong"), opened(tmp_path, identity, MADE, goes_on=False):
+        fail()
+    (tmp_path / ".holder").rmdir()
+    run(tmp_path, identity)  # nor does it stay locked
+
+
 def test_what_another_run_made_goes_and_calls_stay(tmp_path):
     run(tmp_path, identity_of("evaluate", {"methods": ["single"], "seed": 0}))
     (tmp_path / "seed_1").mkdir()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from nsed_torch.records.files import read_json, to_json, write_files, write_json, write_text
+from nsed_torch.records.files import MOST_LEVELS, parse_json, read_json, to_json, write_files, write_json, write_text
 
 JSON: SearchStrategy = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -82,6 +82,18 @@ def test_a_failing_disk_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
     assert path.read_text() == "old"
 
 
+def test_what_cannot_be_removed_hides_no_failure(tmp_path, monkeypatch):
+    def full(_descriptor):
+        (left,) = tmp_path.iterdir()
+        left.unlink()
+        left.mkdir()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"cannot write this file: No space left on device: .*new\.txt"):
+        write_text(tmp_path / "new.txt", "new")
+
+
 def test_several_files_or_none(tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     write_files({one: b"1", two: b"2"})
@@ -130,3 +142,13 @@ def test_missing_file_and_folder(tmp_path):
         read_json(tmp_path / "nowhere.json")
     with pytest.raises(ValueError, match="cannot be read"):
         read_json(tmp_path)
+
+
+@pytest.mark.parametrize(("opens", "closes"), ["[]", ('{"a": ', "}")])
+def test_json_of_many_levels_is_refused_before_anybody_copies_it(opens, closes):
+    whole = opens * MOST_LEVELS + "1" + closes * MOST_LEVELS
+    assert parse_json(whole, "it", "mend it")
+    assert parse_json(json.dumps([opens * 500]), "it", "mend it")  # within a text
+    for depth in (1, *range(100, 900, 7)):
+        with pytest.raises(ValueError, match=r"^it: not valid JSON \(.*\); mend it$"):
+            parse_json(opens * depth + whole + closes * depth, "it", "mend it")

@@ -10,6 +10,7 @@ import pytest
 import torch
 from polls import plurality
 
+from nsed_torch.traces import recorded
 from nsed_torch.traces.equality import Equality
 from nsed_torch.traces.recorded import RecordedAnswers, load_recorded, read_tasks
 
@@ -234,3 +235,60 @@ def _plurality(recorded: RecordedAnswers) -> float:
     winner = plurality(Equality(math_verify=False).classes(recorded.answers))
     right = recorded.correct.gather(1, winner.clamp(min=0)[:, None])[:, 0] & (winner >= 0)
     return right.double().mean().item()
+
+
+@pytest.mark.parametrize("name", ["", " ", "\x1b]0;owned\x07", "a\nb", "\u202e", "\udcff"])
+def test_a_file_whose_name_a_terminal_would_obey_is_no_agents(folder, name):
+    (folder / "answers/ant.jsonl").rename(folder / f"answers/{name}.jsonl")
+    with pytest.raises(ValueError, match="expected files with printable names of agents, got '") as error:
+        load_recorded(folder)
+    assert str(error.value).isprintable()
+
+
+@pytest.mark.parametrize("file", ["ratings.jsonl", "ratings.jsonl.gz", "agents.json"])
+@pytest.mark.parametrize("what", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to(path)])
+def test_ratings_and_sizes_that_are_no_file_are_not_passed_over(folder, file, what):
+    (folder / file).unlink(missing_ok=True)
+    what(folder / file)
+    with pytest.raises(ValueError, match="cannot be read"):
+        load_recorded(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [("answers/ant.jsonl", "characters", "1" + "0" * 400), ("answers/ant.jsonl", "answer", "1e999")]
+    + [("agents.json", "parameters_b", value) for value in ("1" + "0" * 400, "1e999")],
+)
+def test_numbers_beyond_all_floats_are_refused(folder, name, field, value):
+    row = {"ant": {field: "@"}} if name == "agents.json" else ANSWERS["ant"][0] | {field: "@"}
+    (folder / name).write_text(json.dumps(row).replace('"@"', value))
+    with pytest.raises(ValueError, match=f"{name}.*expected "):
+        load_recorded(folder)
+
+
+def test_a_line_that_would_fill_the_memory_is_not_read(folder, monkeypatch):
+    monkeypatch.setattr(recorded, "_LONGEST", 10_000)
+    (folder / "answers/ant.jsonl").unlink()
+    (folder / "answers/ant.jsonl.gz").write_bytes(gzip.compress(b" " * 30_000))
+    with pytest.raises(ValueError, match=r"ant\.jsonl\.gz: expected lines of at most 10000 bytes, got a longer one"):
+        load_recorded(folder)
+
+
+def test_what_nobody_said_fills_no_memory(folder, monkeypatch):
+    monkeypatch.setattr(recorded, "_SPARE", 0)
+    write(folder / "answers/ant.jsonl", [line(0, "0", True) | {"round": number} for number in range(2)])
+    assert len(load_recorded(folder).later) == 1
+    monkeypatch.setattr(recorded, "_EMPTY", 1)
+    with pytest.raises(ValueError, match="expected an answer for one in 1 of tasks x agents x rounds, got 24 places"):
+        load_recorded(folder)
+
+
+def test_many_ratings_take_no_longer_than_their_lines(folder, monkeypatch):
+    write(
+        folder / "ratings.jsonl",
+        [{"id": f"q{i}", "round": 0, "judge": "ant", "candidate": "bee", "rating": 1} for i in (0, 1)],
+    )
+    tables, full = [], torch.full
+    monkeypatch.setattr(torch, "full", lambda *given, **named: tables.append(given) or full(*given, **named))
+    assert load_recorded(folder).ratings[:2, 0, 1].tolist() == [1, 1]
+    assert len(tables) == 1

@@ -80,7 +80,8 @@ class Entrance:
             # A web page can send other types to any address without asking.
             if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
                 raise RefusedError(415, "expected Content-Type: application/json, got another: set it")
-            asked = reads.read(await self._body(request))
+            # A long body takes seconds to check, in which others are heard.
+            asked = await asyncio.to_thread(reads.read, await self._body(request))
             known = asked.model if asked.model in self.batches.teams else known
             events: asyncio.Queue[Event] = asyncio.Queue()
             question = self._enter(asked, events)

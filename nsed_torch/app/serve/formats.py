@@ -5,11 +5,18 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from nsed_torch.records.transcript import Transcript
 
 Schema = Mapping[str, Any]
+
+_LONGEST = 32_768
+"""Characters of a schema: checking a longer one holds up everybody else."""
+
+_MOST_STEPS = 50_000
+"""Keywords that are tried on one answer, some two seconds: references to references may double with each."""
 
 _FENCE = re.compile(r"```(?:json)?\s*(.*?)```", re.DOTALL | re.IGNORECASE)
 _LITERALS = ((r"\btrue\b", "True"), (r"\bfalse\b", "False"), (r"\bnull\b", "None"))
@@ -52,8 +59,9 @@ def final(
         last = transcript.rounds[-1:] and transcript.rounds[-1]
         pairs = zip(last.support, last.proposals, strict=True) if last else ()
         others = [proposal.text for _, proposal in sorted(pairs, key=lambda pair: -pair[0])]
-        fits = (fitting(other, schema) for other in (transcript.answer, *others))
-        text = next((fit for fit in fits if fit is not None), None)
+        steps = iter(range(_MOST_STEPS))
+        found = (fitting(other, schema, steps) for other in (transcript.answer, *others))
+        text = next((fit for fit in found if fit is not None), None)
     if text is None:
         return FinalAnswer("", refusal=f"no answer of the team fits the format; it elected: {transcript.answer}")
     text = cut(text)
@@ -74,24 +82,30 @@ def first_tokens(text: str, most: int, count: Callable[[str], int]) -> str:
     return text[:low]
 
 
-def fitting(text: str, schema: Schema) -> str | None:
-    """The JSON within a text that fits a schema; None where none does.
+def fitting(text: str, schema: Schema, steps: Iterator[int] | None = None) -> str | None:
+    """The JSON within a text that fits a schema; None where none does, or `steps` ended before it was found.
 
     What stands around it is left out, and Python's spelling is read, too. A text that is no JSON becomes the one field
     that a schema asks for, if it is of that type.
     """
+    left = iter(range(_MOST_STEPS)) if steps is None else steps
     for value in _values(text, schema):
-        with contextlib.suppress(TypeError, ValueError):  # Python's values that are no JSON
+        with contextlib.suppress(TypeError, ValueError, RecursionError):  # Python's values that are no JSON
             whole = json.dumps(value, ensure_ascii=False, allow_nan=False)
-            if fits(json.loads(whole), schema):
+            if fits(json.loads(whole), schema, left):
                 return whole
     return None
 
 
 def check_schema(schema: Any) -> None:
     """Refuse what is no JSON schema, or one that would reach out or take for ever, with a ValueError."""
-    text = json.dumps(schema)
-    if found := re.search(r'"(pattern|patternProperties)": ["{]|"\$(?:dynamicR|r)ef": "(?!#)', text):
+    text = json.dumps(schema) if isinstance(schema, dict) else ""
+    if not text or len(text) > _LONGEST:
+        got = f"one of {len(text)}" if text else repr(schema)[:60]
+        raise ValueError(f"expected a schema, an object of at most {_LONGEST} characters, got {got}: shorten it")
+    # A part in another dialect would be checked by what counts no steps.
+    outer = r'"(pattern|patternProperties)": ["{]|"\$(?:(?:dynamic|recursive)R|r)ef": "(?!#)|"\$schema": "'
+    if found := re.search(outer, json.dumps(_own_dialect(schema))):
         raise ValueError(f"expected a schema without patterns and outer references, got {found.group()}: leave it out")
     try:
         _validator().check_schema(schema)
@@ -99,13 +113,26 @@ def check_schema(schema: Any) -> None:
         raise ValueError(f"expected a JSON schema, got {text[:60]} ({str(error).splitlines()[0][:100]})") from error
 
 
-def fits(value: Any, schema: Schema) -> bool:
-    """Whether a value fits a schema; an empty one is fit by any object."""
+def fits(value: Any, schema: Schema, steps: Iterator[int]) -> bool:
+    """Whether a value fits a schema, found in so many steps; an empty one is fit by any object."""
+    from jsonschema.validators import extend  # noqa: PLC0415 - as below
     from referencing import Registry  # noqa: PLC0415 - as below
 
+    def counted(rule: Callable[..., Any], *given: Any) -> Any:
+        if next(steps, None) is None:
+            raise TimeoutError
+        return rule(*given)
+
+    plain = _validator()
+    counting = extend(plain, {name: partial(counted, rule) for name, rule in plain.VALIDATORS.items()})
     with contextlib.suppress(Exception):  # of a reference to nothing, or of a schema without end
-        return bool(_validator()(schema or {"type": "object"}, registry=Registry()).is_valid(value))
+        return bool(counting(_own_dialect(schema) or {"type": "object"}, registry=Registry()).is_valid(value))
     return False
+
+
+def _own_dialect(schema: Schema) -> dict[str, Any]:
+    """A schema without the dialect that it names: all are read as the newest."""
+    return {name: value for name, value in schema.items() if name != "$schema"}
 
 
 def _validator() -> Any:
@@ -132,4 +159,5 @@ def _values(text: str, schema: Schema) -> Iterator[Any]:
         plain = text.strip()
         yield {fields[0]: plain}
         for number in re.findall(r"-?\d+(?:\.\d+)?", plain)[-1:]:
-            yield {fields[0]: json.loads(number) if not re.match(r"-?0\d", number) else int(number)}
+            with contextlib.suppress(ValueError):  # of more digits than Python reads
+                yield {fields[0]: json.loads(number) if not re.match(r"-?0\d", number) else int(number)}

@@ -35,6 +35,8 @@ def main(cfg: DictConfig, run: VerbRun) -> None:
     """Build every model, then answer until SIGTERM or Ctrl-C, and finish what is there."""
     key = key_for(cfg.host, cfg.api_key_env)
     calls = None if cfg.calls is None else Path(cfg.calls).expanduser()
+    with CallLog(calls):  # one that cannot be written is told now, and not to every client
+        pass
     limits = dict(cfg.limits)
     queue = {name: limits.pop(name) for name in ("max_queue", "max_batch", "gather_s")}
     with bound(cfg.host, cfg.port) as place:  # before anything is loaded

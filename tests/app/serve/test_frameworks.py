@@ -74,6 +74,13 @@ def test_json_is_the_elected_answer_repaired(served, openai):
         served.engine.write = write
 
 
+DOUBLING = {
+    "$schema": "http://json-schema.org/draft-07/schema#",
+    "$ref": "#/$defs/a0",
+    "$defs": {f"a{i}": {"allOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in range(17)} | {"a17": {"type": "object"}},
+}
+
+
 @pytest.mark.parametrize(
     ("text", "schema", "value"),
     [
@@ -89,6 +96,9 @@ def test_json_is_the_elected_answer_repaired(served, openai):
         ("{'a': {1, 2}}", {}, None),
         ('{"a": NaN}', {}, None),
         ("[" * 5000, {}, None),
+        *((f'{{"a": {"[" * depth}{"]" * depth}}}', {"type": "string"}, None) for depth in range(900, 1000, 7)),
+        ("7" * 5000, {"properties": {"number": {"type": "integer"}}}, None),
+        ('{"a": [{}]}', DOUBLING, None),  # in fewer steps than there are atoms
         ("", {}, None),
     ],
 )
@@ -99,7 +109,11 @@ def test_what_fits_a_schema_is_found(text, schema, value):
 
 @pytest.mark.parametrize(
     "schema",
-    [{"type": "nothing"}, 7, {"properties": {"a": {"pattern": "(a+)+$"}}}, {"$ref": "http://127.0.0.1:9/x"}],
+    [
+        *({"type": "nothing"}, 7, True, False, [], None, {"enum": ["x" * 40_000]}),
+        *({"properties": {"a": {"pattern": "(a+)+$"}}}, {"$ref": "http://127.0.0.1:9/x"}),
+        {"items": {"$schema": "http://json-schema.org/draft-07/schema#", "$ref": "#"}},
+    ],
 )
 def test_a_schema_that_is_none_or_reaches_out_is_refused(schema):
     with pytest.raises(ValueError, match=r"expected a .*schema"):

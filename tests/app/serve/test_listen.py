@@ -103,6 +103,13 @@ def test_what_a_user_can_fix_is_one_line_before_anything_is_loaded(fault, argume
     assert fault(*arguments).startswith(line)
 
 
+def test_a_file_of_calls_that_is_none_is_told_before_anything_is_loaded(fault, tmp_path, monkeypatch):
+    monkeypatch.setattr("nsed_torch.app.verbs.serve.build_rnn", lambda *_: pytest.fail("too late"))
+    (tmp_path / "file").write_text("no log of calls")
+    assert "file: not a readable call log" in fault(HERE, "calls=file")
+    assert "file" in fault(HERE, "calls=file/below/it")
+
+
 def test_a_port_in_use_is_one_line(fault):
     from nsed_torch.app.verbs.serve import bound
 

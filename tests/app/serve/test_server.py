@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
-from served_team import CHAT, NAMES, about, serving_team, until
+from served_team import CHAT, NAMES, PATIENCE, about, serving_team, until
 
 from nsed_torch.app.serve.app import Limits
 from nsed_torch.app.serve.batches import Batches, QueuedQuestion
@@ -415,6 +415,24 @@ def test_a_body_that_drips_is_cut_off(served):
         assert connection.recv(4096).startswith(b"HTTP/1.1 408 ")
         stop.set()
         thread.join()
+
+
+def test_a_body_that_takes_long_to_read_holds_nobody_else_up(served, monkeypatch):
+    read, waits, heard, in_time = ChatRequest.read, threading.Event(), threading.Event(), []
+
+    def slow(body):
+        waits.set()
+        in_time.append(heard.wait(5))
+        return read(body)
+
+    monkeypatch.setattr(ChatRequest, "read", slow)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(served.client.chat, about(3))
+        assert waits.wait(PATIENCE)
+        assert served.client.get("/health")[0] == 200
+        heard.set()
+        assert asked.result()[0] == 200
+    assert in_time == [True]
 
 
 def test_other_places_and_methods_are_one_line(served):

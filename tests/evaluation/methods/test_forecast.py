@@ -112,6 +112,17 @@ def test_of_steps(protocol, form, words, **options):
     check(team(form=form, protocol=protocol, **options), [Task("Go on.", str(i), start=start) for i in range(2)])
 
 
+@example(  # what a memory holds by then is longer than what a round of the fullest texts leaves in it
+    protocol=Protocol(memory_tokens=1),
+    inputs=PIECES[:1],
+    seed=0,
+    agents=2,
+    allowance=1,
+    slots=1,
+    rounds=2,
+    rating=AgreementRating(),
+    brief=False,
+)
 @given(protocol=protocols("answer"), inputs=st.lists(st.sampled_from(PIECES), max_size=3), **TEAMS)
 @settings(max_examples=40, deadline=None)
 def test_of_answers_and_readings(protocol, inputs, **options):
