@@ -17,9 +17,7 @@ from torch import Tensor
 
 from nsed_lab.asking import fit_asking, fit_on_partial_teams, heard_by_all, replay
 from nsed_lab.studies.vote_tables import ENDING, keep_table
-from nsed_torch.app.config.hydra_node import checked
-from nsed_torch.app.config.instantiate import instantiate
-from nsed_torch.core.encoder import Encoder, HashedEncoder
+from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.parts.ties import Ties
 from nsed_torch.traces.episodes import Episodes, recorded_episodes
 from nsed_torch.traces.recorded import load_recorded
@@ -34,9 +32,9 @@ GYM += ["llama-4-scout", "llama-4-maverick", "deepseek-r1"]
 SEVEN = ["Meta-Llama-3_1-8B-Instruct", "mathstral-7B", "Phi-3-mini-4k-instruct", "Meta-Llama-3-8B", "gemma-7b"]
 SEVEN += ["Qwen1.5-7B-Chat", "Yi-6b-Chat"]
 SETS = {
-    "mmlu_pro": ("mmlu_pro", SEVEN, True),
     "hard": ("reasoning_gym/hard", GYM, False),
     "easy": ("reasoning_gym/easy", GYM, False),
+    "mmlu_pro": ("mmlu_pro", SEVEN, True),
 }
 """Folder, team, and whether the length of an answer counts beside the parameters."""
 
@@ -261,7 +259,16 @@ class Division:
         yield "any", (self.right.any(1).double(), self.team_price[:, everybody])
 
 
-def main(root: Path, out: Path, encoder: Encoder, names: Mapping[str, tuple[str, list[str], bool]] = SETS) -> None:
+def embedded(questions: Sequence[str], dim: int = 256) -> Tensor:
+    """TF-IDF of words by singular values; nothing but the questions is read."""
+    from sklearn.decomposition import TruncatedSVD  # noqa: PLC0415 - slow to load
+    from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415
+
+    words = TfidfVectorizer(sublinear_tf=True, min_df=2).fit_transform(questions)
+    return torch.tensor(TruncatedSVD(min(dim, words.shape[1] - 1), random_state=0).fit_transform(words)).double()
+
+
+def main(root: Path, out: Path, names: Mapping[str, tuple[str, list[str], bool]] = SETS) -> None:
     """Read, decide, store."""
     for name, (folder, agents, by_length) in names.items():
         began = process_time()
@@ -270,7 +277,7 @@ def main(root: Path, out: Path, encoder: Encoder, names: Mapping[str, tuple[str,
         price = answers.cost if by_length else answers.parameters.expand(len(answers), -1)
         rounds = Rounds.of(episodes)
         rounds = dataclasses.replace(rounds, seat_cost=torch.stack([price, torch.zeros_like(price)], -1))
-        meaning = encoder.embed([task.question for task in answers.tasks]).double()
+        meaning = embedded([task.question for task in answers.tasks])
         right: dict[str, Tensor] = {}
         shares: dict[str, float] = {}
         for seed, parts in enumerate(divisions(episodes.ids, (0.6, 0.2, 0.2), 5)):
@@ -289,5 +296,4 @@ def main(root: Path, out: Path, encoder: Encoder, names: Mapping[str, tuple[str,
 
 
 if __name__ == "__main__":
-    minilm: Encoder = instantiate(checked("tune", ["encoder=minilm"]).encoder)
-    main(Path(sys.argv[1]), Path(sys.argv[2]), minilm)
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
