@@ -289,7 +289,7 @@ def main(root: Path, out: Path, names: Mapping[str, tuple[str, list[str], bool]]
                     episodes
                 )
             print(f"{name}: division {seed}, {process_time() - began:.0f} s")
-        keep_table(out / f"{name}_40{ENDING}", {m: v.tolist() for m, v in right.items()}, episodes.categories, shares)
+        keep_table(out / f"{name}_40{ENDING}", {m: v.tolist() for m, v in right.items()}, [""] * len(episodes), shares)
         for method, hits in right.items():
             print(f"  {method:16} {hits.double().mean():.4f} at {shares[method]:.3f}")
         print(f"{name}: {process_time() - began:.0f} s")
