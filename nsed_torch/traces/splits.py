@@ -17,6 +17,15 @@ class Split(NamedTuple):
     test: Int[Tensor, "batch"]
 
 
+def kept_together(by: str, ids: Sequence[str], categories: Sequence[str], setting: str = "folds_by") -> tuple[str, ...]:
+    """What no two parts share: a name for each task, its own for `question`, its category's for `category`."""
+    if by not in ("question", "category"):
+        raise ValueError(f"{setting}: expected question or category, got {by!r}")
+    if by == "category" and not categories:
+        raise ValueError(f"{setting}: expected categories of all tasks to divide by, got none: set {setting}=question")
+    return tuple(categories if by == "category" else ids)
+
+
 def place(name: str, seed: int = 0) -> float:
     """Where a hash puts an id on [0, 1): the first 48 bits of SHA-256(seed, id) over 2^48."""
     return int.from_bytes(hashlib.sha256(f"{seed}\x1f{name}".encode()).digest()[:6], "big") / 2**48

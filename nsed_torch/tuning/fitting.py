@@ -22,7 +22,7 @@ from nsed_torch.traces.episodes import Episodes, joined, recorded_episodes
 from nsed_torch.traces.load import load_traces
 from nsed_torch.traces.recorded import load_recorded
 from nsed_torch.traces.rounds import winners_correct
-from nsed_torch.traces.splits import Split, place
+from nsed_torch.traces.splits import Split, kept_together, place
 from nsed_torch.tuning.memory_fit import informative, kept
 from nsed_torch.tuning.trainer import ANSWER, MEMORY, MakeOptimizer, Refit, Schedule, fit_cell
 
@@ -58,6 +58,7 @@ def fit(
     traces: Traces | Episodes | str | Path | Sequence[Traces | str | Path],
     *,
     folds: int = 5,
+    folds_by: str = "question",
     loss: str = "consensus",
     seed: int = 0,
     optimizer: MakeOptimizer | None = None,
@@ -74,6 +75,7 @@ def fit(
         cell: what is fitted, or a team's `MacroRNNCell`, of which its consensus cell is; it stays as it is.
         traces: what `collect` returned, or folders of it or of recorded answers, or episodes.
         folds: at least 3; each tests its share of the tasks.
+        folds_by: `question`; or `category`, so that what is tested is of categories that no fold learned from.
         loss: `consensus`, surprise at the right answer; or `memory`, what the gate fails to keep of notes that matter,
             for traces of tasks that know which do; or `answer`, how unlikely targets are to models that hear
             the notes as far as the gate retains them, for folders of traces with inputs or several rounds.
@@ -96,10 +98,11 @@ def fit(
     closings = _closings(traces, team) if wanted == ANSWER else None
     optimizer = optimizer or (partial(torch.optim.Adam, lr=0.05) if closings else LBFGS)
     schedule = schedule or _schedule(loss, cell, episodes)
-    _check(cell, episodes, folds)
-    start = copy.deepcopy(cell).double()
+    names = kept_together(folds_by, episodes.ids, episodes.categories)
+    _check(cell, episodes, folds, len(set(names)), "task" if folds_by == "question" else "category")
+    start = copy.deepcopy(cell).to(episodes.task.dtype)  # traces are double, recorded answers float
     start.agent_names = episodes.agents
-    runs, fits, dealt = [], [], _folds(episodes.ids, folds, seed)
+    runs, fits, dealt = [], [], _folds(names, folds, seed)
     for number, parts in enumerate(dealt):
         train, validation, test = (episodes.select(rows) for rows in parts)
         rivals = {FITTED: copy.deepcopy(start), NO_GATE: start.like(gate="none")}
@@ -149,23 +152,22 @@ def _schedule(loss: str, cell: ConsensusCell, episodes: Episodes) -> Schedule:
     return Schedule(loss, frozen=() if speaks else ("trust.weight",), firmness=(30.0,))
 
 
-def _check(cell: ConsensusCell, episodes: Episodes, folds: int) -> None:
-    if not 3 <= folds <= len(episodes):
-        raise ValueError(f"fit: expected from 3 to {len(episodes)} folds, one task each or more, got {folds}")
+def _check(cell: ConsensusCell, episodes: Episodes, folds: int, most: int, each: str) -> None:
+    if not 3 <= folds <= most:
+        raise ValueError(f"fit: expected from 3 to {most} folds, one {each} each or more, got {folds}")
     for what, got, expected in (("dim", cell.dim, episodes.dim), ("agents", cell.agents, len(episodes.agents))):
         if got != expected:
             raise ValueError(f"fit: expected a cell of {what}={expected}, as the traces have, got {got}: build it so")
 
 
-def _folds(ids: Sequence[str], folds: int, seed: int) -> list[Split]:
-    """Tasks dealt out by a hash of their ids: each fold tests its own, the next one chooses, the rest train."""
-    dealt = torch.empty(len(ids), dtype=torch.long)
-    order = sorted(range(len(ids)), key=lambda i: place(ids[i], seed))
-    dealt[order] = torch.arange(len(ids)) % folds
+def _folds(names: Sequence[str], folds: int, seed: int) -> list[Split]:
+    """Names dealt out by a hash: each fold tests the tasks of its own, the next one chooses, the rest train."""
+    order = sorted(set(names), key=lambda name: place(name, seed))
+    number = {name: i % folds for i, name in enumerate(order)}
+    dealt = torch.tensor([number[name] for name in names])
     found = []
     for fold in range(folds):
-        test = dealt == fold
-        chooses = dealt == (fold + 1) % folds
+        test, chooses = dealt == fold, dealt == (fold + 1) % folds
         found.append(Split(*(part.nonzero()[:, 0] for part in (~test & ~chooses, chooses, test))))
     return found
 

@@ -1,5 +1,6 @@
 """`nsed fetch` says where every model lies, or what to do where one is missing."""
 
+import json
 import os
 
 import pytest
@@ -82,7 +83,34 @@ def test_missing_weights_are_one_line_with_a_remedy(nsed, offline):
             "expected an ensemble of at least 2 agents, got 1",
         ),
         (["weights.path=x"], "unknown setting 'weights.path'"),
+        (["recorded=mmlu"], "recorded: expected one of mmlu_pro, reasoning_gym_easy, reasoning_gym_hard, got 'mmlu'"),
+        (["clone=here"], "recorded: expected one of mmlu_pro, reasoning_gym_easy, reasoning_gym_hard, got ''"),
+        (["recorded=mmlu_pro"], "clone: expected a folder for recorded=mmlu_pro, got none: git clone https://github"),
+        (["recorded=mmlu_pro", "clone=."], "output_dir: expected a folder for recorded answers, got none"),
     ],
 )
 def test_what_a_user_can_fix_is_one_line(nsed, arguments, line):
     assert nsed.fault("fetch", *arguments).startswith(line)
+
+
+def test_recorded_answers_from_a_clone_are_tuned_on(nsed, tmp_path):
+    folder = tmp_path / "clone" / "eval_results"
+    for name, right in (("one", 3), ("two", 5)):
+        rows = [
+            {
+                "question_id": number,
+                "question": f"Is {number} odd?",
+                "options": ["yes", "no"],
+                "answer": "AB"[number % 2],
+                "category": "parity",
+                "pred": "AB"[(number + (number % right == 0)) % 2],
+                "model_outputs": "I think so.",
+            }
+            for number in range(1, 31)
+        ]
+        (folder / name).mkdir(parents=True)
+        (folder / name / "parity_result.json").write_text(json.dumps(rows))
+    out = nsed.ok("fetch", "recorded=mmlu_pro", "clone=clone", "output_dir=made")
+    assert out.splitlines()[-1] == "30 questions: nsed tune data_dir=made"
+    words = ["encoder=hashed", "divisions=1", "refit=false", "training.epochs=2", "output_dir=tuned"]
+    assert "best_single" in nsed.ok("tune", "data_dir=made", *words)

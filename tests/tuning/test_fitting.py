@@ -1,5 +1,7 @@
 """A cell fitted from Python: what it is worth on tasks it has not seen, against the same without a gate."""
 
+import dataclasses
+import json
 from functools import partial
 
 import pytest
@@ -8,7 +10,7 @@ from planted_readings import DIM, planted_readings, reading_of
 
 from nsed_torch import ConsensusCell, fit
 from nsed_torch.parts.gates import NoteGate
-from nsed_torch.tuning.trainer import Schedule
+from nsed_torch.tuning.trainer import Schedule, fit_cell
 
 FEW = Schedule(epochs=3, frozen=("trust.weight",))
 
@@ -28,6 +30,43 @@ def test_every_task_is_tested_once_and_the_cell_learns_from_all(guesses):
     assert fitted.cell.agent_names == episodes.agents
     assert fitted.cell.trust.bias.argmax() == 2
     assert all(torch.equal(value, before[name]) for name, value in cell.state_dict().items())
+
+
+def test_folds_by_category_keep_a_category_together(guesses, monkeypatch):
+    episodes = dataclasses.replace(guesses(tasks=30), categories=tuple("abcde"[i % 5] for i in range(30)))
+    seen = []
+
+    def noted(cell, train, validation, **words):
+        seen.append((set(train.categories), set(validation.categories)))
+        return fit_cell(cell, train, validation, **words)
+
+    monkeypatch.setattr("nsed_torch.tuning.fitting.fit_cell", noted)
+    cell = ConsensusCell(episodes.dim, len(episodes.agents))
+    fitted = fit(cell, episodes, folds=3, folds_by="category", schedule=FEW)
+    assert fitted.comparison.methods["fitted"].tasks == 30
+    assert all(not learned & chose for learned, chose in seen)
+    assert {len(learned | chose) for learned, chose in seen[:-1]} == {3, 4}  # what is tested is in neither
+    assert seen[-1][0] | seen[-1][1] == set("abcde")
+    for words, line in (
+        ({"folds_by": "category"}, "fit: expected from 3 to 5 folds, one category each or more, got 6"),
+        ({"folds_by": "author"}, "folds_by: expected question or category, got 'author'"),
+    ):
+        with pytest.raises(ValueError, match=line):
+            fit(cell, episodes, folds=6, **words)
+    with pytest.raises(ValueError, match="folds_by: expected categories of all tasks to divide by, got none"):
+        fit(cell, guesses(tasks=12), folds_by="category")
+
+
+def test_recorded_answers_of_one_round_are_fitted_to(tmp_path):
+    (tmp_path / "answers").mkdir()
+    asked = [{"id": f"{n}", "question": f"Is it {n}?", "target": "A"} for n in range(30)]
+    (tmp_path / "questions.jsonl").write_text("".join(json.dumps(one) + "\n" for one in asked))
+    for agent, wrong in (("ant", 2), ("bee", 3), ("cat", 5)):
+        said = [{"id": f"{n}", "output": "", "answer": "B" if n % wrong == 0 else "A"} for n in range(30)]
+        lines = [json.dumps(one | {"correct": one["answer"] == "A"}) + "\n" for one in said]
+        (tmp_path / "answers" / f"{agent}.jsonl").write_text("".join(lines))
+    fitted = fit(ConsensusCell(16, 3), tmp_path, folds=3, schedule=FEW)
+    assert fitted.comparison.methods["fitted"].tasks == 30
 
 
 def test_a_gate_learns_from_the_consensus_alone(guesses, monkeypatch):

@@ -1,7 +1,8 @@
 """`-m nsed_lab.studies.recompute [PAGE...]`: work out the numbers of pages anew from outcomes stored beside them.
 
 lab/data/PAGE/RUN.jsonl.gz holds what a run came to (RUN.steps.jsonl.gz where its rounds were steps, RUN.odds.jsonl.gz
-where steps were read and not drawn, RUN.cells.jsonl.gz where members and judge were of many strengths);
+where steps were read and not drawn, RUN.cells.jsonl.gz where members and judge were of many strengths,
+RUN.table.jsonl.gz where many methods were right or wrong and nothing more is told);
 lab/data/PAGE.claims has sentences and rows of the page, one a line, with a Jinja2 expression for every number. A claim
 holds where its text, worked out, stands in the page exactly once. A line `? WORDS :: REASON` names words whose numbers
 cannot be worked out and says why; `= RUN METHOD, RUN METHOD` names a comparison over seeds of training, among all of
@@ -29,7 +30,7 @@ import numpy as np
 from jinja2 import Environment, StrictUndefined
 
 from nsed_lab.pressure import adopting
-from nsed_lab.studies import competence, step_odds
+from nsed_lab.studies import competence, step_odds, vote_tables
 from nsed_lab.studies.step_outcomes import ENDING, StepFigures, keep_steps, load_steps
 from nsed_lab.studies.training_seeds import SeedFigures, family
 from nsed_torch.evaluation.comparison import Comparison
@@ -317,8 +318,11 @@ def stored(name: str, lab: Path = LAB) -> tuple[dict[str, Run], dict[str, Callab
     runs = {
         path.name.removesuffix(".jsonl.gz"): Run.load(path)
         for path in files
-        if not path.name.endswith((ENDING, competence.ENDING, step_odds.ENDING))
+        if not path.name.endswith((ENDING, competence.ENDING, step_odds.ENDING, vote_tables.ENDING))
     }
+    tables = {p.name.removesuffix(vote_tables.ENDING): p for p in files if p.name.endswith(vote_tables.ENDING)}
+    told = {run: vote_tables.load_table(path) for run, path in tables.items()}
+    runs |= {run: Run(outcomes) for run, (outcomes, _) in told.items()}
     read = [p for p in files if p.name.endswith(step_odds.ENDING)]
     odds = {path.name.removesuffix(step_odds.ENDING): step_odds.load_odds(path) for path in read}
     functions = StepFigures(steps).functions() | step_odds.OddsFigures(odds).functions()
@@ -328,6 +332,7 @@ def stored(name: str, lab: Path = LAB) -> tuple[dict[str, Run], dict[str, Callab
         shares = parse_json(known.read_bytes(), str(known), "run python -m nsed_lab.studies.forms again")
         functions["known_forms"] = lambda kind: f"{shares[kind]:.3f}"
     claims = (lab / f"data/{name}.claims").read_text("utf-8")
+    functions["spent"] = lambda run, method, digits=3: f"{told[run][1][method]:.{digits}f}"
     functions |= SeedFigures({run: one.outcomes for run, one in runs.items()}, family(claims)).functions()
     return runs, functions
 

@@ -40,7 +40,7 @@ from nsed_torch.records.pace import time_left
 from nsed_torch.traces.episodes import Episodes, joined
 from nsed_torch.traces.recorded import load_recorded
 from nsed_torch.traces.rounds import winners_correct
-from nsed_torch.traces.splits import Split, divisions, split
+from nsed_torch.traces.splits import Split, divisions, kept_together, split
 from nsed_torch.tuning.answer_sets import fit_sets, set_rows
 from nsed_torch.tuning.logs import check_tracker
 from nsed_torch.tuning.memory_fit import kept, rivals
@@ -249,11 +249,7 @@ def tune_seed(
 
 def _together(cfg: DictConfig, episodes: Episodes) -> tuple[str, ...]:
     """What is divided by its hash: tasks by their ids, or all of a category together."""
-    if cfg.folds.by not in ("question", "category"):
-        raise ValueError(f"folds.by: expected question or category, got {cfg.folds.by!r}")
-    if cfg.folds.by == "category" and not episodes.categories:
-        raise ValueError("folds.by: expected categories of all tasks to divide by, got none: set folds.by=question")
-    return episodes.categories if cfg.folds.by == "category" else episodes.ids
+    return kept_together(cfg.folds.by, episodes.ids, episodes.categories, "folds.by")
 
 
 def ties_of(cfg: DictConfig) -> Ties:

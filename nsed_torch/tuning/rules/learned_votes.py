@@ -49,19 +49,21 @@ def mutual_information(train: Episodes, test: Episodes) -> Float[Tensor, "batch 
     gave it, from the counts of training answers. Published: the greedy choice by information that data show, under a
     budget, for statements that are true or false. Ours: an answer as such a statement, half the pool, how they vote.
     """
-    table, agents = _answers(train), train.by_agent().answered.shape[1]
-    votes, right = table.votes[table.there].long(), table.right[table.there].long()
-    chosen: list[int] = []
-    pattern = torch.zeros_like(right)
+    agents, chosen = len(train.agents), list[int]()
     while len(chosen) < (agents + 1) // 2:
-        rest = [agent for agent in range(agents) if agent not in chosen]
-        told = [_information(2 * pattern + votes[:, agent], right) for agent in rest]
-        chosen.append(rest[int(torch.tensor(told).argmax())])
-        pattern = (2 * pattern + votes[:, chosen[-1]]).unique(return_inverse=True)[1]
+        chosen.append(most_telling(train, chosen, [agent for agent in range(agents) if agent not in chosen]))
     gone = [name for agent, name in enumerate(train.agents) if agent not in chosen]
     scores, classes = logistic_vote(train.without(gone), test.without(gone)), test.by_agent().classes
     same = (classes[:, :, None] == classes[:, None, :]) & (classes >= 0)[:, :, None]
     return scores[:, None, :].masked_fill(~same, -torch.inf).amax(2)
+
+
+def most_telling(train: Episodes, chosen: list[int], rest: list[int]) -> int:
+    """Which of the rest raises most what the votes of the chosen tell of the truth."""
+    table = _answers(train)
+    votes, right = table.votes[table.there].long(), table.right[table.there].long()
+    pattern = votes[:, chosen].unique(dim=0, return_inverse=True)[1] if chosen else torch.zeros_like(right)
+    return max(rest, key=lambda agent: _information(2 * pattern + votes[:, agent], right))
 
 
 def boosted_votes(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:
