@@ -121,7 +121,7 @@ class Draft:
                 return
 
 
-class Row:
+class Twins:
     """Answers that are one computation as yet: the same prompt, read and drawn from alike, and the same text so far."""
 
     def __init__(self, drafts: list[Draft]) -> None:
@@ -133,7 +133,7 @@ class Row:
         return self.drafts[0]
 
     @classmethod
-    def of(cls, drafts: Sequence[Draft]) -> list["Row"]:
+    def of(cls, drafts: Sequence[Draft]) -> list["Twins"]:
         """As few rows as answers are."""
         alike: dict[tuple[object, ...], list[Draft]] = {}
         for draft in drafts:
@@ -163,7 +163,7 @@ def decode(
     waiting = sorted(drafts, key=lambda draft: (-draft.allowance, draft.readings))
     width = max((len(draft.prompt) + min(draft.allowance, SPARE) for draft in drafts), default=0)
     slots = Slots(min(max_rows, len(drafts)), width)
-    running: list[Row] = []
+    running: list[Twins] = []
     while waiting or running:
         room = slots.rows - sum(len(row.drafts) for row in running)  # each answer may come to need a row
         if waiting and room * REFILL >= slots.rows:
@@ -172,7 +172,7 @@ def decode(
             shared = shared_with_last([draft.readings for draft in fresh])
             for few in passes([len(draft.prompt) for draft in fresh], pass_tokens, shared):
                 start = time.perf_counter()
-                entering = Row.of([fresh[i] for i in few])
+                entering = Twins.of([fresh[i] for i in few])
                 prompts = [row.first.readings for row in entering]
                 rows = range(len(running), len(running) + len(entering))
                 draw(model.read(prompts, slots, rows), entering, [[]] * len(entering), start, ended)
@@ -194,7 +194,7 @@ def decode(
 
 def draw(
     logits: Float[Tensor, "place token"],
-    rows: Sequence[Row],
+    rows: Sequence[Twins],
     guesses: Sequence[Sequence[int]],
     start: float,
     ended: Callable[[Draft], bool],
@@ -236,7 +236,7 @@ def draw(
             draft.seconds += share
 
 
-def _leave(running: list[Row], slots: Slots, ended: Callable[[Draft], bool]) -> list[Draft]:
+def _leave(running: list[Twins], slots: Slots, ended: Callable[[Draft], bool]) -> list[Draft]:
     """Take finished drafts out; the last row moves up into the gap of each that has none left."""
     done = [draft for row in running for draft in row.drafts if ended(draft)]
     for row in running:
@@ -252,11 +252,11 @@ def _leave(running: list[Row], slots: Slots, ended: Callable[[Draft], bool]) -> 
     return done
 
 
-def _part(running: list[Row], slots: Slots) -> None:
+def _part(running: list[Twins], slots: Slots) -> None:
     """Give drafts of a row that no longer agree rows of their own, behind all others, with what was read so far."""
     origins = []
     for i in range(len(running)):
-        running[i], *others = Row.of(running[i].drafts)
+        running[i], *others = Twins.of(running[i].drafts)
         running += others
         origins += [i] * len(others)
     if origins:
@@ -264,7 +264,7 @@ def _part(running: list[Row], slots: Slots) -> None:
         slots.move(origins, targets, max(_position(running[i]) for i in targets))
 
 
-def _position(row: Row) -> int:
+def _position(row: Twins) -> int:
     return max(draft.position for draft in row.drafts)
 
 

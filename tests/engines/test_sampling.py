@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from nsed_torch.core.engine import Decoding
-from nsed_torch.engines.decode_loop import NUCLEUS_GUESS, Draft, Row, draw, penalize, sample
+from nsed_torch.engines.decode_loop import NUCLEUS_GUESS, Draft, Twins, draw, penalize, sample
 
 DRAWS = 20_000
 
@@ -147,7 +147,7 @@ def row(decoding, seed=0):
 
 def drawn(logits, rows):
     """The tokens that one step writes."""
-    draw(logits, [Row([row]) for row in rows], [()] * len(rows), time.perf_counter(), lambda _: False)
+    draw(logits, [Twins([row]) for row in rows], [()] * len(rows), time.perf_counter(), lambda _: False)
     return [row.written[-1] for row in rows]
 
 

@@ -17,7 +17,7 @@ from nsed_torch.core.engine import (
     RateRequest,
     RatingScale,
 )
-from nsed_torch.engines.decode_loop import Draft, Row, draw, penalize
+from nsed_torch.engines.decode_loop import Draft, Twins, draw, penalize
 from nsed_torch.engines.readout import tokens_read
 from nsed_torch.engines.transformers_engine import TransformersEngine
 
@@ -74,7 +74,7 @@ def written_by_the_plain_model(engine, request):
             penalty = torch.tensor([request.decoding.repetition_penalty])
             token = int(penalize(logits, torch.tensor([written]).long(), penalty).argmax())
         else:
-            draw(logits, [Row([row])], [()], 0.0, lambda _: False)
+            draw(logits, [Twins([row])], [()], 0.0, lambda _: False)
             token = row.written[-1]
         if token == engine.chat.tokenizer.eos_token_id or 240 <= token < 256:
             return written, True
