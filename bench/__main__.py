@@ -6,6 +6,7 @@ python -m bench --target core                      a training step against a mat
 python -m bench --target tune --repeats 3          tuned cells against a logistic vote, needs nsed_torch[recorded]
 python -m bench propose rate whole --device cuda --dtype bfloat16 --quantization nf4 --random-weights llama3_1_8b
                                                    on an accelerator, at the size of a model of 8 billion parameters
+python -m bench gpu                                an accelerator's table in ten minutes, without a network
 """
 
 import argparse
@@ -13,16 +14,13 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from omegaconf import OmegaConf
-from rich.console import Console
-from rich.table import Table
 
-from bench import phases
+from bench import gpu, phases
 from bench.core import WIDTHS, import_line, training_line, tuning_line
 from bench.embed import embed_lines
 from bench.experts import experts_lines
@@ -38,7 +36,7 @@ from bench.serve import serve_lines
 from bench.startup import TEAM, placed, startup_line
 from bench.steps import steps_lines
 from bench.teams import conduct_lines, whole_lines
-from bench.timing import Measurement
+from bench.timing import Measurement, show
 from nsed_torch.app.config.instantiate import instantiate
 from nsed_torch.app.config.paths import conf_dir
 from nsed_torch.core.engine import Decoding
@@ -73,6 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     identity: dict[str, Any] | None = None
     try:
+        if options.lines == ["gpu"]:
+            return accelerator(options)
         if options.target == "engine":
             with ExitStack() as folders:
                 settings = engine_settings(options, folders)
@@ -97,12 +97,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def accelerator(options: argparse.Namespace) -> int:
+    """`python -m bench gpu`: the table of `bench.gpu`, in gpu.json and gpu.txt."""
+    check_device(options.device)
+    settings = {name: value for name in ("device", "dtype") if (value := getattr(options, name)) is not None}
+    if options.random_weights is not None:
+        settings["shapes"] = (options.random_weights,)
+    words, output = backbone_settings(options.backbone)["weights"], Path(options.output)
+    gpu.measure(words, output, limit=options.seconds, repeats=options.repeats, **settings)
+    print((output / "gpu.txt").read_text(encoding="utf-8"), output / "gpu.json", sep="")
+    return 0
+
+
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line; `None` takes the process's own."""
     parser = argparse.ArgumentParser(
         "python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("lines", nargs="*", metavar="line", help=f"of the engine: {', '.join(LINES)}; all by default")
+    parser.add_argument(
+        "lines", nargs="*", metavar="line", help=f"of the engine: {', '.join(LINES)}; all by default. Or `gpu` alone"
+    )
     parser.add_argument("--target", choices=("engine", "core", "tune"), default="engine", help="what is measured")
     parser.add_argument("--repeats", type=_positive, default=5, help="timed rounds, 5")
     sample = "of calls made one by one, each 7th is timed and counted 7 times; 1 times them all"
@@ -114,9 +128,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--quantization", choices=QUANTIZATIONS, default="none", help="none by default")
     shapes = f"in place of the backbone's weights: {', '.join(SHAPES)}, or a config.json; the tokenizer stays"
     parser.add_argument("--random-weights", metavar="SHAPE", help=shapes)
+    parser.add_argument("--seconds", type=_positive, default=gpu.WHOLE, help="of `gpu` in all, 540")
     parser.add_argument("--output", default="runs/bench", metavar="DIR", help="where bench.json goes")
     options = parser.parse_args(arguments)
-    if unknown := sorted(set(options.lines) - set(LINES)):
+    if options.lines != ["gpu"] and (unknown := sorted(set(options.lines) - set(LINES))):
         parser.error(f"expected lines out of {', '.join(LINES)}, got {', '.join(unknown)}")
     return options
 
@@ -208,31 +223,6 @@ def engine_lines(
         if name in (options.lines or LINES):
             print(f"measuring {name}", flush=True)  # some take minutes
             yield from ways[name]()
-
-
-def show(lines: Sequence[Measurement], title: str) -> None:
-    """The table on standard output, and each line's facts below it."""
-    table = Table(title=title, title_justify="left")
-    for column in ("what", "ours", "against", "ratio", "spread"):
-        table.add_column(column)
-    for line in lines:
-        table.add_row(
-            line.name,
-            f"{line.ours}: {median(line.ours_values):.4g} {line.unit}",
-            f"{line.other}: {median(line.other_values):.4g} {line.unit}",
-            f"{line.ratio:.2f}",
-            f"{min(line.ratios):.2f} to {max(line.ratios):.2f}",
-        )
-    console = Console(width=140)
-    console.print(table)
-    console.print("ratio: how many times as much the other took, median of the repeats; spread: least to most")
-    for line in lines:
-        if line.facts:
-            facts = (
-                f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}"
-                for key, value in line.facts.items()
-            )
-            console.print(f"{line.name}, against {line.other}: {', '.join(facts)}")
 
 
 if __name__ == "__main__":

@@ -17,19 +17,22 @@ AGENTS, TASKS, CANDIDATES, NEW_TOKENS = 4, 8, 4, 48
 SCALE = RatingScale(("No", "Yes"), (-1.0, 1.0))
 
 
-def propose_lines(engine: TransformersEngine, repeats: int, sample: int) -> list[Measurement]:
-    """4 adapters x 8 tasks x 48 new tokens, every answer at full length; the engine gets the adapters.
+def propose_lines(
+    engine: TransformersEngine, repeats: int, sample: int, agents: int | None = None
+) -> list[Measurement]:
+    """4 adapters, or so many `agents`, x 8 tasks x 48 new tokens, all at full length; the engine gets the adapters.
 
     Against one `generate` call per answer, one per agent, one for all with an adapter a row (peft's mixed batch), and
     the bare loop of the base model at the same batch: no adapters, no sampling, likeliest tokens. Of the calls that are
     made one by one only each `sample`-th is timed and counted so many times.
     """
+    agents = agents or AGENTS
     decoding = Decoding(max_new_tokens=NEW_TOKENS, temperature=0.7)
-    mixed = propose_requests(TASKS, give_adapters(engine, AGENTS), decoding)
-    bare = propose_requests(TASKS, [None] * AGENTS, decoding)
+    mixed = propose_requests(TASKS, give_adapters(engine, agents), decoding)
+    bare = propose_requests(TASKS, [None] * agents, decoding)
     by_agent = [mixed[i : i + TASKS] for i in range(0, len(mixed), TASKS)]
     alone = PlainEngine(engine)
-    work = f"propose, {AGENTS} adapters x {TASKS} tasks x {NEW_TOKENS} tokens"
+    work = f"propose, {agents} adapters x {TASKS} tasks x {NEW_TOKENS} tokens"
     facts = {"answers": len(mixed), "new_tokens": len(mixed) * NEW_TOKENS}
     with unstoppable(engine):
         for warm_up in (engine.generate, alone.generate, partial(write_mixed, engine), partial(decode_bare, engine)):
@@ -48,7 +51,7 @@ def propose_lines(engine: TransformersEngine, repeats: int, sample: int) -> list
             facts=facts,
         )
         return lines + compare(
-            work.replace(f"{AGENTS} adapters", f"{AGENTS} agents without adapters"),
+            work.replace(f"{agents} adapters", f"{agents} agents without adapters"),
             ours=("all in one batch", lambda: afresh(engine, engine.generate, bare)),
             others=[("bare loop, no adapters", lambda: decode_bare(engine, bare))],
             repeats=repeats,
@@ -56,7 +59,9 @@ def propose_lines(engine: TransformersEngine, repeats: int, sample: int) -> list
         )
 
 
-def rate_lines(engine: TransformersEngine, repeats: int, sample: int) -> list[Measurement]:
+def rate_lines(
+    engine: TransformersEngine, repeats: int, sample: int, scale: RatingScale | None = None
+) -> list[Measurement]:
     """4 judges x 8 tasks x 4 candidates behind 600 tokens, against one forward pass per pair.
 
     Once with judges that are personas of the bare backbone, who share each task's text; once, on 2 tasks, with judges
@@ -65,7 +70,7 @@ def rate_lines(engine: TransformersEngine, repeats: int, sample: int) -> list[Me
     alone, lines = PlainEngine(engine), []
     personas: list[str | None] = [None] * AGENTS
     for kind, tasks, judges in (("personas", TASKS, personas), ("adapters", 2, give_adapters(engine, AGENTS))):
-        requests = rate_requests(engine, tasks, CANDIDATES, judges, SCALE)
+        requests = rate_requests(engine, tasks, CANDIDATES, judges, scale or SCALE)
         few = requests[::sample]
         apart = torch.tensor([rating.values for rating in alone.rate(few)])
         together = torch.tensor([rating.values for rating in engine.rate(few)])

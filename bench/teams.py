@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import cycle, islice
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.core.engine import Decoding, Engine
 from nsed_torch.core.halting import FixedHalting
 from nsed_torch.core.rnn import MacroRNN
-from nsed_torch.core.round import MacroRNNCell
+from nsed_torch.core.round import MacroRNNCell, Observer
 from nsed_torch.engines.transformers_engine import TransformersEngine
 from nsed_torch.records.execution import Execution
 from nsed_torch.records.transcript import Task, Transcript, Usage
@@ -107,18 +108,27 @@ class Runs:
         }
 
 
-def deliberate(engine: Engine, tasks: Sequence[Task]) -> list[Transcript]:
+def deliberate(
+    engine: Engine,
+    tasks: Sequence[Task],
+    *,
+    agents: int | None = None,
+    rounds: int | None = None,
+    decoding: Decoding | None = None,
+    observer: Observer | None = None,
+) -> list[Transcript]:
     """A run of the published protocol with a hashed encoder, so that one model does all the work."""
-    decoding = Decoding(max_new_tokens=NEW_TOKENS, temperature=0)
-    agents = [Agent(f"agent{i}", "one", PERSONAS[i], decoding) for i in range(AGENTS)]
+    decoding = decoding or Decoding(max_new_tokens=NEW_TOKENS, temperature=0)
+    personas = islice(cycle(PERSONAS), agents or AGENTS)
+    members = [Agent(f"agent{i}", "one", persona, decoding) for i, persona in enumerate(personas)]
     encoder = HashedEncoder()
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        consensus = ConsensusCell(encoder.dim, AGENTS)
+        consensus = ConsensusCell(encoder.dim, len(members))
     # Twice as exact as its inputs, so that only the model's own rounding can tell two ways apart.
-    cell = MacroRNNCell(Ensemble({"one": engine}, agents), encoder, consensus.double())
+    cell = MacroRNNCell(Ensemble({"one": engine}, members), encoder, consensus.double())
     with torch.no_grad():
-        return list(MacroRNN(cell, halting=FixedHalting(ROUNDS))(tasks).transcripts)
+        return list(MacroRNN(cell, halting=FixedHalting(rounds or ROUNDS))(tasks, observer=observer).transcripts)
 
 
 def workflows(count: int, pool: Sequence[str]) -> list[WorkflowJob]:

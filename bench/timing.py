@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from rich.console import Console
+from rich.table import Table
 
 Way = tuple[str, Callable[[], object]]
 """What a way of doing the work is, in words, and how to do it."""
@@ -77,3 +79,28 @@ def seconds(work: Callable[[], object]) -> float:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     return time.perf_counter() - start
+
+
+def show(lines: Sequence[Measurement], title: str, console: Console | None = None) -> None:
+    """The table on standard output or a console of one's own, and each line's facts below it."""
+    table = Table(title=title, title_justify="left")
+    for column in ("what", "ours", "against", "ratio", "spread"):
+        table.add_column(column)
+    for line in lines:
+        table.add_row(
+            line.name,
+            f"{line.ours}: {statistics.median(line.ours_values):.4g} {line.unit}",
+            f"{line.other}: {statistics.median(line.other_values):.4g} {line.unit}",
+            f"{line.ratio:.2f}",
+            f"{min(line.ratios):.2f} to {max(line.ratios):.2f}",
+        )
+    console = console or Console(width=140)
+    console.print(table)
+    console.print("ratio: how many times as much the other took, median of the repeats; spread: least to most")
+    for line in lines:
+        if line.facts:
+            facts = (
+                f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}"
+                for key, value in line.facts.items()
+            )
+            console.print(f"{line.name}, against {line.other}: {', '.join(facts)}")
