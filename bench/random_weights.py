@@ -130,7 +130,7 @@ def write_bytes_tokenizer(folder: Path) -> Path:
 
 
 def speak_plainly(engine: TransformersEngine) -> None:
-    """Let a random model write only tokens of which each is read again as the one it is.
+    """Let a random model write only printable tokens, of which each is read again as the one it is.
 
     Its vocabulary may be larger than its tokenizer's, and what it writes is judged: answers that vanish would be
     judged for nothing.
@@ -138,7 +138,8 @@ def speak_plainly(engine: TransformersEngine) -> None:
     words = engine.chat.tokenizer
     texts = words.batch_decode([[i] for i in range(len(words))])
     read = words(texts, add_special_tokens=False)["input_ids"]
-    said = [i for i, ids in enumerate(read) if ids == [i] and i not in words.all_special_ids]
+    known = (i for i, ids in enumerate(read) if ids == [i] and i not in words.all_special_ids)
+    said = [i for i in known if texts[i].isprintable()]
     head = engine.model.get_output_embeddings()
     silent = torch.ones(head.out_features, dtype=torch.bool, device=engine.device)
     silent[said] = False
