@@ -38,7 +38,7 @@ CUT = 1200
 """Characters that are kept of longer texts in some sets."""
 DRAWN = 50
 """Questions of a family in reasoning-gym's evaluation."""
-PATIENCE = 10.0
+PATIENCE = 3.0
 """Seconds of the processor for a question that is made again, and for a scorer."""
 
 # A scorer may evaluate what it is given: no names are called but those of functions, and no towers of powers built.
