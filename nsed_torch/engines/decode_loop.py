@@ -31,10 +31,8 @@ SPARE = 128
 LOOKED_UP = (3, 2)
 """Lengths of the ends of a text that are looked up in it; the longer one first."""
 
-TRUSTED = 15
-"""Tokens guessed where the text says something again, as long as one in `WORTH` of its guesses was right."""
-
-WORTH = 7
+TRUSTED = 3
+"""Tokens guessed until one was right or wrong."""
 
 READ_ALONG = 32
 """Tokens of a pass that guesses may bring it to: up to there a pass takes little longer with them."""
@@ -66,7 +64,6 @@ class Draft:
         self._followed: dict[tuple[int, ...], int] = {}  # ends of the text so far -> where it went on
         self._known = 0  # places of the text that are in there
         self._trusted = TRUSTED  # tokens to guess
-        self._guessed = self._right = 0  # so far
         self._source: int | None = None  # place of the text that the next token may repeat
 
     @property
@@ -88,8 +85,8 @@ class Draft:
         """Up to so many tokens that may come next: what followed where the text last said what it ends with.
 
         The text is the prompt and the answer so far, behind what was written `earlier`.
-        Where guesses are mostly wrong, as many are tried as were right the last time, twice over, and one more. Where a
-        copy has come to a token that differs, it goes on behind that.
+        After a guess as many are tried as were right, twice over, and one more; and where a copy has come to a token
+        that differs, it goes on behind that.
         """
         most = min(most, self._trusted, self.allowance - len(self.written) - 1)
         if most < 1 or self.decoding.repetition_penalty != 1:
@@ -115,9 +112,7 @@ class Draft:
                 if self._source is not None:
                     self._source = self._source + ahead + 1 if ahead or self._trusted > 1 else None
                 if guess:
-                    self._guessed += len(guess)
-                    self._right += ahead
-                    self._trusted = TRUSTED if self._right * WORTH >= self._guessed else 2 * ahead + 1
+                    self._trusted = 2 * ahead + 1
                 return
 
 
@@ -134,14 +129,21 @@ class Twins:
 
     @classmethod
     def of(cls, drafts: Sequence[Draft]) -> list["Twins"]:
-        """As few rows as answers are."""
+        """As few rows as there are prompts, and ways to draw; nothing is written yet."""
         alike: dict[tuple[object, ...], list[Draft]] = {}
         for draft in drafts:
-            decoding = draft.decoding
-            drawn = decoding.temperature, decoding.top_p, decoding.repetition_penalty
-            key = tuple(draft.readings), draft.adapter, drawn, tuple(draft.written)
-            alike.setdefault(key, []).append(draft)
+            how = draft.decoding.temperature, draft.decoding.top_p, draft.decoding.repetition_penalty
+            alike.setdefault((how, *draft.readings), []).append(draft)
         return [cls(twins) for twins in alike.values()]
+
+    def parted(self) -> list["Twins"]:
+        """A row for each text that they have written by now."""
+        if len(self.drafts) == 1:
+            return [self]
+        texts: dict[tuple[int, ...], list[Draft]] = {}
+        for draft in self.drafts:
+            texts.setdefault(tuple(draft.written), []).append(draft)
+        return [Twins(same) for same in texts.values()]
 
 
 def decode(
@@ -256,7 +258,7 @@ def _part(running: list[Twins], slots: Slots) -> None:
     """Give drafts of a row that no longer agree rows of their own, behind all others, with what was read so far."""
     origins = []
     for i in range(len(running)):
-        running[i], *others = Twins.of(running[i].drafts)
+        running[i], *others = running[i].parted()
         running += others
         origins += [i] * len(others)
     if origins:

@@ -12,16 +12,17 @@ that its scorers grade what is not equal to the target.
 import argparse
 import contextlib
 import re
-import signal
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from omegaconf import OmegaConf
 
 from nsed_torch.questions.graders import AnswerGrader
+from nsed_torch.records.deadline import within
 from nsed_torch.records.outcome import Verdict
 from nsed_torch.records.transcript import Task
 from nsed_torch.traces.recorded import RecordedAnswers, load_recorded
@@ -39,7 +40,7 @@ CUT = 1200
 DRAWN = 50
 """Questions of a family in reasoning-gym's evaluation."""
 PATIENCE = 3.0
-"""Seconds of the processor for a question that is made again, and for a scorer."""
+"""Seconds for a question that is made again, and for a scorer."""
 
 # A scorer may evaluate what it is given: no names are called but those of functions, and no towers of powers built.
 _HARMFUL = re.compile(
@@ -85,9 +86,8 @@ def scored(answer: str, item: tuple[Any, Any] | None) -> bool:
     if item is None or _HARMFUL.search(answer) or len(answer) > 4 * CUT:
         return False
     try:
-        with _within(PATIENCE):
-            return bool(item[0].score_answer(answer, item[1]) >= 0.99)
-    except (Exception, _TooLongError):  # whatever a scorer cannot read is no solution
+        return bool(within(PATIENCE, partial(item[0].score_answer, answer, item[1])) >= 0.99)
+    except Exception:  # whatever a scorer cannot read is no solution
         return False
 
 
@@ -106,30 +106,10 @@ def gym_items(path: Path, families: set[str]) -> dict[str, tuple[Any, Any]]:
             family, size=DRAWN, seed=settings["default_seed"], **options.get(family, {})
         )
         for place in range(DRAWN):
-            with contextlib.suppress(ValueError, _TooLongError), _within(PATIENCE):  # some it cannot make again
-                item = dataset[place]
+            with contextlib.suppress(ValueError, TimeoutError):  # some it cannot make again
+                item = within(PATIENCE, partial(dataset.__getitem__, place))
                 items[item["question"]] = dataset, item
     return items
-
-
-class _TooLongError(BaseException):
-    """No `Exception`, which a generator might catch."""
-
-
-@contextlib.contextmanager
-def _within(seconds: float) -> Iterator[None]:
-    """Stop what takes more processor time than that."""
-
-    def stop(*_: object) -> None:
-        raise _TooLongError
-
-    before = signal.signal(signal.SIGVTALRM, stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
-        signal.signal(signal.SIGVTALRM, before)
 
 
 def _case(ours: bool, right: bool, answer: str | None, recorded: str | None, *, cut: bool) -> str:
