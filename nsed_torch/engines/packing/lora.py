@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nsed_torch.engines.packing.products import computing
+from nsed_torch.engines.packing.products import HALF, computing, is_thin
 
 
 class MixedLora:
@@ -25,7 +25,7 @@ class MixedLora:
     def __init__(self, model: Any, stacks: "Stacks | None" = None) -> None:
         for found in departures(model):
             raise ValueError(f"expected plain LoRA adapters of linear layers, got {found}: train the adapter without")
-        self._layers = [module for module in model.modules() if hasattr(module, "lora_A")]
+        self._layers: list[Any] = [module for module in model.modules() if adapts(module) and hasattr(module, "lora_A")]
         self._head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
         self._stacks: Stacks = {} if stacks is None else stacks
         for layer in self._layers:
@@ -35,11 +35,12 @@ class MixedLora:
                 share(layer, self._put_together(layer))
         self._spans: dict[tuple[Any, tuple[str, ...]], tuple[Blocks, slice]] = {}
         self._gates: dict[tuple[bool, Blocks], Tensor] = {}
-        self.select(())
 
     @contextmanager
     def applied(self) -> Iterator["MixedLora"]:
         """While open, the model's LoRA layers compute this way; `select` says for which tokens."""
+        self._spans = {}  # a scale may be another than last time
+        self.select(())
         with computing(self._layers, self._forward):
             yield self
 
@@ -61,6 +62,8 @@ class MixedLora:
             down, up = stacked(layer, [name for name, _, _ in blocks])
         else:
             down, up = (part[rows] for part in self._stacks.get(layer) or self._put_together(layer))
+            if is_thin(x) and down.dtype in HALF:
+                down, up = down.float(), up.float()
         gate = self._gate(layer is self._head, blocks, down)
         return result + (((x.to(down.dtype) @ down.t()) * gate) @ up).to(result.dtype)
 
@@ -112,6 +115,11 @@ def stacked(layer: Any, names: Iterable[str]) -> tuple[Tensor, Tensor]:
     return down, torch.cat([layer.lora_B[name].weight.t() for name in names])
 
 
+def adapts(module: nn.Module) -> bool:
+    """Whether a module is one of peft's layers; asked of its class, for a module takes long to say what it has not."""
+    return hasattr(type(module), "adapter_layer_names")
+
+
 def learns(layer: Any) -> bool:
     """Whether any of a layer's adapters does."""
     return any(part.requires_grad for parts in (layer.lora_A, layer.lora_B) for part in parts.parameters())
@@ -143,7 +151,7 @@ def departures(model: nn.Module) -> Iterator[str]:
         if config.peft_type != "LORA":
             yield f"adapter {name!r} of type {config.peft_type.value}"
     for path, module in model.named_modules():
-        if not hasattr(module, "adapter_layer_names"):  # by which peft's layers say what they hold
+        if not adapts(module):
             continue
         place = f"{path.removeprefix('base_model.model.')} ({type(module).__name__})"
         if not hasattr(module, "lora_A"):

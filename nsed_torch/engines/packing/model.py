@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from typing import Any, Self
 
@@ -81,8 +81,10 @@ class PackedModel:
 
     def _open(self) -> None:
         self._tags.clear_live()
-        lora = MixedLora(self.model, self._stacks)  # moves adapters once, ahead of a look at where they are
         weights = self._versions()
+        if weights != self._weights:
+            self._lora = MixedLora(self.model, self._stacks)  # moves adapters once, ahead of a look at where they are
+            weights = self._versions()
         if weights[None] != self._weights.get(None):
             self.prefixes.clear()
         for reader, adapter in enumerate(self._readers):
@@ -90,7 +92,7 @@ class PackedModel:
                 self.prefixes.forget(reader)
         self._weights = weights
         with ExitStack() as parts:
-            self._lora = parts.enter_context(lora.applied())
+            parts.enter_context(self._lora.applied())
             parts.enter_context(thin_products(self.model))
             parts.callback(self.base.set_attn_implementation, self.base.config._attn_implementation)
             self.base.set_attn_implementation(NAME)
@@ -256,6 +258,7 @@ class PackedModel:
         return torch.tensor([list(values)], device=self.base.device)
 
 
+@cache
 def owner(parameter: str) -> str | None:
     """The LoRA adapter that a parameter belongs to, by its name; None for the bare model's."""
     found = re.search(r"\.lora_\w+\.([^.]+)", parameter)
