@@ -20,7 +20,7 @@ from nsed_torch.records.transcript import Round, Task, Transcript
 TITLES = {
     "vote": "1. The commonest answer is wrong",
     "profile": "2. Four know a fact each",
-    "tower": "3. A tower in 127 moves, by hands that slip",
+    "tower": "3. A tower, a hundred moves before its end, by hands that slip",
 }
 
 ALONE = "alone.json"
@@ -93,7 +93,7 @@ class Act:
         steps = len(self.transcript.rounds)
         held = [steps if slip is None else slip - 1 for slip in self.slips.values()]
         far = "did all of it" if max(held) == steps else f"slipped after {max(held)} moves"
-        return f"The team moved the tower in {steps} moves without an error; alone, its best member {far}."
+        return f"The team made the last {steps} moves without an error; alone, its best member {far}."
 
 
 def demo_tasks() -> dict[str, GradedTasks]:
