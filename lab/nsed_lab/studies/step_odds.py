@@ -56,6 +56,9 @@ DRAWS = 2000
 """Of the tasks, with replacement, for an interval."""
 
 
+_least_elected = functools.lru_cache(1000)(least_elected)  # of who decodes greedily a few serve for all steps
+
+
 class Place(NamedTuple):
     """A step of a task's work."""
 
@@ -403,7 +406,7 @@ def _task_votes(
         else:
             lost = "said" not in task  # as was written down for what was read before anything was drawn
             right = [1 - error for error in errors]
-            vote = least_elected(right * samples, ahead, weights * samples, ties_lost=lost)
+            vote = _least_elected((*right * samples,), ahead, (*weights * samples,), ties_lost=lost)
         votes.append(vote)
     return votes
 
