@@ -61,7 +61,9 @@ def test_the_vote_stays_as_it_was(short):
     cell = ConsensusCell(DIM, 2, calibration=Calibration(2)).double()
     start = copy.deepcopy(cell.state_dict())
     decays = partial(torch.optim.AdamW, lr=0.05, weight_decay=0.5)
-    fit_cell(cell, short.select(range(3)), short.select(range(3, 5)), optimizer=decays, schedule=Schedule("memory", epochs=2))
+    fit_cell(
+        cell, short.select(range(3)), short.select(range(3, 5)), optimizer=decays, schedule=Schedule("memory", epochs=2)
+    )
     moved = {name for name, value in cell.state_dict().items() if not torch.equal(value, start[name])}
     assert moved
     assert all(name.startswith("gate.") for name in moved)
