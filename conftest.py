@@ -7,6 +7,7 @@ Environment, read once here:
     CI: any value makes Hypothesis draw the same examples each time.
 """
 
+import functools
 import gc
 import os
 import pickle
@@ -76,11 +77,44 @@ def _read_once(source, ours):
     return load_config
 
 
+def _composed_once(compose):
+    """Wrap how Hydra composes a verb's config, which it does twice: first to see whether the verb is to sweep.
+
+    What was composed for that is taken, if nothing else has been asked for since.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    kept = []
+
+    def load_configuration(self, config_name, overrides, run_mode, from_shell=True, validate_sweep_overrides=True):
+        if not validate_sweep_overrides:  # its first look, which can tell a sweep from a run and changes nothing
+            config = compose(self, config_name, overrides, run_mode, from_shell, False)
+            kept[:] = [self, config_name, list(overrides), config]
+            return config
+        last, kept[:] = tuple(kept), []
+        if last and (self, config_name) == last[:2] and overrides == [*last[2], f"hydra.mode={run_mode.name}"]:
+            self.validate_sweep_overrides_legal(
+                OverridesParser.create().parse_overrides(overrides), run_mode, from_shell
+            )
+            last[3].hydra.overrides.hydra.append(overrides[-1])
+            last[3].hydra.mode = run_mode
+            return last[3]
+        return compose(self, config_name, overrides, run_mode, from_shell, True)
+
+    return load_configuration
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _configs_are_read_once():
-    """Whenever a test composes a verb's config, Hydra reads twenty files, ours and its own; they stay as they are."""
+    """Whenever a test composes a verb's config, Hydra reads twenty files, ours and its own; they stay as they are.
+
+    Nor do interpolations change: each text is parsed once.
+    """
     from hydra._internal.sources_registry import SourcesRegistry
     from hydra.core.plugins import Plugins
+    from omegaconf import base, grammar_parser
+
+    from nsed_torch.app.config.hydra_node import CheckedLoader
 
     Plugins.instance()  # which fills the registry
     conf = Path(__file__).parent / "conf"
@@ -91,6 +125,8 @@ def _configs_are_read_once():
         ):
             source = SourcesRegistry.instance().resolve(scheme)
             patch.setattr(source, "load_config", _read_once(source, ours))
+        patch.setattr(CheckedLoader, "load_configuration", _composed_once(CheckedLoader.load_configuration))
+        patch.setattr(base, "parse", functools.lru_cache(4096)(grammar_parser.parse))
         yield
 
 

@@ -8,6 +8,7 @@ import re
 import sys
 import tomllib
 import warnings
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from tiny_models import save_tiny_encoder
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from nsed_torch import Decoding
+from nsed_torch.tuning.trainer import Schedule
 
 ALL = sorted({*PAGES, *ROOT.glob("C[HO]*.md"), *(ROOT / "lab/pages").rglob("*.md")})
 NOTEBOOKS = sorted((ROOT / "docs").rglob("*.ipynb"))
@@ -94,7 +96,8 @@ def desk(models, tmp_path, monkeypatch):
 
         return loaded
 
-    # Random models never end an answer; four tokens are as good as 256.
+    # Random models never end an answer, and there is nothing to learn of them; four tokens are as good as 256.
+    monkeypatch.setattr("nsed_torch.tuning.fitting.Schedule", partial(Schedule, epochs=1))
     monkeypatch.setattr("nsed_torch.core.rnn.Decoding", lambda most, *others: Decoding(min(most, 4), *others))
     for place, kind in enumerate((AutoModelForCausalLM, AutoTokenizer)):
         monkeypatch.setattr(kind, "from_pretrained", named(place, kind.from_pretrained))

@@ -33,12 +33,12 @@ def a_model(family, **options):
 
 def test_it_runs_and_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    rows = [{"id": f"q{i}", "question": f"What is {i} + {i + 3}?", "target": str(2 * i + 3)} for i in range(10)]
+    rows = [{"id": f"q{i}", "question": f"What is {i} + {i + 3}?", "target": str(2 * i + 3)} for i in range(8)]
     (tmp_path / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (qwen, tok), (llama, tok2) = a_model("qwen3", head_dim=8), a_model("llama")
     models = {"qwen": qwen, "tok": tok, "llama": llama, "tok2": tok2}
     # Random models never end an answer, and there is nothing to learn of them.
-    monkeypatch.setattr("nsed_torch.core.rnn.Decoding", lambda most, *others: Decoding(min(most, 8), *others))
+    monkeypatch.setattr("nsed_torch.core.rnn.Decoding", lambda most, *others: Decoding(min(most, 4), *others))
     monkeypatch.setattr("nsed_torch.tuning.fitting.Schedule", partial(Schedule, epochs=1))
     runpy.run_path(str(SCRIPT), init_globals=models)
     said = capsys.readouterr().out

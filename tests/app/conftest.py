@@ -31,7 +31,7 @@ def nsed(tiny_model, tmp_path, monkeypatch, capfd):
         "encoder=hashed",
         f"ensemble.engines.smollm2.weights.path={tiny_model}",
         "ensemble.engines.smollm2.quantization=none",
-        *(f"ensemble.agents.{name}.decoding.max_new_tokens=8" for name in ("solver", "skeptic", "explainer")),
+        *(f"ensemble.agents.{name}.decoding.max_new_tokens=4" for name in ("solver", "skeptic", "explainer")),
     ]
 
     def run(arguments):

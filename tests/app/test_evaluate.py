@@ -53,7 +53,8 @@ def test_no_plot_has_one_point_or_one_task(monkeypatch, names, rounds, tasks, pl
 
 
 def test_one_command_writes_everything_and_again_without_a_model(nsed, questions, monkeypatch):
-    words = [*nsed.tiny, *questions, "rounds=2", "limit=2", "output_dir=run"]
+    longer = [word.replace("max_new_tokens=4", "max_new_tokens=8") for word in nsed.tiny]  # samples fill the budget
+    words = [*longer, *questions, "rounds=2", "limit=2", "output_dir=run"]
     out = nsed.ok("evaluate", *words)
     folder = nsed.folder / "run"
     results = read_json(folder / "results.json")

@@ -139,10 +139,10 @@ def test_foreign_text_stays_text(transcript):
 
 
 def test_a_long_reading_stays_small_and_readable():
-    graded = reading_of(256, 1, families={"last": {"family": "hands", "which": "last", "moves": 4}})
+    graded = reading_of(128, 1, families={"last": {"family": "hands", "which": "last", "moves": 4}})
     (transcript,) = deliberated(graded, agents=3, slots=8)
     html = render_transcript(transcript)
-    assert len(html.encode()) < 1_500_000
+    assert len(html.encode()) < 750_000
     page = Page(html)
     assert len([1 for tag, _ in page.elements if tag == "svg"]) == 48
     assert len(page.find("table", class_="pieces")) == 1

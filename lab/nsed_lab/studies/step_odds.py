@@ -10,6 +10,7 @@ it writes greedily. What a vote of samples makes of that is worked out (`vote_od
 are asked where these differ, only where one of the two may be wrong. A run of the two can so be gone on with by more.
 """
 
+import functools
 import gzip
 import json
 import math
@@ -53,6 +54,9 @@ ALWAYS, TASKS = 2, 16
 
 DRAWS = 2000
 """Of the tasks, with replacement, for an interval."""
+
+
+_least_elected = functools.lru_cache(1000)(least_elected)  # of who decodes greedily a few serve for all steps
 
 
 class Place(NamedTuple):
@@ -255,11 +259,11 @@ class OddsFigures:
 
     def __init__(self, runs: Mapping[str, list[dict[str, Any]]]) -> None:
         self.runs = runs
-        self._known: dict[tuple[Any, ...], list[list[Odds]]] = {}
+        self._errors, self._votes = functools.cache(self._errors), functools.cache(self._votes)
 
     def functions(self) -> dict[str, Callable[..., Any]]:
         """By name."""
-        return {name: getattr(self, name) for name in dir(self) if name.startswith("odds")}
+        return {name: functools.cache(getattr(self, name)) for name in dir(self) if name.startswith("odds")}
 
     def odds(self, run: str, who: str = VOTE, samples: int = 3, **held: Any) -> str:
         """How often a step is wrong, with an interval over tasks."""
@@ -382,9 +386,6 @@ class OddsFigures:
         Nobody else is asked once a step is so many votes `ahead`. `weighed_by` is a run whose errors weigh the votes,
         by their log-odds (Nitzan and Paroush 1982); the lead is then three votes of the best.
         """
-        key = run, who, samples, ahead, weighed_by
-        if key in self._known:
-            return self._known[key]
         names = self._names(run, who)
         weights = [1.0] * len(names)
         if weighed_by:
@@ -392,8 +393,7 @@ class OddsFigures:
             slips = [_mean(one) or 1 / (2 + sum(map(len, one))) for one in errors]  # nobody is sure to be right
             weights = [max(math.log((1 - slip) / slip), 0.0) for slip in slips]
             ahead = 3 * max(weights)
-        self._known[key] = [_task_votes(task, names, samples, ahead, weights) for task in self.runs[run]]
-        return self._known[key]
+        return [_task_votes(task, names, samples, ahead, weights) for task in self.runs[run]]
 
 
 def _task_votes(
@@ -406,7 +406,7 @@ def _task_votes(
         else:
             lost = "said" not in task  # as was written down for what was read before anything was drawn
             right = [1 - error for error in errors]
-            vote = least_elected(right * samples, ahead, weights * samples, ties_lost=lost)
+            vote = _least_elected((*right * samples,), ahead, (*weights * samples,), ties_lost=lost)
         votes.append(vote)
     return votes
 
@@ -445,15 +445,12 @@ def load_odds(path: Path) -> list[dict[str, Any]]:
 
 def _redrawn(of: Callable[..., float], errors: Sequence[Sequence[np.ndarray]]) -> Estimate:
     """What comes of several mean errors, with the middle 95% of what comes of tasks drawn with replacement."""
-    tasks = len(errors[0])
-
-    def found(some: Sequence[int] | np.ndarray) -> float:
-        return of(*(_mean([one[i] for i in some]) for one in errors))
-
-    # The same tasks every time.
-    again = [found(some) for some in np.random.default_rng(0).integers(tasks, size=(DRAWS, tasks))]
+    tasks, steps = len(errors[0]), np.array([len(task) for task in errors[0]])
+    sums = np.array([[task.sum() for task in one] for one in errors])
+    drawn = np.random.default_rng(0).integers(tasks, size=(DRAWS, tasks))  # the same tasks every time
+    again = [of(*map(float, means)) for means in (sums[:, drawn].sum(2) / steps[drawn].sum(1)).T]
     low, high = np.quantile(again, (0.025, 0.975))
-    return Estimate(tasks, found(range(tasks)), float(low), float(high), "bootstrap")
+    return Estimate(tasks, of(*map(_mean, errors)), float(low), float(high), "bootstrap")
 
 
 def _mean(errors: Sequence[np.ndarray]) -> float:

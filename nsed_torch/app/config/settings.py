@@ -1,5 +1,6 @@
 """The settings of a verb: where they come from, what each may hold, and a short name for all of them."""
 
+import copy
 import functools
 import inspect
 import math
@@ -9,6 +10,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig, OmegaConf
 
 from nsed_torch.app.config.paths import conf_file, options_of
@@ -36,7 +38,7 @@ _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: 
 
 def root_config(config_name: str) -> tuple[DictConfig, set[str]]:
     """The settings of a root file and of those it includes, and the config groups that they choose from."""
-    root: Any = OmegaConf.load(conf_file(config_name))
+    root: Any = copy.deepcopy(_parsed(conf_file(config_name).read_text("utf-8")))
     groups = set[str]()
     for entry in root.pop("defaults", []):
         if isinstance(entry, DictConfig):  # a group, unless it overrides what was chosen before
@@ -70,11 +72,23 @@ def _check_group(cfg: DictConfig, group: str) -> None:
     node = cfg[group]
     if not isinstance(node, DictConfig) or "_target_" in node:
         return
-    options: Any = [OmegaConf.load(path) for path in options_of(group)]
-    known, text = {key for option in options for key in option} - {"defaults"}, OmegaConf.to_yaml(cfg)
-    for key in node:
-        if key not in known and not re.search(rf"\$\{{[^}}]*\b{re.escape(str(key))}\b", text):
-            raise ValueError(f"unknown setting '{group}.{key!s}'; remove it")
+    known = frozenset().union(*(_keys(path.read_bytes()) for path in options_of(group))) - {"defaults"}
+    for key in map(str, node):
+        if key not in known and not re.search(rf"\$\{{[^}}]*\b{re.escape(key)}\b", OmegaConf.to_yaml(cfg)):
+            raise ValueError(f"unknown setting '{group}.{key}'; remove it")
+
+
+@functools.lru_cache(1024)
+def _keys(text: bytes) -> frozenset[str]:
+    """The keys at the top of a config file; nothing is made of the rest."""
+    node = yaml.compose(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return frozenset(key.value for key, _ in node.value) if isinstance(node, yaml.MappingNode) else frozenset()
+
+
+@functools.lru_cache(64)
+def _parsed(text: str) -> Any:
+    """A root file's settings. Shared: take a copy."""
+    return OmegaConf.create(text)
 
 
 def _check(node: DictConfig, defaults: Any, prefix: str) -> None:
