@@ -1,9 +1,10 @@
-"""`python -m nsed_lab.studies.weighted FOLDER [pieces=16] [size=300] [learned=96] [seed=0]`: weighted memory.
+"""`python -m nsed_lab.studies.weighted FOLDER [pieces=16] [size=300] [learned=96] [seed=0] [slots=8]`: weighted memory.
 
 Notes are written by rule: of every piece one agent notes what matters, if anything does, the other a sentence that
 nobody will ask for. So nothing is lost in noting, and what the last memory holds is the gate's to say. The reader that
 ships answers from that memory, shown or weighted. Gates are fitted to other texts: by the reader's answers alone, by
-labels (which note matters), not at all. A row an outcome, in `FOLDER/outcomes.jsonl`; goes on where it stopped.
+labels (which note matters), not at all. A row an outcome, in `FOLDER/outcomes.jsonl`; goes on where it stopped. With
+other slots than eight, the same gates are asked anew with so large a memory, into `FOLDER/outcomes_SLOTS.jsonl`.
 """
 
 import json
@@ -52,7 +53,8 @@ FAMILIES: Mapping[str, Mapping[str, Any]] = {
     "chains": {},
     "hands": {"which": "last", "moves": 4},
 }
-SLOTS = 8
+SLOTS, ROOM = 8, 256
+"""Of the memory: notes, and tokens in a prompt."""
 NAMES = ("ada", "bo")
 
 
@@ -163,7 +165,9 @@ def fitted(cell: ConsensusCell, data: Episodes, loss: str, closings: Closings | 
     return one
 
 
-def main(folder: Path, *, pieces: int = 16, size: int = 300, learned: int = 96, seed: int = 0) -> None:
+def main(
+    folder: Path, *, pieces: int = 16, size: int = 300, learned: int = 96, seed: int = 0, slots: int = SLOTS
+) -> None:
     """Fit, answer, write every outcome, print shares with intervals."""
     with composing():
         room = "ensemble.engines.smollm2.prefix_tokens=65536"  # notes side by side are read once
@@ -181,29 +185,37 @@ def main(folder: Path, *, pieces: int = 16, size: int = 300, learned: int = 96, 
         f"leak {leak}": published.like(gate=LeakyGate(leak)),
         "labels": fitted(published, train, "memory", None, folder / "labels"),
     }
+    wide = ConsensusCell(encoder.dim, 2, slots).double()
     held: dict[str, Callable[[], dict[str, Any]]] = {
-        name: partial(memories, cell, episodes, told) for name, cell in cells.items()
+        name: partial(memories, wide.like(gate=cell.gate), episodes, told) for name, cell in cells.items()
     }
-    held |= {"oracle": partial(by_hand, test), "retrieval twice": partial(retrieved, test, episodes, told)}
-    answer(folder / "outcomes.jsonl", team, test, held)
+    outcomes, room = folder / ("outcomes.jsonl" if slots == SLOTS else f"outcomes_{slots}.jsonl"), ROOM * slots // SLOTS
+    if slots == SLOTS:
+        held |= {"oracle": partial(by_hand, test), "retrieval twice": partial(retrieved, test, episodes, told)}
+    answer(outcomes, team, test, held, room)
     for memory in ("beside", "weighted"):
         closings = Closings.of(team.with_(protocol=Protocol(memory=memory)), [folder / "learned"])
         cell = fitted(published, train, "answer", closings, folder / f"answers_{memory}")
-        one = {f"answers ({memory})": partial(memories, cell, episodes, told)}
-        answer(folder / "outcomes.jsonl", team, test, one)
+        one = {f"answers ({memory})": partial(memories, wide.like(gate=cell.gate), episodes, told)}
+        answer(outcomes, team, test, one, room)
 
 
 def answer(
-    file: Path, team: MacroRNNCell, test: ReadingTasks, held: Mapping[str, Callable[[], dict[str, Any]]]
+    file: Path,
+    team: MacroRNNCell,
+    test: ReadingTasks,
+    held: Mapping[str, Callable[[], dict[str, Any]]],
+    room: int,
 ) -> None:
-    """Every memory in every protocol, by the reader; prints a line a cell."""
+    """Every memory of so many tokens, in every protocol, by the reader; prints a line a cell."""
     rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.exists() else []
     done = {(row["gate"], row["memory"]) for row in rows}
     for name, make in held.items():
         for memory in ("shown", "weighted", "beside"):
-            if (name, memory) in done or (memory != "shown" and name in ("oracle", "retrieval twice")):
+            by_itself = name in ("oracle", "retrieval twice") or (room > ROOM and name.startswith(("none", "leak")))
+            if (name, memory) in done or (memory != "shown" and by_itself):
                 continue
-            one, state = team.with_(protocol=Protocol(memory=memory)), make()
+            one, state = team.with_(protocol=Protocol(memory=memory, memory_tokens=room)), make()
             requests = [asked(one, task, *state[task.id]) for task in test.tasks]
             said = [unfence(generation.text) for generation in team.ensemble.generate(requests)]
             finals = [test.grader.extract(task, text) for task, text in zip(test.tasks, said, strict=True)]
