@@ -45,7 +45,7 @@ def computing(layers: Sequence[nn.Module], forward: Callable[[Any, Tensor], Tens
 def thin_product(layer: nn.Linear, x: Tensor) -> Tensor:
     """What a linear layer gives, for x of any leading shape."""
     rows = x.shape[:-1].numel()
-    twice = layer.bias is not None and x.dtype in HALF  # rounded, behind the product and behind the sum
+    twice = x.dtype in HALF and layer.bias is not None  # rounded, behind the product and behind the sum
     if twice or not is_thin(x) or torch.is_grad_enabled():
         return nn.functional.linear(x, layer.weight, layer.bias)
     product = (layer.weight @ x.reshape(rows, -1).t()).t()
