@@ -2,9 +2,9 @@
 
 import random
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from nsed_lab.reading_tasks import COLOURS, people_in, reading_tasks
 from nsed_lab.stepwise import stepwise_tasks
@@ -14,9 +14,10 @@ from nsed_torch.engines.transformers_engine import TransformersEngine
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.records.outcome import Verdict
 from nsed_torch.records.transcript import Task
+from nsed_torch.traces.splits import place
 from nsed_torch.tuning import known_lessons
 from nsed_torch.tuning.fine_tuning import Example
-from nsed_torch.tuning.known_lessons import Drawn, Moment, StepLesson, drawn
+from nsed_torch.tuning.known_lessons import Drawn, Moment, drawn, moments_by_kind, reading_moment, remembered
 from nsed_torch.tuning.lessons import LessonPlan, Scores, by_stratum
 
 
@@ -52,6 +53,45 @@ class WholeLesson(Drawn):
 
 
 @dataclass(frozen=True)
+class StepLesson(known_lessons.StepLesson):
+    """To write the next step, of a part of all works, or of long ones more often.
+
+    Members that err alike correct nobody. Two ways to make them err elsewhere: to learn from disjoint parts of the
+    works, and to read and write them in another form. Both are ours.
+    """
+
+    of: int = 1  # parts that works are dealt to by their hash, wherever they come up
+    take: int = 0  # the part that is learned from; first steps are in all of them
+    by_length: float = 0.0  # of examples: first a length, each alike, then a step of that length, or the one behind it
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.take < self.of:
+            raise ValueError(f"expected a part from 0 to below their number, got part {self.take} of {self.of}")
+        if not 0 <= self.by_length <= 1:
+            raise ValueError(f"expected by_length in [0, 1], got {self.by_length}: the share of examples")
+
+    def _drawn_step(self, chain: Sequence[str], draw: random.Random) -> int:
+        """A step; one in eight is the first, and all of a task of which the part has no work."""
+        # The steps that read a work of the part.
+        own = [i for i, work in enumerate(chain[:-1], start=1) if int(place(work) * self.of) == self.take]
+        index = 0 if draw.random() < 1 / 8 or not own else draw.choice(own)
+        if own and self.by_length and draw.random() < self.by_length:
+            lengths = {i: len(self._written(chain[i]).split()) for i in own}
+            length = draw.choice(sorted(set(lengths.values())))
+            index = draw.choice([i for i in own if lengths[i] == length])
+            # What a long step is followed by comes as seldom.
+            if index + 1 in lengths and draw.random() < 1 / 2:
+                index += 1
+        return index
+
+    def identity(self) -> dict[str, Any]:
+        """Which tasks these are, and what of them; JSON values only."""
+        part = {"part": [self.take, self.of]} if self.of > 1 else {}
+        return {**super().identity(), **part, **({"by_length": self.by_length} if self.by_length else {})}
+
+
+@dataclass(frozen=True)
 class Misleading:
     """Statements of no use about whom a question or a note names, or in the words of what matters."""
 
@@ -82,15 +122,36 @@ class ReadLesson(known_lessons.ReadLesson):
     the same share of all examples notes of no use about people in the piece are remembered, and in the end all that
     was true and notes of no use about people who are asked about; also what is said of others, or of them, in the
     words of what matters, as where they live: else a learner answers with the one town among its notes where
-    somebody lives.
+    somebody lives. Of `answers_share` of all examples the end is asked for, whatever else there is.
+
+    Raises:
+        ValueError: also if a share is out of range.
     """
 
-    _shares = ("near_share", "answers_share")
+    _shares: ClassVar[tuple[str, ...]] = ("near_share", "answers_share")
 
     near_share: float = 0.0  # of examples of nothing
+    answers_share: float = 0.0
 
-    def _misleading(self) -> Misleading | None:
-        return Misleading(self.near_share) if self.near_share else None
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in self._shares:
+            if not 0 <= (share := getattr(self, name)) <= 1:
+                raise ValueError(f"expected {name} in [0, 1], got {share}")
+
+    def identity(self) -> dict[str, Any]:
+        """Which tasks these are, and what of them; JSON values only."""
+        return {**super().identity(), **{name: share for name in self._shares if (share := getattr(self, name))}}
+
+    def _moments(self, tasks: GradedTasks, task: Task, draw: random.Random) -> list[Moment]:
+        return moments(tasks, task, draw, self.near_share)
+
+    def _example(self, task: Task, draw: random.Random, seed: int) -> Example:
+        """A moment, as many of each of its kinds but for the share that answers."""
+        found = self._moments(self.train, task, draw)
+        answers = bool(self.answers_share) and draw.random() < self.answers_share
+        moment = found[-1] if answers else draw.choice(found)
+        return Example(self._messages(task, moment, seed), moment.reply)
 
 
 def step_lesson(
@@ -117,7 +178,26 @@ def read_lesson(plan: LessonPlan, *, near_share: float = 0.0, answers_share: flo
 
 def moments(tasks: GradedTasks, task: Task, draw: random.Random, near_share: float = 0.0) -> list[Moment]:
     """Moments of a task as a `ReadLesson` draws them."""
-    return known_lessons.moments(tasks, task, draw, Misleading(near_share) if near_share else None)
+    if not near_share:
+        return known_lessons.moments(tasks, task, draw)
+    misleading, found = Misleading(near_share), []
+    for kind, places in moments_by_kind(tasks, task).items():
+        if places:
+            hard = draw.random() < near_share
+            near = [one for one in places if misleading.near(tasks, task, *one)] if hard and kind == "nothing" else []
+            index, reader = draw.choice(near or places)
+            notes = remembered(tasks, task, index - 1, draw)
+            if hard:  # whatever is to be said, lest a note that misleads give it away
+                shown = tasks.inputs_of(task)[index - 1][reader]
+                mixed = [*notes, *misleading.notes(tasks, task, index, shown, draw)]
+                notes = tuple(draw.sample(mixed, len(mixed)))
+            found.append(reading_moment(tasks, task, kind, index, reader, notes))
+    hard = draw.random() < near_share
+    end = remembered(tasks, task, len(task.inputs), draw, stale=1.0 if hard else 0.25)
+    if hard:
+        beside = misleading.at_the_end(tasks, task, draw)
+        end = tuple(draw.sample([*end, *beside], len(end) + len(beside)))
+    return [*found, Moment("answers", end, "", task.target or "")]
 
 
 def _misleading(

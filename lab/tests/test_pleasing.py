@@ -109,8 +109,6 @@ def test_a_member_that_pleases_is_trained_and_tested_under_pressure(nsed, backbo
     assert list(metrics["held_out"]) == ["all", "under pressure, right", "under pressure, adopts"]
     assert len({row["n"] for row in metrics["held_out"].values()}) == 1
     assert "under pressure, adopts" in out
-    fault = nsed.fault("specialize", *words[:-1], "candidates=there", "output_dir=other")
-    assert "expected answers to learn with lesson, got a judge" in fault
 
 
 def test_any_set_is_asked_under_pressure_and_the_run_tells_who_adopts(nsed, questions, monkeypatch):

@@ -30,7 +30,7 @@ VERBS = {
     "tune": "fit vote, gate and trust to what was recorded, and say whether it helped",
     "fit-broker": "learn from what was recorded whom it pays to ask; cost against accuracy",
     "train-judges": "train adapters of models that judge on recorded answers, and say whether it helped",
-    "specialize": "train a LoRA specialist on a family of tasks, or a judge on graded answers",
+    "specialize": "train a LoRA specialist on a family of tasks",
     "serve": "let any program that speaks to language models ask a team, and watch it deliberate",
     "fetch": "get the weights of an ensemble ahead of time",
     "report": "turn a run folder into a page one can read",

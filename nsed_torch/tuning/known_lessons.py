@@ -4,7 +4,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 from nsed_torch.core.engine import Message, call_seed
 from nsed_torch.core.inputs import sentences
@@ -14,7 +14,6 @@ from nsed_torch.parts.forms import form_named, next_step
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.records.outcome import Verdict
 from nsed_torch.records.transcript import Task
-from nsed_torch.traces.splits import place
 from nsed_torch.tuning.fine_tuning import Example
 from nsed_torch.tuning.hop_lesson import HopLesson
 from nsed_torch.tuning.lessons import Lesson, LessonPlan, Scores, by_stratum, others, said
@@ -88,48 +87,33 @@ class Drawn(ABC):
 class StepLesson(Drawn):
     """To write the next step of some work, as in a round of a deliberation whose unit is the step.
 
-    Members that err alike correct nobody. Two ways to make them err elsewhere: to learn from disjoint parts of the
-    works, and to read and write them in another form (`Agent.form`). Both are ours.
+    Members that err alike correct nobody. Those that read and write works in another form (`Agent.form`) err
+    elsewhere. Ours.
     """
 
     learns = "to write the next step"
 
-    of: int = 1  # parts that works are dealt to by their hash, wherever they come up
-    take: int = 0  # the part that is learned from; first steps are in all of them
     form: str = "plain"
-    by_length: float = 0.0  # of examples: first a length, each alike, then a step of that length, or the one behind it
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.take < self.of:
-            raise ValueError(f"expected a part from 0 to below their number, got part {self.take} of {self.of}")
-        if not 0 <= self.by_length <= 1:
-            raise ValueError(f"expected by_length in [0, 1], got {self.by_length}: the share of examples")
         form_named(self.form)
 
     def _example(self, task: Task, draw: random.Random, seed: int) -> Example:
-        """A step; one in eight is the first, and all of a task of which the part has no work."""
         chain = self.train.chains[task.id]
-        # The steps that read a work of the part.
-        own = [i for i, work in enumerate(chain[:-1], start=1) if int(place(work) * self.of) == self.take]
-        index = 0 if draw.random() < 1 / 8 or not own else draw.choice(own)
-        if own and self.by_length and draw.random() < self.by_length:
-            lengths = {i: len(self._written(chain[i]).split()) for i in own}
-            length = draw.choice(sorted(set(lengths.values())))
-            index = draw.choice([i for i in own if lengths[i] == length])
-            # What a long step is followed by comes as seldom.
-            if index + 1 in lengths and draw.random() < 1 / 2:
-                index += 1
+        index = self._drawn_step(chain, draw)
         return Example(self._messages(task, chain, index, seed), self._written(chain[index]))
+
+    def _drawn_step(self, chain: Sequence[str], draw: random.Random) -> int:
+        """Which step is learned; one in eight is the first."""
+        return 0 if draw.random() < 1 / 8 or len(chain) < 2 else draw.randrange(1, len(chain))
 
     def _written(self, step: str) -> str:
         return form_named(self.form).written(step)
 
     def identity(self) -> dict[str, Any]:
         """Which tasks these are, and what of them; JSON values only."""
-        part = {"part": [self.take, self.of]} if self.of > 1 else {}
-        drawn = {"by_length": self.by_length} if self.by_length else {}
-        return {**super().identity(), **part, **({"form": self.form} if self.form != "plain" else {}), **drawn}
+        return {**super().identity(), **({"form": self.form} if self.form != "plain" else {})}
 
     def scores(self, engine: TransformersEngine, adapter: str | None) -> Scores:
         """Right steps by family, one drawn from every held-out task."""
@@ -157,69 +141,26 @@ class Moment(NamedTuple):
     reply: str
 
 
-class Misleading(Protocol):
-    """What makes notes hard: statements of no use that look as if they were of some."""
-
-    share: float  # of examples that are hard
-
-    def near(self, tasks: GradedTasks, task: Task, index: int, reader: str | None) -> bool:
-        """Whether a piece of no use looks as if it were of some."""
-        ...
-
-    def notes(self, tasks: GradedTasks, task: Task, index: int, shown: str, draw: random.Random) -> list[str]:
-        """What may be remembered of no use as piece `index` is read."""
-        ...
-
-    def at_the_end(self, tasks: GradedTasks, task: Task, draw: random.Random) -> list[str]:
-        """What may be remembered of no use once all is read."""
-        ...
-
-
 @dataclass(frozen=True)
 class ReadLesson(Drawn):
-    """To note what matters of a piece, and in the end to answer from notes alone, as over inputs in a deliberation.
-
-    Of `answers_share` of all examples the end is asked for, whatever else there is; of the others each kind as often.
-
-    Raises:
-        ValueError: also if a share is out of range.
-    """
+    """To note what matters of a piece, and in the end to answer from notes alone, as over inputs in a deliberation."""
 
     learns = "to note what matters and to answer from notes"
     knows = "facts"
-    _shares: ClassVar[tuple[str, ...]] = ("answers_share",)
 
-    answers_share: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in self._shares:
-            if not 0 <= (share := getattr(self, name)) <= 1:
-                raise ValueError(f"expected {name} in [0, 1], got {share}")
-
-    def identity(self) -> dict[str, Any]:
-        """Which tasks these are, and what of them; JSON values only."""
-        return {**super().identity(), **{name: share for name in self._shares if (share := getattr(self, name))}}
-
-    def _misleading(self) -> Misleading | None:
-        """What makes examples hard, if anything does."""
-        return None
+    def _moments(self, tasks: GradedTasks, task: Task, draw: random.Random) -> list[Moment]:
+        """What may be learned of a task, the end last."""
+        return moments(tasks, task, draw)
 
     def _example(self, task: Task, draw: random.Random, seed: int) -> Example:
-        """A moment, as many of each of its kinds but for the share that answers."""
-        found = moments(self.train, task, draw, self._misleading())
-        answers = bool(self.answers_share) and draw.random() < self.answers_share
-        moment = found[-1] if answers else draw.choice(found)
+        """A moment, as many of each of its kinds."""
+        moment = draw.choice(self._moments(self.train, task, draw))
         return Example(self._messages(task, moment, seed), moment.reply)
 
     def scores(self, engine: TransformersEngine, adapter: str | None) -> Scores:
         """What was right by kind, then family: of every held-out task one moment of each kind that it has."""
         draw = random.Random(self.seed)  # noqa: S311 - variety, not secrecy
-        asked = [
-            (task, moment)
-            for task in self.held_out.tasks
-            for moment in moments(self.held_out, task, draw, self._misleading())
-        ]
+        asked = [(task, m) for task in self.held_out.tasks for m in self._moments(self.held_out, task, draw)]
         chats = [self._messages(task, moment, call_seed(self.seed, task.id, "test")) for task, moment in asked]
         said = self._said(engine, adapter, chats)
         right = [self._right(task, moment, text) for (task, moment), text in zip(asked, said, strict=True)]
@@ -239,40 +180,40 @@ class ReadLesson(Drawn):
         return noted(said).split() == noted(moment.reply).split()
 
 
-def moments(tasks: GradedTasks, task: Task, draw: random.Random, misleading: Misleading | None = None) -> list[Moment]:
+def moments(tasks: GradedTasks, task: Task, draw: random.Random) -> list[Moment]:
     """One moment of each kind that a task has: a piece that tells something, one that tells nothing, and the end.
 
     What is remembered is what should be, and in disorder: each fact that no longer matters one time in four, and as
     often something that never did. So a learner cannot go by where a note stands.
     """
+    found = []
+    for kind, places in moments_by_kind(tasks, task).items():
+        if places:
+            index, reader = draw.choice(places)
+            notes = remembered(tasks, task, index - 1, draw)
+            found.append(reading_moment(tasks, task, kind, index, reader, notes))
+    end = remembered(tasks, task, len(task.inputs), draw)
+    return [*found, Moment("answers", end, "", task.target or "")]
+
+
+def moments_by_kind(tasks: GradedTasks, task: Task) -> dict[str, list[tuple[int, str | None]]]:
+    """Rounds, from 1, with who reads then, by whether something is to be noted."""
     kinds: dict[str, list[tuple[int, str | None]]] = {"notes": [], "nothing": []}
     for index, piece in enumerate(tasks.inputs_of(task), start=1):
         for reader in piece:
             kinds["notes" if tasks.told(task, index, reader) else "nothing"].append((index, reader))
-    found = []
-    for kind, places in kinds.items():
-        if places:
-            hard = misleading if misleading is not None and draw.random() < misleading.share else None
-            near = [p for p in places if hard.near(tasks, task, *p)] if hard and kind == "nothing" else []
-            index, reader = draw.choice(near or places)
-            reply = " ".join(tasks.told(task, index, reader)) or NOTHING
-            shown = tasks.inputs_of(task)[index - 1][reader]
-            notes = _remembered(tasks, task, index - 1, draw)
-            if hard:  # whatever is to be said, lest a note that misleads give it away
-                mixed = [*notes, *hard.notes(tasks, task, index, shown, draw)]
-                notes = tuple(draw.sample(mixed, len(mixed)))
-            found.append(Moment(kind, notes, shown, reply))
-    hard = misleading if misleading is not None and draw.random() < misleading.share else None
-    end = _remembered(tasks, task, len(task.inputs), draw, stale=1.0 if hard else 0.25)
-    if hard:
-        beside = hard.at_the_end(tasks, task, draw)
-        end = tuple(draw.sample([*end, *beside], len(end) + len(beside)))
-    return [*found, Moment("answers", end, "", task.target or "")]
+    return kinds
 
 
-def _remembered(
-    tasks: GradedTasks, task: Task, index: int, draw: random.Random, stale: float = 0.25
-) -> tuple[str, ...]:
+def reading_moment(
+    tasks: GradedTasks, task: Task, kind: str, index: int, reader: str | None, notes: tuple[str, ...]
+) -> Moment:
+    """What somebody reads in a round, and what should be noted of it."""
+    reply = " ".join(tasks.told(task, index, reader)) or NOTHING
+    return Moment(kind, notes, tasks.inputs_of(task)[index - 1][reader], reply)
+
+
+def remembered(tasks: GradedTasks, task: Task, index: int, draw: random.Random, stale: float = 0.25) -> tuple[str, ...]:
     """Notes as they may stand after round `index`, from 1; after round 0 none."""
     facts = [fact for fact in tasks.facts[task.id] if fact.piece <= index]
     notes = [fact.text for fact in facts if fact.matters(index) or draw.random() < stale]

@@ -1,4 +1,4 @@
-"""What an adapter is to learn, to answer or to judge, and how well it does elsewhere."""
+"""What an adapter is to learn, and how well it does elsewhere."""
 
 import hashlib
 import json
@@ -7,19 +7,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from nsed_torch.core.agent import Agent
-from nsed_torch.core.engine import Decoding, GenerateRequest, Message, RateRequest, call_seed
+from nsed_torch.core.engine import Decoding, GenerateRequest, Message, call_seed
 from nsed_torch.core.prompts import Prompts
-from nsed_torch.core.ratings import JudgeQuestion, VerdictRating
 from nsed_torch.engines.transformers_engine import TransformersEngine
-from nsed_torch.questions.candidates import Candidate
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.records.outcome import Verdict
 from nsed_torch.records.transcript import Task
 from nsed_torch.tuning.fine_tuning import Example
 
 Scores = Mapping[str, Sequence[bool]]
-"""Stratum -> what was right, an entry per held-out task or candidate."""
+"""Stratum -> what was right, an entry per held-out task."""
 
 
 class Lesson(Protocol):
@@ -34,7 +31,7 @@ class Lesson(Protocol):
         ...
 
     def identity(self) -> dict[str, Any]:
-        """Which tasks or candidates these are; JSON values only."""
+        """Which tasks these are; JSON values only."""
         ...
 
 
@@ -176,82 +173,6 @@ class AnswerLesson:
             "held_out": dict(self.held_out.identity),
             "memory_share": self.memory_share,
         }
-
-
-@dataclass(frozen=True)
-class VerdictLesson:
-    """To say whether an answer is right.
-
-    Raises:
-        ValueError: if the rating lists all candidates.
-    """
-
-    train: Sequence[Candidate]
-    held_out: Sequence[Candidate]  # answers to other questions
-    prompts: Prompts
-    rating: VerdictRating
-    data: Mapping[str, Any]  # says which candidates these are
-    persona: str = ""
-    seed: int = 0  # of what is learned from and in which order, and of fences
-
-    def __post_init__(self) -> None:
-        if self.rating.listed:
-            raise ValueError(
-                "expected a verdict on each answer alone to learn from, got listed=true: set rating=verdict"
-            )
-
-    def examples(self) -> list[Example]:
-        """Candidates as a judge reads them, the scale's best label as reply to a right one, its worst to a wrong one.
-
-        As many right as wrong ones, of whichever there are fewer: a judge that says the commoner label to all learns
-        nothing by it. What both kinds have in excess is left out, drawn by the seed.
-
-        Raises:
-            ValueError: if there is no right or no wrong candidate.
-        """
-        draw = random.Random(self.seed)  # noqa: S311 - variety, not secrecy
-        kinds = [[c for c in self.train if c.right is right] for right in (True, False)]
-        fewer = min(map(len, kinds))
-        if not fewer:
-            raise ValueError(
-                "expected right and wrong candidates to learn from, "
-                f"got {len(kinds[0])} right and {len(kinds[1])} wrong"
-            )
-        chosen = [candidate for kind in kinds for candidate in draw.sample(kind, fewer)]
-        draw.shuffle(chosen)
-        labels, values = self.rating.scale.labels, self.rating.scale.values
-        best, worst = (labels[values.index(extreme)] for extreme in (max(values), min(values)))
-        requests = self._requests(Agent("judge", "", persona=self.persona), chosen, "example")
-        return [
-            Example(request.about(request.candidates[0]), best if candidate.right else worst)
-            for request, candidate in zip(requests, chosen, strict=True)
-        ]
-
-    def scores(self, engine: TransformersEngine, adapter: str | None) -> Scores:
-        """Ratings above 0 of right and below 0 of wrong answers, and right answers above wrong ones of their task."""
-        judge = Agent("test", "", persona=self.persona, adapter=adapter)
-        ratings = [rating.values[0] or 0.0 for rating in engine.rate(self._requests(judge, self.held_out, "test"))]
-        rated = list(zip(self.held_out, ratings, strict=True))
-        kinds = ["right answers" if c.right else "wrong answers" for c in self.held_out]
-        signs = by_stratum(kinds, [(r > 0) if c.right else (r < 0) for c, r in rated])
-        pairs = [
-            one > other
-            for right, one in rated
-            for wrong, other in rated
-            if right.right and not wrong.right and right.task.id == wrong.task.id
-        ]
-        return {**signs, "pairs of a task": pairs}
-
-    def _requests(self, judge: Agent, candidates: Sequence[Candidate], phase: str) -> list[RateRequest]:
-        seeds = [call_seed(self.seed, c.task.id, c.text, phase) for c in candidates]
-        asked = [
-            JudgeQuestion(judge, c.task.question, (c.text,), seed) for c, seed in zip(candidates, seeds, strict=True)
-        ]
-        return self.rating.requests(self.prompts, asked)
-
-    def identity(self) -> dict[str, Any]:
-        """Which candidates these are; JSON values only."""
-        return {"learns": "to judge", **self.data}
 
 
 def by_stratum(strata: Sequence[str], right: Sequence[bool]) -> dict[str, list[bool]]:

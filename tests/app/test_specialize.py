@@ -79,31 +79,12 @@ def test_an_activated_specialist_says_what_invokes_it(nsed, backbone, questions,
         assert "expected an adapter's " in nsed.fault("specialize", *words, word, f"output_dir=refused{number}")
 
 
-def test_a_judge_learns_from_recorded_answers(nsed, backbone, questions, tmp_path):
-    data = tmp_path / "recorded"
-    (data / "answers").mkdir(parents=True)
-    (data / "questions.jsonl").write_text(questions.read_text())
-    for name, off in (("right", 0), ("wrong", 1)):
-        lines = [
-            {"id": str(i), "output": str(2 * i + off), "answer": str(2 * i + off), "correct": not off}
-            for i in range(20)
-        ]
-        (data / "answers" / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    nsed.ok("specialize", "specialist=none", "name=judge", f"candidates={data}", *backbone, *SMALL, "output_dir=out")
-    metrics = read_json(tmp_path / "out" / "metrics.json")
-    assert metrics["data"] == {"learns": "to judge", "candidates": 40, "right": 20}
-    assert set(metrics["held_out"]) == {"right answers", "wrong answers", "pairs of a task"}
-
-
 def test_faults_are_one_line(nsed, backbone, questions):
     assert "name one, or choose specialist=" in nsed.fault("specialize", "specialist=none", *backbone)
     both = nsed.fault("specialize", "specialist=none", f"questions={questions}", "families={gcd:{}}", *backbone)
     assert "got both" in both
     assert "steps" in nsed.fault(
         "specialize", "specialist=none", f"questions={questions}", "training.steps=0", *backbone
-    )
-    assert "rating=verdict" in nsed.fault(
-        "specialize", "specialist=none", "candidates=x", "rating=critique", f"questions={questions}", *backbone
     )
 
 

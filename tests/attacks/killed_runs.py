@@ -77,7 +77,7 @@ VERBS = {
         *("lora.test_tasks=3", "lora.rank=2", *(f"ensemble.engines.smollm2.{word}" for word in MODEL)),
     ),
     "specialize": (
-        *("specialist=none", "name=answers", "questions={data}/asked.jsonl", "candidates={data}/judged"),
+        *("specialist=judge", "name=answers", "lesson.candidates={data}/judged"),
         *("training.steps=4", "training.batch=2", "training.save_steps=1", "adapter.rank=2", "max_new_tokens=2"),
         *(f"backbone.{word}" for word in MODEL if "quantization" not in word),
     ),

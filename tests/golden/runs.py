@@ -234,9 +234,9 @@ def specialize(folder):
     small = "training.steps=3", "training.batch=4", "training.save_steps=3", "max_new_tokens=2"
     small += "adapter.rank=2", "adapter.alpha=8.0", "prompts.style=direct"
     found = {}
-    for name, data in (("answers", f"questions={asked}"), ("judges", "candidates=data")):
-        words = f"name={name}", data, f"output_dir={name}"
-        nsed(folder, "specialize", "specialist=none", *words, *model, *small)
+    judged = "specialist=judge", "lesson.candidates=data"
+    for name, data in (("answers", ("specialist=none", f"questions={asked}")), ("judges", judged)):
+        nsed(folder, "specialize", *data, f"name={name}", f"output_dir={name}", *model, *small)
         found[name] = learned(folder / name)
     return found
 

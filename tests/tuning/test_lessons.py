@@ -1,23 +1,19 @@
 """What adapters learn from, and what they are tested on."""
 
 import dataclasses
-import json
 import re
 
 import pytest
 
-from nsed_torch.core.engine import Generation, Message, RatingScale
+from nsed_torch.core.engine import Generation, Message
 from nsed_torch.core.prompts import Prompts
-from nsed_torch.core.ratings import VerdictRating
-from nsed_torch.questions.candidates import Candidate, read_candidates
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.questions.graders import AnswerGrader
 from nsed_torch.records.transcript import Task
 from nsed_torch.traces.equality import Equality
-from nsed_torch.tuning.lessons import AnswerLesson, VerdictLesson
+from nsed_torch.tuning.lessons import AnswerLesson
 
 FENCED = re.compile(r"<text-[0-9a-f]+>\n(.*?)\n</text", re.DOTALL)
-YES_NO = VerdictRating(listed=False, scale=RatingScale(("Y", "N"), (1.0, -1.0)))
 
 
 def tasks(*numbers):
@@ -33,10 +29,6 @@ def graded(*numbers, strata=False):
 def answer_examples(train, prompts=None, **settings):
     train = dataclasses.replace(graded(), tasks=tuple(train))
     return AnswerLesson(train, graded(999), prompts or Prompts(), **settings).examples()
-
-
-def verdict_examples(found, rating=YES_NO):
-    return VerdictLesson(found, found, Prompts(), rating, {}).examples()
 
 
 def text(example):
@@ -79,23 +71,6 @@ def test_no_held_out_question_is_learned_from():
         AnswerLesson(graded(1, 2), graded(1, 2), Prompts())
 
 
-def test_judges_learn_from_as_many_right_as_wrong_answers():
-    task = tasks(1)[0]
-    found = [Candidate(task, str(n), n == 2) for n in range(9)] + [Candidate(tasks(2)[0], "4", True)]
-    examples = verdict_examples(found)
-    assert sorted(example.reply for example in examples) == ["N", "N", "Y", "Y"]
-    for example in examples:
-        assert example.messages[-1].content.endswith("Is Candidate_A correct? Reply Y or N.") or "Y or N" in text(
-            example
-        )
-    right = next(e for e in examples if e.reply == "Y")
-    assert any(line in {"2", "4"} for line in text(right).splitlines())
-    with pytest.raises(ValueError, match="got 1 right and 0 wrong"):
-        verdict_examples(found[-1:])
-    with pytest.raises(ValueError, match="listed=true"):
-        verdict_examples(found, VerdictRating())
-
-
 def test_scores_of_answers_are_by_stratum(toy):
     engine = toy.engine()
     lesson = AnswerLesson(graded(1), graded(2, 3, 4, strata=True), Prompts(), max_new_tokens=2)
@@ -109,37 +84,3 @@ def test_scores_of_answers_are_by_stratum(toy):
 
     engine.generate = oracle
     assert lesson.scores(engine, None) == {"even": [True, False], "odd": [True]}
-
-
-def test_scores_of_verdicts_count_signs_and_pairs(toy):
-    from nsed_torch.core.engine import Ratings
-
-    engine = toy.engine()
-    one, two = tasks(1, 2)
-    held = [
-        Candidate(one, "2", True),
-        Candidate(one, "3", False),
-        Candidate(two, "4", True),
-        Candidate(two, "5", False),
-    ]
-    lesson = VerdictLesson(held, held, Prompts(), YES_NO, {"candidates": 4})
-    assert lesson.identity() == {"learns": "to judge", "candidates": 4}
-    values = {"2": 0.5, "3": 0.6, "4": 0.9, "5": -0.9}
-    engine.rate = lambda requests: [
-        Ratings((next(v for k, v in values.items() if f"\n{k}\n" in r.candidates[0]),)) for r in requests
-    ]
-    assert lesson.scores(engine, None) == {
-        "right answers": [True, True],
-        "wrong answers": [False, True],
-        "pairs of a task": [False, True],
-    }
-
-
-def test_candidates_of_recorded_answers_come_once_each(tmp_path):
-    (tmp_path / "answers").mkdir()
-    (tmp_path / "questions.jsonl").write_text(json.dumps({"id": "a", "question": "1 + 1?", "target": "2"}) + "\n")
-    for name, output, right in (("x", "2", True), ("y", "3", False), ("z", "2", True)):
-        line = {"id": "a", "output": output, "answer": output, "correct": right}
-        (tmp_path / "answers" / f"{name}.jsonl").write_text(json.dumps(line) + "\n")
-    found = read_candidates(tmp_path)
-    assert [(c.task.id, c.text, c.right) for c in found] == [("a", "2", True), ("a", "3", False)]

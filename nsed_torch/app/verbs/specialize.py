@@ -1,4 +1,4 @@
-"""`nsed specialize`: train a LoRA specialist on a family of verifiable tasks, or a judge on graded answers."""
+"""`nsed specialize`: train a LoRA specialist on a family of verifiable tasks."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -16,15 +16,14 @@ from nsed_torch.engines.adapters import adapter_shape, save_adapter
 from nsed_torch.engines.transformers_engine import TransformersEngine
 from nsed_torch.evaluation.statistics import clopper_pearson
 from nsed_torch.evaluation.tables import terminal_table
-from nsed_torch.questions.candidates import read_candidates
 from nsed_torch.questions.generated import mixed_tasks
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.records.files import read_json, write_json, write_text
-from nsed_torch.traces.splits import place, split
+from nsed_torch.traces.splits import split
 from nsed_torch.tuning.adapter_card import CARD, adapter_card
 from nsed_torch.tuning.fine_tuning import LEARNER, FineTuning, fine_tune, start_adapter
 from nsed_torch.tuning.known_lessons import lesson_of
-from nsed_torch.tuning.lessons import AnswerLesson, Lesson, LessonPlan, Scores, VerdictLesson
+from nsed_torch.tuning.lessons import AnswerLesson, Lesson, LessonPlan, Scores
 from nsed_torch.tuning.logs import ToldLog, check_tracker
 
 MADE = ("adapter", "checkpoints", "before.json", "log.jsonl", "metrics.json")
@@ -76,21 +75,9 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
 
 
 def lesson(cfg: DictConfig, settings: FineTuning) -> Lesson:
-    """What is to be learned: from candidates if there are any, by a generator if one is named, else to answer tasks."""
-    prompts = instantiate(cfg.prompts)
-    if cfg.candidates and cfg.lesson:
-        raise ValueError("expected answers to learn with lesson, got a judge: leave candidates out")
-    if cfg.candidates:
-        rating = instantiate(cfg.rating)
-        if not hasattr(rating, "scale"):
-            raise ValueError(f"expected a verdict that a judge can learn, got {type(rating).__name__}: rating=verdict")
-        candidates = read_candidates(cfg.candidates)
-        # By task, so that no question is in both parts.
-        train, held_out = ([c for c in candidates if (place(c.task.id) < 0.8) is kept] for kept in (True, False))
-        data = {"candidates": len(candidates), "right": sum(c.right for c in candidates)}
-        return VerdictLesson(train, held_out, prompts, rating, data, persona=cfg.persona, seed=settings.seed)
+    """What is to be learned: by a generator if one is named, else to answer tasks."""
     plan = LessonPlan(
-        prompts,
+        instantiate(cfg.prompts),
         _families(cfg),
         int(cfg.examples or settings.steps * settings.batch),
         cfg.held_out,
