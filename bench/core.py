@@ -8,12 +8,12 @@ from functools import partial
 import torch
 
 from bench.timing import Measurement, compare
+from nsed_lab.rules import RULES
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.traces.episodes import Episodes
 from nsed_torch.traces.equality import agreement
 from nsed_torch.traces.splits import split
 from nsed_torch.tuning.losses import consensus_loss
-from nsed_torch.tuning.rules import RULES
 from nsed_torch.tuning.trainer import Schedule, fit_cell
 
 TASKS, VOTERS, ROUNDS, MATRIX = 512, 10, 4, 2048

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from nsed_lab.asking import fit_asking, fit_on_partial_teams, heard_by_all, replay
+from nsed_lab.rules.learned_votes import most_telling
 from nsed_lab.studies.vote_tables import ENDING, keep_table
 from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.parts.ties import Ties
@@ -23,8 +24,7 @@ from nsed_torch.traces.episodes import Episodes, recorded_episodes
 from nsed_torch.traces.recorded import load_recorded
 from nsed_torch.traces.rounds import Rounds, all_teams
 from nsed_torch.traces.splits import Split, divisions
-from nsed_torch.tuning.rules import RULES, decide
-from nsed_torch.tuning.rules.learned_votes import most_telling
+from nsed_torch.tuning.rules import decide, known_rules
 
 SHARE = 0.4
 GYM = ["mistral-small-3.1-24b-instruct", "gemma-3-27b-it", "qwq-32b", "llama-3.3-70b-instruct"]
@@ -185,7 +185,7 @@ class Division:
                 )
                 right = torch.zeros(len(self.right), dtype=torch.float64)
                 for known, asked in ((self.parts.train, self.parts.validation), (self.learned, self.parts.test)):
-                    right[asked] = decide(RULES[rule], inside.select(known), inside.select(asked)).double()
+                    right[asked] = decide(known_rules()[rule], inside.select(known), inside.select(asked)).double()
                 yield right, self.team_price[:, team]
 
         return self.best(tried())

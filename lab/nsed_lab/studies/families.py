@@ -25,8 +25,7 @@ from nsed_torch.traces.recorded import load_recorded
 from nsed_torch.traces.rounds import winners_correct
 from nsed_torch.traces.splits import divisions, kept_together
 from nsed_torch.tuning.fitting import LBFGS
-from nsed_torch.tuning.rules import RULES, decide
-from nsed_torch.tuning.rules.weighted_votes import accuracy
+from nsed_torch.tuning.rules import accuracy, decide, known_rules
 from nsed_torch.tuning.trainer import CellTrainer, Schedule, fit_cell
 
 GYM = ("mistral-small-3.1-24b-instruct", "gemma-3-27b-it", "qwq-32b")
@@ -104,7 +103,7 @@ def ran(root: Path, plan: Plan) -> tuple[Episodes, dict[str, dict[str, bool]]]:
         ranked = episodes.sorted_by(accuracy(episodes.select(parts.train)))
         train, chooses, test = (ranked.select(rows) for rows in parts)
         right = dict(votes(plan, train, chooses, test))
-        right |= {name: decide(RULES[name], joined([train, chooses]), test) for name in plan.field}
+        right |= {name: decide(known_rules()[name], joined([train, chooses]), test) for name in plan.field}
         right |= {"any": test.oracle().double()} if plan.agents else {}
         for name, values in right.items():
             found.setdefault(name, {}).update(zip(test.ids, (values >= 0.5).tolist(), strict=True))

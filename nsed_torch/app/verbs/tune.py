@@ -1,9 +1,9 @@
 """`nsed tune`: fit a consensus cell to recorded answers or traces, and say with intervals whether it helped."""
 
-import importlib.util
 import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,7 @@ from nsed_torch.parts.reading import Reading
 from nsed_torch.parts.round_vote import RoundVote
 from nsed_torch.parts.saved_cells import CONFORMAL, ROUND_VOTE
 from nsed_torch.parts.ties import Ties
+from nsed_torch.records.extras import install
 from nsed_torch.records.files import read_json, write_json
 from nsed_torch.records.pace import time_left
 from nsed_torch.traces.episodes import Episodes, joined
@@ -45,8 +46,7 @@ from nsed_torch.tuning.answer_sets import fit_sets, set_rows
 from nsed_torch.tuning.logs import check_tracker
 from nsed_torch.tuning.memory_fit import kept, rivals
 from nsed_torch.tuning.round_fit import all_rounds_right, fit_round_vote
-from nsed_torch.tuning.rules import RULES, decide
-from nsed_torch.tuning.rules.weighted_votes import accuracy
+from nsed_torch.tuning.rules import RULES, accuracy, decide, known_rules
 from nsed_torch.tuning.trainer import ANSWER, MEMORY, Refit, fit_cell
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def tune(
         show(run.console, table)
     if cfg.coverage is not None:
         run.console.print(*coverage_tables(sets))
-        if importlib.util.find_spec("matplotlib"):  # an extra
+        if find_spec("matplotlib"):  # an extra
             coverage_plot(sets, folder / "coverage.png")
     return folder / "metrics.json"
 
@@ -313,10 +313,11 @@ def _by_rules(
 
     The best agent is that of all tasks learned from, and ties of the plurality are broken as the cell's are.
     """
-    names, ties = list(cfg.rules), ties_of(cfg)
-    wanted = list(RULES) if names == ["all"] else names
-    if unknown := [name for name in wanted if name not in RULES]:
-        raise ValueError(f"rules: expected names out of {', '.join(RULES)}, or all, got {', '.join(unknown)}")
+    names, ties, rules = list(cfg.rules), ties_of(cfg), known_rules() if cfg.rules else RULES
+    wanted = list(rules) if names == ["all"] else names
+    if unknown := [name for name in wanted if name not in rules]:
+        more = "" if find_spec("nsed_lab") else f"; more come with {install('lab')}"
+        raise ValueError(f"rules: expected names out of {', '.join(rules)}, or all, got {', '.join(unknown)}{more}")
     # Two are shown in any case, one where there are gaps to fill, and two need what is not always known.
     chosen = {
         "best_single": decide(RULES["best_single"], learned, test, ties),
@@ -328,7 +329,7 @@ def _by_rules(
     left_out = chosen.keys() | {name for name, lacks in lacking.items() if lacks}
     for name in (name for name in wanted if name not in left_out):
         began = perf_counter()
-        chosen[name] = decide(RULES[name], learned, test, ties)
+        chosen[name] = decide(rules[name], learned, test, ties)
         report(f"{name}: {perf_counter() - began:.1f} s")
     return chosen
 

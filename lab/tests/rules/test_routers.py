@@ -5,7 +5,9 @@ import math
 import pytest
 import torch
 
-from nsed_torch.tuning.rules import RULES, decide
+from nsed_torch.tuning.rules import decide, known_rules
+
+RULES = known_rules()
 
 
 def test_best_single_is_the_agent_most_often_right_before(table, drawn):

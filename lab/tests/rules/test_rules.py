@@ -7,7 +7,9 @@ import sys
 import pytest
 import torch
 
-from nsed_torch.tuning.rules import RULES, decide
+from nsed_torch.tuning.rules import decide, known_rules
+
+RULES = known_rules()
 
 PERMUTATION = (3, 0, 4, 1, 2)
 BARE = {"best_single", "best_by_category", "plurality", "log_odds", "optimal_weight", "optimal_weight_pseudo"}
@@ -119,7 +121,7 @@ def test_ties_go_to_the_most_accurate_agent_then_to_the_first_by_name(table):
 
 
 def test_the_libraries_are_imported_when_a_rule_is_used(monkeypatch, table):
-    code = "import sys, nsed_torch.tuning.rules; sys.exit(bool({'sklearn', 'crowdkit', 'pandas'} & set(sys.modules)))"
+    code = "import sys, nsed_lab.rules; sys.exit(bool({'sklearn', 'crowdkit', 'pandas'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     train = table(["ab", "ba"])
     for name, module, package in (

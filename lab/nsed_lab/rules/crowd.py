@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nsed_lab.rules.learned_votes import library
 from nsed_torch.questions.graders import numbered
 from nsed_torch.traces.episodes import Episodes
-from nsed_torch.tuning.rules.learned_votes import library
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,9 @@ import dataclasses
 import pytest
 import torch
 
-from nsed_torch.tuning.rules import RULES, decide
+from nsed_torch.tuning.rules import decide, known_rules
+
+RULES = known_rules()
 
 pytest.importorskip("sklearn")
 

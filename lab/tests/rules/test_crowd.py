@@ -3,7 +3,9 @@
 import pytest
 import torch
 
-from nsed_torch.tuning.rules import RULES, decide
+from nsed_torch.tuning.rules import decide, known_rules
+
+RULES = known_rules()
 
 pytest.importorskip("crowdkit")
 CROWD = ("dawid_skene", "dawid_skene_graded", "one_coin_dawid_skene", "wawa", "zero_based_skill", "mace")

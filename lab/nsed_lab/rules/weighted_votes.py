@@ -1,17 +1,13 @@
-"""Votes with one weight per agent: plurality, weights from accuracies, and weights from agreement alone."""
+"""Votes with one weight per agent: weights from accuracies, and weights from agreement alone."""
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from nsed_torch.traces.episodes import Episodes
+from nsed_torch.tuning.rules import accuracy, summed, weighted
 
 _CERTAIN = 0.02  # accuracies are kept this far from 0 and 1, so that a few lucky answers do not decide every vote
-
-
-def plurality(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:
-    """Size of each answer's class; learns nothing."""
-    return _weighted(test, torch.ones(len(train.agents), dtype=torch.float64))
 
 
 def log_odds(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:
@@ -20,7 +16,7 @@ def log_odds(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:
     With p from graded tasks it is also the Optimal Weight of arXiv 2510.01499. p is the accuracy on training tasks,
     where silence counts as wrong, kept in [0.02, 0.98]. Ours: the bounds.
     """
-    return _weighted(test, _odds(accuracy(train), options(train)))
+    return weighted(test, _odds(accuracy(train), options(train)))
 
 
 def surprising_popularity(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:
@@ -35,7 +31,7 @@ def surprising_popularity(train: Episodes, test: Episodes) -> Float[Tensor, "bat
     paper and has not been held against its text; the shuffling is done in expectation, which gives the weights, q
     counts training tasks that both answered, and the sum is over the pool, whoever answers.
     """
-    return _weighted(test, _surprise_weights(train))
+    return weighted(test, _surprise_weights(train))
 
 
 def optimal_weight(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:
@@ -54,7 +50,7 @@ def optimal_weight(train: Episodes, test: Episodes) -> Float[Tensor, "batch agen
         for i in range(len(y)):
             y[i] = (target[i] * y).sum() / (known[i] * y * y).sum().clamp(min=1e-12)
     y = y if y.sum() >= 0 else -y
-    return _weighted(test, _odds(y + 1 / options_, options_))
+    return weighted(test, _odds(y + 1 / options_, options_))
 
 
 def optimal_weight_pseudo(train: Episodes, test: Episodes) -> Float[Tensor, "batch agent"]:
@@ -69,12 +65,7 @@ def optimal_weight_pseudo(train: Episodes, test: Episodes) -> Float[Tensor, "bat
     size = summed(classes, answered.double())
     ties = torch.where(elected, 1 / size, 0).sum(1, keepdim=True)
     share = torch.where(elected, 1 / ties, 0).sum(0) / answered.sum(0).clamp(min=1)
-    return _weighted(test, _odds(share, options(train)))
-
-
-def accuracy(train: Episodes) -> Float[Tensor, "agent"]:
-    """Share of all tasks that each agent answers right; silence is wrong. The order in which ties are decided."""
-    return train.by_agent().right.double().mean(0)
+    return weighted(test, _odds(share, options(train)))
 
 
 def options(train: Episodes) -> int:
@@ -83,19 +74,6 @@ def options(train: Episodes) -> int:
     if (labels >= 0).any():
         return max(2, len(labels[labels >= 0].unique()))
     return max(2, int(classes.max()) + 1 if classes.numel() else 0)
-
-
-def summed(classes: Int[Tensor, "batch agent"], value: Float[Tensor, "batch agent"]) -> Float[Tensor, "batch agent"]:
-    """Sum of agents' values over each answer's class, the same number for equal answers; -inf where there is none."""
-    answered, index = classes >= 0, classes.clamp(min=0)
-    totals = value.new_zeros(len(classes), int(index.max()) + 1 if index.numel() else 1)
-    totals = totals.scatter_add(1, index, torch.where(answered, value, 0))
-    return totals.gather(1, index).masked_fill(~answered, -torch.inf)
-
-
-def _weighted(test: Episodes, weight: Float[Tensor, "agent"]) -> Float[Tensor, "batch agent"]:
-    classes = test.by_agent().classes
-    return summed(classes, weight.to(classes.device).expand(classes.shape))
 
 
 def _odds(share: Float[Tensor, "agent"], options: int) -> Float[Tensor, "agent"]:

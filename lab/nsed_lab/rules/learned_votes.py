@@ -7,9 +7,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from nsed_lab.rules.weighted_votes import agreement
 from nsed_torch.records.extras import missing
 from nsed_torch.traces.episodes import Episodes
-from nsed_torch.tuning.rules.weighted_votes import accuracy, agreement, plurality
+from nsed_torch.tuning.rules import accuracy, plurality
 
 _MOST_CATEGORIES = 250  # what a histogram of 255 bins has room for
 
