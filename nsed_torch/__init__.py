@@ -37,49 +37,27 @@ if TYPE_CHECKING:
 __version__ = importlib.metadata.version("nsed_torch")
 
 _HOMES = {
-    "core.agent": (
-        "Agent",
-        "Ensemble",
-    ),
+    "core.agent": ("Agent", "Ensemble"),
     "core.broker": ("Broker",),
     "core.cell": ("ConsensusCell",),
     "core.encoder": ("HashedEncoder",),
     "core.engine": ("Decoding",),
-    "core.gate": (
-        "ForgetGate",
-        "Gate",
-        "NoteGate",
-    ),
-    "core.halting": (
-        "FixedHalting",
-        "Halting",
-    ),
+    "core.gate": ("ForgetGate", "Gate", "NoteGate"),
+    "core.halting": ("FixedHalting", "Halting"),
     "core.memory": ("MemoryState",),
     "core.protocol": ("Protocol",),
     "core.ratings": ("Rating",),
-    "core.rnn": (
-        "Deliberation",
-        "MacroRNN",
-    ),
+    "core.rnn": ("Deliberation", "MacroRNN"),
     "core.round": ("MacroRNNCell",),
     "core.trust": ("Trust",),
-    "core.vote": (
-        "QuadraticVote",
-        "Vote",
-    ),
-    "engines.backbones": (
-        "load_backbone",
-        "load_encoder",
-    ),
+    "core.vote": ("QuadraticVote", "Vote"),
+    "engines.backbones": ("load_backbone", "load_encoder"),
     "evaluation.evaluating": ("evaluate",),
     "evaluation.pages": ("framed_transcript",),
     "parts.budget_broker": ("BudgetBroker",),
     "parts.knapsack": ("KnapsackBroker",),
     "questions.own": ("tasks",),
-    "records.transcript": (
-        "Task",
-        "Transcript",
-    ),
+    "records.transcript": ("Task", "Transcript"),
     "traces.collecting": ("collect",),
     "traces.load": ("load_traces",),
     "tuning.fitting": ("fit",),

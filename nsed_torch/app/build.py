@@ -112,9 +112,6 @@ def graded_tasks(cfg: DictConfig, report: Callable[[str], None] = lambda text: N
     """What is asked: the questions of the file `questions`, or the set that `tasks` names.
 
     For a dry run nothing is downloaded: questions of a middling length stand in for a set that is not here.
-
-    Raises:
-        ValueError: for a file and a set at once.
     """
     if cfg.questions and cfg.tasks.get("questions") != cfg.questions:
         expected = "expected questions=FILE or tasks=NAME"
@@ -151,9 +148,6 @@ def build_broker(cfg: DictConfig, names: Sequence[str]) -> Broker:
 
     `telemetry` names a file, made by the first round and taken over by later runs; `learned` one that `nsed fit-broker`
     wrote, for a team out of its agents.
-
-    Raises:
-        ValueError: if the file is there and is no telemetry, or a learned broker is wanted and none is there.
     """
     if "_target_" not in cfg:
         got = sorted(map(str, cfg))
@@ -196,12 +190,7 @@ def fetch_weights(
     also: Sequence[Agent] = (),
     here: bool = True,
 ) -> dict[str, ResolvedWeights]:
-    """Have the weights of every backbone, and of the encoder if there is one, on this machine, where they have any.
-
-    Raises:
-        ValueError: if a model is nowhere to be had; says what was tried. And where models will run `here`, if a device
-            is not there.
-    """
+    """Have the weights of every backbone, and of the encoder if there is one, on this machine, where they have any."""
     nodes = {name: node["weights"] for name, node in _models(cfg, also, here=here).items() if "weights" in node}
     return {name: resolve(instantiate(node), offline=offline, report=report) for name, node in nodes.items()}
 

@@ -34,9 +34,6 @@ def opened(folder: Path, identity: Mapping[str, Any], made: Sequence[str], *, go
     What a run of the same identity left stays, so that this one goes on from there. What another run of the same verb
     made goes, by the names or patterns in `made`, finished calls excepted, for every call has a key of its own. Refused
     is a run that would go on from another's (`goes_on`), and one in whose way something lies that is not its verb's.
-
-    Raises:
-        ValueError: in one line, if another process holds the folder, or the run cannot go on from what is there.
     """
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / _LOCK, timeout=0)

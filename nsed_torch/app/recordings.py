@@ -39,11 +39,7 @@ def folders_of(cfg: DictConfig) -> list[str]:
 
 
 def hold_traces(folders: Sequence[str], **choices: Any) -> bool:
-    """Whether folders hold traces of `nsed collect` rather than recorded answers.
-
-    Raises:
-        ValueError: for traces if a choice, which shapes recorded answers, was made; or if only some hold traces.
-    """
+    """Whether folders hold traces of `nsed collect` rather than recorded answers."""
     traces = [(Path(path).expanduser() / "traces.jsonl").is_file() for path in folders]
     if any(traces) and not all(traces):
         path = folders[traces.index(False)]

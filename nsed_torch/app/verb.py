@@ -88,11 +88,7 @@ def verb(
 
 
 def objective(path: Path, name: str | None) -> float | None:
-    """The number of that name in a file of results; unless one is named, the accuracy of the method it is about.
-
-    Raises:
-        ValueError: if no number has the name; says which is nearest.
-    """
+    """The number of that name in a file of results; unless one is named, the accuracy of the method it is about."""
     data = read_json(path) if path.is_file() else {}
     numbers = {key: float(value) for key, value in leaves(data) if type(value) in {int, float}}
     if name is None:

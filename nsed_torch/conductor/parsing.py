@@ -80,9 +80,6 @@ def parse(text: str, *, workers: int, max_steps: int = 5, allow_empty: bool = Fa
     """The workflow in a text for a pool of so many workers, where it is valid as it stands: for training.
 
     With `allow_empty` three empty lists are valid, which accept the previous answer. 5 steps at most are published.
-
-    Raises:
-        WorkflowError: if there is none, and nothing else whatever the text.
     """
     if len(text) > MAX_CHARS:
         raise WorkflowError(
@@ -106,9 +103,6 @@ def repair(
     Returns:
         The workflow, and what had to be mended: each reason once, in the order found, the first the one that `parse`
         raises. A valid text gives what `parse` gives and no reasons.
-
-    Raises:
-        WorkflowError: if no step is left, and nothing else whatever the text.
     """
     workflow, faults = _mended(_read(text[-MAX_CHARS:]), workers, max_steps, allow_empty=allow_empty)
     reasons = [Reason.TOO_LONG] if len(text) > MAX_CHARS else []

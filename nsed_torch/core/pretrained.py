@@ -11,11 +11,7 @@ Cell = TypeVar("Cell", bound="Pretrained")
 
 
 class Pretrained(
-    nn.Module,
-    ModelHubMixin,
-    library_name="nsed_torch",
-    tags=["multi-agent deliberation"],
-    license="apache-2.0",
+    nn.Module, ModelHubMixin, library_name="nsed_torch", tags=["multi-agent deliberation"], license="apache-2.0"
 ):
     """What a `ConsensusCell` does with folders, and with repos on the Hugging Face Hub (`push_to_hub`)."""
 

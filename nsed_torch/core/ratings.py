@@ -7,14 +7,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from nsed_torch.core.agent import Agent, Ensemble, Progress
-from nsed_torch.core.engine import (
-    Engine,
-    Likelihood,
-    Note,
-    RateRequest,
-    Ratings,
-    RatingScale,
-)
+from nsed_torch.core.engine import Engine, Likelihood, Note, RateRequest, Ratings, RatingScale
 from nsed_torch.core.prompts import Prompts
 from nsed_torch.records.ledger import TokenLedger
 from nsed_torch.records.transcript import Critique, Usage
@@ -114,13 +107,7 @@ class VerdictRating:
 
 
 def judging_order(
-    seed: int,
-    voter: str,
-    authors: Sequence[str],
-    answered: Sequence[bool],
-    *,
-    shuffled: bool = True,
-    own: bool = False,
+    seed: int, voter: str, authors: Sequence[str], answered: Sequence[bool], *, shuffled: bool = True, own: bool = False
 ) -> list[int]:
     """Indices of the proposals that a judge is shown, in its order; the call's seed finds it again.
 

@@ -122,11 +122,7 @@ class Chat:
         return self.encode(text[text.rindex(sentence) :])
 
     def heard(self, text: str, notes: Sequence[Note]) -> tuple[list[int], tuple[Span, ...]]:
-        """Token ids of a rendered chat, and which of them are its notes: each from where it begins to the next one.
-
-        Raises:
-            ValueError: for a note that does not stand in the chat, or a tokenizer that cannot tell where tokens stand.
-        """
+        """Token ids of a rendered chat, and which of them are its notes: each from where it begins to the next one."""
         if not notes:
             return self.encode(text), ()
         if not self.tokenizer.is_fast:

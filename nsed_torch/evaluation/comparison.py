@@ -103,10 +103,6 @@ class Comparison:
         The reference is `deliberation`, or the first method where that took no part, unless another is named;
         `by_student` gives every mean Student's interval, whatever the scores. With `ties` of LOT a tie scores the share
         of right ones among the tied; the other rules were decided by whoever made the outcomes.
-
-        Raises:
-            ValueError: for no outcomes, two of one method and task, or an unknown reference; with `by_student`, for
-                fewer than two questions.
         """
         by_method: dict[str, dict[str, Outcome]] = {}
         for outcome in outcomes:

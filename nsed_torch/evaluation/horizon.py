@@ -59,9 +59,6 @@ def horizon(steps: Sequence[int], right: Sequence[bool]) -> Horizon:
     A logistic curve in the logarithm of the steps, by maximum likelihood; the interval is that of the profile
     likelihood, for b is fitted at every h. Where all tasks are right, or none, the interval is bounded on one side.
 
-    Raises:
-        ValueError: for no tasks, tasks without steps, or as many of one as of the other.
-
     Examples:
         >>> found = horizon([10] * 20 + [40] * 20 + [160] * 20, [True] * 20 + [True, False] * 10 + [False] * 20)
         >>> round(found.steps), [round(end) for end in found.interval]

@@ -175,9 +175,6 @@ def write_report(folder: Path) -> Path:
 
     A folder of `nsed evaluate` or `nsed collect` becomes the page of a run, one of `nsed deliberate` that of its
     transcript, one of `nsed conduct` that of its workflows, one of `nsed demo` that of its acts.
-
-    Raises:
-        ValueError: if the folder holds none of them, or files that this package cannot read.
     """
     there = [name for name in (TRACES, OUTCOMES, "transcript.json", ALONE, EXECUTION) if (folder / name).is_file()]
     if {TRACES, OUTCOMES} & set(there):

@@ -22,10 +22,6 @@ def provenance(config: Mapping[str, Any], seeds: Any) -> dict[str, Any]:
 
     The same for the same command, sources and machine, whenever it runs. The composed config, interpolations resolved,
     has the user's home folder as ~.
-
-    Raises:
-        ValueError: if the config holds NaN or infinity, which JSON cannot say.
-        TypeError: if it holds anything else that is no JSON value.
     """
     return {
         "config": without_home(config),

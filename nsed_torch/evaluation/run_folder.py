@@ -123,11 +123,7 @@ class Run:
 
     @classmethod
     def load(cls, folder: Path) -> "Run":
-        """Read what is there.
-
-        Raises:
-            ValueError: in one line with the file, if one cannot be read.
-        """
+        """Read what is there."""
         files = [path for path in (folder / RESULTS, folder / ABOUT) if path.is_file()]
         data = read_json(files[0]) if files else None
         about = data if isinstance(data, dict) else {}

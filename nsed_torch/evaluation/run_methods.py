@@ -82,9 +82,6 @@ class Contest:
 
         Outcomes come method by method in the order of the names, each in the order of the tasks. Members that
         differ are asked alone even where no name says so, for who is best alone leads methods of one member (`led`).
-
-        Raises:
-            ValueError: if more tasks failed than may; in one line with the first failure.
         """
         cell, outcomes = self.rnn.cell, {}
         panel = panel_of(self.rnn, self.graded)

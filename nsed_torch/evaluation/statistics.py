@@ -69,9 +69,6 @@ def student(
     """Mean of one value per question with Student's interval, which has no width where all are alike.
 
     Values lie between `least` and `most`: so does the interval, as of shares within [0, 1].
-
-    Raises:
-        ValueError: for fewer than two questions.
     """
     from scipy.special import stdtrit  # noqa: PLC0415 - heavy, and wanted only here
 

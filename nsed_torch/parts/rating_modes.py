@@ -35,7 +35,7 @@ class AgreementRating:
         """Answer all questions."""
         return [
             JudgeReply(
-                tuple((1.0 if text.split() == q.said.split() else -1.0) if q.said else None for text in q.candidates),
+                tuple((1.0 if text.split() == q.said.split() else -1.0) if q.said else None for text in q.candidates)
             )
             for q in questions
         ]

@@ -65,11 +65,7 @@ def save_cell(cell: Any, folder: str | Path, agent_names: Sequence[str] | None =
 
 
 def load_cell(
-    make: Any,
-    folder: str | Path,
-    agents: Sequence[str] | None,
-    revision: str | None,
-    parts: Mapping[str, Any],
+    make: Any, folder: str | Path, agents: Sequence[str] | None, revision: str | None, parts: Mapping[str, Any]
 ) -> Any:
     """See `ConsensusCell.from_pretrained`."""
     root = located(folder, revision)

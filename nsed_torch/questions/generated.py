@@ -30,12 +30,7 @@ PROBED = 16
 
 
 def generated_tasks(
-    family: str,
-    size: int = 100,
-    seed: int = 0,
-    *,
-    options: Mapping[str, Any] | None = None,
-    reading: str = "general",
+    family: str, size: int = 100, seed: int = 0, *, options: Mapping[str, Any] | None = None, reading: str = "general"
 ) -> GradedTasks:
     """Tasks of a reasoning-gym family.
 

@@ -59,9 +59,6 @@ def known(row: Mapping[str, Any], where: str, prompt: str = "") -> Known:
         where: the line, for errors.
         prompt: behind the question, how to answer.
 
-    Raises:
-        ValueError: in one line, with what was expected, what was there, and the remedy.
-
     Examples:
         >>> row = {"id": "a", "question": "Count to 2.", "start": "0", "steps": ["0 1", "0 1 2"], "answer": "0 1 2"}
         >>> known(row, "counts.jsonl:1").chain
@@ -182,11 +179,7 @@ def _fault(where: str, expected: str, got: str, remedy: str = "correct the line"
 
 
 def consistent(lines: Sequence[Known]) -> Sequence[Known]:
-    """The lines as they are, unless two of them go on differently from the same text: a step is written from it alone.
-
-    Raises:
-        ValueError: names both tasks.
-    """
+    """The lines as they are; a ValueError names two that go on differently from the same text: all that a step reads."""
     after: dict[str, tuple[str, str]] = {}
     for task, chain, *_ in lines:
         for one, other in itertools.pairwise((task.start or task.question, *chain)):

@@ -34,10 +34,6 @@ def call_key(**fields: Any) -> str:
     """Name a call by everything that shapes its result: the sha256 of its canonical JSON, 64 hex digits.
 
     Fields are JSON values in any order. Tuples count as lists; 1, 1.0, "1" and True are four different values.
-
-    Raises:
-        ValueError: if a number is NaN or infinite.
-        TypeError: if a value is no JSON value.
     """
     canonical = json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()

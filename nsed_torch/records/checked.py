@@ -85,12 +85,7 @@ def json_line(data: Any) -> str:
 
 
 def rebuild(kind: Any, value: Any) -> Any:
-    """Rebuild a dataclass tree from what JSON kept of it; drops unknown keys, refuses wrong types.
-
-    Raises:
-        TypeError: for a value of another type, or a dataclass that lacks a field.
-        ValueError: names the field; for what an enumeration does not have, or a record of another version.
-    """
+    """Rebuild a dataclass tree from what JSON kept of it; drops unknown keys, refuses wrong types."""
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any or (value is None and types.NoneType in args):
         return value

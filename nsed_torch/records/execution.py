@@ -24,11 +24,7 @@ class Failure(StrEnum):
 
 @dataclass(frozen=True)
 class StepRecord:
-    """What a worker was asked in one step, and what came of it.
-
-    Raises:
-        ValueError: for a response and a failure, or neither.
-    """
+    """What a worker was asked in one step, and what came of it."""
 
     worker: str  # name of the agent, of the deliberation, or of the Conductor
     subtask: str  # as the workflow has it
@@ -70,11 +66,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Execution(Record):
-    """Everything of one executed workflow, or of several that each revised the answer of the one before.
-
-    Raises:
-        ValueError: for no level, or a first one without steps.
-    """
+    """Everything of one executed workflow, or of several that each revised the answer of the one before."""
 
     WHAT = "an execution"
     VERSION = 1

@@ -26,9 +26,6 @@ def write_files(files: Mapping[Path, bytes]) -> None:
 
     Everything goes to temporary files beside the targets, which then take the targets' names in the order given,
     each in one step: a reader or a crash sees an old file or a new one and nothing between.
-
-    Raises:
-        OSError: if one cannot be written; names it. Where none had its name yet, the old files are untouched.
     """
     staged = {path: path.parent / f".{secrets.token_hex(8)}.tmp" for path in files}
     try:
@@ -72,12 +69,7 @@ def regular(path: Path) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file.
-
-    Raises:
-        ValueError: if the file is missing, unreadable, not UTF-8, or not JSON (NaN and infinity are not);
-            names the file, what is wrong and the remedy.
-    """
+    """Read a JSON file."""
     try:
         data = read_bytes(path)
     except FileNotFoundError as error:
@@ -88,12 +80,7 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(data: str | bytes, where: str, remedy: str, *, halves: bool = False) -> Any:
-    """Parse JSON that anybody may have written; `halves` says that the caller mends halves of characters.
-
-    Raises:
-        ValueError: in one line with `where` and the remedy, for what is not UTF-8 or not JSON, a name that comes twice
-            in an object, half a character, or more than `MOST_LEVELS` within each other.
-    """
+    """Parse JSON that anybody may have written; `halves` says that the caller mends halves of characters."""
     try:
         text = data if isinstance(data, str) else data.decode()
         value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_object)

@@ -88,9 +88,6 @@ def rendered(kind: str, **values: Any) -> str:
     """The text that a stranger's template makes of JSON values; `kind` is a renderer of `template_child`.
 
     Halves of characters in it are replaced.
-
-    Raises:
-        BadTemplateError: in one line, if it fails, does not end, or takes too much.
     """
     limits = {"seconds": PATIENCE, "longest": LONGEST, "memory": MEMORY}
     reply = json.loads(_RENDERER.ask(json.dumps({"kind": kind, **limits, "values": values}).encode() + b"\n"))

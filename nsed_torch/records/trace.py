@@ -24,12 +24,7 @@ ABOUT = "collect.json"  # what made the traces; written last
 
 @dataclass(frozen=True)
 class Trace(Record):
-    """A transcript with its grades.
-
-    Raises:
-        ValueError: unless there is a round, one proposer, grade and answer for every proposal, and one rating for every
-            voter and proposal.
-    """
+    """A transcript with its grades."""
 
     WHAT = "a trace"
     REMEDY = "rerun the nsed collect that wrote it, which asks no model again"
@@ -76,9 +71,6 @@ class TraceWriter:
     A repeated run adds the same traces again, replayed from the call log. Lines that stand in the file already are left
     alone; from the first that differs, the file is written anew. So it holds at any moment what some run had come to,
     at most its last line torn, and in the end what a straight run would have written.
-
-    Raises:
-        OSError: if the folder, which is made if missing, cannot be written.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -125,11 +117,7 @@ class TraceWriter:
 
 
 def read_traces(folder: str | Path) -> Iterator[Trace]:
-    """Read the traces of a folder of `nsed collect` in their order; an unfinished one gives the traces so far.
-
-    Raises:
-        ValueError: in one line with file and line: none to read, a line that is no trace, a task that comes twice.
-    """
+    """Read the traces of a folder of `nsed collect` in their order; an unfinished one gives the traces so far."""
     path = Path(folder).expanduser() / TRACES
     seen: set[str] = set()
     for number, trace in enumerate(Trace.read_lines(path), start=1):
@@ -146,9 +134,6 @@ def read_embeddings(folder: str | Path) -> "dict[str, tuple[Float[Tensor, 'dim']
 
     Returns:
         Task id -> embedding of the question, and of the proposals of all rounds, one round after the other.
-
-    Raises:
-        ValueError: in one line, if the file is missing, as in a folder whose run has not ended, or is none of ours.
     """
     import safetensors.torch  # noqa: PLC0415 - as above
 

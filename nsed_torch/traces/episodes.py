@@ -139,11 +139,7 @@ class Episodes:
 
 
 def joined(parts: Sequence[Episodes]) -> Episodes:
-    """Several records of the same pool as one, padded to the most rounds, voters and proposals of any of them.
-
-    Raises:
-        ValueError: unless they are of the same agents in the same order, and of different tasks.
-    """
+    """Several records of the same pool as one, padded to the most rounds, voters and proposals of any of them."""
     first = parts[0]
     for part in parts[1:]:
         for what, mine, other in (

@@ -243,9 +243,6 @@ def make_recorded(
 
     Returns:
         What `source.json` holds.
-
-    Raises:
-        ValueError: in one line with the file, for what cannot be read.
     """
     source, out = known_source(name), Path(folder)
     if (out / "answers").exists() or any(out.glob("questions.jsonl*")):

@@ -196,9 +196,6 @@ def read_tasks(path: str | Path, digest: Any = None) -> tuple[Task, ...]:
 
     Files of earlier versions say `gold` for target, and are read as they were. A target of null is none. The digest, a
     hash object, is updated with every line.
-
-    Raises:
-        ValueError: in one line with the file, and the line where there is one.
     """
     tasks = []
     for where, line in read_records(Path(path).expanduser(), digest or hashlib.sha256(), ("id", "question", "target")):

@@ -38,9 +38,6 @@ def split(ids: Sequence[str], fractions: Sequence[float] = (0.6, 0.2, 0.2), *, t
     validation the next stretch, test the rest. A task's part depends on its id and these numbers, not on which other
     tasks there are or who answered them. Parts have the asked sizes in expectation. Turns of 0, f, 2 f, ... with f the
     fraction of test are the folds of a cross-validation: no task is tested twice before the turns sum to 1.
-
-    Raises:
-        ValueError: if the fractions are negative or do not sum to 1, or a part that was asked for is empty.
     """
     if len(fractions) != 3 or min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-9:
         raise ValueError(f"expected three fractions of at least 0 that sum to 1, got {tuple(fractions)}")

@@ -37,11 +37,7 @@ class Closings:
 
     @classmethod
     def of(cls, team: MacroRNNCell, folders: Iterable[str | Path]) -> "Closings":
-        """Those of folders of traces; the team's models are frozen, and stay so.
-
-        Raises:
-            ValueError: for a team with models elsewhere, or traces without targets.
-        """
+        """Those of folders of traces; the team's models are frozen, and stay so."""
         for agent in team.ensemble.proposers:
             if not callable(getattr(team.ensemble.engine(agent), "log_likelihoods", None)):
                 wanted = "expected models in this process, which pass gradients on"

@@ -128,9 +128,6 @@ def fine_tune(
     One adapter requires gradients, as from `start_adapter`; every example comes once before any comes again. The log
     takes loss, learning rate, gradient norm and seconds of every step. Checkpoints go to `folder`; the same call goes
     on from the last one, and ends where a straight run does.
-
-    Raises:
-        ValueError: if there is nothing to learn from, or nothing that learns.
     """
     if not examples or not any(p.requires_grad for p in engine.parameters()):
         raise ValueError(f"expected examples and an adapter that learns, got {len(examples)} examples: add an adapter")

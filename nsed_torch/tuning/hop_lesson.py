@@ -27,11 +27,7 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True)
 class HopLesson:
-    """To answer tasks, and to do hops of some kinds in composite questions, as a worker of a workflow reads them.
-
-    Raises:
-        ValueError: if the share is out of range, or no hop of these kinds is learned, or none is tested.
-    """
+    """To answer tasks, and to do hops of some kinds in composite questions, as a worker of a workflow reads them."""
 
     answers: AnswerLesson
     train: GradedTasks

@@ -86,11 +86,7 @@ def contested(table: RecordedAnswers) -> RecordedAnswers:
 def give_adapters(
     ensemble: Ensemble, *, rank: int = 8, alpha: float = 16.0, targets: Sequence[str], seed: int = 0
 ) -> Ensemble:
-    """The same agents on the same engines, each judge with an adapter: its own, else a fresh one of its name.
-
-    Raises:
-        ValueError: if a judge runs on another kind of engine, and as `add_adapter`.
-    """
+    """The same agents on the same engines, each judge with an adapter: its own, else a fresh one of its name."""
     given = {}
     for agent in ensemble.judges:
         engine = ensemble.engine(agent)
@@ -120,13 +116,7 @@ class JudgeTrainer:
     """
 
     def __init__(
-        self,
-        ensemble: Ensemble,
-        *,
-        rating: VerdictRating,
-        prompts: Prompts,
-        verdict_weight: float = 0.5,
-        seed: int = 0,
+        self, ensemble: Ensemble, *, rating: VerdictRating, prompts: Prompts, verdict_weight: float = 0.5, seed: int = 0
     ) -> None:
         self.ensemble, self.rating, self.prompts, self.seed = ensemble, rating, prompts, seed
         self.verdict_weight = verdict_weight

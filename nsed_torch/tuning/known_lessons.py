@@ -21,12 +21,7 @@ from nsed_torch.tuning.lessons import Lesson, LessonPlan, Scores, by_stratum, ot
 
 @dataclass(frozen=True)
 class Drawn(ABC):
-    """A lesson whose examples are drawn alike from all families, then from their tasks, then from a task.
-
-    Raises:
-        ValueError: if there is nothing to learn from, nothing held out that is not learned from, or a task of which
-            nobody knows what is to be learned.
-    """
+    """A lesson whose examples are drawn alike from all families, then from their tasks, then from a task."""
 
     learns: ClassVar[str]
     knows: ClassVar[str] = "chains"  # what is known of its tasks, by the field of `GradedTasks`

@@ -89,12 +89,7 @@ def said(
 
 @dataclass(frozen=True)
 class AnswerLesson:
-    """To answer the tasks of a family, alone, as in round 1 of a deliberation.
-
-    Raises:
-        ValueError: if nothing is held out or nothing else is left, a task to learn from has no target, or the share is
-            out of range.
-    """
+    """To answer the tasks of a family, alone, as in round 1 of a deliberation."""
 
     train: GradedTasks
     held_out: GradedTasks  # none of their questions is learned from

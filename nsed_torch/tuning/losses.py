@@ -35,9 +35,7 @@ def consensus_loss(
 
 
 def memory_loss(
-    retention: Float[Tensor, "batch slot"],
-    matters: Bool[Tensor, "batch slot"],
-    slot_mask: Bool[Tensor, "batch slot"],
+    retention: Float[Tensor, "batch slot"], matters: Bool[Tensor, "batch slot"], slot_mask: Bool[Tensor, "batch slot"]
 ) -> Float[Tensor, ""]:
     """Mean of `-log` of the share of all retention that lies on slots that matter: what a gate is to keep. Ours.
 

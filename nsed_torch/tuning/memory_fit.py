@@ -42,11 +42,7 @@ class Notes:
     @classmethod
     @torch.no_grad()
     def of(cls, cell: ConsensusCell, episodes: Episodes, *, labelled: bool = True) -> "Notes":
-        """What the rounds bring to a cell whose vote does not read the memory.
-
-        Raises:
-            ValueError: if notes should be `labelled` and nobody knows which matter.
-        """
+        """What the rounds bring to a cell whose vote does not read the memory."""
         needed = _needed(episodes) if labelled else torch.zeros_like(episodes.classes)
         output, _ = replay(cell, episodes)
         rounds, proposals = episodes.proposal_mask.shape[1:]

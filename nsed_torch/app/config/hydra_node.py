@@ -137,11 +137,7 @@ def check_search_path(search_path: ConfigSearchPath) -> None:
 
 
 def check_hydra(node: DictConfig | ListConfig, where: str = "hydra") -> None:
-    """Refuse the first thing at any depth that would run code which is not Hydra's or ours.
-
-    Raises:
-        ValueError: in one line, with the place.
-    """
+    """Refuse the first thing at any depth that would run code which is not Hydra's or ours."""
     written: Any = OmegaConf.to_container(node, resolve=False)
     for key in list(node) if isinstance(node, DictConfig) else range(len(node)):
         place, raw = f"{where}.{key}", written[key]

@@ -71,10 +71,6 @@ def instantiate(node: Any, **kwargs: Any) -> Any:
     too, must be listed. Only then is anything called, with plain dicts and lists. The node is a config or plain dict
     with `_target_`, a list of such, or None, which gives None. `kwargs` override its keys and are passed as they are,
     never read as config.
-
-    Raises:
-        ValueError: in one line, before anything is called, if a target is not listed; then if a target does not take
-            the arguments, and whatever the targets themselves raise.
     """
     if node is None:
         return None

@@ -38,12 +38,7 @@ FORMER = {
 
 
 def overrides_of(words: Iterable[str], config_name: str) -> list[str]:
-    """The words of a command as overrides of a verb's root config; its question, if it asks one, comes last.
-
-    Raises:
-        ValueError: for a setting by its former name, several questions, an empty one, or bytes that are no UTF-8.
-        OSError: if the file that has the question cannot be read.
-    """
+    """The words of a command as overrides of a verb's root config; its question, if it asks one, comes last."""
     # A baseline is settings, whose equals signs Hydra would not take as they are.
     words = [f"baseline={quote(w[9:])}" if w.startswith("baseline=") and "=" in w[9:] else w for w in words]
     if config_name in {"deliberate", "conduct"}:
@@ -75,9 +70,6 @@ def quote(text: str) -> str:
 
     Both grammars are escaped: Hydra's (quotes, commas, equals signs, brackets), which is read when the config is
     composed, and OmegaConf's (`${...}`, "???"), which is read with a value. No text is a sweep, a list or a number.
-
-    Raises:
-        ValueError: if the text has no UTF-8 form, as when a terminal passed other bytes.
     """
     try:
         text.encode()

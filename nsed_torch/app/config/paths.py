@@ -24,11 +24,7 @@ MOST_BYTES, MOST_PARTS = 200_000, 100_000  # of a config file that is not ours
 
 
 def conf_dir() -> Path:
-    """The folder of the YAML files: inside an installed wheel, else at the checkout's root.
-
-    Raises:
-        FileNotFoundError: if there is neither, as when single folders of the package were copied.
-    """
+    """The folder of the YAML files: inside an installed wheel, else at the checkout's root."""
     installed, checkout = _PACKAGE / "conf", _PACKAGE.parent / "conf"
     if installed.is_dir():
         return installed
@@ -66,11 +62,7 @@ def options_of(group: str) -> Iterator[Path]:
 
 
 def check_yaml(path: Path) -> None:
-    """Refuse a stranger's YAML file that is too long or deep, holds itself, or of which aliases make a giant.
-
-    Raises:
-        ValueError: in one line with the file, what is wrong and the remedy.
-    """
+    """Refuse a stranger's YAML file that is too long or deep, holds itself, or of which aliases make a giant."""
     import yaml  # type: ignore[import-untyped]  # noqa: PLC0415 - not wanted at import
 
     try:

@@ -54,9 +54,6 @@ def check_settings(cfg: DictConfig, config_name: str) -> None:
 
     Whole numbers pass for numbers, and numbers for texts, as which they are kept. What is built from a config group
     checks itself; of groups that are only read, keys are compared with those that its options have.
-
-    Raises:
-        ValueError: for a setting that the file does not have, or one of another type.
     """
     root, groups = root_config(config_name)
     for key in cfg:

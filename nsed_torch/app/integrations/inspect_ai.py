@@ -13,14 +13,7 @@ from nsed_torch.records.transcript import Transcript
 
 try:
     import anyio
-    from inspect_ai.model import (
-        ChatMessage,
-        GenerateConfig,
-        ModelAPI,
-        ModelOutput,
-        ModelUsage,
-        modelapi,
-    )
+    from inspect_ai.model import ChatMessage, GenerateConfig, ModelAPI, ModelOutput, ModelUsage, modelapi
     from inspect_ai.solver import Generate, Solver, TaskState, solver
 except ImportError as error:
     raise ImportError(missing("inspect_ai", "its model", "inspect", error)) from error

@@ -66,9 +66,6 @@ class HarnessModel(LM):  # type: ignore[misc]
         a whole turn, so blanks in front of it count for nothing. Trust is the consensus cell's before anybody spoke;
         who is trusted negatively has no share. The flag, which harnesses read as "greedy decoding writes it", is true
         where the mixture gives the text more than half: then no other is likelier. It may miss some.
-
-        Raises:
-            ValueError: if a judge cannot measure, or no judge gives a number.
         """
         texts: dict[str, list[str]] = {}
         pairs = [(context, text.lstrip()) for context, text in (request.args for request in requests)]
@@ -117,9 +114,6 @@ def mixture(logs: Float[Tensor, "voter text"], trust: Float[Tensor, "voter"]) ->
     """`log sum_i w_i exp(logs_i)`, w_i the shares of positive trust; equal where nobody has any.
 
     A voter whose number is NaN said nothing of the text: the others share its weight.
-
-    Raises:
-        ValueError: if no voter said anything of a text.
     """
     there = ~logs.isnan()
     if not there.any(dim=0).all():

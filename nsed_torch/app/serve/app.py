@@ -178,12 +178,7 @@ class Entrance:
             told.count()
 
     async def _whole(
-        self,
-        completion: Form,
-        question: QueuedQuestion,
-        events: asyncio.Queue[Event],
-        told: "_Told",
-        request: Request,
+        self, completion: Form, question: QueuedQuestion, events: asyncio.Queue[Event], told: "_Told", request: Request
     ) -> Response:
         async def listen() -> Transcript:
             return [event async for event in self._heard(events) if isinstance(event, Transcript)][-1]

@@ -140,11 +140,7 @@ class Batches:
         return len(self._waiting)
 
     def submit(self, question: QueuedQuestion) -> None:
-        """Put a question into the queue.
-
-        Raises:
-            RefusedError: 429 if the queue is full, 503 if the server is closing.
-        """
+        """Put a question into the queue."""
         with self._changed:
             if self._closing:
                 raise RefusedError(503, "the server is closing: ask another")

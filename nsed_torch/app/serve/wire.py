@@ -94,11 +94,7 @@ class ChatRequest(Strict):
 
     @classmethod
     def read(cls, body: bytes) -> Self:
-        """Read a body that anybody may have written.
-
-        Raises:
-            RefusedError: 400, with the first thing that is wrong.
-        """
+        """Read a body that anybody may have written."""
         try:
             data = parse_json(body, "body", "correct it")
             return cls.of(data)

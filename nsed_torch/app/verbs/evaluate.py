@@ -181,11 +181,7 @@ def write_run(
 
 
 def draw_plots(comparison: Comparison, found: Mapping[str, Any] | None, folder: Path) -> None:
-    """Cost against accuracy of the methods, and accuracy by round of the deliberations; never of one point.
-
-    Raises:
-        ValueError: if matplotlib is not installed.
-    """
+    """Cost against accuracy of the methods, and accuracy by round of the deliberations; never of one point."""
     methods = {name: method for name, method in comparison.methods.items() if method.accuracy.mean is not None}
     if len(methods) > 1:
         plot_cost(methods, folder / "cost.png")
@@ -259,12 +255,7 @@ def cost_table(costs: Mapping[str, Usage], tasks: int, speeds: Mapping[str, floa
 
 
 def labelled_accuracy(cfg: DictConfig, ties: Ties, tasks: Sequence[Task]) -> dict[str, float]:
-    """Each agent's accuracy in round 1 of the traces `labels`, by which `ties=accuracy` decides; empty for other rules.
-
-    Raises:
-        ValueError: if one of the two settings is there without the other, an agent has no accuracy, or a question of
-            the tasks is among those that taught it.
-    """
+    """Each agent's accuracy in round 1 of the traces `labels`, by which `ties=accuracy` decides; empty otherwise."""
     if ties is not Ties.ACCURACY:
         if cfg.labels:
             raise ValueError(f"expected ties=accuracy with labels, got ties={ties}: set it, or remove labels")

@@ -48,11 +48,7 @@ def main(cfg: DictConfig, run: VerbRun) -> None:
 
 
 def key_for(host: str, api_key_env: str) -> str:
-    """The key that clients must know: of an environment variable, "" where it is empty and nobody else can connect.
-
-    Raises:
-        ValueError: for a place that others can reach, without a key.
-    """
+    """The key that clients must know: of an environment variable, "" where it is empty and nobody else can connect."""
     key = os.environ.get(api_key_env, "").strip() if api_key_env else ""
     if not key and host not in LOOPBACK:
         wanted = f"expected a key in the environment variable {api_key_env or '(none named)'} to listen at {host}"
@@ -73,11 +69,7 @@ def bound(host: str, port: int) -> socket.socket:
 
 
 def build_teams(models: DictConfig, run: VerbRun) -> dict[str, MacroRNN]:
-    """Every model under its name, `nsed/NAME`, built as `nsed deliberate` builds a team of these settings.
-
-    Raises:
-        ValueError: in one line with the model's name.
-    """
+    """Every model under its name, `nsed/NAME`, built as `nsed deliberate` builds a team of these settings."""
     named = {str(name): node for name, node in models.items()}
     configs = {f"nsed/{name}": _composed(name, node) for name, node in named.items()}
     if not configs:

@@ -39,11 +39,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
         build_ensemble(cfg.ensemble), rank=lora.rank, alpha=lora.alpha, targets=list(lora.targets), seed=lora.seed
     )
     trainer = JudgeTrainer(
-        ensemble,
-        rating=rating,
-        prompts=instantiate(cfg.prompts),
-        verdict_weight=lora.verdict_weight,
-        seed=lora.seed,
+        ensemble, rating=rating, prompts=instantiate(cfg.prompts), verdict_weight=lora.verdict_weight, seed=lora.seed
     )
     run.report(f"judging {len(parts['test'])} held-out tasks")
     before = trainer.evaluate(parts["test"], batch=lora.batch)

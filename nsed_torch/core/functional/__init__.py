@@ -16,12 +16,7 @@ from nsed_torch.core.functional.tally import (
     support,
     trust,
 )
-from nsed_torch.core.functional.vote import (
-    calibrate,
-    linear_vote,
-    quadratic_vote,
-    vote_mask,
-)
+from nsed_torch.core.functional.vote import calibrate, linear_vote, quadratic_vote, vote_mask
 
 __all__ = [
     "all_negative",

@@ -7,9 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from nsed_torch.core.functional.floats import (
-    root,
-)
+from nsed_torch.core.functional.floats import root
 
 Ratings = Float[Tensor, "batch voter proposal"]
 Mask = Bool[Tensor, "batch voter proposal"]
@@ -60,10 +58,7 @@ def quadratic_vote(ratings: Ratings, mask: Mask) -> Ballots:
 
 
 def calibrate(
-    ratings: Ratings,
-    mask: Mask,
-    scale: Float[Tensor, "batch voter"],
-    shift: Float[Tensor, "batch voter"],
+    ratings: Ratings, mask: Mask, scale: Float[Tensor, "batch voter"], shift: Float[Tensor, "batch voter"]
 ) -> Ratings:
     """Ratings read through their judge's habits, `tanh(a atanh(r) + b)`. Ours.
 
