@@ -179,7 +179,7 @@ def _fault(where: str, expected: str, got: str, remedy: str = "correct the line"
 
 
 def consistent(lines: Sequence[Known]) -> Sequence[Known]:
-    """The lines as they are; a ValueError names two that go on differently from the same text: all that a step reads."""
+    """The lines as they are; a ValueError names two that go on differently from the same text, all a step reads."""
     after: dict[str, tuple[str, str]] = {}
     for task, chain, *_ in lines:
         for one, other in itertools.pairwise((task.start or task.question, *chain)):
