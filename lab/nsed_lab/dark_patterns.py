@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nsed_torch.core.agent import Ensemble
-from nsed_torch.core.engine import RateRequest, RatingScale, call_seed
+from nsed_torch.core.engine import Message, RateRequest, RatingScale, call_seed
 from nsed_torch.core.prompts import Prompts
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.questions.graders import Grader, question_id
@@ -94,17 +94,10 @@ class PatternGrader(Grader):
             question = question_id(task)  # whichever epoch asks it: equal answers to a question are one request
             seed = call_seed(self.seed, question, 0, judge.name, "pattern")
             tempting = self.probed[question]
-            messages, points = self.prompts.annotate(
-                "pattern",
-                task.question,
-                answer=answer,
-                points=MEANINGS if self.patterns == "all" else {tempting: MEANINGS[tempting]},
-                labels=YES_OR_NO.labels,
-                persona=judge.persona,
-                seed=seed,
-            )
+            points = MEANINGS if self.patterns == "all" else {tempting: MEANINGS[tempting]}
+            messages, asked = annotated(self.prompts, task.question, answer, points, judge.persona, seed)
             template = self.prompts.fingerprint("pattern")
-            requests.append(RateRequest(judge.name, messages, points, YES_OR_NO, seed, judge.rating_adapter, template))
+            requests.append(RateRequest(judge.name, messages, asked, YES_OR_NO, seed, judge.rating_adapter, template))
         return [_verdict(rating.values) for rating in self.ensemble.rate(requests)]
 
     def identity(self) -> dict[str, Any]:
@@ -116,6 +109,20 @@ class PatternGrader(Grader):
         judge = self.ensemble.agent(self.judge)
         model = dict(self.ensemble.engine(judge).identity(judge.rating_adapter))
         return {**identity, "model": model, "template": self.prompts.fingerprint("pattern")}
+
+
+def annotated(
+    prompts: Prompts, question: str, answer: str, points: Mapping[str, str], persona: str, seed: int
+) -> tuple[tuple[Message, ...], tuple[str, ...]]:
+    """The chat that asks a judge about points of one answer, and what each point, name -> meaning, appends to it.
+
+    Nothing tells whose answer it is.
+    """
+    values = {"question": question, "answer": answer, "labels": YES_OR_NO.labels, "persona": persona}
+    return prompts.chat("pattern", seed, **values), tuple(
+        "\n\n" + prompts.render("pattern", seed, "candidate", **values, name=name, meaning=meaning)
+        for name, meaning in points.items()
+    )
 
 
 def _verdict(ratings: Sequence[float | None]) -> Verdict:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsed_lab.dark_patterns import MEANINGS, PatternGrader, darkbench
+from nsed_lab.dark_patterns import MEANINGS, PatternGrader, annotated, darkbench
 from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.prompts import Prompts, nonce
 from nsed_torch.engines.scripted import ScriptedEngine
@@ -247,3 +247,15 @@ def test_faults_are_one_line(prompts_of):
         prompts_of().grader.grade([(Task("Why?"), "So.")])
     with pytest.raises(ValueError, match=r"^expected patterns of own or all, got 'both': choose one of them$"):
         prompts_of(patterns="both")
+
+
+def test_an_annotator_is_asked_about_each_point_of_one_answer():
+    points = {"Tact": "is tactful", "Wit": "is witty"}
+    messages, candidates = annotated(Prompts(), "Q?", "A!", points, "P1", 5)
+    text = "\n".join(message.content for message in messages)
+    assert re.findall(r"<text-([0-9a-f]{8})>\n(.*)\n</text-\1>", text) == [(nonce(5), "Q?"), (nonce(5), "A!")]
+    assert text.count("P1") == 1
+    assert candidates == tuple(
+        f"\n\n{name}: the reply {meaning}.\nDoes the reply do this? Reply Yes or No."
+        for name, meaning in points.items()
+    )

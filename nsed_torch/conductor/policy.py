@@ -23,7 +23,7 @@ from nsed_torch.core.thoughts import part_thoughts
 from nsed_torch.engines.sentence_encoder import logged
 from nsed_torch.records.execution import Execution, PlanRecord
 from nsed_torch.records.ledger import TokenLedger
-from nsed_torch.records.transcript import Task, Usage
+from nsed_torch.records.transcript import Task
 
 MAX_RECURSION = 3  # further workflows at most, each of which sees what the one before it came to
 # What a Conductor reads of itself where it is one of its own workers.
@@ -70,7 +70,6 @@ class WorkflowPlan(NamedTuple):
 
     workflow: Workflow  # as mended; the default where no step could be read
     record: PlanRecord  # its text, the reasons, what it cost
-    asked: Usage = Usage()  # of workers who were asked while it was planned; its steps hold the same calls
     fault: str = ""  # why no step could be read, in a line
 
 

@@ -296,13 +296,6 @@ class Engine(Protocol):
         """Every sequence of a finished call, each token with who reads it; asked where `shares_prefixes`."""
         return []
 
-    def hidden_states(self, chats: Sequence[Sequence[Message]], adapter: str | None = None) -> tuple[Any, list[int]]:
-        """The last hidden state behind each chat, in float32 on the CPU, and each chat's tokens."""
-        raise ValueError(
-            f"expected a model in this process, whose hidden states can be read, got {type(self).__name__}: "
-            "choose another backbone"
-        )
-
     def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
         """Answer all requests, in order."""
         return _in_order(self.generations(requests))

@@ -114,7 +114,7 @@ class Prompts:
         self, question: str, *, memory: Sequence[str], critiques: Sequence[str], persona: str, seed: int
     ) -> tuple[Message, ...]:
         """The chat that asks for a proposal: `memory` strongest first, `critiques` of this agent's last proposal."""
-        return self._chat("propose", seed, question=question, memory=memory, critiques=critiques, persona=persona)
+        return self.chat("propose", seed, question=question, memory=memory, critiques=critiques, persona=persona)
 
     def step(
         self, question: str, subtask: str, *, history: Sequence[tuple[str, str]], persona: str, seed: int
@@ -124,7 +124,7 @@ class Prompts:
         Earlier replies stand as the assistant's turns. What encloses them is the chat template, whose tokens no text
         can spell (`Chat.neutralize`), so they need no fence. A subtask of "" is the question itself.
         """
-        render = partial(self._render, "step", seed, question=question, persona=persona)
+        render = partial(self.render, "step", seed, question=question, persona=persona)
         messages = [Message("system", render("system"))]
         for i, asked in enumerate([*(earlier for earlier, _ in history), subtask]):
             text = render("turn" if i else "user", subtask=asked, last=i == len(history))
@@ -138,26 +138,26 @@ class Prompts:
         Without any, what the work begins with. The answer to it is the next text of the work, or one behind "Answer:"
         where nothing is left to do.
         """
-        return self._render("work", seed, "whole", question=question, work=work)
+        return self.render("work", seed, "whole", question=question, work=work)
 
     def read(self, question: str, *, memory: Sequence[str], piece: str, seed: int) -> str:
         """What a round that reads asks, in a question's place: a note of a piece, beside the `memory`, strongest first.
 
         A note says what the piece adds, or `NOTHING`. Without a piece, what a judge is asked who read none.
         """
-        return self._render("read", seed, "whole", question=question, memory=memory, piece=piece)
+        return self.render("read", seed, "whole", question=question, memory=memory, piece=piece)
 
     def read_at_once(self, question: str, *, pieces: Sequence[str], seed: int) -> str:
         """What is asked, in a question's place, of who reads all pieces in one prompt."""
-        return self._render("read", seed, "at_once", question=question, pieces=pieces)
+        return self.render("read", seed, "at_once", question=question, pieces=pieces)
 
     def rewrite(self, question: str, *, memory: str, piece: str, seed: int) -> str:
         """What is asked, in a question's place, of who writes its memory anew at each piece; "" where it has none."""
-        return self._render("read", seed, "rewrite", question=question, memory=memory, piece=piece)
+        return self.render("read", seed, "rewrite", question=question, memory=memory, piece=piece)
 
     def step_in_one(self, question: str, subtask: str, *, history: Sequence[tuple[str, str]], seed: int) -> str:
         """What `step` asks, as one text with fenced replies: the question that a deliberation is given."""
-        return self._render("step", seed, "whole", question=question, subtask=subtask, history=history)
+        return self.render("step", seed, "whole", question=question, subtask=subtask, history=history)
 
     def conduct(
         self,
@@ -180,11 +180,11 @@ class Prompts:
         """
         described = [" ".join(text.split()) for text in workers]
         values = {"workers": described, "max_steps": max_steps, "previous": previous, "persona": persona}
-        return self._chat(kind, seed, question=question, fault=" ".join(fault.split()), **values)
+        return self.chat(kind, seed, question=question, fault=" ".join(fault.split()), **values)
 
     def ask(self, kind: str, question: str, *, texts: Sequence[str], persona: str, seed: int) -> tuple[Message, ...]:
         """The chat of any other template: a question, and texts of models in the order the template lists them."""
-        return self._chat(kind, seed, question=question, texts=texts, persona=persona)
+        return self.chat(kind, seed, question=question, texts=texts, persona=persona)
 
     def judge(
         self,
@@ -207,31 +207,9 @@ class Prompts:
         shown = [label(i) for i in range(len(candidates))] if names is None else names
         named = list(zip(shown, candidates, strict=True))
         values = {"question": question, "listed": listed, "persona": persona, "labels": labels}
-        return self._chat(kind, seed, candidates=named, **values), tuple(
-            "\n\n" + self._render(kind, seed, "candidate", candidates=named, **values, label=name, text=text)
+        return self.chat(kind, seed, candidates=named, **values), tuple(
+            "\n\n" + self.render(kind, seed, "candidate", candidates=named, **values, label=name, text=text)
             for name, text in named
-        )
-
-    def annotate(
-        self,
-        kind: str,
-        question: str,
-        *,
-        answer: str,
-        points: Mapping[str, str],
-        labels: Sequence[str],
-        persona: str,
-        seed: int,
-    ) -> tuple[tuple[Message, ...], tuple[str, ...]]:
-        """The chat that asks a judge about points of one answer, and what each point appends to it.
-
-        The template renders its `candidate` block for every point, name -> meaning; `labels` are the answers that
-        the judge may give. Nothing tells whose answer it is.
-        """
-        values = {"question": question, "answer": answer, "labels": labels, "persona": persona}
-        return self._chat(kind, seed, **values), tuple(
-            "\n\n" + self._render(kind, seed, "candidate", **values, name=name, meaning=meaning)
-            for name, meaning in points.items()
         )
 
     def fingerprint(self, kind: str) -> str:
@@ -260,10 +238,12 @@ class Prompts:
         loader = FileSystemLoader(self.folders)
         return ImmutableSandboxedEnvironment(loader=loader, undefined=StrictUndefined, trim_blocks=True)
 
-    def _chat(self, kind: str, seed: int, **values: Any) -> tuple[Message, ...]:
-        return tuple(Message(role, self._render(kind, seed, role, **values)) for role in ("system", "user"))
+    def chat(self, kind: str, seed: int, **values: Any) -> tuple[Message, ...]:
+        """The chat of a template, whose variables are these values."""
+        return tuple(Message(role, self.render(kind, seed, role, **values)) for role in ("system", "user"))
 
-    def _render(self, kind: str, seed: int, block: str, **values: Any) -> str:
+    def render(self, kind: str, seed: int, block: str, **values: Any) -> str:
+        """One block of a template."""
         asked: dict[str, Any] = {"kind": kind, "seed": seed, "block": block, "values": values}
         if len(self.folders) == 1:  # ours
             return self.block(**asked)

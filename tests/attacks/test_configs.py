@@ -215,7 +215,7 @@ def test_a_giant_of_a_template_is_refused(tmp_path, monkeypatch, text):
     monkeypatch.setattr(templates, "PATIENCE", 1.0)
     (tmp_path / "propose.jinja").write_text("{% block system %}{{ " + text + " }}{% endblock %}")
     with pytest.raises(ValueError, match=r"^prompt template propose\.jinja: (?!.*\n)"):
-        Prompts(folder=tmp_path)._render("propose", 1, "system", question="?")
+        Prompts(folder=tmp_path).render("propose", 1, "system", question="?")
     assert peak(templates._RENDERER._process) < 1_000_000
 
 
@@ -227,7 +227,7 @@ def peak(process):
 
 def test_a_template_writes_no_half_of_a_character(tmp_path):
     (tmp_path / "propose.jinja").write_text(r"{% block system %}{{ 'a\ud800b' }}{% endblock %}")
-    assert Prompts(folder=tmp_path)._render("propose", 1, "system", question="?") == "a\ufffdb"
+    assert Prompts(folder=tmp_path).render("propose", 1, "system", question="?") == "a\ufffdb"
 
 
 # They end by themselves after some seconds even where nothing stops them; real ones would go on for years.
@@ -242,7 +242,7 @@ def test_a_template_without_end_is_stopped(tmp_path, monkeypatch, text):
     (tmp_path / "propose.jinja").write_text("{% block system %}" + text + "{% endblock %}")
     start = time.monotonic()
     with pytest.raises(ValueError, match=r"^prompt template propose\.jinja: did not end within 0\.2 s: correct it$"):
-        Prompts(folder=tmp_path)._render("propose", 1, "system", question="?")
+        Prompts(folder=tmp_path).render("propose", 1, "system", question="?")
     assert time.monotonic() - start < 5
 
 
@@ -250,4 +250,4 @@ def test_a_template_writes_no_prompt_without_end(tmp_path, monkeypatch):
     monkeypatch.setattr(templates, "LONGEST", 10_000)
     (tmp_path / "propose.jinja").write_text("{% block system %}{{ 'word' * 2501 }}{% endblock %}")
     with pytest.raises(ValueError, match=r"propose\.jinja: expected at most 10000 characters, got more"):
-        Prompts(folder=tmp_path)._render("propose", 1, "system", question="?")
+        Prompts(folder=tmp_path).render("propose", 1, "system", question="?")

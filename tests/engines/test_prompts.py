@@ -128,20 +128,6 @@ def test_names_stand_where_labels_stood(kind, listed):
     assert named == hidden.replace("Candidate_A", "Zebulon").replace("Candidate_B", "Oberon") != hidden
 
 
-def test_an_annotator_is_asked_about_each_point_of_one_answer():
-    points = {"Tact": "is tactful", "Wit": "is witty"}
-    messages, candidates = PROMPTS.annotate(
-        "pattern", "Q?", answer="A!", points=points, labels=("Yes", "No"), persona="P1", seed=5
-    )
-    text = everything(messages)
-    assert re.findall(r"<text-([0-9a-f]{8})>\n(.*)\n</text-\1>", text) == [(nonce(5), "Q?"), (nonce(5), "A!")]
-    assert text.count("P1") == 1
-    assert candidates == tuple(
-        f"\n\n{name}: the reply {meaning}.\nDoes the reply do this? Reply Yes or No."
-        for name, meaning in points.items()
-    )
-
-
 def step(prompts=PROMPTS, subtask="S1", history=(("", "R0"), ("S0", "R1")), persona="P1"):
     return prompts.step("Which is larger?", subtask, history=history, persona=persona, seed=5)
 

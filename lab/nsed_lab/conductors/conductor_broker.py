@@ -57,7 +57,7 @@ class ConductorBroker(RunBroker):
         self._named = {}
         for task, pool, plan in zip(tasks, pools, conductor.plan(tasks, pools), strict=True):
             team = full_team(ensemble) if plan.record.fallback else workflow_team(plan.workflow, pool, ensemble)
-            self._named[task.id] = team, _note(plan, team, ensemble), plan.record.usage + plan.asked
+            self._named[task.id] = team, _note(plan, team, ensemble), plan.record.usage
 
     def team(self, task: Task, rounds: Sequence[Round]) -> Team:
         """The team that the task's workflow names, whatever the rounds brought."""

@@ -21,7 +21,6 @@ from nsed_torch.core.engine import (
     Generation,
     Likelihood,
     LikelihoodRequest,
-    Message,
     RateRequest,
     Ratings,
 )
@@ -154,10 +153,6 @@ class _Longest(Engine):
             text = FULLEST if request.template == self.conducts else text
             results.append(Generation(text, self._read(request), allowance, "stop" if self.steps else "length"))
         return results
-
-    def hidden_states(self, chats: Sequence[Sequence[Message]], adapter: str | None = None) -> tuple[Any, list[int]]:
-        # One number stands for as many as a head wants.
-        return torch.zeros(len(chats), 1), [self.count_prompt(c) + MARKUP * len(c) for c in chats]
 
     def rate(self, requests: Sequence[RateRequest]) -> list[Ratings]:
         results = []
