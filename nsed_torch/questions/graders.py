@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from nsed_torch.questions.answers.kinds import KINDS, Extracted, Kind, guessed, read
 from nsed_torch.questions.answers.letters import options_in
-from nsed_torch.questions.answers.official import OFFICIAL
+from nsed_torch.questions.answers.official import known_readings
 from nsed_torch.records.outcome import Verdict
 from nsed_torch.records.transcript import Task
 from nsed_torch.traces.equality import Equality
@@ -57,13 +57,12 @@ class AnswerGrader(Grader):
 
     equality: Equality = field(default_factory=Equality)
     kind: Kind | None = None  # of all answers; None guesses it from each task's target
-    reading: str = "general"  # or the benchmark by whose own rule answers are read and graded, as in `OFFICIAL`
+    reading: str = "general"  # or the benchmark by whose own rule answers are read and graded, as in `known_readings`
 
     def __post_init__(self) -> None:
-        if self.reading not in ("general", *OFFICIAL):
-            raise ValueError(
-                f"reading: expected general or one of {', '.join(OFFICIAL)}, got {self.reading!r}: name one"
-            )
+        if self.reading != "general" and self.reading not in (known := known_readings()):
+            names = ", ".join(known)
+            raise ValueError(f"reading: expected general or one of {names}, got {self.reading!r}: name one")
         if self.kind not in (None, *KINDS):
             raise ValueError(
                 f"expected a kind of answers out of {', '.join(KINDS)}, got {self.kind!r}: or null to guess"
@@ -75,7 +74,8 @@ class AnswerGrader(Grader):
 
     def read(self, task: Task, text: str) -> Extracted:
         """The final answer, and by which evidence it was found."""
-        if rule := OFFICIAL.get(self.reading):
+        if self.reading != "general":
+            rule = known_readings()[self.reading]
             return Extracted(rule.read(task, text), self.reading)
         kind = self.kind_of(task)
         return read(text, kind, options_in(task.question) if kind == "letter" else ())
@@ -95,7 +95,8 @@ class AnswerGrader(Grader):
     def _right(self, task: Task, answer: str) -> bool:
         if task.target is None:
             raise ValueError("expected a target to grade by, got none: give the task a target")
-        if rule := OFFICIAL.get(self.reading):
+        if self.reading != "general":
+            rule = known_readings()[self.reading]
             return rule.right(answer, task)
         letters = self.kind_of(task) == "letter"
         return self.equality.equal(answer, task.target.strip("(). ") if letters else task.target)

@@ -1,7 +1,12 @@
-"""What to install where a package of an extra is missing, as a command that works from where this one came."""
+"""What other packages bring, and what to install where one is missing, as a command that works here."""
 
 import shlex
+from collections.abc import Mapping
+from importlib.metadata import entry_points
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 ROOT = Path(__file__).parents[2]
 BESIDE = {"lab": "nsed-lab", "experts": "nsed-torch-experts"}
@@ -22,3 +27,11 @@ def install(extra: str) -> str:
         return f"pip install {shlex.quote(f'{here}/{extra}')}"
     limits = "constraints.txt" if here == "." else f"{here}/constraints.txt"
     return f"pip install -c {shlex.quote(limits)} -e {shlex.quote(f'{here}[{extra}]')}"
+
+
+def offered(group: str, ours: Mapping[str, T]) -> dict[str, T]:
+    """Ours by name, then what installed packages add: each entry point of the group names a mapping."""
+    found = dict(ours)
+    for entry in entry_points(group=group):
+        found |= {name: one for name, one in entry.load().items() if name not in ours}
+    return found

@@ -1,7 +1,6 @@
 """Rules that a tuned vote is shown beside on the same recorded answers; installed packages bring others."""
 
 import dataclasses
-import importlib.metadata
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from nsed_torch.core.functional.floats import largest
 from nsed_torch.parts.ties import Ties
+from nsed_torch.records.extras import offered
 from nsed_torch.traces.episodes import Episodes
 
 GROUP = "nsed_torch.rules"
@@ -45,11 +45,8 @@ RULES: dict[str, Rule] = {"best_single": best_single, "fallback": fallback, "plu
 
 
 def known_rules() -> dict[str, Rule]:
-    """Ours, then those of installed packages; none takes the name of one of ours."""
-    found = dict(RULES)
-    for entry in importlib.metadata.entry_points(group=GROUP):
-        found |= {name: rule for name, rule in entry.load().items() if name not in RULES}
-    return found
+    """Ours, then those of installed packages."""
+    return offered(GROUP, RULES)
 
 
 def decide(rule: Rule, train: Episodes, test: Episodes, ties: Ties = Ties.ACCURACY) -> Float[Tensor, "batch"]:
