@@ -10,18 +10,18 @@ PACKAGE = ROOT / "nsed_torch"
 
 # What is reached; behind it what docs and design aim at.
 LINES = {
-    "core": 4700,  # 3,600
+    "core": 4640,  # 3,600
     "parts": 3070,  # with core
-    "engines": 4970,  # 3,800
-    "records": 1540,  # with traces: 2,000
-    "traces": 2460,
-    "questions": 3150,  # 2,200
-    "tuning": 3480,  # 1,600
-    "evaluation": 3690,  # 2,200
-    "conductor": 2200,  # 1,800
-    "app": 5850,  # 2,800
+    "engines": 4960,  # 3,800
+    "records": 1500,  # with traces: 2,000
+    "traces": 2430,
+    "questions": 2980,  # 2,200
+    "tuning": 2860,  # 1,600
+    "evaluation": 3630,  # 2,200
+    "conductor": 1290,  # 1,800
+    "app": 5420,  # 2,800
 }
-ALL_LINES = 35_250  # 20,000
+ALL_LINES = 32_850  # 20,000
 FILE_LINES = 400
 FUNCTION_LINES = 60  # without the docstring
 README_BYTES = 8_192

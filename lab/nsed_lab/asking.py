@@ -6,6 +6,7 @@ Regressions say who is worth asking then. `within(budget)` is the broker that a 
 import copy
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.parts.learned_broker import Heard, LearnedBroker, with_confidence
+from nsed_torch.parts.ties import chances
 from nsed_torch.traces.rounds import Rounds, all_teams
 from nsed_torch.tuning.broker_rivals import Points, coins
 from nsed_torch.tuning.losses import consensus_loss, distance_from_start
@@ -25,14 +27,35 @@ PRICES = (0.01, 0.03, 0.1, 0.3)
 """Accuracy that a full team's mean cost is worth, where ridges of `fit_asking` are compared."""
 
 
+def without_questions(rounds: Rounds) -> Rounds:
+    """The same with nothing by which a cell could tell the questions apart."""
+    return replace(rounds, task=torch.zeros_like(rounds.task))
+
+
+@torch.no_grad()
+def heard_of(
+    rounds: Rounds, cell: ConsensusCell, asked: Bool[Tensor, "batch agent"]
+) -> tuple[Heard, Float[Tensor, "batch"]]:
+    """What a broker knows once these agents have answered and judged, and whether the leading answer is right."""
+    election = rounds.elect(cell, asked[..., None])
+    some, first = election.winner >= 0, election.winner.clamp(min=0)[:, None]
+    same = rounds.classes == rounds.classes.gather(1, first)
+    agree = same & asked & (rounds.classes >= 0) & some[:, None]
+    lead = torch.where(agree, election.consensus, 0).sum(1)
+    second = torch.where(agree, 0, election.consensus).amax(1)
+    chance = chances(election, rounds.ties, rounds.accuracy)
+    heard = Heard(asked, rounds.classes >= 0, agree, rounds.length, lead, second)
+    return heard, torch.where(rounds.correct, chance, 0).sum(1)
+
+
 def heard_by_all(
     rounds: Rounds, cell: ConsensusCell, teams: Bool[Tensor, "team agent"]
 ) -> tuple[Heard, Float[Tensor, "batch team"]]:
-    """`Rounds.heard` of every team on every task: with an axis `team` behind `batch`."""
+    """`heard_of` every team on every task: with an axis `team` behind `batch`."""
     size, step = len(teams), max(1, CHUNK // len(teams))
     parts = []
     for rows in torch.arange(len(rounds)).split(step):
-        heard, right = rounds.select(rows.repeat_interleave(size)).heard(cell, teams.repeat(len(rows), 1))
+        heard, right = heard_of(rounds.select(rows.repeat_interleave(size)), cell, teams.repeat(len(rows), 1))
         varying = (heard.agree, heard.lead, heard.second, right)
         parts.append([field.unflatten(0, (len(rows), size)) for field in varying])
     agree, lead, second, right = (torch.cat(fields) for fields in zip(*parts, strict=True))
@@ -53,13 +76,13 @@ def replay(broker: LearnedBroker, cell: ConsensusCell, rounds: Rounds) -> Replay
     asked = torch.zeros_like(rounds.correct)
     active = torch.arange(len(rounds))
     for turn in range(broker.rounds):
-        heard, _ = rounds.select(active).heard(cell, asked[active])
+        heard, _ = heard_of(rounds.select(active), cell, asked[active])
         new = broker.next_one(turn, heard)
         asked[active] |= new
         active = active[new.any(1)]
         if not len(active):
             break
-    _, right = rounds.heard(cell, asked)
+    _, right = heard_of(rounds, cell, asked)
     return Replayed(right, torch.where(asked, rounds.answer_cost, 0).sum(1), asked)
 
 

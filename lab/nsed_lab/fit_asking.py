@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from omegaconf import DictConfig
 
-from nsed_lab.asking import fit_asking, fit_on_partial_teams, random_asked, replay, shortlist
+from nsed_lab.asking import fit_asking, fit_on_partial_teams, random_asked, replay, shortlist, without_questions
 from nsed_torch.app.recordings import answers_of, folders_of, hold_traces
 from nsed_torch.app.verb import VerbRun, verb
 from nsed_torch.app.verbs.fit_broker import Division, check, learned, shares
@@ -49,7 +49,7 @@ def priced(episodes: Episodes, answers: RecordedAnswers | None) -> Rounds:
         named = ", ".join(unknown[:3]) + (f" and {len(unknown) - 3} more" if len(unknown) > 3 else "")
         remedy = "choose others by agents or max_parameters_b"
         raise ValueError(f"broker: expected parameters_b of every agent, got none of {named}: {remedy}")
-    return Rounds.of(episodes).without_questions()
+    return without_questions(Rounds.of(episodes))
 
 
 def asking(cfg: DictConfig, everybody: Rounds, part: Split, seed: int | None) -> Division:

@@ -6,7 +6,16 @@ import pytest
 import torch
 from planted_rounds import answered
 
-from nsed_lab.asking import AskingFit, fit_asking, fit_on_partial_teams, heard_by_all, random_asked, replay, shortlist
+from nsed_lab.asking import (
+    AskingFit,
+    fit_asking,
+    fit_on_partial_teams,
+    heard_by_all,
+    heard_of,
+    random_asked,
+    replay,
+    shortlist,
+)
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.parts.learned_broker import LearnedBroker
 from nsed_torch.traces.rounds import Rounds, all_teams
@@ -118,7 +127,7 @@ def test_a_verdict_is_the_cells_on_the_team_alone() -> None:
     teams = all_teams(4)
     everything, right = heard_by_all(pool, cell, teams)
     for number in (1, 6, 15):
-        one, its_right = pool.heard(cell, teams[number].expand(50, -1))
+        one, its_right = heard_of(pool, cell, teams[number].expand(50, -1))
         assert torch.equal(right[:, number], its_right)
         assert torch.equal(everything.agree[:, number], one.agree)
         torch.testing.assert_close(everything.lead[:, number], one.lead)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from recorded_team import ensemble_of
 
-from nsed_lab.asking import fit_on_partial_teams, replay
+from nsed_lab.asking import fit_on_partial_teams, replay, without_questions
 from nsed_torch.core.broker import InfeasibleBudgetError
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.encoder import HashedEncoder
@@ -53,7 +53,7 @@ def planted(tasks: int = 60, seed: int = 0) -> RecordedAnswers:
 
 
 def rounds_of(recorded: RecordedAnswers) -> Rounds:
-    return Rounds.of(recorded_episodes(recorded, HashedEncoder(16))).without_questions()
+    return without_questions(Rounds.of(recorded_episodes(recorded, HashedEncoder(16))))
 
 
 def drawn(seed: int) -> LearnedBroker:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from recorded_team import ensemble_of
 
-from nsed_lab.asking import replay
+from nsed_lab.asking import replay, without_questions
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.core.halting import FixedHalting
@@ -105,7 +105,7 @@ def test_the_saved_broker_decides_live_as_on_the_recorded_answers(nsed: Any) -> 
     live = MacroRNN(macro, halting=FixedHalting(3), broker=BudgetBroker(learned=broker))
     with torch.no_grad():
         transcripts = live(team.tasks).transcripts
-    outcome = replay(broker, cell, Rounds.of(recorded_episodes(team, HashedEncoder(64))).without_questions())
+    outcome = replay(broker, cell, without_questions(Rounds.of(recorded_episodes(team, HashedEncoder(64)))))
     assert 1 < float(outcome.asked.sum(1).double().mean()) < 3
     for i, transcript in enumerate(transcripts):
         last = transcript.rounds[-1]

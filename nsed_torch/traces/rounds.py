@@ -13,7 +13,6 @@ from torch import Tensor
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.election import ConsensusOutput, Prepared, RoundInput
 from nsed_torch.core.memory import MemoryState
-from nsed_torch.parts.learned_broker import Heard
 from nsed_torch.parts.ties import Ties, chances
 from nsed_torch.traces.episodes import Episodes
 from nsed_torch.traces.equality import commonest
@@ -172,10 +171,6 @@ class Rounds:
             names["agents"] = tuple(self.agents[i] for i in columns.tolist())
         return dataclasses.replace(self, **chosen, **names)
 
-    def without_questions(self) -> "Rounds":
-        """The same with nothing by which a cell could tell the questions apart."""
-        return dataclasses.replace(self, task=torch.zeros_like(self.task))
-
     def elect(self, cell: ConsensusCell, team: Bool[Tensor, "*batch agent role"] | None = None) -> ConsensusOutput:
         """The vote of a team, of everybody if None: its proposals by its judges' ratings, without memory."""
         seated = self.there if team is None else self.there & team
@@ -237,18 +232,6 @@ class Rounds:
         judged = in_order(self.ratings, rated & self.correct[:, None], rated & ~self.correct[:, None])
         seen = torch.stack([self.there[..., 0], judged.isfinite()], -1)
         return torch.stack([self.correct.double(), judged.nan_to_num()], -1), seen
-
-    @torch.no_grad()
-    def heard(self, cell: ConsensusCell, asked: Bool[Tensor, "batch agent"]) -> tuple[Heard, Float[Tensor, "batch"]]:
-        """What a broker knows once these agents have answered and judged, and whether the leading answer is right."""
-        election = self.elect(cell, asked[..., None])
-        some, first = election.winner >= 0, election.winner.clamp(min=0)[:, None]
-        same = self.classes == self.classes.gather(1, first)
-        agree = same & asked & (self.classes >= 0) & some[:, None]
-        lead = torch.where(agree, election.consensus, 0).sum(1)
-        second = torch.where(agree, 0, election.consensus).amax(1)
-        heard = Heard(asked, self.classes >= 0, agree, self.length, lead, second)
-        return heard, self._right(chances(election, self.ties, self.accuracy))
 
     def _right(self, chance: Float[Tensor, "batch agent"]) -> Float[Tensor, "batch"]:
         return torch.where(self.correct, chance, 0).sum(1)

@@ -15,7 +15,7 @@ from time import process_time
 import torch
 from torch import Tensor
 
-from nsed_lab.asking import fit_asking, fit_on_partial_teams, heard_by_all, replay
+from nsed_lab.asking import fit_asking, fit_on_partial_teams, heard_by_all, replay, without_questions
 from nsed_lab.rules.learned_votes import most_telling
 from nsed_lab.studies.vote_tables import ENDING, keep_table
 from nsed_torch.core.encoder import HashedEncoder
@@ -54,7 +54,7 @@ class Questions:
         """The most accurate agent first; ties are broken by that of all that is learned from."""
         order = self.rounds.correct[parts.train].double().mean(0).argsort(descending=True, stable=True)
         learned = torch.cat([parts.train, parts.validation])
-        rounds = self.rounds.select(agents=order).without_questions().settling(Ties.ACCURACY, learned)
+        rounds = without_questions(self.rounds.select(agents=order)).settling(Ties.ACCURACY, learned)
         return Questions(self.episodes, rounds, self.price[:, order])
 
 
