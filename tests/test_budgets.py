@@ -12,7 +12,7 @@ PACKAGE = ROOT / "nsed_torch"
 LINES = {
     "core": 4640,  # 3,600
     "parts": 3070,  # with core
-    "engines": 4960,  # 3,800
+    "engines": 4980,  # 3,800
     "records": 1500,  # with traces: 2,000
     "traces": 2430,
     "questions": 2980,  # 2,200
@@ -21,7 +21,7 @@ LINES = {
     "conductor": 1290,  # 1,800
     "app": 5420,  # 2,800
 }
-ALL_LINES = 32_850  # 20,000
+ALL_LINES = 32_900  # 20,000
 FILE_LINES = 400
 FUNCTION_LINES = 60  # without the docstring
 README_BYTES = 8_192
