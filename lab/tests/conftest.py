@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import importlib.util
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,8 @@ team, fails = (_fixtures("evaluation/methods")[name] for name in ("team", "fails
 
 
 def pytest_sessionstart():
-    """Whoever has not installed the laboratory is told so once, not by a hundred failures."""
-    if not importlib.metadata.entry_points(group="nsed_torch.configs", name="lab"):
-        raise pytest.UsageError("expected the laboratory, got none installed: pip install -e lab")
+    """Whoever has not installed the laboratory as it stands is told so once, not by a hundred failures."""
+    wanted = tomllib.loads((TESTS.parent / "lab" / "pyproject.toml").read_text())["project"]["entry-points"]
+    for group, names in wanted.items():
+        if names.keys() - importlib.metadata.entry_points(group=group).names:
+            raise pytest.UsageError("expected the laboratory, got none or an older one installed: pip install -e lab")
