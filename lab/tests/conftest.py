@@ -22,7 +22,6 @@ def _fixtures(folder):
 nsed, tiny_model = (_fixtures("app")[name] for name in ("nsed", "tiny_model"))
 model_folder, toy = (_fixtures("tuning")[name] for name in ("model_folder", "toy"))
 hub = _fixtures("questions")["hub"]
-tiny_weights, settings = (_fixtures("app/integrations")[name] for name in ("tiny_weights", "settings"))
 team, fails = (_fixtures("evaluation/methods")[name] for name in ("team", "fails"))
 
 

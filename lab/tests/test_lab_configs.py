@@ -13,7 +13,7 @@ from nsed_torch.app.config.paths import added_dirs, conf_file
 from nsed_torch.app.config.settings import check_settings
 
 FOLDER = conf_file("members").parent
-VERBS = dict.fromkeys(("broker", "ensemble", "experiment", "halting", "method", "tasks"), "evaluate")
+VERBS = dict.fromkeys(("ensemble", "experiment", "halting", "method", "tasks"), "evaluate")
 VERBS |= {"specialist": "specialize", "grpo": "train_conductor", "experiment/conductor_7b": "train_conductor"}
 ADDED = {"experiment", "method"}
 FILES = sorted(path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("*.yaml"))

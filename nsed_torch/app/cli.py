@@ -25,6 +25,7 @@ VERBS = {
     "demo": "see in three acts what a team does that its best member cannot",
     "deliberate": "ask a team of local models one question and see how they got to the answer",
     "conduct": "have a language model write a workflow for one question, run it, and see every step",
+    "train-conductor": "train a Conductor by reinforcement on what its workflows come to",
     "evaluate": "compare deliberation with its baselines on a benchmark, at equal cost",
     "collect": "record what a team said to many questions, graded, to study it many times",
     "tune": "fit vote, gate and trust to what was recorded, and say whether it helped",

@@ -6,19 +6,20 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-CARD = Path(__file__).parent / "specialist_card.md"
 
+def adapter_card(kind: str, metrics: Mapping[str, Any], *, command: Sequence[str]) -> str:
+    """Markdown with YAML front matter, from what `nsed specialize` or `nsed train-conductor` wrote to `metrics.json`.
 
-def adapter_card(template: Path, metrics: Mapping[str, Any], *, command: Sequence[str]) -> str:
-    """Markdown with YAML front matter, from a template and what a training wrote to `metrics.json`."""
+    `kind` is "specialist" or "conductor", which names the template beside this file.
+    """
     templates = Environment(  # noqa: S701 - Markdown, no HTML
-        loader=FileSystemLoader(template.parent),
+        loader=FileSystemLoader(Path(__file__).parent),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
     backbone = metrics["backbone"]
-    return templates.get_template(template.name).render(
+    return templates.get_template(f"{kind}_card.md").render(
         metrics, base=backbone.get("repo") or backbone["name"], command=" ".join(command)
     )

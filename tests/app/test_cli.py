@@ -104,7 +104,7 @@ def test_the_shell_completes_verbs_groups_options_and_settings():
 
 def test_unknown_verb_names_the_nearest(fault):
     assert fault("demoo").startswith("nsed: unknown verb 'demoo'; did you mean 'demo'?")
-    verbs = "verbs: demo, deliberate, conduct, evaluate, collect, tune, fit-broker, train-judges, "
+    verbs = "verbs: demo, deliberate, conduct, train-conductor, evaluate, collect, tune, fit-broker, train-judges, "
     verbs += "specialize, serve, fetch, report"
     assert fault("delibrate").startswith(f"nsed: unknown verb 'delibrate'; did you mean 'deliberate'? {verbs}")
     assert fault("xyz").startswith(f"nsed: unknown verb 'xyz'; {verbs}")

@@ -137,7 +137,8 @@ def test_help_is_one_screen_of_an_example_the_groups_and_settings_with_a_sentenc
         ("evaluate", "protocol.similarity=high"),
         ("evaluate", "ids=seven"),
         ("evaluate", "rounds=true"),
-        ("conduct", "seed=null"),
+        ("train-conductor", "warm.lessons=none"),
+        ("train-conductor", "seed=null"),
         ("specialize", "seeds.train=x"),
     ],
 )

@@ -12,10 +12,12 @@ from nsed_torch.app.door import composed
 from nsed_torch.app.opening import leaves
 
 NAMES = [verb.replace("-", "_") for verb in VERBS]
-TEAMS = {"deliberate", "conduct", "evaluate", "collect", "train_judges", "fetch"}
+TEAMS = {"deliberate", "conduct", "evaluate", "collect", "train_conductor", "train_judges", "fetch"}
 DIFFERENT = {
     "output_dir": "of each verb its own",
     "conductor": "the shipped one brings its own workers in place of the team, which only `nsed conduct` is for",
+    "pools.kind": "a Conductor learns from pools that are drawn anew, and is asked with everybody",
+    "pools.size": "likewise",
     "training._target_": "a cell is fitted, an adapter fine-tuned",
     "training.batch": "a cell learns from all tasks at once, an adapter from some texts",
 }
@@ -98,6 +100,7 @@ def test_no_former_name_is_a_second_one():
         ("tune gate=none", "gate: is consensus.gate now"),
         ("specialize unit=step", "unit: is lesson now"),
         ("specialize by_length=true", "by_length: is lesson.by_length now"),
+        ("train-conductor warm.by_hand=true", "warm.by_hand: is warm.workflows now"),
         ("tune -m voting=quadratic,linear", "voting: is consensus.vote now"),
         ("tune pooling=sum", "pooling: is consensus.pooling now"),
         ("tune slots=3", "slots: is consensus.slots now"),

@@ -9,7 +9,7 @@ from team_traces import team
 
 from nsed_torch.evaluation.comparison import MethodResult
 from nsed_torch.evaluation.cost_curves import Curve
-from nsed_torch.evaluation.plots import plot_cost, plot_curves, plot_rounds
+from nsed_torch.evaluation.plots import plot_cost, plot_curves, plot_learning, plot_rounds
 from nsed_torch.evaluation.round_statistics import insight
 from nsed_torch.evaluation.statistics import Estimate
 from nsed_torch.records.transcript import Usage
@@ -73,6 +73,19 @@ def test_curves_of_policies(tmp_path):
     curve = Curve("one", torch.tensor([0.2, 0.6]).double()[:, None].expand_as(right), right)
     plot_curves([curve], tmp_path / "cost.png", full=Estimate(4, 0.8, 0.7, 0.9))
     assert ink(tmp_path / "cost.png") > 900
+
+
+@pytest.mark.parametrize("steps", [1, 23])
+def test_curves_are_drawn_the_same_each_time(tmp_path, steps):
+    lines = [
+        {"step": i + 1, "right": i / 23, "parsed": 1.0, "no_signal": 0.5, "workers": {"ant": 0.25, "bee": 0.75}}
+        for i in range(steps)
+    ]
+    lines[0]["workers"] = {}  # no text could be read
+    plot_learning(lines, tmp_path / "a.png")
+    plot_learning(lines, tmp_path / "b.png")
+    assert png(tmp_path / "a.png") == png(tmp_path / "b.png")
+    assert ink(tmp_path / "a.png") > 100
 
 
 def test_without_matplotlib_one_line_says_how_to_get_it(monkeypatch, tmp_path):

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
-from nsed_lab.consensus_reward import consensus_reward
+from nsed_torch.app.integrations.trl import consensus_reward
 
 OWN = {"model": "HuggingFaceTB/SmolLM2-135M-Instruct", "steps": "20", "questions": "4", "completions": "4"}
 

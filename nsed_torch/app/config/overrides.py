@@ -32,6 +32,7 @@ FORMER = {
     "unit": "lesson",
     **{name: f"consensus.{name}" for name in ("gate", "slots", "pooling", "calibration")},
     **{name: f"lesson.{name}" for name in ("by_length", "near_share", "answers_share", "step_share")},
+    "warm.by_hand": "warm.workflows",
     "logger.tracker": "logger",
 }
 """What settings were called, and are called now; each counts in the verbs that have the second and not the first."""

@@ -20,7 +20,7 @@ from nsed_torch.questions.generated import mixed_tasks
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.records.files import read_json, write_json, write_text
 from nsed_torch.traces.splits import split
-from nsed_torch.tuning.adapter_card import CARD, adapter_card
+from nsed_torch.tuning.adapter_card import adapter_card
 from nsed_torch.tuning.fine_tuning import LEARNER, FineTuning, fine_tune, start_adapter
 from nsed_torch.tuning.known_lessons import lesson_of
 from nsed_torch.tuning.lessons import AnswerLesson, Lesson, LessonPlan, Scores
@@ -69,7 +69,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
     }
     write_json(folder / "metrics.json", metrics)
     command = ["nsed", "specialize", *map(shlex.quote, run.overrides)]
-    write_text(folder / "adapter" / "README.md", adapter_card(CARD, metrics, command=command))
+    write_text(folder / "adapter" / "README.md", adapter_card("specialist", metrics, command=command))
     run.console.print(table(metrics))
     return folder / "adapter"
 

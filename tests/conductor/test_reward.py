@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from scripted_workers import NAMES, TASKS, Recorder, build, drawn, flow
 from workflow_texts import mutated, random_text, read
 
-from nsed_lab.conductors.reward import Rewards, Rollout, Scored, near_duplicates, tally
 from nsed_torch.conductor.executor import WorkflowJob as Job
 from nsed_torch.conductor.parsing import parse
+from nsed_torch.conductor.reward import Rewards, Rollout, Scored, near_duplicates, tally
 from nsed_torch.conductor.workflow import Reason, Topology
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.questions.graders import AnswerGrader

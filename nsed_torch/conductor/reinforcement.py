@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from nsed_lab.conductors.grpo import GRPO, log_probabilities, trl_arguments
-from nsed_lab.conductors.reward import Rewards, Rollout, Scored, near_duplicates, tally
+from nsed_torch.conductor.grpo import GRPO, log_probabilities, trl_arguments
 from nsed_torch.conductor.policy import Conductor
+from nsed_torch.conductor.reward import Rewards, Rollout, Scored, near_duplicates, tally
 from nsed_torch.core.agent import Agent
 from nsed_torch.core.engine import Decoding, GenerateRequest, Generation, Message, call_seed
 from nsed_torch.engines.chat import Chat, merge_system

@@ -10,14 +10,14 @@ from omegaconf import OmegaConf
 from safetensors.torch import load_file
 from torch.testing import assert_close
 
-from nsed_lab.conductors.grpo import log_probabilities
-from nsed_lab.conductors.reinforcement import Rollouts, questions, train, with_signal
-from nsed_lab.conductors.reward import Scored
 from nsed_torch.app.config.instantiate import instantiate
-from nsed_torch.app.config.paths import conf_file
+from nsed_torch.app.config.paths import conf_dir
 from nsed_torch.conductor.executor import Executor
+from nsed_torch.conductor.grpo import log_probabilities
 from nsed_torch.conductor.policy import Conductor
 from nsed_torch.conductor.pools import Pools
+from nsed_torch.conductor.reinforcement import Rollouts, questions, train, with_signal
+from nsed_torch.conductor.reward import Scored
 from nsed_torch.conductor.workflow import Reason, Workflow
 from nsed_torch.conductor.workflow import WorkflowStep as Step
 from nsed_torch.core.agent import Agent, Ensemble
@@ -34,7 +34,7 @@ from nsed_torch.tuning.logs import FileLog
 
 pytest.importorskip("trl")
 
-DEFAULTS = OmegaConf.load(conf_file("grpo/small"))
+DEFAULTS = OmegaConf.load(conf_dir() / "grpo" / "small.yaml")
 SMALL = instantiate(DEFAULTS, steps=2, questions=2, rollouts=4, chunk=4, max_new_tokens=6, save_steps=1, warmup=0.0)
 NAMES = ("ant", "bee", "cow")
 TASKS = [Task(f"How much is {i} and {i}?", f"t{i}", str(2 * i)) for i in range(3)]

@@ -10,23 +10,23 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from rich.console import RenderableType
 
-from nsed_lab.conductors.grpo import GRPO
-from nsed_lab.conductors.learning_plot import plot_learning
-from nsed_lab.conductors.reinforcement import questions, train, training_cost, with_signal
-from nsed_lab.conductors.reward import Rewards
-from nsed_lab.conductors.warm_start import workflow_lessons
 from nsed_torch.app.build import build_agents, call_log, graded_tasks, load_models, memory_ahead
 from nsed_torch.app.config.instantiate import instantiate
 from nsed_torch.app.config.settings import plain_config
 from nsed_torch.app.processes import this_shard
 from nsed_torch.app.verb import VerbRun, verb
 from nsed_torch.conductor.executor import Executor
+from nsed_torch.conductor.grpo import GRPO
 from nsed_torch.conductor.policy import Conductor
+from nsed_torch.conductor.reinforcement import questions, train, training_cost, with_signal
+from nsed_torch.conductor.reward import Rewards
+from nsed_torch.conductor.warm_start import workflow_lessons
 from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.engine import Engine
 from nsed_torch.engines.adapters import adapter_shape, save_adapter
 from nsed_torch.engines.scripted import ScriptedEngine
 from nsed_torch.engines.transformers_engine import TransformersEngine
+from nsed_torch.evaluation.plots import plot_learning
 from nsed_torch.evaluation.tables import terminal_table
 from nsed_torch.questions.graded import GradedTasks
 from nsed_torch.records.call_log import CallLog
@@ -43,8 +43,6 @@ from nsed_torch.tuning.fine_tuning import (
     start_adapter,
 )
 from nsed_torch.tuning.logs import FileLog, ToldLog, check_tracker
-
-CARD = Path(__file__).parent / "conductors" / "conductor_card.md"
 
 # Numbers of the log whose means are shown in the end.
 SHOWN = ("reward", "right", "parsed", "no_signal", "steps", "near_duplicates", "policy_tokens", "worker_tokens")
@@ -113,7 +111,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
         "hops": bool(graded.hops),
     }
     metrics = _told(cfg, run, conductor.executor, graded, steps.read(), about)
-    write_text(folder / "adapter" / "README.md", adapter_card(CARD, metrics, command=metrics["command"]))
+    write_text(folder / "adapter" / "README.md", adapter_card("conductor", metrics, command=metrics["command"]))
     return folder / "adapter"
 
 

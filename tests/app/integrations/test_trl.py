@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from nsed_lab.consensus_reward import consensus_reward, supports
+from nsed_torch.app.integrations.trl import consensus_reward, supports
 from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.encoder import HashedEncoder

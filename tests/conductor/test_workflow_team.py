@@ -6,7 +6,7 @@ import pytest
 from scripted_conductor import GARBAGE, TASKS, WRITER, asked, text, writes
 from scripted_workers import NAMES, Recorder, build, council, drawn
 
-from nsed_lab.conductors.conductor_broker import ConductorBroker, workflow_team
+from nsed_torch.conductor.conductor_broker import ConductorBroker, workflow_team
 from nsed_torch.conductor.parsing import parse
 from nsed_torch.conductor.policy import WritingAgent
 from nsed_torch.conductor.pools import Pools

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from scripted_conductor import TASKS, TWO, conductor
 from scripted_workers import NAMES
 
-from nsed_lab.conductors.reward import near_duplicates
-from nsed_lab.conductors.warm_start import random_workflow, workflow_lessons
 from nsed_torch.conductor.parsing import parse
 from nsed_torch.conductor.pools import Pools
+from nsed_torch.conductor.reward import near_duplicates
+from nsed_torch.conductor.warm_start import random_workflow, workflow_lessons
 from nsed_torch.conductor.workflow import Topology, WorkflowStep, check
 from nsed_torch.core.engine import call_seed
 from nsed_torch.questions.known import Hop

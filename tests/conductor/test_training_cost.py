@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 from omegaconf import OmegaConf
 
-from nsed_lab.conductors.reinforcement import TrainingQuestion, training_cost
 from nsed_torch.app.config.instantiate import instantiate
-from nsed_torch.app.config.paths import conf_file
+from nsed_torch.app.config.paths import conf_dir
+from nsed_torch.conductor.reinforcement import TrainingQuestion, training_cost
 from nsed_torch.core.agent import Agent
 from nsed_torch.core.engine import Decoding, Message
 from nsed_torch.records.transcript import Task
 
-DEFAULTS = OmegaConf.load(conf_file("grpo/small"))
+DEFAULTS = OmegaConf.load(conf_dir() / "grpo" / "small.yaml")
 SETTINGS = instantiate(DEFAULTS, steps=2, questions=2, rollouts=4, chunk=4)
 ASKED = [TrainingQuestion(Task("q" * 40), ("a",), (Message("system", "s" * 300), Message("user", "u" * 100)))] * 4
 WORKERS = [Agent("a", "one", decoding=Decoding(20), prompt_price=1e6), Agent("b", "one", decoding=Decoding(20))]
