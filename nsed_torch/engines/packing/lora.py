@@ -32,14 +32,16 @@ class MixedLora:
             if layer in self._stacks and not is_current(layer, self._stacks[layer]):
                 del self._stacks[layer]
             if layer not in self._stacks and not learns(layer):
-                share(layer, self._put_together(layer))
+                self._stacks[layer] = stacked(layer, layer.lora_A)
+                share(layer, self._stacks[layer])
+        self._learning: Stacks = {}  # of adapters that learn: copies, and so of one opening alone
         self._spans: dict[tuple[Any, tuple[str, ...]], tuple[Blocks, slice]] = {}
         self._gates: dict[tuple[bool, Blocks], Tensor] = {}
 
     @contextmanager
     def applied(self) -> Iterator["MixedLora"]:
         """While open, the model's LoRA layers compute this way; `select` says for which tokens."""
-        self._spans = {}  # a scale may be another than last time
+        self._spans, self._learning = {}, {}  # a scale may be another than last time, and a weight
         self.select(())
         with computing(self._layers, self._forward):
             yield self
@@ -61,7 +63,7 @@ class MixedLora:
         if torch.is_grad_enabled():
             down, up = stacked(layer, [name for name, _, _ in blocks])
         else:
-            down, up = (part[rows] for part in self._stacks.get(layer) or self._put_together(layer))
+            down, up = (part[rows] for part in self._stack(layer))
             if is_thin(x) and down.dtype in HALF:
                 down, up = down.float(), up.float()
         gate = self._gate(layer is self._head, blocks, down)
@@ -78,9 +80,12 @@ class MixedLora:
             self._spans[known] = blocks, slice(rows[among[0]].start, rows[among[-1]].stop) if among else slice(0)
         return self._spans[known]
 
-    def _put_together(self, layer: Any) -> tuple[Tensor, Tensor]:
-        self._stacks[layer] = stacked(layer, layer.lora_A)
-        return self._stacks[layer]
+    def _stack(self, layer: Any) -> tuple[Tensor, Tensor]:
+        if layer in self._stacks:
+            return self._stacks[layer]
+        if layer not in self._learning:
+            self._learning[layer] = stacked(layer, layer.lora_A)
+        return self._learning[layer]
 
     def _gate(self, head: bool, blocks: "Blocks", like: Tensor) -> Tensor:
         """The scale of a token's own adapter in the columns of that adapter, zero elsewhere."""

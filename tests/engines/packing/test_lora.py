@@ -225,3 +225,18 @@ def test_adapters_that_change_or_come_are_seen(model):
         adapters = ["new" if name == "large" else name for name in ADAPTERS]
         expected = by_peft(model, adapters=adapters)
         assert_close(read(packed, adapters=adapters).double(), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_adapters_that_learn_are_read_anew_though_no_version_tells_of_it(model):
+    """As a fused optimizer's step, which a weight's version does not count."""
+    packed = PackedModel(model, 0)
+    for name, weight in model.named_parameters():
+        weight.requires_grad_("lora_" in name)
+    with torch.no_grad():
+        before = read(packed)
+        for name, weight in model.named_parameters():
+            if "lora_B" in name:
+                weight.data.mul_(-2)
+        after = read(packed).double()
+        assert (after - before).abs().max() > 0.1
+        assert_close(after, by_peft(model), atol=1e-5, rtol=1e-5)
