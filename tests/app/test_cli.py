@@ -386,14 +386,14 @@ def test_what_a_job_writes_to_standard_error_comes_through(verb, capsys):
 )
 def test_launchers_find_the_verbs(entry):
     child = subprocess.run(
-        [sys.executable, *entry, "report", "run="],
+        [sys.executable, *entry, "repotr", "run="],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
         capture_output=True,
         text=True,
         check=False,
     )
     assert (child.returncode, child.stdout) == (2, "")
-    assert child.stderr.startswith("nsed report: expected a run folder, got none")
+    assert child.stderr.startswith("nsed: unknown verb 'repotr'; did you mean 'report'? verbs: ")
 
 
 @pytest.mark.parametrize("question", ["train", "train-conductor", "conduct"])

@@ -40,8 +40,12 @@ WHOLE = {
 
 
 def say(page, runs):
+    """Claims about these runs that the page does not have; `test_recompute` holds it against all the others, too."""
     text, claims = (LAB / f"pages/{page}.md").read_text(), (LAB / f"data/{page}.claims").read_text()
-    return hold(page, text, claims, WHOLE[page], StepFigures(runs).functions() | ODDS_READ[page]).wrong
+    names = [f'"{name}"' for name in RUNS[page]]
+    told = [line for line in claims.splitlines() if "odds" not in line or any(name in line for name in names)]
+    found = hold(page, text, "\n".join(told), WHOLE[page], StepFigures(runs).functions() | ODDS_READ[page])
+    return [line for line in found.wrong if "expected once" in line]
 
 
 @pytest.mark.parametrize("page", PAGES)
