@@ -192,12 +192,13 @@ def main(
     outcomes, room = folder / ("outcomes.jsonl" if slots == SLOTS else f"outcomes_{slots}.jsonl"), ROOM * slots // SLOTS
     if slots == SLOTS:
         held |= {"oracle": partial(by_hand, test), "retrieval twice": partial(retrieved, test, episodes, told)}
-    answer(outcomes, team, test, held, room)
-    for memory in ("beside", "weighted"):
+        answer(outcomes, team, test, held, room)
+    for memory in ("beside", "weighted") if slots == SLOTS else ("weighted", "beside"):
         closings = Closings.of(team.with_(protocol=Protocol(memory=memory)), [folder / "learned"])
         cell = fitted(published, train, "answer", closings, folder / f"answers_{memory}")
         one = {f"answers ({memory})": partial(memories, wide.like(gate=cell.gate), episodes, told)}
         answer(outcomes, team, test, one, room)
+    answer(outcomes, team, test, held, room)
 
 
 def answer(
