@@ -178,8 +178,11 @@ def _watch(running: Sequence[_Running], seconds: float, limit: int) -> dict[int,
             for stream, text in ((each.process.stdout, each.stdout), (each.process.stderr, each.stderr)):
                 if stream:
                     selector.register(stream, selectors.EVENT_READ, (number, text))
-        while selector.get_map() and (left := deadline - time.monotonic()) > 0:
-            for key, _ in selector.select(left):
+        late = 2  # passes behind the deadline, for what was printed before it: we may have slept over it
+        while selector.get_map() and late:
+            left = deadline - time.monotonic()
+            late -= left <= 0
+            for key, _ in selector.select(max(left, 0.0)):
                 number, text = key.data
                 text += (chunk := os.read(key.fd, 1 << 16))
                 if not chunk:

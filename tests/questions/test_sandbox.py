@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from sandboxed import SANDBOX, skipped, usable
 
-from nsed_torch.questions.sandbox import BOX, PYTHON, Command, Sandbox
+from nsed_torch.questions.sandbox import BOX, PYTHON, Command, Sandbox, _Running, _watch
 from nsed_torch.records.outcome import Verdict
 
 HASTY = dataclasses.replace(SANDBOX, seconds=0.1)  # for what has to be stopped
@@ -320,3 +320,13 @@ def test_what_it_is_can_be_told():
 def test_a_limit_of_nothing_is_refused(name):
     with pytest.raises(ValueError, match=r"expected limits above 0, got .*\b0\b"):
         Sandbox(**{name: 0})
+
+
+def test_what_was_printed_in_time_is_read_by_who_slept_over_the_deadline(tmp_path):
+    process = subprocess.Popen([sys.executable, "-c", "print('it works')"], stdout=subprocess.PIPE)
+    process.wait()
+    status = (tmp_path / "status").open("wb+")
+    with status, process.stdout:
+        one = _Running(process, status, bytearray(), bytearray())
+        assert _watch([one], -1.0, 100) == {}
+    assert one.stdout.split() == [b"it", b"works"]
