@@ -19,7 +19,8 @@ install = @set -o pipefail; $(BIN)/python -m pip install --progress-bar off -c c
 	echo "setup: $(1) took $$SECONDS s"
 
 # Every worker and child process would compile everything anew where the environment forbids to keep compiled modules.
-PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
+# There is a worker a core: with threads of their own they would wait for each other.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:

@@ -102,6 +102,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain(
             "nsed", f"unknown verb {verb!r}{_did_you_mean(verb, known)} verbs: {', '.join(known)}{_more()}"
         )
+    # Before torch is there, which asks but once. Threads that spin while they wait take cores from whoever else runs,
+    # each other included: on two busy cores eight rounds took over 120 s, so 20 s; on idle ones 17 s either way.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         return _run(verb, rest)
     except KeyboardInterrupt as stop:

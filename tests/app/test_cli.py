@@ -81,6 +81,15 @@ def test_help_lists_the_verbs(arguments, capsys):
         assert gloss in out
 
 
+def test_threads_that_wait_leave_their_core_to_others_unless_told(monkeypatch, capsys):
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    assert main(["evaluate", "--help"]) == 0
+    assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    assert main(["evaluate", "--help"]) == 0
+    assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+
+
 def test_version(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("nsed_torch 0.")
