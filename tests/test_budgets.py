@@ -21,7 +21,7 @@ LINES = {
     "conductor": 2190,  # 1,800
     "app": 5760,  # 2,800
 }
-ALL_LINES = 34_150  # 20,000
+ALL_LINES = 34_200  # 20,000
 FILE_LINES = 400
 FUNCTION_LINES = 60  # without the docstring
 README_BYTES = 8_192

@@ -80,7 +80,7 @@ def test_an_act_says_in_a_sentence_what_the_team_did_that_its_members_could_not(
     assert [act.right for act in acts] == [True, True, True]
     assert acts[0].lesson == "2 of 3 said '9', which is wrong; the vote elected '10', which is right."
     assert acts[1].lesson.startswith("Alone each can but guess, 1 of 2 wrong; together they found 'green'")
-    assert acts[2].lesson.startswith("The team moved the tower in 3 moves without an error")
+    assert acts[2].lesson.startswith("The team made the last 3 moves without an error")
     assert acts[2].slips == {"m0": None, "m1": 1, "m2": None}
 
 
