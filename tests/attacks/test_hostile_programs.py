@@ -501,7 +501,13 @@ def slowest(reader, texts):
 
 @pytest.mark.parametrize("reader", READERS)
 def test_no_long_text_keeps_a_grader_busy(reader):
-    texts = ["answer:" + ". " * (SIZE // 2), "```" + " " * SIZE, "```" + "a" * SIZE, "Answer: " * (SIZE // 8)]
+    texts = [
+        "answer" + " " * 20_000 + "\u00e9!",
+        "answer:" + ". " * (SIZE // 2),
+        "```" + " " * SIZE,
+        "```" + "a" * SIZE,
+        "Answer: " * (SIZE // 8),
+    ]
     assert slowest(reader, texts)[0] < 1.5
 
 

@@ -35,9 +35,11 @@ _IS = (
     r"(?:\b(?:is|are|equals)\b|\b(?:would|will|must|should|can only)\s+be\b|\bcomes?\s+(?:out\s+)?to\b"
     r"|[:=\u2192\u21d2]|[-=]+>|\s[\u2013\u2014-](?=\s))"
 )
-_ABOUT = r"(?:\s+(?:to|for|of|in)\b[^.:\n]{0,120}?)?(?:\s*\([^()\n]{0,60}\))?(?:\s*,[^,.\n]{0,40},)?"
+# Bounded runs: of three that may share the same spaces, a hundred thousand would take hours.
+_ABOUT = r"(?:\s{1,40}(?:to|for|of|in)\b[^.:\n]{0,120}?)?(?:\s{0,40}\([^()\n]{0,60}\))?(?:\s{0,40},[^,.\n]{0,40},)?"
+_QUOTES = r"[\"'`*_\s]{0,40}"
 _REST = rf"[*_:\s]*(?=([^\n]{{1,{LONGEST_PHRASE}}}))"
-_SAID = re.compile(rf"\b(?:answer|option|choice)s?[\"'`*_\s]*{_ABOUT}[\"'`*_\s]*{_IS}{_REST}", re.IGNORECASE)
+_SAID = re.compile(rf"\b(?:answer|option|choice)s?{_QUOTES}{_ABOUT}{_QUOTES}{_IS}{_REST}", re.IGNORECASE)
 # "Answer" and "is" in other languages; what is no Latin letter has no spaces around it.
 _LATIN = (
     "antwort|antwoord|r\xe9ponse|respuesta|resposta|risposta|odpowied\u017a|odpov\u011b\u010f|svaret|svar|vastaus|cevap"
@@ -98,11 +100,11 @@ _REFUSAL = re.compile(
 )
 _ENCLOSED = re.compile(r"\[[^\[\],;]*\]")
 _MARKDOWN = re.compile(r"~~[^~\n]{1,200}~~|</?(?:b|i|em|strong|u|p|span|code|mark|br|div)\s*/?>", re.IGNORECASE)
-_SYMBOLS = re.compile(
-    "^[\u2190-\u21ff\u2300-\u23ff\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff\\s]+|[\u2190-\u21ff\u2300-\u23ff\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff\\s]+$"
-)
+_SYMBOL = "[\u2190-\u21ff\u2300-\u23ff\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff\\s]"
+# A run is looked at from its beginning alone, or a long one within a text would be tried from each of its places.
+_SYMBOLS = re.compile(f"^{_SYMBOL}+|(?<!{_SYMBOL}){_SYMBOL}+$")
 _POLITE = re.compile(
-    r"\s*(?:\u3067\u3059|\u3067\u3042\u308b|\u3060|\uc785\ub2c8\ub2e4|\uc774\ub2e4|\u0939\u0948)?[\u3002\u0964\uff0e]?$"
+    r"(?:(?<!\s)\s+)?(?:\u3067\u3059|\u3067\u3042\u308b|\u3060|\uc785\ub2c8\ub2e4|\uc774\ub2e4|\u0939\u0948)?[\u3002\u0964\uff0e]?$"
 )
 
 

@@ -39,13 +39,14 @@ _FORMULA = re.compile(
 _PROSE = re.compile(
     r"(?<![\\a-zA-Z])(?!(?:sqrt|sin|cos|tan|log|ln|exp|pi|or|and|in)\b)[a-zA-Z\xe0-\u02ff]{3,}|[\u0400-\uffdc]"
 )
+# Spaces are looked at from the first of a run alone, or a long one would be tried from each of its places.
 _ASIDE = re.compile(
-    r"\s*(?:\([^()]*\)|,\s*(?:not|which|because|since|where|who|according|rather)\b.*|,\s*(?:the|an?|as|so)\s[^,]*"
+    r"(?:(?<!\s)\s+)?(?:\([^()]*\)|,\s*(?:not|which|because|since|where|who|according|rather)\b.*|,\s*(?:the|an?|as|so)\s[^,]*"
     r"|\s(?:because|since)\b.*|\s[\u2013\u2014-]\s.*)\s*$",
     re.IGNORECASE | re.DOTALL,
 )
 _COPULA = re.compile(r"(?:.*\b(?:is|are|was|were|equals|called|named)\b|^[^\W\d_][^:=0-9]{0,80}:)\s+(\S.*)", re.DOTALL)
-_SEPARATOR = re.compile(r"\s*(?:,|;|\s(?:and|then|or)\s|->|\u2192|>|\n)\s*(?:and\s+|then\s+)?")
+_SEPARATOR = re.compile(r"(?:(?<!\s)\s+)?(?:,|;|\s(?:and|then|or)\s|->|\u2192|>|\n)\s*(?:and\s+|then\s+)?")
 
 
 class Extracted(NamedTuple):
