@@ -39,7 +39,7 @@ _LISTED = re.compile(r"^[ \t>*_-]*(?:\(([A-Z])\)|([A-Z])[).:])[ \t]+(\S[^\n]*)",
 _INLINE = re.compile(r"(?<![\w(])\(?([A-Z])[).:]\s+(.+?)(?=[,;]?\s+\(?[A-Z][).:]\s|\s*$)")
 _LEAD = re.compile(
     r"^(?:that\s+|as\s+|most\s+likely\s+|probably\s+|clearly\s+|definitely\s+|simply\s+|the\s+)*(?:(?:right|correct|best)\s+)?"
-    r"(?:(?:option|choice|letter|answer|alternative|statement)\s*(?:is\s+)?(?:[:#]\s*)?)(?=\W*[A-Za-z]\b)",
+    r"(?:(?:option|choice|letter|answer|alternative|statement)\s{0,40}(?:is\s{1,40})?(?:[:#]\s{0,40})?)(?=\W{0,40}[A-Za-z]\b)",
     re.IGNORECASE,
 )
 _ADVERB = re.compile(
