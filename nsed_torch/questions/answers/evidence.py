@@ -35,7 +35,7 @@ _IS = (
     r"(?:\b(?:is|are|equals)\b|\b(?:would|will|must|should|can only)\s+be\b|\bcomes?\s+(?:out\s+)?to\b"
     r"|[:=\u2192\u21d2]|[-=]+>|\s[\u2013\u2014-](?=\s))"
 )
-# Bounded runs: of three that may share the same spaces, a hundred thousand would take hours.
+# Bounded runs: where three may share the same spaces, the time grows with the square of their number.
 _ABOUT = r"(?:\s{1,40}(?:to|for|of|in)\b[^.:\n]{0,120}?)?(?:\s{0,40}\([^()\n]{0,60}\))?(?:\s{0,40},[^,.\n]{0,40},)?"
 _QUOTES = r"[\"'`*_\s]{0,40}"
 _REST = rf"[*_:\s]*(?=([^\n]{{1,{LONGEST_PHRASE}}}))"
