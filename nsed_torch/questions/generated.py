@@ -4,6 +4,7 @@ import difflib
 import importlib.metadata
 import itertools
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -159,20 +160,28 @@ def _drawn(
 
 def gym_dataset(family: str, tries: int, seed: int, options: Mapping[str, Any]) -> Any:
     """A family's data set of so many items, which lie apart from those of every other seed."""
-    try:
-        import reasoning_gym  # noqa: PLC0415 - an extra; costs seconds
-        from reasoning_gym.factory import DATASETS  # noqa: PLC0415
-    except ImportError as error:
-        raise ValueError(missing("reasoning-gym", "generated tasks", "gym", error)) from error
+    reasoning_gym = _reasoning_gym()
+    known = reasoning_gym.factory.DATASETS
     if not 1 <= tries <= APART:
         raise ValueError(f"expected a size from 1 to {APART}, got {tries}: use several seeds for more tasks")
-    if family not in DATASETS:
-        near = ", ".join(difflib.get_close_matches(family, DATASETS, n=1) or sorted(DATASETS)[:3])
-        raise ValueError(f"expected one of reasoning-gym's {len(DATASETS)} families, such as {near}, got {family!r}")
+    if family not in known:
+        near = ", ".join(difflib.get_close_matches(family, known, n=1) or sorted(known)[:3])
+        raise ValueError(f"expected one of reasoning-gym's {len(known)} families, such as {near}, got {family!r}")
     try:
         return reasoning_gym.create_dataset(family, size=tries, seed=seed * APART, **options)
     except (AssertionError, AttributeError, TypeError, ValueError) as error:
         raise ValueError(f"reasoning-gym family {family!r}: {error}; correct size, seed or options") from error
+
+
+def _reasoning_gym() -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)  # of a package it needs, where that is compiled first
+            import reasoning_gym  # noqa: PLC0415 - an extra; costs seconds
+            import reasoning_gym.factory  # noqa: PLC0415
+    except ImportError as error:
+        raise ValueError(missing("reasoning-gym", "generated tasks", "gym", error)) from error
+    return reasoning_gym
 
 
 def _tasks(items: Mapping[str, GymItem]) -> tuple[Task, ...]:
@@ -185,9 +194,7 @@ def _identity(family: str, seed: int, options: Mapping[str, Any]) -> dict[str, A
 
 def _numeric(family: str, options: Mapping[str, Any]) -> bool:
     """Whether a family's first answers are numbers; not those of the tasks, so that size and seed change no rule."""
-    import reasoning_gym  # noqa: PLC0415 - as in `generated_tasks`
-
-    probe = reasoning_gym.create_dataset(family, size=PROBED, seed=0, **options)
+    probe = _reasoning_gym().create_dataset(family, size=PROBED, seed=0, **options)
     return all(guessed(str(probe[i]["answer"])) == "number" for i in range(PROBED))
 
 

@@ -1,6 +1,7 @@
 """Several reasoning-gym families in turn."""
 
 import re
+import sys
 from collections import Counter
 
 import pytest
@@ -133,3 +134,16 @@ def test_a_sums_order_makes_no_difference_and_anything_else_does():
     assert canonical_question("What is  30 + 4?") == canonical_question("what is 4 + 30?")
     assert canonical_question("What is 4 - 30?") != canonical_question("What is 30 - 4?")
     assert canonical_question("4 + 30 - 2 + 1") != canonical_question("2 + 1 - 4 + 30")
+
+
+def test_what_another_package_is_warned_of_while_it_is_compiled_is_no_fault_of_a_run(tmp_path, monkeypatch):
+    (tmp_path / "reasoning_gym").mkdir()
+    (tmp_path / "reasoning_gym" / "__init__.py").write_text('create_dataset = None\nodd = 1 is "one"\n')
+    (tmp_path / "reasoning_gym" / "factory.py").write_text("DATASETS = {}\n")
+    for name in [name for name in sys.modules if name.split(".")[0] == "reasoning_gym"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match="expected one of reasoning-gym's 0 families"):
+        generated_tasks("basic_arithmetic", 1)
+    for name in ("reasoning_gym", "reasoning_gym.factory"):
+        sys.modules.pop(name)
