@@ -26,7 +26,7 @@ LONGEST_PROGRAM = 100_000
 """Characters; what is longer is compared as it is written, and is a program only in a block of code."""
 
 _FENCE = re.compile(r"^([ \t>]*)(`{3,}|~{3,})[ \t]*+([\w+-]*+)([^\n]*+)$", re.MULTILINE)
-_ONE_LINE = re.compile(r"`{3,}[ \t]*(python3?|py3?)[ \t]+([^\n`]+?)[ \t]*`{3,}", re.IGNORECASE)
+_ONE_LINE = re.compile(r"(?<!`)`{3,}+[ \t]*+(python3?|py3?)[ \t]++([^\n`]++)`{3,}", re.IGNORECASE)
 _PYTHON = {"python", "py", "python3", "py3", "python2", "ipython", "ipython3", "pycon", "sage"}
 _PROMPT = re.compile(r"\s*(?:>>>|In \[[0-9 ]*\]:)")
 _DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]{0,9999})(?:\.[0-9]{1,9999})?(?:[eE][+-]?[0-9]{1,4})?")
@@ -226,7 +226,7 @@ def _blocks(text: str) -> list[tuple[str, str]]:
             opened = None
     if opened is not None:
         blocks.append((opened[3].lower(), _dedented(text[opened.end() + 1 :], opened[1])))
-    return blocks or [(mark.lower(), code) for mark, code in _ONE_LINE.findall(text)]
+    return blocks or [(mark.lower(), code.rstrip(" \t")) for mark, code in _ONE_LINE.findall(text)]
 
 
 def _dedented(code: str, indent: str) -> str:

@@ -11,7 +11,7 @@ from nsed_torch.traces.canonical import LONGEST_ANSWER, canonical, unwrapped
 LETTERS = string.ascii_uppercase
 STATEMENTS = 100  # looked at in a text; more name no option, they keep the grader busy
 
-_MARK = r"[(\[{\"'`*_]*"
+_MARK = r"[(\[{\"'`*_]{0,9}"  # of a longer run every place would be a beginning
 _SEEMS = r"(?:is|seems(?:\s+to\s+be)?|looks|must\s+be|would\s+be|appears\s+to\s+be)"
 _RIGHT = (
     r"(?:(?:therefore|thus|clearly|indeed)\s+)?(?:the\s+)?(?:(?:most|only|single)\s+)?(?:(?:likely|probable)\s+)?"
