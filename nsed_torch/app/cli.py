@@ -15,6 +15,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
+from pathlib import PurePath
 from typing import Any, NoReturn, TextIO, cast
 
 from nsed_torch import __version__
@@ -267,7 +268,10 @@ def _explain_setting(error: Exception, verb: str) -> str | None:
         return f"unknown setting {key!r}{hint} nsed {verb} --cfg job lists all"
     options = r"Could not find '([^']*)'\s+Available options in '[^']*':(.*?)(?:Config search path|$)"
     if missing := re.search(options, text, re.DOTALL):
-        return f"could not find {missing[1]!r}; available: {', '.join(missing[2].split())}{_more()}"
+        group, own = missing[1].partition("/")[0], ""
+        if (file := PurePath(missing[1])).suffix in {".yaml", ".yml"}:
+            own = f"; a file of your own lies in FOLDER/{group}: --config-dir FOLDER {group}={file.stem}"
+        return f"could not find {missing[1]!r}; available: {', '.join(missing[2].split())}{own or _more()}"
     return None
 
 

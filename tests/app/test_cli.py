@@ -240,6 +240,11 @@ def test_process_state_is_put_back(verb, monkeypatch):
         (["one?", "two?"], "expected one question, got 2: ['one?', 'two?']; put quotes around a text"),
         (["one?", "question=two?"], "expected one question, got 2: ['one?', 'two?']; put quotes around a text"),
         (["Why?", "ensemble=foo"], "could not find 'ensemble/foo'; available: demo, duo"),
+        (
+            ["Why?", "ensemble=teams/foo.yaml"],
+            "could not find 'ensemble/teams/foo.yaml'; available: demo, duo; a file of your own lies in FOLDER/ensemble: "
+            "--config-dir FOLDER ensemble=foo",
+        ),
         (["roundz=3"], "unknown setting 'roundz'; did you mean 'rounds'? nsed deliberate --cfg job lists all"),
         (
             ["budget.token=3"],
