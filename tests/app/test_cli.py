@@ -242,8 +242,10 @@ def test_process_state_is_put_back(verb, monkeypatch):
         (["Why?", "ensemble=foo"], "could not find 'ensemble/foo'; available: demo, duo"),
         (
             ["Why?", "ensemble=teams/foo.yaml"],
-            "could not find 'ensemble/teams/foo.yaml'; available: demo, duo; a file of your own lies in FOLDER/ensemble: "
-            "--config-dir FOLDER ensemble=foo",
+            (
+                "could not find 'ensemble/teams/foo.yaml'; available: demo, duo; a file of your own "
+                "lies in FOLDER/ensemble: --config-dir FOLDER ensemble=foo"
+            ),
         ),
         (["roundz=3"], "unknown setting 'roundz'; did you mean 'rounds'? nsed deliberate --cfg job lists all"),
         (
