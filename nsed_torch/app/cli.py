@@ -108,14 +108,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         return _run(verb, rest)
-    except KeyboardInterrupt as stop:
-        sys.stderr.write(f"nsed {verb}: interrupted; {_going_on(verb, rest, stop)}\n")
-        return 130
-    except Exception as error:
+    except (KeyboardInterrupt, Exception) as error:
+        if stop := stop_behind(error):
+            sys.stderr.write(f"nsed {verb}: interrupted; {_going_on(verb, rest, stop)}\n")
+            return 130
         message = None if os.environ.get("NSED_DEBUG") == "1" else _explain(error, verb)
         if message is None:
             raise
         return _complain(f"nsed {verb}", message)
+
+
+def stop_behind(error: BaseException | None) -> KeyboardInterrupt | None:
+    """The Ctrl-C that an error came of: a library that is stopped midway may stumble while it cleans up."""
+    while error is not None and not isinstance(error, KeyboardInterrupt | OSError):
+        error = error.__cause__ or error.__context__
+    return error if isinstance(error, KeyboardInterrupt) else None
 
 
 def _going_on(verb: str, rest: Sequence[str], stop: KeyboardInterrupt) -> str:
@@ -234,7 +241,7 @@ class _WithoutEcho:
         return getattr(self._stream, name)
 
 
-def _explain(error: Exception, verb: str) -> str | None:
+def _explain(error: BaseException, verb: str) -> str | None:
     """What the user can fix; None for an error that is ours."""
     from hydra.errors import HydraException  # noqa: PLC0415 - Hydra is slow to import
     from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException  # noqa: PLC0415
@@ -251,7 +258,7 @@ def _explain(error: Exception, verb: str) -> str | None:
     return None
 
 
-def _explain_setting(error: Exception, verb: str) -> str | None:
+def _explain_setting(error: BaseException, verb: str) -> str | None:
     """Hydra's complaint about an unknown setting or option, with what is known; None for other complaints."""
     text = str(error)
     if unknown := re.match(r"(?:Could not override|unknown setting) '([^']*)'", text):
@@ -275,7 +282,7 @@ def _explain_setting(error: Exception, verb: str) -> str | None:
     return None
 
 
-def _trim(error: Exception) -> str:
+def _trim(error: BaseException) -> str:
     """The error's text without search paths, links to Hydra's manual and OmegaConf's object types."""
     text = str(error)
     cause = error.__cause__

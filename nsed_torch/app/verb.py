@@ -12,6 +12,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 from rich.console import Console
 
+from nsed_torch.app.cli import stop_behind
 from nsed_torch.app.config.hydra_node import hydra_root
 from nsed_torch.app.config.settings import check_settings, plain_config
 from nsed_torch.app.opening import identity_of, leaves, opened
@@ -73,8 +74,10 @@ def verb(
                     held.enter_context(opened(folder, identity, made, goes_on=goes_on(cfg)))
                 try:
                     result = job(cfg, VerbRun(folder, console()))
-                except KeyboardInterrupt as stop:
-                    raise KeyboardInterrupt(str(cfg.get("output_dir", folder))) from stop
+                except (KeyboardInterrupt, Exception) as error:
+                    if stop := stop_behind(error):
+                        raise KeyboardInterrupt(str(cfg.get("output_dir", folder))) from stop
+                    raise
             if result is not None:
                 # Not through the console, which would expand tabs and turn :key: into a picture.
                 print(result)  # noqa: T201 - the result

@@ -331,9 +331,14 @@ def test_interrupt_prints_the_command_that_goes_on(verb, fault, monkeypatch, giv
     assert said == f"nsed deliberate: interrupted; this goes on from here: {command}"
 
 
-def test_a_verb_tells_the_folder_that_it_was_interrupted_in(tmp_path, monkeypatch, capfd):
+@pytest.mark.parametrize("stumbles", [False, True])
+def test_a_verb_tells_the_folder_that_it_was_interrupted_in(stumbles, tmp_path, monkeypatch, capfd):
     def interrupted(*_):
-        raise KeyboardInterrupt
+        try:
+            raise KeyboardInterrupt
+        finally:
+            if stumbles:  # as OmegaConf does where it is stopped between two lines
+                raise AttributeError("'NoneType' object has no attribute '_invalidate_flags_cache'")
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("nsed_torch.app.verbs.deliberate.build_rnn", interrupted)
