@@ -14,6 +14,7 @@ import pickle
 from pathlib import Path
 
 import pytest
+import shape_checks
 from hypothesis import settings
 
 
@@ -38,6 +39,8 @@ os.environ["OMP_NUM_THREADS"] = str(min(int(os.environ["OMP_NUM_THREADS"]), max(
 # Modules, configs and tests are millions of objects that stay. Looking through them every few hundred new ones, as
 # Python does on its own, took a fifth of the whole run.
 gc.set_threshold(50_000, 10, 10)
+
+shape_checks.install()
 
 # No deadline: a shared machine stalls now and then, and a slow example is no wrong one.
 settings.register_profile("nsed", deadline=None, max_examples=40, derandomize="CI" in os.environ)
