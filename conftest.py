@@ -7,6 +7,7 @@ Environment, read once here:
     CI: any value makes Hypothesis draw the same examples each time.
 """
 
+import contextlib
 import functools
 import gc
 import os
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 import shape_checks
 from hypothesis import settings
+from plain_python import PlainPython
 
 
 def _cores() -> int:
@@ -131,6 +133,13 @@ def _configs_are_read_once():
         patch.setattr(CheckedLoader, "load_configuration", _composed_once(CheckedLoader.load_configuration))
         patch.setattr(base, "parse", functools.lru_cache(4096)(grammar_parser.parse))
         yield
+
+
+@pytest.fixture(scope="session")
+def plain_python(tmp_path_factory):
+    """Runs scripts in processes of their own, without pytest's type checks."""
+    with contextlib.closing(PlainPython(tmp_path_factory.mktemp("plain"))) as python:
+        yield python
 
 
 @pytest.fixture
