@@ -50,6 +50,7 @@ def test_no_plot_has_one_point_or_one_task(monkeypatch, names, rounds, tasks, pl
     assert drawn == plots
 
 
+@pytest.mark.usefixtures("plots")
 def test_one_command_writes_everything_and_again_without_a_model(nsed, questions, monkeypatch):
     longer = [word.replace("max_new_tokens=4", "max_new_tokens=8") for word in nsed.tiny]  # samples fill the budget
     words = [*longer, *questions, "rounds=2", "limit=2", "output_dir=run"]
@@ -78,6 +79,7 @@ def test_one_command_writes_everything_and_again_without_a_model(nsed, questions
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.suffix in {".json", ".jsonl", ".md"}}
     for name in ("generations", "ratings"):
         monkeypatch.setattr(TransformersEngine, name, lambda *_: pytest.fail("a model was asked again"))
+    monkeypatch.setattr(verb, "draw_plots", lambda *_: None)
     nsed.ok("evaluate", *words, "batch_tasks=1")
     again = {path: path.read_bytes() for path in before}
     changed = [path.name for path in before if before[path] != again[path]]
@@ -89,7 +91,6 @@ def test_one_command_writes_everything_and_again_without_a_model(nsed, questions
 
 
 def test_what_votes_anew_over_recorded_calls_embeds_nothing(nsed, questions, monkeypatch):
-    monkeypatch.setattr(verb, "draw_plots", lambda *_: None)  # seconds a run
     encoder = ["encoder=minilm", f"encoder.weights.path={save_tiny_encoder(nsed.folder)}", "encoder.device=cpu"]
     words = [*nsed.tiny, *encoder, *questions, "rounds=2", "limit=2", "methods=[deliberation]"]
     files = "traces.jsonl", "embeddings.safetensors"
@@ -133,7 +134,6 @@ def test_texts_in_pieces_are_read_over_rounds_and_at_once(nsed):
 
 
 def test_steps_are_summed_up_in_a_line_a_task_and_some_take_no_part(nsed, questions, monkeypatch):
-    monkeypatch.setattr(verb, "draw_plots", lambda *_: None)  # seconds a run
     steps = ["protocol.unit=step", "rating=agreement", "consensus.slots=1", "protocol.without=[explainer]", "rounds=2"]
     words = [*nsed.tiny, *questions, *steps, "methods=[deliberation,single]", "limit=2"]
     out = nsed.ok("evaluate", *words, "output_dir=run")
@@ -196,8 +196,7 @@ def test_a_dry_run_fetches_nothing(nsed, questions, monkeypatch):
     assert re.search(r"deliberation\W+[0-9,]+\W+[0-9,]+", out), out
 
 
-def test_a_sweep_names_folders_by_their_settings_and_skips_what_is_complete(nsed, questions, monkeypatch):
-    monkeypatch.setattr(verb, "draw_plots", lambda *_: None)  # seconds a run
+def test_a_sweep_names_folders_by_their_settings_and_skips_what_is_complete(nsed, questions):
     words = [*nsed.tiny, *questions, "limit=1", "methods=[deliberation]", "output_dir=sweep"]
     out = nsed.ok("evaluate", "-m", *words, "rounds=1,2")
     jobs = sorted(path.parent.name for path in (nsed.folder / "sweep").glob("*/results.json"))
