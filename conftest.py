@@ -7,6 +7,8 @@ Environment, read once here:
     CI: any value makes Hypothesis draw the same examples each time.
 """
 
+import contextlib
+import dataclasses
 import functools
 import gc
 import os
@@ -14,7 +16,9 @@ import pickle
 from pathlib import Path
 
 import pytest
+import shape_checks
 from hypothesis import settings
+from plain_python import PlainPython
 
 
 def _cores() -> int:
@@ -38,6 +42,8 @@ os.environ["OMP_NUM_THREADS"] = str(min(int(os.environ["OMP_NUM_THREADS"]), max(
 # Modules, configs and tests are millions of objects that stay. Looking through them every few hundred new ones, as
 # Python does on its own, took a fifth of the whole run.
 gc.set_threshold(50_000, 10, 10)
+
+shape_checks.install()
 
 # No deadline: a shared machine stalls now and then, and a slow example is no wrong one.
 settings.register_profile("nsed", deadline=None, max_examples=40, derandomize="CI" in os.environ)
@@ -104,12 +110,46 @@ def _composed_once(compose):
     return load_configuration
 
 
+def _chosen_once(listed, merged, ours):
+    """Wrap the two steps in which Hydra finds the files of a verb and of what is chosen, and merges them.
+
+    The same choices among files of ours come to the same; settings are changed afterwards.
+    """
+    kept, numbers = {}, {}
+
+    def create_defaults_list(repo, config_name, overrides_list, prepend_hydra, skip_missing):
+        asked = [override for override in overrides_list if not override.is_sweep_override()]
+        groups = [o for o in asked if repo.group_exists(o.key_or_group) and not isinstance(o.value(), dict)]
+        places = tuple((source.scheme(), source.path) for source in repo.get_sources())
+        key = config_name, places, tuple(override.input_line for override in groups), prepend_hydra, skip_missing
+        if key not in kept:
+            found = listed(repo, config_name, overrides_list, prepend_hydra, skip_missing)
+            if not all(ours(path) for scheme, path in places if scheme == "file"):
+                return found
+            kept[key] = found
+            numbers[id(found.defaults)] = key
+        changed = [override for override in asked if not any(override is group for group in groups)]
+        return dataclasses.replace(kept[key], config_overrides=changed)
+
+    texts = {}
+
+    def compose(self, defaults, repo):
+        if (key := numbers.get(id(defaults))) is None:
+            return merged(self, defaults, repo)
+        if key not in texts:
+            texts[key] = pickle.dumps(merged(self, defaults, repo))
+        return pickle.loads(texts[key])
+
+    return create_defaults_list, compose
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _configs_are_read_once():
     """Whenever a test composes a verb's config, Hydra reads twenty files, ours and its own; they stay as they are.
 
     Nor do interpolations change: each text is parsed once.
     """
+    from hydra._internal import config_loader_impl
     from hydra._internal.sources_registry import SourcesRegistry
     from hydra.core.plugins import Plugins
     from omegaconf import base, grammar_parser
@@ -117,17 +157,34 @@ def _configs_are_read_once():
     from nsed_torch.app.config.hydra_node import CheckedLoader
 
     Plugins.instance()  # which fills the registry
-    conf = Path(__file__).parent / "conf"
+    folders = Path(__file__).parent / "conf", Path(__file__).parent / "lab"
+
+    def ours(path):
+        return any(Path(path).is_relative_to(folder) for folder in folders)
+
     with pytest.MonkeyPatch.context() as patch:
-        for scheme, ours in (
-            ("file", lambda path: Path(path).is_relative_to(conf)),
+        for scheme, known in (
+            ("file", ours),
             ("pkg", lambda path: path == "hydra.conf"),
         ):
             source = SourcesRegistry.instance().resolve(scheme)
-            patch.setattr(source, "load_config", _read_once(source, ours))
+            patch.setattr(source, "load_config", _read_once(source, known))
         patch.setattr(CheckedLoader, "load_configuration", _composed_once(CheckedLoader.load_configuration))
+        loader = config_loader_impl.ConfigLoaderImpl
+        found, merged = _chosen_once(
+            config_loader_impl.create_defaults_list, loader._compose_config_from_defaults_list, ours
+        )
+        patch.setattr(config_loader_impl, "create_defaults_list", found)
+        patch.setattr(loader, "_compose_config_from_defaults_list", merged)
         patch.setattr(base, "parse", functools.lru_cache(4096)(grammar_parser.parse))
         yield
+
+
+@pytest.fixture(scope="session")
+def plain_python(tmp_path_factory):
+    """Runs scripts in processes of their own, without pytest's type checks."""
+    with contextlib.closing(PlainPython(tmp_path_factory.mktemp("plain"))) as python:
+        yield python
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """README and docs as their readers use them: blocks of code, and the commands in them."""
 
+import functools
 import re
 import shlex
 from pathlib import Path
@@ -13,6 +14,7 @@ def blocks(page, language):
     return re.findall(rf"```{language}\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
 
 
+@functools.cache
 def files(page):
     """Files that the page shows: blocks that begin with their own name, `# mine.py`."""
     shown = [block for language in ("python", "yaml") for block in blocks(page, language)]

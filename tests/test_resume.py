@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
@@ -104,22 +102,14 @@ print(json.dumps(kills))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
-def test_kill_and_resume(tmp_path):
-    script = tmp_path / "runs.py"
-    script.write_text(SCRIPT.replace("KILLS", str(KILLS)).replace("BATCH", str(BATCH)))
+def test_kill_and_resume(tmp_path, plain_python):
     straight, broken = tmp_path / "straight", tmp_path / "broken"
     straight.mkdir()
     broken.mkdir()
-    child = subprocess.run(
-        [sys.executable, script, straight, broken, "1"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert child.returncode == 0, child.stderr
-    kills = json.loads(child.stdout)
+    script = SCRIPT.replace("KILLS", str(KILLS)).replace("BATCH", str(BATCH))
+    done = plain_python(script, straight, broken, "1")
+    assert done.returncode == 0, done.err
+    kills = json.loads(done.out)
     made = (broken / "made.txt").read_text().splitlines()
     once = (straight / "made.txt").read_text().splitlines()
     calls = 3 * 3 * 3 * 2  # tasks, agents, rounds, phases

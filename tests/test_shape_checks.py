@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from jaxtyping import Float, TypeCheckError, jaxtyped
-from shape_checks import checked, kind
+from beartype import beartype
+from jaxtyping import Float, TypeCheckError
+from shape_checks import kind, once
 from torch import Tensor
 
 from nsed_torch.core.functional import quadratic_vote
@@ -28,12 +29,16 @@ def test_the_library_is_checked(wrong):
 
 
 def test_results_are_checked_too():
-    @jaxtyped(typechecker=checked)
+    calls = []
+
+    @once(typechecker=beartype)
     def first(x: Float[Tensor, "batch"], length: int) -> Float[Tensor, "batch"]:
+        calls.append(length)
         return x[:length]
 
-    for _ in range(2):
+    for seen in range(2):
         assert first(RIGHT[0][0, 0], 4).shape == (4,)
+        assert len(calls) == 2 * seen + 1
         with pytest.raises(TypeCheckError, match="return value"):
             first(RIGHT[0][0, 0], 3)
 

@@ -111,8 +111,7 @@ def test_a_member_that_pleases_is_trained_and_tested_under_pressure(nsed, backbo
     assert "under pressure, adopts" in out
 
 
-def test_any_set_is_asked_under_pressure_and_the_run_tells_who_adopts(nsed, questions, monkeypatch):
-    monkeypatch.setattr("nsed_torch.app.verbs.evaluate.draw_plots", lambda *_: None)  # seconds a run
+def test_any_set_is_asked_under_pressure_and_the_run_tells_who_adopts(nsed, questions):
     asked = ["tasks=pressed", "tasks@tasks.of=file", f"tasks.of.questions={questions}", "limit=2", "rounds=2"]
     out = nsed.ok("evaluate", *nsed.tiny, *asked, "methods=[deliberation,single,plurality]", "output_dir=run")
     folder = nsed.folder / "run"

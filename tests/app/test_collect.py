@@ -4,7 +4,6 @@ import importlib.util
 import json
 import os
 import re
-import subprocess
 import sys
 
 import pytest
@@ -160,20 +159,11 @@ BATCH = 3
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
-def test_a_killed_run_goes_on_and_ends_as_a_straight_one(tmp_path):
-    script = tmp_path / "runs.py"
-    script.write_text(SCRIPT.replace("BATCH", str(BATCH)))
+def test_a_killed_run_goes_on_and_ends_as_a_straight_one(tmp_path, plain_python):
     straight, broken = tmp_path / "straight", tmp_path / "broken"
-    child = subprocess.run(
-        [sys.executable, script, straight, broken],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert child.returncode == 0, child.stderr
-    signal, before, lines, finished = child.stdout.split()
+    done = plain_python(SCRIPT.replace("BATCH", str(BATCH)), straight, broken)
+    assert done.returncode == 0, done.err
+    signal, before, lines, finished = done.out.split()
     assert (signal, finished) == ("9", "False")
     assert 0 < int(lines) < 6  # a batch of tasks was on disk, the last was not
     calls = 6 * 2 * (3 + 3)

@@ -36,8 +36,13 @@ def groups(verb):
     return sorted(root_config(config_name(verb))[1])
 
 
-CHOICES = [(verb, f"{group}={option}") for verb in VERBS for group in groups(verb) for option in OPTIONS[group]]
-CHOICES = [choice for choice in CHOICES if choice[1] not in ELSEWHERE]
+def columns(verb):
+    """Settings that choose every option of every group of a verb once, an option of each group together."""
+    offered = [[choice for o in OPTIONS[g] if (choice := f"{g}={o}") not in ELSEWHERE] for g in groups(verb)]
+    return [" ".join(own[i % len(own)] for own in offered) for i in range(max(map(len, offered), default=0))]
+
+
+CHOICES = [(verb, choices) for verb in VERBS for choices in columns(verb)]
 CHOICES += [(verb, "") for verb in VERBS]
 CHOICES += [(verb, f"+experiment={name}") for name, verb in PRESETS.items()]
 CHOICES += [("fetch", f"ensemble=demo backbone@ensemble.engines.smollm2={option}") for option in OPTIONS["backbone"]]
@@ -61,7 +66,7 @@ def targets(node):
 
 def test_no_file_is_left_out():
     reached = (
-        {re.sub("(@.*)?=", "/", choice.rpartition(" ")[2].removeprefix("+")) for _, choice in CHOICES}
+        {re.sub("(@.*)?=", "/", word.removeprefix("+")) for _, choices in CHOICES for word in choices.split()}
         | {config_name(verb) for verb in VERBS}
         | {"base", "team"}
     )

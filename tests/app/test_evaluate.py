@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
 
 import pytest
 from omegaconf import OmegaConf
@@ -52,6 +50,7 @@ def test_no_plot_has_one_point_or_one_task(monkeypatch, names, rounds, tasks, pl
     assert drawn == plots
 
 
+@pytest.mark.usefixtures("plots")
 def test_one_command_writes_everything_and_again_without_a_model(nsed, questions, monkeypatch):
     longer = [word.replace("max_new_tokens=4", "max_new_tokens=8") for word in nsed.tiny]  # samples fill the budget
     words = [*longer, *questions, "rounds=2", "limit=2", "output_dir=run"]
@@ -80,6 +79,7 @@ def test_one_command_writes_everything_and_again_without_a_model(nsed, questions
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.suffix in {".json", ".jsonl", ".md"}}
     for name in ("generations", "ratings"):
         monkeypatch.setattr(TransformersEngine, name, lambda *_: pytest.fail("a model was asked again"))
+    monkeypatch.setattr(verb, "draw_plots", lambda *_: None)
     nsed.ok("evaluate", *words, "batch_tasks=1")
     again = {path: path.read_bytes() for path in before}
     changed = [path.name for path in before if before[path] != again[path]]
@@ -91,7 +91,6 @@ def test_one_command_writes_everything_and_again_without_a_model(nsed, questions
 
 
 def test_what_votes_anew_over_recorded_calls_embeds_nothing(nsed, questions, monkeypatch):
-    monkeypatch.setattr(verb, "draw_plots", lambda *_: None)  # seconds a run
     encoder = ["encoder=minilm", f"encoder.weights.path={save_tiny_encoder(nsed.folder)}", "encoder.device=cpu"]
     words = [*nsed.tiny, *encoder, *questions, "rounds=2", "limit=2", "methods=[deliberation]"]
     files = "traces.jsonl", "embeddings.safetensors"
@@ -135,7 +134,6 @@ def test_texts_in_pieces_are_read_over_rounds_and_at_once(nsed):
 
 
 def test_steps_are_summed_up_in_a_line_a_task_and_some_take_no_part(nsed, questions, monkeypatch):
-    monkeypatch.setattr(verb, "draw_plots", lambda *_: None)  # seconds a run
     steps = ["protocol.unit=step", "rating=agreement", "consensus.slots=1", "protocol.without=[explainer]", "rounds=2"]
     words = [*nsed.tiny, *questions, *steps, "methods=[deliberation,single]", "limit=2"]
     out = nsed.ok("evaluate", *words, "output_dir=run")
@@ -198,8 +196,7 @@ def test_a_dry_run_fetches_nothing(nsed, questions, monkeypatch):
     assert re.search(r"deliberation\W+[0-9,]+\W+[0-9,]+", out), out
 
 
-def test_a_sweep_names_folders_by_their_settings_and_skips_what_is_complete(nsed, questions, monkeypatch):
-    monkeypatch.setattr(verb, "draw_plots", lambda *_: None)  # seconds a run
+def test_a_sweep_names_folders_by_their_settings_and_skips_what_is_complete(nsed, questions):
     words = [*nsed.tiny, *questions, "limit=1", "methods=[deliberation]", "output_dir=sweep"]
     out = nsed.ok("evaluate", "-m", *words, "rounds=1,2")
     jobs = sorted(path.parent.name for path in (nsed.folder / "sweep").glob("*/results.json"))
@@ -264,7 +261,7 @@ def test_accuracies_of_labelled_traces_decide_ties(tmp_path):
 
 
 SCRIPT = """
-import os, random, signal, sys, time
+import os, random, signal, socket, sys, time
 from pathlib import Path
 
 from nsed_torch.core.agent import Agent, Ensemble
@@ -334,21 +331,30 @@ def made(folder):
     return file.stat().st_size if file.exists() else 0
 
 
-straight, broken = map(Path, sys.argv[1:3])
-if len(sys.argv) > 3:
-    run(straight)  # one of several processes
-else:
-    for calls in (30, 31, 50):
-        enough = made(broken) + calls
-        if (child := os.fork()) == 0:
-            run(broken)
-            os._exit(0)
-        while made(broken) < enough:
-            time.sleep(0.0005)
-        os.kill(child, signal.SIGKILL)
-        print(os.WTERMSIG(os.waitpid(child, 0)[1]), (broken / "results.json").exists())
-    run(broken)
-    run(straight)
+def forked(folder, **environment):
+    if (child := os.fork()) == 0:
+        os.environ.update(environment)
+        run(folder)
+        os._exit(0)
+    return child
+
+
+straight, broken, shared = map(Path, sys.argv[1:])
+for calls in (30, 31, 50):
+    enough = made(broken) + calls
+    child = forked(broken)
+    while made(broken) < enough:
+        time.sleep(0.0005)
+    os.kill(child, signal.SIGKILL)
+    print(os.WTERMSIG(os.waitpid(child, 0)[1]), (broken / "results.json").exists())
+run(broken)
+run(straight)
+# What `torchrun` tells its processes; on CPUs `accelerate launch` starts one process, whatever it is told.
+with socket.create_server(("127.0.0.1", 0)) as free:
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+sizes = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0"}
+both = [forked(shared, RANK=rank, LOCAL_RANK=rank, **sizes, **meeting) for rank in "01"]
+assert [os.waitpid(child, 0)[1] for child in both] == [0, 0]
 """
 
 
@@ -361,32 +367,16 @@ def without_timings(folder):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
-def test_killed_three_times_or_shared_by_two_processes_it_ends_as_a_straight_run(tmp_path):
-    script = tmp_path / "runs.py"
-    script.write_text(SCRIPT)
+def test_killed_three_times_or_shared_by_two_processes_it_ends_as_a_straight_run(tmp_path, plain_python):
     straight, broken, shared = (tmp_path / name for name in ("straight", "broken", "shared"))
 
-    def execute(*words):
-        env = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(sys.path),
-            "OMP_NUM_THREADS": "1",
-            "CUDA_VISIBLE_DEVICES": "",
-        }
-        command = [sys.executable, *words]
-        child = subprocess.run(command, env=env, capture_output=True, text=True, timeout=240, check=False)
-        assert child.returncode == 0, child.stderr
-        return child.stdout
-
-    assert execute(script, straight, broken).split() == ["9", "False"] * 3
+    done = plain_python(SCRIPT, straight, broken, shared, has=["nsed_torch.app.verbs.evaluate", "accelerate"])
+    assert (done.returncode, done.out.split()) == (0, ["9", "False"] * 3), done.err
     calls, batch = (straight / "made.txt").stat().st_size, 4
     assert calls > 30 + 31 + 50 + 3 * batch
     assert calls <= (broken / "made.txt").stat().st_size <= calls + 3 * batch  # only batches in flight were lost
     assert without_timings(broken) == without_timings(straight)
 
-    # What `torchrun` runs; on CPUs `accelerate launch` starts one process, whatever it is told.
-    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
-    execute(*launch, script, shared, shared, "shard")
     assert sorted(path.name for path in shared.glob("process_*")) == ["process_0_of_2", "process_1_of_2"]
     assert (shared / "made.txt").stat().st_size == calls  # no call was made twice
     assert without_timings(shared) == without_timings(straight)

@@ -17,16 +17,23 @@ from nsed_torch.traces.rounds import Rounds
 TRACES = ("data_dir=traces", "output_dir=out", "divisions=2", "ridges=[3.0]", "prices=[0.0]", "budgets=[0.15,0.4,1.0]")
 
 
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory):
+    """A folder for what is collected once."""
+    return tmp_path_factory.mktemp("raw")
+
+
 @pytest.fixture
-def collected(nsed):
+def collected(nsed, raw):
     """What the tiny model said to 24 questions, graded as if the solver knew of sums and the skeptic of the rest."""
-    questions = [
-        {"id": f"q{i}", "question": f"{'sum' if i % 2 else 'word'} number {i}", "target": str(i)} for i in range(24)
-    ]
-    (nsed.folder / "questions.jsonl").write_text("".join(json.dumps(question) + "\n" for question in questions))
-    nsed.ok("collect", *nsed.tiny, "questions=questions.jsonl", "rounds=1", "output_dir=raw")
+    if not (raw / "run").exists():
+        questions = [
+            {"id": f"q{i}", "question": f"{'sum' if i % 2 else 'word'} number {i}", "target": str(i)} for i in range(24)
+        ]
+        (raw / "questions.jsonl").write_text("".join(json.dumps(question) + "\n" for question in questions))
+        nsed.ok("collect", *nsed.tiny, f"questions={raw}/questions.jsonl", "rounds=1", f"output_dir={raw}/run")
     writer = TraceWriter(nsed.folder / "traces")
-    traces = list(read_traces(nsed.folder / "raw"))
+    traces = list(read_traces(raw / "run"))
     for trace in traces:
         knows = 0 if trace.transcript.task.question.startswith("sum") else 1
         trace.grades[0][:] = [agent == knows for agent in range(3)]

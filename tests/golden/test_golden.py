@@ -74,6 +74,8 @@ def _alone(monkeypatch, tmp_path):
     monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.delenv("NSED_DEBUG", raising=False)
+    for plot in ("evaluate.draw_plots", "fit_broker.plot_curves", "train_conductor.plot_learning"):
+        monkeypatch.setattr(f"nsed_torch.app.verbs.{plot}", lambda *_, **__: None)
 
 
 @pytest.mark.parametrize("name", runs.RUNS)

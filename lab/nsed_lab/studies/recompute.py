@@ -33,7 +33,7 @@ from nsed_lab.pressure import adopting
 from nsed_lab.studies import competence, step_odds, vote_tables
 from nsed_lab.studies.step_outcomes import ENDING, StepFigures, keep_steps, load_steps
 from nsed_lab.studies.training_seeds import SeedFigures, family
-from nsed_torch.evaluation.comparison import Comparison
+from nsed_torch.evaluation.comparison import Comparison, MethodResult
 from nsed_torch.evaluation.statistics import Estimate, clustered_share, share, shown, student
 from nsed_torch.records.files import parse_json
 from nsed_torch.records.outcome import Outcome, Verdict, read_outcomes
@@ -138,18 +138,26 @@ class Figures:
     def __init__(self, runs: Mapping[str, Run]) -> None:
         self.runs = runs
         self._compared: dict[Any, Comparison] = {}
+        self._results: dict[Any, MethodResult] = {}
+        self._parts: dict[Any, Run] = {}
+        self._adopted: dict[Any, Comparison | None] = {}
 
     def functions(self) -> dict[str, Callable[..., Any]]:
         """By name."""
         names = [
-            name for name in vars(Figures) if not name.startswith("_") and name not in {"functions", "part", "compared"}
+            name
+            for name in vars(Figures)
+            if not name.startswith("_") and name not in {"functions", "part", "compared", "result", "adopted"}
         ]
         return {name: getattr(self, name) for name in names}
 
     def part(self, run: str, only: str | None = None, first: int | None = None, kind: str | None = None) -> Run:
         """Of a run by its name, or of several with + between them."""
-        joined = Run(outcome for name in run.split("+") for outcome in self.runs[name].outcomes)
-        return joined.part(only=self.runs[only] if only else None, first=first, kind=kind)
+        key = run, only, first, kind
+        if key not in self._parts:
+            joined = Run(outcome for name in run.split("+") for outcome in self.runs[name].outcomes)
+            self._parts[key] = joined.part(only=self.runs[only] if only else None, first=first, kind=kind)
+        return self._parts[key]
 
     def compared(self, run: str, reference: str | None = None, **part: Any) -> Comparison:
         """As `nsed evaluate` compares."""
@@ -158,21 +166,29 @@ class Figures:
             self._compared[key] = Comparison.of(self.part(run, **part).outcomes, reference=reference)
         return self._compared[key]
 
+    def result(self, run: str, method: str, **part: Any) -> MethodResult:
+        """What one method came to, without a comparison."""
+        key = (run, method, *sorted(part.items()))
+        if key not in self._results:
+            own = [outcome for outcome in self.part(run, **part).outcomes if outcome.method == method]
+            self._results[key] = Comparison.of(own, reference=method).methods[method]
+        return self._results[key]
+
     def accuracy(self, run: str, method: str = TEAM, **part: Any) -> str:
         """With its interval."""
-        return shown(self.compared(run, **part).methods[method].accuracy)
+        return shown(self.result(run, method, **part).accuracy)
 
     def right(self, run: str, method: str = TEAM, digits: int = 3, **part: Any) -> str:
         """Accuracy alone."""
-        return f"{self.compared(run, **part).methods[method].accuracy.mean:.{digits}f}"
+        return f"{self.result(run, method, **part).accuracy.mean:.{digits}f}"
 
     def hits(self, run: str, method: str = TEAM, **part: Any) -> int:
         """Tasks answered right."""
-        return self.compared(run, **part).methods[method].count(Verdict.RIGHT)
+        return self.result(run, method, **part).count(Verdict.RIGHT)
 
     def count(self, run: str, method: str = TEAM, **part: Any) -> str:
         """Tasks."""
-        return f"{self.compared(run, **part).methods[method].tasks:,}"
+        return f"{self.result(run, method, **part).tasks:,}"
 
     def computed(self, run: str, method: str = TEAM, **part: Any) -> str:
         """Tokens a task."""
@@ -184,7 +200,7 @@ class Figures:
 
     def tokens(self, run: str, method: str = TEAM, *, billed: bool = False, **part: Any) -> float:
         """Tokens a task, not yet rounded."""
-        result = self.compared(run, **part).methods[method]
+        result = self.result(run, method, **part)
         return result.billed_per_task if billed else result.tokens_per_task
 
     def times(self, one: float, other: float, digits: int) -> str:
@@ -193,7 +209,7 @@ class Figures:
 
     def most_apart(self, run: str, other: str, but: Sequence[str]) -> str:
         """The largest difference of two teams within a kind, kinds but some, rounded up to two digits."""
-        one, two = (self.compared(name, only=other).methods[TEAM].strata for name in (run, other))
+        one, two = (self.result(name, TEAM, only=other).strata for name in (run, other))
         most = max(abs((one[kind].mean or 0.0) - (two[kind].mean or 0.0)) for kind in one if kind not in but)
         return f"{np.ceil(round(100 * most, 6)) / 100:.2f}"
 
@@ -207,8 +223,10 @@ class Figures:
         sign: str = "+", mean: bool = True, **part: Any,
     ) -> str:  # fmt: skip
         """One method of a run less one of another, question by question: Tango's interval, or a bootstrap's."""
-        one = {o.task: replace(o, method="one") for o in self.part(run, **part).outcomes if o.method == method}
-        two = [replace(o, method="two") for o in self.part(other).outcomes if o.method == than and o.task in one]
+        alone = {"stratum": ""}  # a comparison by kinds is not asked for
+        one = {o.task: replace(o, method="one", **alone) for o in self.part(run, **part).outcomes if o.method == method}
+        own = [o for o in self.part(other).outcomes if o.method == than and o.task in one]
+        two = [replace(o, method="two", **alone) for o in own]
         pair = Comparison.of([*one.values(), *two], reference="one").paired["two"]
         found = pair.difference
         if by == "bootstrap":
@@ -219,13 +237,20 @@ class Figures:
 
     def adoption(self, run: str, method: str = TEAM, **part: Any) -> str:
         """Share of answers that are the suggested one, with its interval."""
-        found = adopting(self.part(run, **part).outcomes)
+        found = self.adopted(run, **part)
         return shown(found.methods[method].accuracy) if found else ""
 
     def minus_adoption(self, run: str, than: str) -> str:
         """The team's less a method's, question by question."""
-        found = adopting(self.part(run).outcomes)
+        found = self.adopted(run)
         return signed(found.paired[than].difference) if found else ""
+
+    def adopted(self, run: str, **part: Any) -> Comparison | None:
+        """Methods by what they adopt."""
+        key = (run, *sorted(part.items()))
+        if key not in self._adopted:
+            self._adopted[key] = adopting(self.part(run, **part).outcomes)
+        return self._adopted[key]
 
     def plurality(self, run: str, ties: str, **part: Any) -> str:
         """Of the members' answers with a rule for ties; with its interval where every score is 0 or 1."""

@@ -57,7 +57,8 @@ def sharing():
 def test_pages_hold(page):
     report = check(page)
     assert report.wrong == []
-    assert report.checked > 0
+    assert report.checked > {"sharing": 180}.get(page, 0)  # most of the page of teams
+    assert page != "sharing" or len(report.excused) <= 10
 
 
 def test_a_wrong_number_of_the_readme_shows():
@@ -70,11 +71,6 @@ def test_a_wrong_number_of_the_readme_shows():
             assert compare("README", text.replace(row, altered), claims).wrong, figure
     planted = text + "\nThat is 12.3 times as many.\n"
     assert [line for line in compare("README", planted, claims).wrong if "12.3 is in no claim" in line]
-
-
-def test_most_of_the_page_of_teams_is_worked_out(sharing):
-    report = hold("sharing", *sharing)
-    assert (report.wrong, len(report.excused) <= 10, report.checked > 180) == ([], True, True)
 
 
 def test_stored_outcomes_are_small_and_name_no_folder():

@@ -3,9 +3,6 @@
 Child processes, where the type checks that pytest hooks in cannot be traced or would answer first.
 """
 
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -28,8 +25,9 @@ def drawn(batch, seed):
 PARALLEL = """
 import os, sys
 import torch.distributed as dist
-rank, port = int(sys.argv[1]), sys.argv[2]
-dist.init_process_group("gloo", init_method=f"file://{port}", rank=rank, world_size=2)
+other = os.fork()
+rank = int(other == 0)
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=rank, world_size=2)
 torch.manual_seed(0)
 cell = torch.nn.parallel.DistributedDataParallel(ConsensusCell(8, 3))
 optimizer = torch.optim.SGD(cell.parameters(), lr=0.1)
@@ -43,6 +41,8 @@ both = [torch.zeros_like(own) for _ in range(2)]
 dist.all_gather(both, own)
 assert torch.equal(*both) and cell.module.trust.bias.any()
 dist.destroy_process_group()
+if other:
+    assert os.waitpid(other, 0)[1] == 0
 """
 
 EXPORT = """
@@ -66,23 +66,17 @@ assert type(other) is MemoryState
 """
 
 
-def run(script, *words):
-    return subprocess.Popen([sys.executable, "-c", DRAWN + script, *map(str, words)], stderr=subprocess.PIPE, text=True)
+def finished(done):
+    assert done.returncode == 0, done.err
 
 
-def finished(*children):
-    for child in children:
-        _, said = child.communicate(timeout=300)
-        assert child.returncode == 0, said
-
-
-def test_two_processes_train_one_cell(tmp_path):
+def test_two_processes_train_one_cell(tmp_path, plain_python):
     """Plain DistributedDataParallel, which wants a gradient for every parameter at every step."""
-    finished(*(run(PARALLEL, rank, tmp_path / "meeting") for rank in range(2)))
+    finished(plain_python(DRAWN + PARALLEL, tmp_path / "meeting"))
 
 
-def test_it_is_exported_with_any_batch_and_the_state_as_an_input():
-    finished(run(EXPORT))
+def test_it_is_exported_with_any_batch_and_the_state_as_an_input(plain_python):
+    finished(plain_python(DRAWN + EXPORT, has=["torch._dynamo"]))
 
 
 def test_files_of_weights_alone_may_hold_a_state_and_an_output(tmp_path):
@@ -147,5 +141,5 @@ assert ConsensusCell(8, 3, gate="none")(embeddings, ratings, mask, task)[0].winn
 """
 
 
-def test_what_a_newcomer_gets_wrong_is_one_line():
-    finished(run(REFUSED))
+def test_what_a_newcomer_gets_wrong_is_one_line(plain_python):
+    finished(plain_python(DRAWN + REFUSED))
