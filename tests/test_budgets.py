@@ -12,7 +12,7 @@ PACKAGE = ROOT / "nsed_torch"
 LINES = {
     "core": 4640,  # 3,600
     "parts": 3070,  # with core
-    "engines": 4990,  # 3,800
+    "engines": 5330,  # 3,800
     "records": 1500,  # with traces: 2,000
     "traces": 2430,
     "questions": 2990,  # 2,200
@@ -21,7 +21,7 @@ LINES = {
     "conductor": 2190,  # 1,800
     "app": 5780,  # 2,800
 }
-ALL_LINES = 34_200  # 20,000
+ALL_LINES = 34_540  # 20,000
 FILE_LINES = 400
 FUNCTION_LINES = 60  # without the docstring
 README_BYTES = 8_192

@@ -26,6 +26,7 @@ from nsed_torch.core.trust import Calibration
 from nsed_torch.engines.backbones import SPREADS, check_device, load_counter, weights_bytes
 from nsed_torch.engines.replicas import EngineReplicas
 from nsed_torch.engines.sentence_encoder import logged
+from nsed_torch.engines.vllm_engine import VllmEngine
 from nsed_torch.engines.weights import ResolvedWeights, resolve
 from nsed_torch.parts.conformal import ConformalSets
 from nsed_torch.parts.learned_broker import LearnedBroker
@@ -237,10 +238,10 @@ def _models(cfg: DictConfig, also: Sequence[Agent], *, here: bool = True) -> dic
 
 
 def _engines(ensemble: DictConfig, agents: Sequence[Agent]) -> dict[str, Any]:
-    """The nodes of the engines that agents use; what is said of replicas' backbone goes to the engine inside."""
+    """The nodes of the engines that agents use; what is said of a backbone goes to the engine inside."""
     check_agents(agents, [str(name) for name in ensemble.engines])
     nodes = {name: ensemble.engines[name] for name in sorted({agent.backbone for agent in agents})}
-    own = {"_target_", "engine", *inspect.signature(EngineReplicas).parameters}
+    own = {"_target_", *(name for kind in (EngineReplicas, VllmEngine) for name in inspect.signature(kind).parameters)}
     for name, node in nodes.items():
         if isinstance(node, Mapping) and isinstance(node.get("engine"), Mapping):
             settings = plain(node, resolve=True)

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nsed_torch.core.engine import (
-    Engine,
     GenerateRequest,
     Generation,
     Likelihood,
@@ -20,12 +19,9 @@ from nsed_torch.core.engine import (
     RateRequest,
     Ratings,
     Request,
-    allowance,
-    check_window,
-    shrunk,
 )
-from nsed_torch.core.thoughts import unanswered
-from nsed_torch.engines.chat import Chat, Turn
+from nsed_torch.engines.chat import Chat
+from nsed_torch.engines.chat_engine import ChatEngine, Fingerprint, stop_tokens
 from nsed_torch.engines.decode_loop import Draft, decode
 from nsed_torch.engines.packing.forest import READER, grouped
 from nsed_torch.engines.packing.heard import Span
@@ -36,7 +32,7 @@ EARLIER_TOKENS = 512
 """Tokens of an adapter's last answers that guesses are looked up in."""
 
 
-class TransformersEngine(nn.Module, Engine):
+class TransformersEngine(nn.Module, ChatEngine):
     """One backbone, its tokenizer and its LoRA adapters, answering whole batches.
 
     Requests of any adapters share batches without padding: common prefixes are read once, an answer that ends makes
@@ -64,7 +60,6 @@ class TransformersEngine(nn.Module, Engine):
 
     shares_prefixes = True
     weighs = True
-    context_window: int
 
     def __init__(
         self,
@@ -72,7 +67,7 @@ class TransformersEngine(nn.Module, Engine):
         tokenizer: Any,
         *,
         identity: Mapping[str, Any],
-        adapters: Mapping[str, str | Callable[[], str]] | None = None,
+        adapters: Mapping[str, Fingerprint] | None = None,
         chat_template: str | None = None,
         template_options: Mapping[str, str | bool | int] | None = None,
         reasoning: Sequence[str] | None = None,
@@ -94,35 +89,12 @@ class TransformersEngine(nn.Module, Engine):
         self.lookup_tokens = lookup_tokens
         self._identity = dict(identity)
         self._earlier: dict[str | None, list[int]] = {}  # what each adapter wrote last
-        self.stop_ids = _stop_ids(self.model, tokenizer)
+        self.stop_ids = stop_tokens(self.model.generation_config.eos_token_id, tokenizer)
 
     @property
     def device(self) -> torch.device:
         """Where inputs go."""
         return torch.device(self.model.device)
-
-    def identity(self, adapter: str | None) -> dict[str, Any]:
-        """The backbone's identity with the adapter's fingerprint, the chat template's and the window."""
-        if adapter is not None:
-            self.check_adapter(adapter)
-        # One that learns is another adapter after every step: calls made before must not answer for it.
-        fingerprint = self.adapters[adapter] if adapter else None
-        return {
-            **self._identity,
-            "adapter": fingerprint() if callable(fingerprint) else fingerprint,
-            "chat_template": self.chat.fingerprint,
-            "context_window": self.context_window,
-        }
-
-    def check_adapter(self, name: str) -> None:
-        """Refuse the name of an adapter that is not loaded."""
-        if name not in self.adapters:
-            known = ", ".join(sorted(self.adapters)) or "none"
-            raise ValueError(f"expected a loaded adapter, got {name!r}: add it to the backbone's adapters ({known})")
-
-    def count_tokens(self, text: str) -> int:
-        """Length of a text in this model's tokens."""
-        return len(self.chat.encode(text))
 
     def memory_bytes(self) -> int:
         """Bytes of parameters and buffers."""
@@ -227,13 +199,6 @@ class TransformersEngine(nn.Module, Engine):
             if done:
                 yield done
 
-    def _turns(self, request: LikelihoodRequest) -> list[Turn]:
-        """Token ids of the chat with each text; one that exceeds the window is a ContextWindowError."""
-        turns = self.chat.turns(request.messages, request.texts, request.notes)
-        longest = max((len(turn.ids) for turn in turns), default=0)
-        check_window(longest, f"an answer as agent {request.agent!r} would have given it", *self._window)
-        return turns
-
     def invoked(self, ids: Sequence[int], adapter: str) -> bool:
         """Whether an adapter reads the last of some tokens: a plain one does, an activated one from its invocation."""
         return self._packed.readings(ids, adapter)[-1] >= READER
@@ -282,19 +247,8 @@ class TransformersEngine(nn.Module, Engine):
         with self._packed.opened() as model, model.exact(sorted(labels)):
             return list(model.read([row for own in prompts for row in own]).split([len(own) for own in prompts]))
 
-    def rating_prompts(self, request: RateRequest) -> list[list[int]]:
-        """Token ids of the prompt of each candidate; one that exceeds the window is a ContextWindowError."""
-        return [ids for ids, _ in self._rating_chats(request)]
-
     def _rating_sequences(self, request: RateRequest) -> list[list[int]]:
         return [self._sequence(*heard, request) for heard in self._rating_chats(request)]
-
-    def _rating_chats(self, request: RateRequest) -> list[tuple[list[int], tuple[Span, ...]]]:
-        texts = [self.chat.text(request.about(candidate)) for candidate in request.candidates]
-        rows = [self.chat.heard(text, request.notes) for text in texts]
-        longest = max((len(ids) for ids, _ in rows), default=0)
-        check_window(longest, f"the rating prompt of agent {request.agent!r}", *self._window)
-        return rows
 
     def rating_from(
         self, request: RateRequest, logits: Float[Tensor, "candidate token"], read: int, seconds: float
@@ -311,37 +265,16 @@ class TransformersEngine(nn.Module, Engine):
 
     def _draft(self, index: int, request: GenerateRequest) -> Draft:
         prompt, spans = self.chat.heard(self.chat.text(request.messages), request.notes)
-        allowed = allowance(len(prompt), request.decoding.max_new_tokens, *self._window)
-        earlier = self._earlier.get(request.adapter, ())
+        allowed, earlier = self._allowed(request, prompt), self._earlier.get(request.adapter, ())
         draft = Draft(index, prompt, request.adapter, request.decoding, request.seed, allowed, earlier)
         draft.spans, draft.beside = spans, request.beside
         return draft
+
+    def _generation(self, request: GenerateRequest, draft: Draft) -> Generation:
+        return self._answer(request, len(draft.prompt), draft.written, draft.allowance, draft.seconds)
 
     def _has_ended(self, draft: Draft) -> bool:
         """At a stop token, at the allowance, or where a plain-template model opens a turn."""
         if draft.written[-1] in self.stop_ids or len(draft.written) >= draft.allowance:
             return True
         return self.chat.stop is not None and self.chat.stop in self.chat.tokenizer.decode(draft.written[-8:])
-
-    def _generation(self, request: GenerateRequest, draft: Draft) -> Generation:
-        """An answer that has ended, without what ended it."""
-        stopped = draft.written[-1] in self.stop_ids
-        text = self.chat.tokenizer.decode(draft.written[: -1 if stopped else None], skip_special_tokens=True)
-        cut = self.chat.stop is not None and self.chat.stop in text
-        parted = self.chat.parted(text.split(self.chat.stop)[0] if cut else text)
-        notes = shrunk(request.decoding.max_new_tokens, draft.allowance)
-        notes += unanswered(parted, draft.allowance, cut=not (cut or stopped))
-        counts, reason = (len(draft.prompt), len(draft.written)), "stop" if cut or stopped else "length"
-        return Generation(parted.answer, *counts, reason, notes, draft.seconds, written=tuple(draft.written))
-
-    @property
-    def _window(self) -> tuple[int, str]:
-        return self.context_window, self._identity.get("name", "the model")
-
-
-def _stop_ids(model: Any, tokenizer: Any) -> list[int]:
-    configured = model.generation_config.eos_token_id
-    ids = {tokenizer.eos_token_id, *(configured if isinstance(configured, list) else [configured])} - {None}
-    if not ids:
-        raise ValueError("expected a tokenizer with an end-of-sequence token, got none")
-    return sorted(ids)

@@ -11,6 +11,7 @@ T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
 BESIDE = {"lab": "nsed-lab", "experts": "nsed-torch-experts"}
 """Distributions of a clone's folders."""
+UNPINNED = {"vllm"}  # extras that pin otherwise than constraints.txt
 
 
 def missing(package: str, purpose: str, extra: str, error: object = "no such package") -> str:
@@ -25,6 +26,8 @@ def install(extra: str) -> str:
     here = "." if Path.cwd() == ROOT else str(ROOT)
     if extra in BESIDE:
         return f"pip install {shlex.quote(f'{here}/{extra}')}"
+    if extra in UNPINNED:
+        return f"pip install -e {shlex.quote(f'{here}[{extra}]')}"
     limits = "constraints.txt" if here == "." else f"{here}/constraints.txt"
     return f"pip install -c {shlex.quote(limits)} -e {shlex.quote(f'{here}[{extra}]')}"
 

@@ -46,16 +46,20 @@ def test_calls_of_replicas_are_counted_by_the_engine_inside(nsed, tiny_model, in
     assert counter.count_tokens("one two") == (2 if inside == "endpoint" else 7)
 
 
-def test_what_a_team_says_of_its_backbone_is_of_the_engine_inside(monkeypatch):
+@pytest.mark.parametrize(
+    ("around", "own"),
+    [("ray", {"replicas", "cpus", "gpus", "address", "retries", "start_s"}), ("vllm", {"cache_gb", "options"})],
+)
+def test_what_a_team_says_of_its_backbone_is_of_the_engine_inside(monkeypatch, around, own):
     nodes = []
     engine = ScriptedEngine(lambda request: "", lambda request, candidate: 0.0)
     monkeypatch.setattr("nsed_torch.app.build.instantiate", lambda node: nodes.append(node) or engine)
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        cfg = compose("deliberate", overrides=["ensemble=experts", "backbone@ensemble.engines.smollm2=ray"])
+        cfg = compose("deliberate", overrides=["ensemble=experts", f"backbone@ensemble.engines.smollm2={around}"])
     build_ensemble(cfg.ensemble)
     (node,) = nodes
     built = instantiate(node.pop("engine"))
-    assert set(node) == {"_target_", "replicas", "cpus", "gpus", "address", "retries", "start_s"}
+    assert set(node) == {"_target_", *own}
     assert built.func is load_backbone
     given = built.keywords
     assert (given["quantization"], given["prefix_tokens"], given["adapters"]["sums"]) == ("none", 16384, "experts:sums")

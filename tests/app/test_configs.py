@@ -19,6 +19,7 @@ ELSEWHERE = {
     "backbone=endpoint": "EndpointEngine",
     "backbone=gpt_oss_20b": "EndpointEngine",
     "backbone=ray": "EngineReplicas",
+    "backbone=vllm": "VllmEngine",
 }  # nothing to train in this process
 FILES = sorted(path.relative_to(conf_dir()).with_suffix("").as_posix() for path in conf_dir().rglob("*.yaml"))
 OPTIONS = {}  # group -> its options

@@ -27,6 +27,7 @@ _LISTED = {
     "nsed_torch.engines.backbones": "load_backbone load_encoder",
     "nsed_torch.engines.endpoint": "EndpointEngine",
     "nsed_torch.engines.replicas": "EngineReplicas",
+    "nsed_torch.engines.vllm_engine": "VllmEngine",
     "nsed_torch.engines.weights": "PackagedWeights Weights Wheel",
     "nsed_torch.questions.generated": "generated_tasks mixed_tasks",
     "nsed_torch.questions.graded": "file_tasks recorded_tasks",
