@@ -49,8 +49,8 @@ PATIENCE = 1800.0
 
 SERVERS = {
     "vllm": (
-        "-m vllm.entrypoints.cli.main serve {folder} --served-model-name {folder} --dtype float32 --enforce-eager "
-        "--max-model-len 2048 --max-num-seqs 8 --max-logprobs 1000 --generation-config vllm "
+        "-m vllm.entrypoints.openai.api_server --model {folder} --served-model-name {folder} --dtype float32 "
+        "--enforce-eager --max-model-len 2048 --max-num-seqs 8 --max-logprobs 1000 --generation-config vllm "
         "--host 127.0.0.1 --port {port}"
     ),
     "transformers": (
@@ -153,7 +153,7 @@ WAYS = ("here", "plain", "vllm_here", "vllm")
 def hour(way: str, weights: Weights, tasks: int, rounds: int) -> Iterator[tuple[str, float]]:
     """What deliberations cost one way, in float32, three agents without adapters; each way in a process of its own.
 
-    Tokens are those that go through the model. Memory is the peak of this process, or of the server's largest one.
+    Tokens are those that go through the model. Memory is the peak of this process.
     """
     asked = [Task(question, f"t{i}") for i, question in enumerate(plain_questions(tasks))]
     loaded = partial(load_backbone, weights, dtype="float32", device="cpu")
@@ -182,8 +182,8 @@ def hour(way: str, weights: Weights, tasks: int, rounds: int) -> Iterator[tuple[
         # What other work on the machine does not slow down.
         yield "deliberations an hour of CPU time", 3600 * tasks / (cpu_seconds() - spent)
         yield "tokens a deliberation", (tokens() - before) / tasks
-    who = resource.RUSAGE_CHILDREN if way == "vllm" else resource.RUSAGE_SELF
-    yield "MB at most", resource.getrusage(who).ru_maxrss * 1024 / 1e6
+    if way != "vllm":  # whose engine is a process of its own below the server
+        yield "MB at most", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 
 
 def cpu_seconds() -> float:

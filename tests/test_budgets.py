@@ -21,7 +21,7 @@ LINES = {
     "conductor": 2190,  # 1,800
     "app": 5780,  # 2,800
 }
-ALL_LINES = 34_540  # 20,000
+ALL_LINES = 34_550  # 20,000
 FILE_LINES = 400
 FUNCTION_LINES = 60  # without the docstring
 README_BYTES = 8_192
