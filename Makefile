@@ -34,7 +34,7 @@ demo: $(VENV)/.demo ## three acts of what a team does that its best member canno
 	@$(BIN)/nsed demo "output_dir=$$output_dir"
 
 test: $(VENV)/.dev ## run all tests, real models included (NSED_OFFLINE=1 leaves those out)
-	@echo "test: the whole suite, a quarter of an hour on two idle cores"
+	@echo "test: the whole suite, some nine minutes on two idle cores"
 	@$(PYTEST) -n auto --dist worksteal
 
 attack: $(VENV)/.dev ## all of the attack suite: kills, full disks, hostile programs, servers, configs, texts and folders
