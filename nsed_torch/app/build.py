@@ -1,6 +1,5 @@
 """From a composed config to built parts."""
 
-import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from nsed_torch.app.config.instantiate import call, instantiate
+from nsed_torch.app.config.instantiate import arguments_of, call, instantiate
 from nsed_torch.app.config.settings import plain
 from nsed_torch.core.agent import Agent, Ensemble, check_agents
 from nsed_torch.core.broker import Broker
@@ -24,9 +23,7 @@ from nsed_torch.core.rnn import MacroRNN
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.core.trust import Calibration
 from nsed_torch.engines.backbones import SPREADS, check_device, load_counter, weights_bytes
-from nsed_torch.engines.replicas import EngineReplicas
 from nsed_torch.engines.sentence_encoder import logged
-from nsed_torch.engines.vllm_engine import VllmEngine
 from nsed_torch.engines.weights import ResolvedWeights, resolve
 from nsed_torch.parts.conformal import ConformalSets
 from nsed_torch.parts.learned_broker import LearnedBroker
@@ -241,10 +238,10 @@ def _engines(ensemble: DictConfig, agents: Sequence[Agent]) -> dict[str, Any]:
     """The nodes of the engines that agents use; what is said of a backbone goes to the engine inside."""
     check_agents(agents, [str(name) for name in ensemble.engines])
     nodes = {name: ensemble.engines[name] for name in sorted({agent.backbone for agent in agents})}
-    own = {"_target_", *(name for kind in (EngineReplicas, VllmEngine) for name in inspect.signature(kind).parameters)}
     for name, node in nodes.items():
-        if isinstance(node, Mapping) and isinstance(node.get("engine"), Mapping):
+        if isinstance(node, Mapping) and isinstance(node.get("engine"), Mapping) and "_target_" in node:
             settings = plain(node, resolve=True)
+            own = {"_target_", *arguments_of(settings["_target_"], f"ensemble.engines.{name}._target_")}
             inside = {key: settings.pop(key) for key in settings.keys() - own}
             nodes[name] = {**settings, "engine": {**settings["engine"], **inside}}
     return nodes

@@ -115,6 +115,12 @@ def _check_target(name: Any, where: str) -> None:
         raise ValueError(f"{where}: {expected}, got {name!r}; {remedy}")
 
 
+def arguments_of(name: Any, where: str) -> list[str]:
+    """What a target takes; one that no config may name is a ValueError."""
+    _check_target(name, where)
+    return list(annotations(_located(name)))
+
+
 def own_targets() -> list[str]:
     """What the user allows besides, which no config can: names in the environment, and installed packages' entries."""
     named = os.environ.get("NSED_TARGETS", "").replace(",", " ").split()
