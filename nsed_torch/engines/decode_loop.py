@@ -31,8 +31,8 @@ SPARE = 128
 LOOKED_UP = (3, 2)
 """Lengths of the ends of a text that are looked up in it; the longer one first."""
 
-TRUSTED = 3
-"""Tokens guessed until one was right or wrong."""
+TRUSTED = 7
+"""Tokens guessed at least: read along with others, one costs about a seventieth of a pass."""
 
 READ_ALONG = 32
 """Tokens of a pass that guesses may bring it to: up to there a pass takes little longer with them."""
@@ -52,6 +52,7 @@ class Draft:
     seed: int
     allowance: int  # tokens it may write
     earlier: Sequence[int] = ()  # what others wrote before, for guesses alone
+    last: int = 0  # how many of these the answer is that came last
     written: list[int] = field(default_factory=list)
     readings: list[int] = field(default_factory=list)  # of the prompt
     spans: Sequence[Span] = ()  # notes of the prompt that are heard in part
@@ -64,7 +65,8 @@ class Draft:
         self._followed: dict[tuple[int, ...], int] = {}  # ends of the text so far -> where it went on
         self._known = 0  # places of the text that are in there
         self._trusted = TRUSTED  # tokens to guess
-        self._source: int | None = None  # place of the text that the next token may repeat
+        # Place of the text that the next token may repeat; an answer may begin as the last one did.
+        self._source: int | None = len(self.earlier) - self.last if self.last else None
 
     @property
     def position(self) -> int:
@@ -85,10 +87,10 @@ class Draft:
         """Up to so many tokens that may come next: what followed where the text last said what it ends with.
 
         The text is the prompt and the answer so far, behind what was written `earlier`.
-        After a guess as many are tried as were right, twice over, and one more; and where a copy has come to a token
-        that differs, it goes on behind that.
+        Where more were right, twice as many are tried, and one more. An answer may begin as the last one did, and where
+        a copy has come to a token that differs, it goes on behind that; two in a row end it.
         """
-        most = min(most, self._trusted, self.allowance - len(self.written) - 1)
+        most = min(most, max(self._trusted, TRUSTED), self.allowance - len(self.written) - 1)
         if most < 1 or self.decoding.repetition_penalty != 1:
             return []
         text = [*self.earlier, *self.prompt, *self.written]

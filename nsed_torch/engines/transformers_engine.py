@@ -89,6 +89,7 @@ class TransformersEngine(nn.Module, ChatEngine):
         self.lookup_tokens = lookup_tokens
         self._identity = dict(identity)
         self._earlier: dict[str | None, list[int]] = {}  # what each adapter wrote last
+        self._last: dict[str | None, int] = {}  # tokens of the last of these answers
         self.stop_ids = stop_tokens(self.model.generation_config.eos_token_id, tokenizer)
 
     @property
@@ -104,6 +105,7 @@ class TransformersEngine(nn.Module, ChatEngine):
         """Free what is kept from earlier calls: keys and values, and texts to guess from."""
         self._packed.forget()
         self._earlier.clear()
+        self._last.clear()
 
     def readings(self, request: Request, result: Any) -> list[list[int]]:
         """The sequences of a finished call: prompt and answer, or every candidate's or text's own."""
@@ -146,6 +148,7 @@ class TransformersEngine(nn.Module, ChatEngine):
                 for draft in done:
                     earlier = self._earlier.get(draft.adapter, [])
                     self._earlier[draft.adapter] = [*earlier, *draft.written][-EARLIER_TOKENS:]
+                    self._last[draft.adapter] = min(len(draft.written), EARLIER_TOKENS)
                 yield done
 
     @torch.no_grad()
@@ -266,7 +269,8 @@ class TransformersEngine(nn.Module, ChatEngine):
     def _draft(self, index: int, request: GenerateRequest) -> Draft:
         prompt, spans = self.chat.heard(self.chat.text(request.messages), request.notes)
         allowed, earlier = self._allowed(request, prompt), self._earlier.get(request.adapter, ())
-        draft = Draft(index, prompt, request.adapter, request.decoding, request.seed, allowed, earlier)
+        last = self._last.get(request.adapter, 0)
+        draft = Draft(index, prompt, request.adapter, request.decoding, request.seed, allowed, earlier, last)
         draft.spans, draft.beside = spans, request.beside
         return draft
 

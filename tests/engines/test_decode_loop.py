@@ -373,23 +373,37 @@ def test_a_draft_guesses_what_followed_last_time():
     draft.write([2], [], lambda _: False)
     assert draft.guess(8) == []  # nothing ended in 5, 2 before
     draft.write([3], [], lambda _: False)
-    assert draft.guess(8) == [7, 5, 2]  # the last time, and three tokens until one was right
+    assert draft.guess(8) == [7, 5, 2, 3, 7, 5, 2]  # the last time, and what repeats itself goes on doing so
     assert draft.guess(2) == [7, 5]
-    draft.write([7, 5, 2, 3], [7, 5, 2], lambda _: False)
-    assert draft.guess(8) == [7, 5, 2, 3, 7, 5, 2]
-    draft.write([7, 5, 2, 4, 6], [7, 5, 2, 3], lambda _: False)
+    draft.write([7, 5, 2, 3, 7], [7, 5, 2, 3], lambda _: False)
+    assert draft.guess(12) == [5, 2, 3, 7, 5, 2, 3, 7, 5]  # twice as many as were right, and one
+    draft.write([5, 2, 4, 6], [5, 2, 3, 7], lambda _: False)
     assert draft.written == [2, 3, 7, 5, 2, 3, 7, 5, 2, 4]  # what stands behind a wrong guess is not written
     assert draft.guess(3) == [7, 5, 2]  # a copy goes on behind a token that differs
     draft.write([8, 8, 8, 8], [7, 5, 2], lambda _: False)
-    assert draft.guess(8) == [5]
+    assert draft.guess(3) == [5, 2, 4]
     draft.write([8, 8], [5], lambda _: False)
     assert draft.guess(8) == []  # but not behind two of them
     after = Draft(0, [9, 8, 1, 2], None, Decoding(temperature=0), 0, allowance=20, earlier=[1, 2, 3, 4, 5, 8, 1, 6])
     after.write([3], [], lambda _: False)
-    assert after.guess(8) == [4, 5, 8]  # what followed in an answer before
+    assert after.guess(3) == [4, 5, 8]  # what followed in an answer before
     after.write([1], [4, 5, 8], lambda _: False)
-    assert after.guess(8) == [5]
+    assert after.guess(3) == [5, 8, 1]
     assert after.position == 5
+
+
+def test_an_answer_is_guessed_to_begin_as_the_last_one_did():
+    earlier = [1, 2, 3, 4, 5, 6, 7]
+    draft = Draft(0, [9, 9], None, Decoding(temperature=0), 0, allowance=20, earlier=earlier, last=4)
+    draft.write([8], [], lambda _: False)
+    assert draft.guess(3) == [5, 6, 7]  # its second token and on, though the first differs
+    draft.write([0], [5, 6, 7], lambda _: False)
+    assert draft.guess(2) == [6, 7]
+    draft.write([0], [6, 7], lambda _: False)
+    assert draft.guess(2) == []
+
+
+def test_a_draft_that_is_about_to_end_guesses_less():
     ending = Draft(0, [1, 2, 1, 2], None, Decoding(temperature=0), 0, allowance=4)
     ending.write([1], [], lambda _: False)
     ending.write([2, 1, 2], [2, 1], lambda draft: draft.written[-1] == 2)

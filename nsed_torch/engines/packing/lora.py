@@ -35,16 +35,17 @@ class MixedLora:
                 self._stacks[layer] = stacked(layer, layer.lora_A)
                 share(layer, self._stacks[layer])
         self._learning: Stacks = {}  # of adapters that learn: copies, and so of one opening alone
-        self._spans: dict[tuple[Any, tuple[str, ...]], tuple[Blocks, slice]] = {}
+        self._parts: dict[tuple[Any, tuple[str, ...], bool], Part] = {}
         self._gates: dict[tuple[bool, Blocks], Tensor] = {}
 
     @contextmanager
     def applied(self) -> Iterator["MixedLora"]:
         """While open, the model's LoRA layers compute this way; `select` says for which tokens."""
-        self._spans, self._learning = {}, {}  # a scale may be another than last time, and a weight
+        self._parts, self._learning = {}, {}  # of an opening that failed; a scale may be another now, and a weight
         self.select(())
         with computing(self._layers, self._forward):
             yield self
+        self._parts, self._learning = {}, {}
 
     def select(self, adapters: Sequence[str | None], ends: Sequence[int] | None = None) -> None:
         """Say which adapter reads each token of the next pass; `ends` are the tokens that the layer of logits sees."""
@@ -57,28 +58,35 @@ class MixedLora:
 
     def _forward(self, layer: Any, x: Float[Tensor, "1 token dim"]) -> Float[Tensor, "1 token dim_out"]:
         result: Tensor = layer.base_layer(x)
-        blocks, rows = self._span(layer)
+        blocks, down, up = self._part(layer, is_thin(x))
         if not blocks:
             return result
-        if torch.is_grad_enabled():
-            down, up = stacked(layer, [name for name, _, _ in blocks])
-        else:
-            down, up = (part[rows] for part in self._stack(layer))
-            if is_thin(x) and down.dtype in HALF:
-                down, up = down.float(), up.float()
         gate = self._gate(layer is self._head, blocks, down)
-        return result + (((x.to(down.dtype) @ down.t()) * gate) @ up).to(result.dtype)
+        return result + (((x.to(down.dtype) @ down) * gate) @ up).to(result.dtype)
 
-    def _span(self, layer: Any) -> tuple["Blocks", slice]:
-        """A layer's adapters from the first that is present to the last, and their rows of its stack."""
-        known = layer, self._present
-        if known not in self._spans:
-            rows, held = places(layer), list(layer.lora_A)
-            present = [held.index(name) for name in self._present if name in layer.lora_A]
-            among = held[min(present) : max(present) + 1] if present else []
-            blocks = tuple((name, layer.r[name], layer.scaling[name]) for name in among)
-            self._spans[known] = blocks, slice(rows[among[0]].start, rows[among[-1]].stop) if among else slice(0)
-        return self._spans[known]
+    def _part(self, layer: Any, thin: bool) -> "Part":
+        """A layer's adapters from the first that is present to the last, and what is theirs of its stack."""
+        known = layer, self._present, thin
+        if torch.is_grad_enabled():
+            return self._cut(layer, thin)
+        if known not in self._parts:
+            self._parts[known] = self._cut(layer, thin)
+        return self._parts[known]
+
+    def _cut(self, layer: Any, thin: bool) -> "Part":
+        rows, held = places(layer), list(layer.lora_A)
+        present = [held.index(name) for name in self._present if name in layer.lora_A]
+        among = held[min(present) : max(present) + 1] if present else []
+        blocks = tuple((name, layer.r[name], layer.scaling[name]) for name in among)
+        if not blocks:
+            return blocks, torch.empty(0), torch.empty(0)
+        if torch.is_grad_enabled():
+            down, up = stacked(layer, among)
+        else:
+            down, up = (part[rows[among[0]].start : rows[among[-1]].stop] for part in self._stack(layer))
+            if thin and down.dtype in HALF:
+                down, up = down.float(), up.float()
+        return blocks, down.t(), up
 
     def _stack(self, layer: Any) -> tuple[Tensor, Tensor]:
         if layer in self._stacks:
@@ -103,6 +111,9 @@ class MixedLora:
 
 Blocks = tuple[tuple[str, int, float], ...]
 """Adapters that stand below each other: name, rank and scale."""
+
+Part = tuple[Blocks, Tensor, Tensor]
+"""Adapters, their A transposed beside each other, and their transposed B below each other."""
 
 Stacks = dict[Any, tuple[Tensor, Tensor]]
 """By layer, the A of all its adapters below each other, and the transposed B."""
