@@ -1,4 +1,4 @@
-"""`python -m nsed_lab.studies.routing ADAPTER [n]`: whom a Conductor asks where words that it never learned fit best.
+"""`python -m nsed_lab.studies.routing ADAPTER [n] [OVERRIDE...]`: whom a Conductor asks where words that it never learned fit best.
 
 Eight kinds of questions that no lesson was about, each with a worker who says that he knows it, at every number of a
 pool with the four specialists, and in a pool of five that no lesson knew; and questions of the specialists' own, with
@@ -192,12 +192,12 @@ def asked(conductor: Conductor, cases: Sequence[Case]) -> tuple[list[bool], list
     ], [order[0] == case.right for order, case in zip(orders, cases, strict=True)]
 
 
-def main(adapter: str, n: int = 100) -> None:
-    """Ask, and print a line for each kind of case."""
+def main(adapter: str, n: int = 100, *overrides: str) -> None:
+    """Ask, and print a line for each kind of case; further overrides are those of `conductor=experts`."""
     backbone = OmegaConf.load(conf_dir() / "backbone" / "smollm2_135m_instruct.yaml")
     engine = instantiate(backbone, quantization="none", adapters={"conductor": adapter})
     with composing():
-        writer = instantiate(compose("conduct", overrides=["conductor=experts"]).conductor)
+        writer = instantiate(compose("conduct", overrides=["conductor=experts", *overrides]).conductor)
     team = Ensemble({writer.backbone: engine}, [Agent(name, writer.backbone) for name in ("ann", "ben")])
     conductor = Conductor(Executor(team, prompts=Prompts(style="direct")), writer)
     cases = [*strangers(n), *described(n)]
@@ -221,4 +221,4 @@ def line(name: str, right: Sequence[bool], nearest: Sequence[bool]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:]))
+    main(sys.argv[1], *map(int, sys.argv[2:3]), *sys.argv[3:])
