@@ -1,4 +1,4 @@
-"""`python -m nsed_lab.studies.routing ADAPTER [n] [OVERRIDE...]`: whom a Conductor asks where words that it never learned fit best.
+"""`python -m nsed_lab.studies.routing ADAPTER [n] [OVERRIDE...]`: whom a Conductor asks where unlearned words fit best.
 
 Eight kinds of questions that no lesson was about, each with a worker who says that he knows it, at every number of a
 pool with the four specialists, and in a pool of five that no lesson knew; and questions of the specialists' own, with
