@@ -1,10 +1,12 @@
-"""`python -m nsed_lab.studies.weighted FOLDER [pieces=16] [size=300] [learned=96] [seed=0] [slots=8]`: weighted memory.
+"""`python -m nsed_lab.studies.weighted FOLDER [pieces=16] [size=300] [learned=96] [seed=0] [slots=8] [rate=50]`.
 
-Notes are written by rule: of every piece one agent notes what matters, if anything does, the other a sentence that
+Weighted memory. Notes are written by rule: of every piece one agent notes what matters, if anything does, the other a sentence that
 nobody will ask for. So nothing is lost in noting, and what the last memory holds is the gate's to say. The reader that
 ships answers from that memory, shown or weighted. Gates are fitted to other texts: by the reader's answers alone, by
 labels (which note matters), not at all. A row an outcome, in `FOLDER/outcomes.jsonl`; goes on where it stopped. With
-other slots than eight, the same gates are asked anew with so large a memory, into `FOLDER/outcomes_SLOTS.jsonl`.
+other slots than eight, the same gates are asked anew with so large a memory, into `FOLDER/outcomes_SLOTS.jsonl`. With
+another rate (in thousandths), one gate is fitted by answers at that rate and asked other texts, into
+`FOLDER/outcomes_rate_RATE.jsonl`.
 """
 
 import json
@@ -56,6 +58,8 @@ FAMILIES: Mapping[str, Mapping[str, Any]] = {
 SLOTS, ROOM = 8, 256
 """Of the memory: notes, and tokens in a prompt."""
 NAMES = ("ada", "bo")
+RATE = 50
+"""Of a fit by answers, in thousandths."""
 
 
 def texts(pieces: int, size: int, seed: int) -> ReadingTasks:
@@ -153,20 +157,31 @@ def asked(team: MacroRNNCell, task: Task, slots: Sequence[SlotText], retention: 
     return GenerateRequest(agent.name, chat, decoding, 0, agent.adapter, notes=told, beside=beside)
 
 
-def fitted(cell: ConsensusCell, data: Episodes, loss: str, closings: Closings | None, folder: Path) -> ConsensusCell:
+def fitted(
+    cell: ConsensusCell, data: Episodes, loss: str, closings: Closings | None, folder: Path, rate: int = RATE
+) -> ConsensusCell:
     """A cell whose gate has learned, kept in a folder."""
     if (folder / "cell").is_dir():
         return ConsensusCell.from_pretrained(folder / "cell").double()
     one = cell.like(gate=NoteGate()).double()
-    schedule = Schedule(loss, epochs=4 if closings else 60, batch=8 if closings else 0, checkpoint=1)
-    optimizer: Any = partial(torch.optim.Adam, lr=0.05) if closings else LBFGS
+    schedule = Schedule(
+        loss, epochs=(4 if rate == RATE else 6) if closings else 60, batch=8 if closings else 0, checkpoint=1
+    )
+    optimizer: Any = partial(torch.optim.Adam, lr=rate / 1000) if closings else LBFGS
     CellTrainer(one, data, optimizer=optimizer, schedule=schedule, folder=folder, closings=closings).fit(resume=True)
     one.save_pretrained(folder / "cell")
     return one
 
 
 def main(
-    folder: Path, *, pieces: int = 16, size: int = 300, learned: int = 96, seed: int = 0, slots: int = SLOTS
+    folder: Path,
+    *,
+    pieces: int = 16,
+    size: int = 300,
+    learned: int = 96,
+    seed: int = 0,
+    slots: int = SLOTS,
+    rate: int = RATE,
 ) -> None:
     """Fit, answer, write every outcome, print shares with intervals."""
     with composing():
@@ -176,9 +191,9 @@ def main(
     prompts = instantiate(cfg.prompts)
     published = ConsensusCell(encoder.dim, 2, SLOTS).double()
     team = MacroRNNCell(ensemble, encoder, published, prompts=prompts)
-    learn, test = texts(pieces, learned, 7100 + seed), texts(pieces, size, 7200 + seed)
+    learn, test = texts(pieces, learned, 7100 + seed), texts(pieces, size, (7200 if rate == RATE else 7300) + seed)
     train, _ = noted(learn, encoder, folder / "learned")
-    episodes, told = noted(test, encoder, folder / "test")
+    episodes, told = noted(test, encoder, folder / ("test" if rate == RATE else "fresh"))
     leak = max(LEAKS, key=lambda one: kept(published.like(gate=LeakyGate(one)), train).share.mean().item())
     cells: dict[str, ConsensusCell] = {
         "none": published.like(gate="none"),
@@ -190,6 +205,14 @@ def main(
         name: partial(memories, wide.like(gate=cell.gate), episodes, told) for name, cell in cells.items()
     }
     outcomes, room = folder / ("outcomes.jsonl" if slots == SLOTS else f"outcomes_{slots}.jsonl"), ROOM * slots // SLOTS
+    if rate != RATE:
+        closings = Closings.of(team.with_(protocol=Protocol(memory="weighted")), [folder / "learned"])
+        cell = fitted(published, train, "answer", closings, folder / f"answers_rate_{rate}", rate)
+        mine: dict[str, Callable[[], dict[str, Any]]] = {
+            f"answers (rate {rate / 1000})": partial(memories, wide.like(gate=cell.gate), episodes, told)
+        }
+        answer(folder / f"outcomes_rate_{rate}.jsonl", team, test, mine | held, room, once=tuple(held))
+        return
     if slots == SLOTS:
         held |= {"oracle": partial(by_hand, test), "retrieval twice": partial(retrieved, test, episodes, told)}
         answer(outcomes, team, test, held, room)
@@ -207,14 +230,15 @@ def answer(
     test: ReadingTasks,
     held: Mapping[str, Callable[[], dict[str, Any]]],
     room: int,
+    once: Sequence[str] = (),
 ) -> None:
-    """Every memory of so many tokens, in every protocol, by the reader; prints a line a cell."""
+    """Every memory of so many tokens, in every protocol or, `once`, shown alone, by the reader; a line a cell."""
     rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.exists() else []
     done = {(row["gate"], row["memory"]) for row in rows}
     for name, make in held.items():
         for memory in ("shown", "weighted", "beside"):
             by_itself = name in ("oracle", "retrieval twice") or (room > ROOM and name.startswith(("none", "leak")))
-            if (name, memory) in done or (memory != "shown" and by_itself):
+            if (name, memory) in done or (memory != "shown" and (by_itself or name in once)):
                 continue
             one, state = team.with_(protocol=Protocol(memory=memory, memory_tokens=room)), make()
             requests = [asked(one, task, *state[task.id]) for task in test.tasks]
