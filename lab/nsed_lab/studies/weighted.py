@@ -1,12 +1,12 @@
 """`python -m nsed_lab.studies.weighted FOLDER [pieces=16] [size=300] [learned=96] [seed=0] [slots=8] [rate=50]`.
 
-Weighted memory. Notes are written by rule: of every piece one agent notes what matters, if anything does, the other a sentence that
-nobody will ask for. So nothing is lost in noting, and what the last memory holds is the gate's to say. The reader that
-ships answers from that memory, shown or weighted. Gates are fitted to other texts: by the reader's answers alone, by
-labels (which note matters), not at all. A row an outcome, in `FOLDER/outcomes.jsonl`; goes on where it stopped. With
-other slots than eight, the same gates are asked anew with so large a memory, into `FOLDER/outcomes_SLOTS.jsonl`. With
-another rate (in thousandths), one gate is fitted by answers at that rate and asked other texts, into
-`FOLDER/outcomes_rate_RATE.jsonl`.
+Weighted memory. Notes are written by rule: of every piece one agent notes what matters, if anything does, the other a
+sentence that nobody will ask for. So nothing is lost in noting, and what the last memory holds is the gate's to say.
+The reader that ships answers from that memory, shown or weighted. Gates are fitted to other texts: by the reader's
+answers alone, by labels (which note matters), not at all. A row an outcome, in `FOLDER/outcomes.jsonl`; goes on where
+it stopped. With other slots than eight, the same gates are asked anew with so large a memory, into
+`FOLDER/outcomes_SLOTS.jsonl`. With another rate (in thousandths), one gate is fitted by answers at that rate and
+asked other texts, into `FOLDER/outcomes_rate_RATE.jsonl`.
 """
 
 import json
