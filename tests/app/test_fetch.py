@@ -7,6 +7,9 @@ import pytest
 from safetensors.torch import save_file
 from torch import zeros
 
+from nsed_torch.records.files import read_json
+from nsed_torch.traces.public_recordings import SOURCES
+
 
 @pytest.fixture
 def closed_world(monkeypatch, tmp_path):
@@ -83,8 +86,8 @@ def test_missing_weights_are_one_line_with_a_remedy(nsed, offline):
             "expected an ensemble of at least 2 agents, got 1",
         ),
         (["weights.path=x"], "unknown setting 'weights.path'"),
-        (["recorded=mmlu"], "recorded: expected one of mmlu_pro, reasoning_gym_easy, reasoning_gym_hard, got 'mmlu'"),
-        (["clone=here"], "recorded: expected one of mmlu_pro, reasoning_gym_easy, reasoning_gym_hard, got ''"),
+        (["recorded=mmlu"], f"recorded: expected one of {', '.join(SOURCES)}, got 'mmlu'"),
+        (["clone=here"], f"recorded: expected one of {', '.join(SOURCES)}, got ''"),
         (["recorded=mmlu_pro"], "clone: expected a folder for recorded=mmlu_pro, got none: git clone https://github"),
         (["recorded=mmlu_pro", "clone=."], "output_dir: expected a folder for recorded answers, got none"),
     ],
@@ -114,3 +117,29 @@ def test_recorded_answers_from_a_clone_are_tuned_on(nsed, tmp_path):
     assert out.splitlines()[-1] == "30 questions: nsed tune data_dir=made"
     words = ["encoder=hashed", "divisions=1", "refit=false", "training.epochs=2", "output_dir=tuned"]
     assert "best_single" in nsed.ok("tune", "data_dir=made", *words)
+
+
+def test_debates_from_a_clone_are_tuned_on_round_by_round(nsed, tmp_path):
+    def talk(*answers):
+        said = [{"role": "assistant", "content": f"\\boxed{{{answer}}}"} for answer in answers]
+        return [message for reply in said for message in ({"role": "user", "content": "?"}, reply)]
+
+    # The second agent is right at first, and then nobody is.
+    asked = {
+        f"What is {number} + 1?": [
+            [talk(1, 1, 1), talk(number + 1, 1, 1), talk(0, 0, 0)],
+            f"#### {number + 1}",
+        ]
+        for number in range(5, 35)
+    }
+    folder = tmp_path / "clone" / "experiments" / "linux_single" / "slurm" / "results_hpc" / "gsm"
+    folder.mkdir(parents=True)
+    (folder / "gsm_Tiny-1B_persona_calm+odd+grim_agents3_rounds3.json").write_text(json.dumps(asked))
+    nsed.ok("fetch", "recorded=debates_3", "clone=clone", "output_dir=made")
+    words = ["encoder=hashed", "divisions=1", "refit=false", "training.epochs=2", "all_rounds=true", "output_dir=tuned"]
+    nsed.ok("tune", "data_dir=made", *words)
+    methods = read_json(tmp_path / "tuned" / "metrics.json")["methods"]
+    assert {name: methods[name]["accuracy"]["mean"] for name in ("plurality", "all_rounds")} == {
+        "plurality": 0.0,  # of the last round
+        "all_rounds": 1.0,
+    }

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nsed_torch.records.files import read_json
-from nsed_torch.traces import public_recordings
+from nsed_torch.traces import clones
 from nsed_torch.traces.public_recordings import SOURCES, make_recorded
 from nsed_torch.traces.recorded import load_recorded
 
@@ -63,6 +63,28 @@ def gym(root: Path) -> Path:
         (root / GYM / name / "algorithmic").mkdir(parents=True)
         (root / GYM / name / "algorithmic" / "sorting.json").write_text(text)
         (root / GYM / name / "summary.json").write_text("not read")
+    return root
+
+
+HPC = "experiments/linux_single/slurm/results_hpc"
+TEAM = f"{HPC}/mmlu/mmlu_Tiny-1B_persona_calm+odd+grim_agents3_rounds3.json"
+ASKED = "Can you answer the following question as accurately as possible? Which? A) few, B) many"
+ASKED += " Explain your answer, putting the answer in the form (X) at the end of your response."
+
+
+def talk(*replies):
+    """What one agent of a debate was told and said."""
+    return [
+        {"role": role, "content": text} for reply in replies for role, text in (("user", "?"), ("assistant", reply))
+    ]
+
+
+def debated(root: Path, place=TEAM, asked=ASKED, gold="B", replies=("(A)", "(B)", "so it is (b)"), agents=3) -> Path:
+    """A clone with one debate more."""
+    path = root / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    known = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(known | {asked: [[talk(*replies)] * agents, gold]}))
     return root
 
 
@@ -135,7 +157,7 @@ PACKED, LISTED = "eval_results/model_outputs_small-7B_5shots.zip", "eval_results
     ],
 )
 def test_a_hostile_file_is_one_line_and_nothing_is_written(tmp_path, monkeypatch, place, data, told):
-    monkeypatch.setattr(public_recordings, "MOST_BYTES", 8000)
+    monkeypatch.setattr(clones, "MOST_BYTES", 8000)
     (mmlu_pro(tmp_path / "clone") / place).write_bytes(data)
     with pytest.raises(ValueError, match=re.escape(told)) as error:
         make_recorded("mmlu_pro", tmp_path / "clone", tmp_path / "out")
@@ -203,3 +225,91 @@ def test_what_is_no_clone_or_source(tmp_path):
     for name, source in SOURCES.items():
         with pytest.raises(ValueError, match=f"got none: pass a clone of https://github.com/{source.repository}"):
             make_recorded(name, tmp_path, tmp_path / "out")
+
+
+def test_debates_keep_every_round(tmp_path):
+    clone = debated(tmp_path / "clone", TEAM.replace("mmlu", "gsm"), "How many?", "6 * 7 = <<6*7=42>>42\n#### 1,042")
+    debated(clone, TEAM.replace("persona_calm+odd+grim", "temp0.5+0.7+1.0"), replies=["(B)"] * 3)
+    debated(debated(clone), asked=ASKED.replace("Which?", "Where?"), gold="A")
+    debated(clone, TEAM.replace("agents3", "agents5"), agents=5)
+    debated(clone, TEAM.replace("mmlu", "biography"))
+    told = []
+    about = make_recorded("debates_3", clone, tmp_path / "out", report=told.append)
+    answers = load_recorded(tmp_path / "out")
+    assert answers.agents == ("agent1", "agent2", "agent3")
+    assert [task.id for task in answers.tasks] == [
+        "gsm/Tiny-1B/calm+odd+grim/0",
+        "mmlu/Tiny-1B/calm+odd+grim/0",
+        "mmlu/Tiny-1B/calm+odd+grim/1",
+        "mmlu/Tiny-1B/0.5+0.7+1.0/0",
+    ]
+    assert answers.tasks[1].question == "Which? A) few, B) many"
+    assert [task.target for task in answers.tasks] == ["1042", "B", "A", "B"]
+    assert {task.category for task in answers.tasks} == {"gsm/Tiny-1B", "mmlu/Tiny-1B"}
+    rounds = (answers, *answers.later)
+    assert [part.answers[1] for part in rounds] == [("A",) * 3, ("B",) * 3, ("B",) * 3]
+    assert [part.correct[:, 0].tolist() for part in rounds] == [
+        [False, False, True, True],
+        [False, True, False, True],
+        [False, True, False, True],
+    ]
+    assert told == [f"agent{place}: 12 answers" for place in (1, 2, 3)]
+    assert (about["license"], about["left_out"], len(about["read"])) == ("MIT (by its README)", 0, 3)
+    make_recorded("debates_5", clone, tmp_path / "five", ["agent4", "agent2"])
+    assert load_recorded(tmp_path / "five").agents == ("agent2", "agent4")
+
+
+@pytest.mark.parametrize(
+    ("kind", "reply", "answer"),
+    [
+        ("gsm", "\\boxed{3}, no: \\boxed{1{,}000 \\text{ m}^2} \\boxed{answer} of 7", "1000"),
+        ("gsm", "10-5 is 5, and so 12,000.50.", "24001/2"),
+        ("gsm", "It is -3", "-3"),
+        ("gsm", "<think>\\boxed{3}</think>So it is 4.", "4"),
+        ("gsm", "<think>\\boxed{3}</think>So it is.", "3"),
+        ("gsm", "I cannot say.", None),
+        ("mmlu", "(A), (e) or (b)?", "B"),
+        ("mmlu", "Not (A): \\boxed{\\text{C}}", "C"),
+        ("mmlu", "(X) D", "D"),
+        ("mmlu", "Answer: **B**. A reason is A.", "B"),
+        ("mmlu", "A lot speaks for option C. A test", "C"),
+        ("mmlu", "<think>(A)</think>(C)", "C"),
+        ("mmlu", "<think>(A)</think> ", "A"),
+        ("mmlu", "D" + " no" * 100, None),
+    ],
+)
+def test_answers_of_debates_are_read(tmp_path, kind, reply, answer):
+    clone = debated(tmp_path / "clone", TEAM.replace("mmlu", kind), gold="A #### 7", replies=[reply] * 3)
+    make_recorded("debates_3", clone, tmp_path / "out")
+    assert load_recorded(tmp_path / "out").answers == ((answer,) * 3,)
+
+
+@pytest.mark.parametrize(
+    ("held", "told"),
+    [
+        ([1], "expected debates by question, got '[1]'"),
+        ({"": [[talk("a", "b", "c")] * 3, "B"]}, "question 1: expected a question and its gold answer, got '' and 'B'"),
+        ({"Which?": [[talk("a", "b", "c")] * 3, "E"]}, "question and its gold answer, got 'Which?' and 'E'"),
+        ({"Which?": [[talk("a", "b", "c")] * 3, 2]}, "expected 3 agents with 3 replies each"),
+        ({"Which?": [[talk("a", "b", "c")] * 2, "B"]}, "expected 3 agents with 3 replies each"),
+        ({"Which?": [[talk("a", "b")] * 3, "B"]}, "expected 3 agents with 3 replies each"),
+        ({"Which?": [[1, [], []], "B"]}, "expected 3 agents with 3 replies each"),
+        ({"Which?": "B"}, "expected 3 agents with 3 replies each, and a gold answer, got 'B'"),
+        ({"Which?": [[["a"]] * 3, "B"]}, "question 1: expected an object, got 'a'"),
+        ({"Which?": [[[{"role": "user", "content": 1}]] * 3, "B"]}, "expected role, content, got content='1'"),
+        ({"Which?": json.loads("[" * 120 + "]" * 120)}, "not valid JSON"),
+    ],
+)
+def test_a_hostile_debate_is_one_line_and_nothing_is_written(tmp_path, held, told):
+    (debated(tmp_path / "clone") / TEAM).write_text(json.dumps(held))
+    with pytest.raises(ValueError, match=re.escape(told)) as error:
+        make_recorded("debates_3", tmp_path / "clone", tmp_path / "out")
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_halves_of_characters_of_a_debate_are_mended(tmp_path):
+    clone = debated(tmp_path / "clone", asked="Odd \ud83d?", replies=["\ud83d (A)"] * 3)
+    make_recorded("debates_3", clone, tmp_path / "out")
+    answers = load_recorded(tmp_path / "out")
+    assert (answers.tasks[0].question, answers.outputs[0][0]) == ("Odd \ufffd?", "\ufffd (A)")
