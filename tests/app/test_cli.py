@@ -1,5 +1,6 @@
 """The command line: what reaches a verb, and that faults are one line and exit code 2."""
 
+import ctypes
 import errno
 import io
 import os
@@ -88,6 +89,33 @@ def test_threads_that_wait_leave_their_core_to_others_unless_told(monkeypatch, c
     monkeypatch.delenv("OMP_WAIT_POLICY")
     assert main(["evaluate", "--help"]) == 0
     assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+
+
+LARGE_BLOCKS = """
+import ctypes, sys
+from nsed_torch.app.cli import give_memory_back
+
+class Info(ctypes.Structure):
+    names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+    _fields_ = [(name, ctypes.c_size_t) for name in names.split()]
+
+libc = ctypes.CDLL(None)
+libc.mallinfo2.restype, libc.malloc.restype, libc.malloc.argtypes = Info, ctypes.c_void_p, [ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
+if sys.argv[1] == "give":
+    give_memory_back()
+libc.free(libc.malloc(30 << 20))  # glibc keeps blocks up to that size from now on
+before = libc.mallinfo2().hblkhd
+libc.malloc(20 << 20)
+print(libc.mallinfo2().hblkhd - before >= 20 << 20)
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="another C library")
+@pytest.mark.parametrize(("how", "given_back"), [("keep", "False"), ("give", "True")])
+def test_large_blocks_are_given_back(how, given_back):
+    words = [sys.executable, "-c", LARGE_BLOCKS, how]
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip() == given_back
 
 
 def test_version(capsys):
