@@ -1,12 +1,12 @@
-"""`python -m nsed_lab.studies.weighted FOLDER [pieces=16] [size=300] [learned=96] [seed=0] [slots=8] [rate=50]`.
+"""`python -m nsed_lab.studies.weighted FOLDER [pieces=16] [size=300] [learned=96] [seed=0] [slots=8] [rate=50] [beside=0]`.
 
 Weighted memory. Notes are written by rule: of every piece one agent notes what matters, if anything does, the other a
 sentence that nobody will ask for. So nothing is lost in noting, and what the last memory holds is the gate's to say.
 The reader that ships answers from that memory, shown or weighted. Gates are fitted to other texts: by the reader's
 answers alone, by labels (which note matters), not at all. A row an outcome, in `FOLDER/outcomes.jsonl`; goes on where
 it stopped. With other slots than eight, the same gates are asked anew with so large a memory, into
-`FOLDER/outcomes_SLOTS.jsonl`. With another rate (in thousandths), one gate is fitted by answers at that rate and
-asked other texts, into `FOLDER/outcomes_rate_RATE.jsonl`.
+`FOLDER/outcomes_SLOTS.jsonl`. With another rate (in thousandths), one gate is fitted by answers at that rate,
+through `weighted` or `beside=1`, and asked other texts, into `FOLDER/outcomes_rate_RATE.jsonl`.
 """
 
 import json
@@ -182,6 +182,7 @@ def main(
     seed: int = 0,
     slots: int = SLOTS,
     rate: int = RATE,
+    beside: int = 0,
 ) -> None:
     """Fit, answer, write every outcome, print shares with intervals."""
     with composing():
@@ -206,10 +207,11 @@ def main(
     }
     outcomes, room = folder / ("outcomes.jsonl" if slots == SLOTS else f"outcomes_{slots}.jsonl"), ROOM * slots // SLOTS
     if rate != RATE:
-        closings = Closings.of(team.with_(protocol=Protocol(memory="weighted")), [folder / "learned"])
-        cell = fitted(published, train, "answer", closings, folder / f"answers_rate_{rate}", rate)
+        memory, where = ("beside", "_beside") if beside else ("weighted", "")
+        closings = Closings.of(team.with_(protocol=Protocol(memory=memory)), [folder / "learned"])
+        cell = fitted(published, train, "answer", closings, folder / f"answers_rate_{rate}{where}", rate)
         mine: dict[str, Callable[[], dict[str, Any]]] = {
-            f"answers (rate {rate / 1000})": partial(memories, wide.like(gate=cell.gate), episodes, told)
+            f"answers ({memory}, rate {rate / 1000})": partial(memories, wide.like(gate=cell.gate), episodes, told)
         }
         answer(folder / f"outcomes_rate_{rate}.jsonl", team, test, mine | held, room, once=tuple(held))
         return
