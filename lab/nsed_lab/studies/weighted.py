@@ -1,4 +1,4 @@
-"""`python -m nsed_lab.studies.weighted FOLDER [pieces=16] [size=300] [learned=96] [seed=0] [slots=8] [rate=50] [beside=0]`.
+"""`python -m nsed_lab.studies.weighted FOLDER [pieces=16] [size=300] [learned=96] [seed=0] [slots=8] [rate=50] ...`.
 
 Weighted memory. Notes are written by rule: of every piece one agent notes what matters, if anything does, the other a
 sentence that nobody will ask for. So nothing is lost in noting, and what the last memory holds is the gate's to say.

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from nsed_torch.engines.packing.forest import Forest, Node
+from nsed_torch.engines.packing.forest import Forest, Node, grouped_nodes
 from nsed_torch.engines.packing.heard import HeardColumns, Tags
 from nsed_torch.engines.packing.prefixes import PrefixCache
 from nsed_torch.engines.packing.slots import Slots
@@ -108,6 +108,7 @@ class ForestPlan:
         self._masks: dict[tuple[int, int, int | None, int], Tensor] = {}
         self._trees: dict[tuple[int, int | None], Tensor] = {}
         self._weighted: dict[tuple[int, int | None], Tensor] = {}
+        self._spoken: dict[tuple[int, int | None], tuple[Tensor, Tensor, Tensor]] = {}
         if self.dense and slots is not None:
             # An accelerator fills all rows in one go: a call per row and layer takes longer than the model.
             filled = [
@@ -145,10 +146,29 @@ class ForestPlan:
             return attention(query, keys, values, mask, shape)
         asked = query.split([sum(self._sizes[1 + i] for i in group) for group in self._groups], dim=2)
         parts = [
-            attention(own, *columns, self._mask(group, shape.window, heads, query.dtype), shape)
+            self._learning(group.start, own, *columns, shape)
+            if shape.softcap is None and group.start in self._heard and self._heard[group.start].logs.requires_grad
+            else attention(own, *columns, self._mask(group, shape.window, heads, query.dtype), shape)
             for own, (group, columns) in zip(asked, seen.items(), strict=True)
         ]
         return torch.cat(parts, dim=2)
+
+    def _learning(self, index: int, query: Tensor, key: Tensor, value: Tensor, shape: Shape) -> Tensor:
+        """Attention of a node to notes whose retention learns: a fused kernel passes no gradient to what it adds.
+
+        So what is added is a product of further numbers of queries and keys, in two thirds of the time.
+        """
+        scale = shape.scale if shape.scale is not None else query.shape[-1] ** -0.5
+        if (index, shape.window) not in self._spoken:
+            own, columns, seen = self._before(index, shape.window)
+            mask = self._heard[index].seen(own, columns, seen).repeat(query.shape[1] // key.shape[1], 1)
+            told = self._heard[index].factors(own, columns, scale, query.dtype)
+            self._spoken[index, shape.window] = *told, mask
+        asks, tells, mask = self._spoken[index, shape.window]
+        query = torch.cat([query, asks.expand(*query.shape[:2], -1, -1)], -1)
+        key = torch.cat([key, tells.expand(*key.shape[:2], -1, -1)], -1)
+        filled = nn.functional.pad(value, (0, key.shape[-1] - value.shape[-1]))
+        return attention(query, key, filled, mask, shape._replace(scale=scale))[..., : value.shape[-1]]
 
     def _seen(self, split: Sequence[Sequence[Tensor]], group: range) -> tuple[Tensor, Tensor]:
         """The keys and the values that a node sees and, if it has a group, those of what stands below it.
@@ -184,15 +204,18 @@ class ForestPlan:
     def _hearing(self, index: int, window: int | None, dtype: torch.dtype) -> Tensor:
         """What is added to a node's attention, where notes are heard in part."""
         if (index, window) not in self._weighted:
-            node = self.forest.nodes[index]
-            columns = torch.arange(node.first + len(node), device=self.device)
-            if window is not None and bool(self._heard[index].beside.any()):
-                wanted = "expected layers that see the whole prompt for memory=beside, got a sliding window"
-                raise ValueError(f"protocol: {wanted}: set protocol.memory=weighted")
-            own = columns[node.first :]
-            seen = visible(own, len(columns), window)
-            self._weighted[index, window] = self._heard[index].mask(own, columns, seen, dtype)
+            self._weighted[index, window] = self._heard[index].mask(*self._before(index, window), dtype)
         return self._weighted[index, window]
+
+    def _before(self, index: int, window: int | None) -> tuple[Tensor, Tensor, Tensor]:
+        """A node's tokens as columns, all columns up to its end, and what of them a plain prompt would see."""
+        node = self.forest.nodes[index]
+        columns = torch.arange(node.first + len(node), device=self.device)
+        if window is not None and bool(self._heard[index].beside.any()):
+            wanted = "expected layers that see the whole prompt for memory=beside, got a sliding window"
+            raise ValueError(f"protocol: {wanted}: set protocol.memory=weighted")
+        own = columns[node.first :]
+        return own, columns, visible(own, len(columns), window)
 
     def _tree(self, group: range, window: int | None) -> Tensor:
         """What each token of a node and of those below it sees of what stands before and among them."""
@@ -234,33 +257,6 @@ class ForestPlan:
         if columns[-1] - columns[0] + 1 == len(columns) and columns == sorted(columns):
             return slice(columns[0], columns[-1] + 1)
         return torch.tensor(columns, device=self.device)
-
-
-CALL = 2000
-"""Pairs of a token and a column that take as long as one more call of the attention, on a CPU."""
-
-
-def grouped_nodes(nodes: Sequence[Node]) -> list[range]:
-    """Runs of nodes, each of which is one product under a mask: a node with all below it where that costs less.
-
-    Nodes stand in the order of `plant`, what stands below a node right behind it. A product over a whole tree computes
-    pairs that nobody sees, and saves the calls of its branches.
-    """
-    ends, least, whole = [0] * len(nodes), [0] * len(nodes), [True] * len(nodes)
-    for i in reversed(range(len(nodes))):
-        below, end = 0, i + 1
-        while end < len(nodes) and len(nodes[end].ancestors) > len(nodes[i].ancestors):
-            below, end = below + least[end], ends[end]
-        ends[i] = end
-        tokens = nodes[end - 1].stop - nodes[i].start
-        together = CALL + tokens * (nodes[i].first + tokens)
-        apart = CALL + len(nodes[i]) * (nodes[i].first + len(nodes[i])) + below
-        least[i], whole[i] = min(together, apart), together <= apart
-    groups, i = [], 0
-    while i < len(nodes):
-        groups.append(range(i, ends[i] if whole[i] else i + 1))
-        i = groups[-1].stop
-    return groups
 
 
 class StepPlan:

@@ -154,10 +154,24 @@ class HeardColumns(NamedTuple):
             dtype: of the queries.
         """
         own, other = self.tags[queries][:, None], self.tags[columns][None]
-        # A note beside others sees what is no note, and itself.
-        apart = self.beside[queries][:, None] & (other != 0) & (own != other)
         weights = torch.where(own == other, 0, self.logs[columns][None])
-        return weights.to(dtype).masked_fill(~seen | apart, -torch.inf)
+        return weights.to(dtype).masked_fill(~self.seen(queries, columns, seen), -torch.inf)
+
+    def seen(
+        self, queries: Int[Tensor, " token"], columns: Int[Tensor, " seen"], seen: Bool[Tensor, "token seen"]
+    ) -> Bool[Tensor, "token seen"]:
+        """What of it columns see: a note beside others sees what is no note, and itself."""
+        own, other = self.tags[queries][:, None], self.tags[columns][None]
+        return seen & ~(self.beside[queries][:, None] & (other != 0) & (own != other))
+
+    def factors(
+        self, queries: Int[Tensor, " token"], columns: Int[Tensor, " seen"], scale: float, dtype: torch.dtype
+    ) -> tuple[Float[Tensor, "token note"], Float[Tensor, "seen note"]]:
+        """Numbers behind queries and keys whose product, times the scale, is what `mask` adds."""
+        notes = self.tags[columns].unique()
+        notes = notes[notes != 0]
+        tells = (self.tags[columns][:, None] == notes) * (self.logs[columns] / scale)[:, None]
+        return (self.tags[queries][:, None] != notes).to(dtype), tells.to(dtype)
 
 
 def positions(sequence: Sequence[int], tags: Tags) -> list[int]:

@@ -8,17 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from nsed_torch.engines.packing import attention as attention_module
+from nsed_torch.engines.packing import forest as forest_module
 from nsed_torch.engines.packing.attention import (
     ForestPlan,
     Shape,
     StepPlan,
     attention,
-    grouped_nodes,
     packed_attention,
     visible,
 )
-from nsed_torch.engines.packing.forest import READER, plant
+from nsed_torch.engines.packing.forest import READER, grouped_nodes, plant
 from nsed_torch.engines.packing.prefixes import PrefixCache
 from nsed_torch.engines.packing.slots import Slots
 
@@ -92,7 +91,7 @@ def test_a_token_sees_its_own_sequence_alone(series, shape, heads, capacity):
             pairs = owners(forest, sequences, adapters)
             slots = Slots(len(sequences))
             options = {"kept": cache.keep(forest), "slots": slots, "rows": range(len(sequences)), "dense": dense}
-            with mock.patch.object(attention_module, "CALL", call):
+            with mock.patch.object(forest_module, "CALL", call):
                 plan = ForestPlan(forest, cache, CPU, **options)
             got = plan.attend(0, *vectors.rows(pairs), shape)[0]
             for place, pair in enumerate(pairs):
@@ -114,7 +113,7 @@ def test_a_token_sees_its_own_sequence_alone(series, shape, heads, capacity):
 @pytest.mark.parametrize(("dense", "call"), [(False, 0), (False, 2000), (True, 0)])
 @pytest.mark.parametrize("shape", [Shape(), Shape(0.5, 2), Shape(softcap=2.0), Shape(window=3, softcap=1.0)])
 def test_gradients_through_a_forest_are_right(monkeypatch, dense, call, shape):
-    monkeypatch.setattr(attention_module, "CALL", call)
+    monkeypatch.setattr(forest_module, "CALL", call)
     sequences = [[1, 2, 3], [1, 2, 4, 5], [1, 2], [6]]
     forest = plant(sequences, [()] * 4)
     generator = torch.Generator().manual_seed(0)
@@ -138,7 +137,7 @@ def test_short_branches_are_one_product_and_long_ones_are_not():
 @given(prompts, st.sampled_from([0, 12, 2000]))
 def test_groups_hold_every_node_once_and_only_what_stands_below(prompts, call):
     nodes = plant([tokens for _, tokens in prompts], [()] * len(prompts)).nodes
-    with mock.patch.object(attention_module, "CALL", call):
+    with mock.patch.object(forest_module, "CALL", call):
         groups = grouped_nodes(nodes)
     assert [i for group in groups for i in group] == list(range(len(nodes)))
     assert all(nodes[group.start] in nodes[i].ancestors for group in groups for i in group[1:])
