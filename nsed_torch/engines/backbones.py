@@ -19,6 +19,7 @@ from nsed_torch.engines.sentence_encoder import SentenceEncoder
 from nsed_torch.engines.transformers_engine import TransformersEngine
 from nsed_torch.engines.weights import Report, Weights, resolve
 from nsed_torch.records.files import read_json
+from nsed_torch.records.rendering import render_ahead
 
 QUANTIZATIONS = ("none", "nf4", "int8")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
@@ -62,7 +63,8 @@ def load_backbone(
     torch_dtype = native_dtype() if dtype == "auto" else getattr(torch, dtype)
     folders = {name: adapter_folder(name, path) for name, path in (adapters or {}).items()}
     place = resolve(weights)
-
+    if chat_template != "plain":
+        render_ahead("chat", template="", messages=[], options={})  # it takes a second to begin
     tokenizer, model = _opened(weights.name, place.folder, quantization, torch_dtype, device)
     identity = {
         "name": weights.name,
