@@ -152,6 +152,10 @@ def finished_calls(log: Path) -> int:
 
 
 def environment() -> dict[str, str]:
-    """Of a process that finds `bench` and `nsed_torch` where this one did, and says at once what it has to say."""
+    """Of a process that finds `bench` and `nsed_torch` where this one did, and says at once what it has to say.
+
+    It keeps what it compiled of Python, as where a package is installed.
+    """
     path = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
-    return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}

@@ -41,12 +41,13 @@ for number, statement in enumerate(sys.argv[1:]):
     os._exit(0)
 """
 HEAVY = "import nsed_torch.app.door"
+ADAPTERS = "from nsed_torch.engines.adapters import _peft; _peft()"
 
 
 @cache
 def loaded():
     """For each statement: names of the modules that it loads in a new interpreter, and how many lines of ours."""
-    command = [sys.executable, "-c", PARENT, *ENTRANCES, HEAVY]
+    command = [sys.executable, "-c", PARENT, *ENTRANCES, HEAVY, ADAPTERS]
     told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600).stdout.splitlines()
     return {statement: (set(names), lines) for statement, names, lines in map(json.loads, told)}
 
@@ -63,6 +64,12 @@ def test_what_an_entrance_loads(statement):
 def test_a_heavy_entrance_is_found():
     names, _ = loaded()[HEAVY]
     assert names & (MODELS | ELSEWHERE | ROOMS) >= {"hydra", "omegaconf", "nsed_torch.app"}
+
+
+def test_adapters_come_without_torchs_compiler():
+    names, _ = loaded()[ADAPTERS]
+    assert names >= {"peft", "bitsandbytes"}
+    assert names & {"torch._inductor.compile_fx", "torch._inductor.lowering"} == set()
 
 
 def test_the_command_line_tells_its_verbs_where_nothing_else_is_installed():

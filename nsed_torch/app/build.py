@@ -1,5 +1,6 @@
 """From a composed config to built parts."""
 
+import gc
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -96,8 +97,14 @@ def load_models(
     fetch_weights(cfg, report=report, also=also)
     report("loading models")
     began = perf_counter()
-    ensemble = build_ensemble(cfg.ensemble, call_log, also)
-    encoder = logged(instantiate(cfg.encoder), lambda: ensemble.call_log) if "encoder" in cfg else None
+    collects = gc.isenabled()
+    gc.disable()  # what is loaded stays
+    try:
+        ensemble = build_ensemble(cfg.ensemble, call_log, also)
+        encoder = logged(instantiate(cfg.encoder), lambda: ensemble.call_log) if "encoder" in cfg else None
+    finally:
+        if collects:
+            gc.enable()
     report(f"models are loaded: {perf_counter() - began:.0f} s")
     return ensemble, encoder
 

@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import difflib
 import errno
+import gc
 import importlib
 import importlib.metadata
 import os
@@ -108,6 +109,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # each other included: on two busy cores eight rounds took over 120 s, so 20 s; on idle ones 17 s either way.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     give_memory_back()
+    if argv is None:  # as a program of its own
+        gc.disable()  # until the verb is imported
     try:
         return _run(verb, rest)
     except (KeyboardInterrupt, Exception) as error:
@@ -190,6 +193,9 @@ def _run(verb: str, arguments: Sequence[str]) -> int:
     else:
         module = f"nsed_torch.app.verbs.{name}" if verb in VERBS else _added()[verb].module
         main = importlib.import_module(module).main
+        if not gc.isenabled():  # imports stay, and looking for garbage among them takes half a second each time
+            gc.freeze()
+            gc.enable()
     overrides = overrides_of(words, name)
     with _command_line([f"nsed {verb}", *overrides, *options]):
         try:

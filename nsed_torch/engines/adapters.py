@@ -1,8 +1,10 @@
 """LoRA adapters: fresh ones that learn, their parameters, the folders they are kept in."""
 
 import hashlib
+import importlib
 import importlib.util
 import json
+import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,9 +13,11 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
 from torch import nn
 
 from nsed_torch.engines.gguf_files import first_line
+from nsed_torch.engines.packing.lora import adapts
 from nsed_torch.engines.transformers_engine import TransformersEngine
 from nsed_torch.records.extras import install
 from nsed_torch.records.files import read_json, write_files
@@ -58,9 +62,7 @@ def add_adapter(
         raise ValueError(f"expected an adapter name that can name a submodule, got {name!r}: rename the agent")
     if rank < 1 or not alpha > 0:
         raise ValueError(f"expected an adapter's rank of at least 1 and alpha above 0, got {rank} and {alpha}")
-    from peft import LoraConfig  # noqa: PLC0415 - heavy
-
-    config = LoraConfig(
+    config = _peft().LoraConfig(
         r=rank,
         lora_alpha=alpha,
         target_modules=list(targets),
@@ -84,9 +86,6 @@ def copy_adapter(engine: TransformersEngine, name: str, path: str) -> None:
 
     `path` is as `adapter_folder` takes it; one that fits another model is a ValueError.
     """
-    from peft import set_peft_model_state_dict  # noqa: PLC0415 - heavy
-    from safetensors.torch import load_file  # noqa: PLC0415
-
     folder = adapter_folder(name, path)
     saved = read_json(folder / CONFIG)
     add_adapter(
@@ -100,7 +99,7 @@ def copy_adapter(engine: TransformersEngine, name: str, path: str) -> None:
     )
     with _quiet():
         try:
-            loaded = set_peft_model_state_dict(engine.model, load_file(folder / WEIGHTS), adapter_name=name)
+            loaded = _peft().set_peft_model_state_dict(engine.model, load_file(folder / WEIGHTS), adapter_name=name)
         except RuntimeError as error:
             raise ValueError(f"expected an adapter of this model in {folder}, got one of other shapes") from error
     if loaded.unexpected_keys:
@@ -141,11 +140,10 @@ def save_adapter(engine: TransformersEngine, name: str, folder: str | Path, *, d
 
 def adapter_files(engine: TransformersEngine, name: str, dtype: torch.dtype | None = None) -> dict[str, bytes]:
     """What a saved adapter consists of: peft's configuration and the weights as safetensors."""
-    from peft import get_peft_model_state_dict  # noqa: PLC0415 - heavy, and loaded with the adapter anyway
     from safetensors.torch import save  # noqa: PLC0415
 
     with _quiet():
-        weights = get_peft_model_state_dict(engine.model, adapter_name=name, save_embedding_layers=False)
+        weights = _peft().get_peft_model_state_dict(engine.model, adapter_name=name, save_embedding_layers=False)
     base = engine.identity(None).get("name")
     config = {**engine.model.peft_config[name].to_dict(), "inference_mode": True, "base_model_name_or_path": base}
     return {
@@ -159,16 +157,14 @@ def load_adapters(model: nn.Module, folders: Mapping[str, Path], dtype: torch.dt
     """A model with the adapters of some folders beside each other, frozen, in the dtype that it computes in."""
     if not folders:
         return model
-    from peft import PeftModel  # noqa: PLC0415 - heavy
-
     wrapped: Any = None
     with _quiet():
         warnings.filterwarnings("error", "Found missing adapter keys")  # peft would leave them at zero
         for name, folder in folders.items():
             try:
                 if wrapped is None:
-                    wrapped = PeftModel.from_pretrained(model, folder, adapter_name=name)
-                else:
+                    wrapped = _peft().PeftModel.from_pretrained(model, folder, adapter_name=name)
+                elif not _beside(wrapped, name, folder):
                     wrapped.load_adapter(folder, adapter_name=name)
             except Exception as error:  # peft raises whatever a hostile or foreign adapter makes it stumble over
                 raise ValueError(
@@ -177,7 +173,34 @@ def load_adapters(model: nn.Module, folders: Mapping[str, Path], dtype: torch.dt
     for name, parameter in wrapped.named_parameters():
         if "lora_" in name:
             parameter.data = parameter.data.to(dtype)
-    return wrapped  # type: ignore[no-any-return]
+    return wrapped.eval()  # type: ignore[no-any-return]
+
+
+def _beside(wrapped: Any, name: str, folder: Path) -> bool:
+    """Load an adapter into the layers of the first, if it has these and no others; peft would search for them anew."""
+    config = _peft().PeftConfig.from_pretrained(folder, inference_mode=True)
+    first, free = next(iter(wrapped.peft_config.values())), ("r", "lora_alpha", "alora_invocation_tokens")
+    unlike = {key for key, value in config.to_dict().items() if value != first.to_dict()[key]}
+    layers = {path: module for path, module in wrapped.named_modules() if adapts(module)}
+    weights = load_file(folder / WEIGHTS)
+    named = {f"{path}.lora_{side}.weight" for path in layers for side in "AB"}
+    if (
+        unlike - {*free, "base_model_name_or_path"}
+        or config.rank_pattern
+        or config.alpha_pattern
+        or named != {*weights}
+    ):
+        return False
+    wrapped.peft_config[name] = config
+    for path, layer in layers.items():
+        key = path.removeprefix("base_model.model.")
+        layer.update_layer(name, config.r, lora_alpha=config.lora_alpha, config=config, target_name=key)
+        for side in ("lora_A", "lora_B"):
+            weight, saved = getattr(layer, side)[name].weight, weights[f"{path}.{side}.weight"]
+            if weight.shape != saved.shape:
+                raise ValueError(f"size mismatch for {key}: {tuple(saved.shape)}, not {tuple(weight.shape)}")
+            weight.data.copy_(saved)
+    return True
 
 
 def adapter_folder(name: str, path: str) -> Path:
@@ -225,18 +248,31 @@ def _digest(parts: Iterable[bytes]) -> str:
 
 def _wrapped(model: Any, name: str, config: Any, seed: int) -> Any:
     """The model with one more adapter, whose A is drawn from the seed alone."""
-    from peft import PeftModel, get_peft_model  # noqa: PLC0415 - heavy
-
     linear = {key.split(".")[-1] for key, module in model.named_modules() if not isinstance(module, nn.Embedding)}
     missing = sorted(config.target_modules - linear)
     if missing or not config.target_modules:
         raise ValueError(f"expected names of the model's linear layers as targets, got {missing or 'none'}")
     with torch.random.fork_rng(), _quiet():
         torch.manual_seed(seed)
-        if not isinstance(model, PeftModel):
-            return get_peft_model(model, config, adapter_name=name)
+        if not isinstance(model, _peft().PeftModel):
+            return _peft().get_peft_model(model, config, adapter_name=name)
         model.add_adapter(name, config)
         return model
+
+
+def _peft() -> Any:
+    """The library, imported where there are adapters.
+
+    It brings bitsandbytes, which has torch compile its fallbacks of 4-bit layers and optimizers. Left as they are, they
+    give the same, and torch's compiler, a second of imports, stays away.
+    """
+    compiles = "TORCHDYNAMO_DISABLE" not in os.environ
+    os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
+    try:
+        return importlib.import_module("peft")
+    finally:
+        if compiles:
+            del os.environ["TORCHDYNAMO_DISABLE"]
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from nsed_torch.engines.sentence_encoder import SentenceEncoder
 from nsed_torch.engines.transformers_engine import TransformersEngine
 from nsed_torch.engines.weights import Report, Weights, resolve
 from nsed_torch.records.files import read_json
+from nsed_torch.records.rendering import render_ahead
 
 QUANTIZATIONS = ("none", "nf4", "int8")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
@@ -62,7 +63,8 @@ def load_backbone(
     torch_dtype = native_dtype() if dtype == "auto" else getattr(torch, dtype)
     folders = {name: adapter_folder(name, path) for name, path in (adapters or {}).items()}
     place = resolve(weights)
-
+    if chat_template != "plain":
+        render_ahead("chat", template="", messages=[], options={})  # it takes a second to begin
     tokenizer, model = _opened(weights.name, place.folder, quantization, torch_dtype, device)
     identity = {
         "name": weights.name,
@@ -263,21 +265,43 @@ def _sizes(weights: Weights) -> tuple[float, float] | None:
 
 
 def load_encoder(weights: Weights, *, device: str | None = None) -> SentenceEncoder:
-    """Load a sentence-transformers model in float32, on a device that the library chooses if None is given."""
+    """A sentence-transformers model in float32, on a device that the library chooses if None is given.
+
+    Its files are checked at once. The library takes a second to import, so the model is loaded when a text is first
+    embedded, or now where the files do not say how long its vectors are.
+    """
     check_device(device)
     place = resolve(weights)
-
-    from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - imported where an encoder is built
-
-    quiet_libraries()
-    options = {"trust_remote_code": False, "model_kwargs": {"use_safetensors": True}}
     with _one_line_errors(weights.name, place.folder):
         # Before its release 6.0 the library ran the code of any local folder, trusted or not.
         modules = read_json(listed) if (listed := place.folder / "modules.json").is_file() else []
         if foreign := [kind for kind in (m["type"] for m in modules) if not kind.startswith("sentence_transformers.")]:
             raise ValueError(f"modules.json: expected modules of sentence_transformers, got {foreign[0]}")
-        model = SentenceTransformer(str(place.folder), device=device, **options)
-    return SentenceEncoder(model, identity={"name": weights.name, "revision": place.revision})
+        configs = {file: read_json(file) for file in place.folder.rglob("*.json")}
+        for file in place.folder.rglob("*.safetensors"):
+            with safe_open(file, "pt"):  # reads the header and checks it against the file's length
+                pass
+        kinds = [module["type"].rpartition(".")[2] for module in modules[1:]]
+        known = kinds in (["Pooling"], ["Pooling", "Normalize"])
+        dim = _pooled_length(configs[place.folder / modules[1]["path"] / "config.json"]) if known else None
+
+    def load() -> Any:
+        from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - imported where a text is embedded
+
+        quiet_libraries()
+        options = {"trust_remote_code": False, "model_kwargs": {"use_safetensors": True}}
+        with _one_line_errors(weights.name, place.folder):
+            return SentenceTransformer(str(place.folder), device=device, **options)
+
+    identity = {"name": weights.name, "revision": place.revision}
+    return SentenceEncoder(load if dim else load(), identity=identity, dim=dim)
+
+
+def _pooled_length(pooling: Mapping[str, Any]) -> int | None:
+    """Numbers of a vector that is pooled in one way; None for several, which stand side by side."""
+    ways = [name for name, chosen in pooling.items() if name.startswith("pooling_mode") and chosen]
+    length = pooling.get("embedding_dimension", pooling.get("word_embedding_dimension"))
+    return length if len(ways) == 1 and isinstance(pooling[ways[0]], str | bool) and isinstance(length, int) else None
 
 
 def check_device(device: str | None, spreads: Sequence[str] = ()) -> None:

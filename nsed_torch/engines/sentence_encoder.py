@@ -29,13 +29,26 @@ class SentenceEncoder(nn.Module):
     themselves, so that no pass is small. Then a vector is the same whatever else is embedded: to the last bit where
     products of matrices sum each row alike, as on the CPUs that were tried, else within 1e-6. Texts that come twice
     go through once.
+
+    Args:
+        model: a `SentenceTransformer`, or what loads one, which is called when a text is first embedded.
+        identity: its name and revision.
+        dim: how many numbers a vector of the model will have that is yet to be loaded; None if it is here.
     """
 
-    def __init__(self, model: Any, *, identity: Mapping[str, Any]) -> None:
+    def __init__(self, model: Any, *, identity: Mapping[str, Any], dim: int | None = None) -> None:
         super().__init__()
-        self.model = model.eval().requires_grad_(False)
-        self.dim = int(self.model.get_embedding_dimension())
+        self._load = model if dim else lambda: model
+        self._model: Any = None
+        self.dim = dim or int(self.model.get_embedding_dimension())
         self._identity = dict(identity)
+
+    @property
+    def model(self) -> Any:
+        """The `SentenceTransformer`, frozen; it is loaded if that was not necessary before."""
+        if self._model is None:
+            self._model = self._load().eval().requires_grad_(False)
+        return self._model
 
     def identity(self) -> dict[str, Any]:
         """Name and revision of the model."""

@@ -94,3 +94,13 @@ def rendered(kind: str, **values: Any) -> str:
     if "text" not in reply:
         raise BadTemplateError(*reply["fault"])
     return str(reply["text"])
+
+
+def render_ahead(kind: str, **values: Any) -> None:
+    """Render in the background, so that the process and what a kind imports are there when a text is asked for."""
+
+    def ask() -> None:
+        with contextlib.suppress(BadTemplateError, OSError):  # whoever asks next is told
+            rendered(kind, **values)
+
+    threading.Thread(target=ask, daemon=True).start()

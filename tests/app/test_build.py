@@ -1,5 +1,6 @@
 """From a composed config to built parts."""
 
+import gc
 import json
 import re
 from pathlib import Path
@@ -10,7 +11,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 import nsed_torch
-from nsed_torch.app.build import build_agents, build_ensemble, build_rnn, consensus_cell
+from nsed_torch.app.build import build_agents, build_ensemble, build_rnn, consensus_cell, load_models
 from nsed_torch.app.config.instantiate import instantiate
 from nsed_torch.app.config.paths import added_dirs, conf_dir
 from nsed_torch.core.agent import Agent
@@ -44,6 +45,16 @@ def test_calls_of_replicas_are_counted_by_the_engine_inside(nsed, tiny_model, in
     with initialize_config_dir(str(conf_dir()), version_base="1.3"), CallLog(None) as log:
         counter = build_rnn(compose("deliberate", overrides=team), log, counting=True).cell.ensemble.engines["smollm2"]
     assert counter.count_tokens("one two") == (2 if inside == "endpoint" else 7)
+
+
+def test_no_garbage_is_looked_for_while_models_are_loaded(monkeypatch):
+    during = []
+    monkeypatch.setattr("nsed_torch.app.build.fetch_weights", lambda *given, **how: {})
+    monkeypatch.setattr("nsed_torch.app.build.build_ensemble", lambda *given: during.append(gc.isenabled()) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        load_models(OmegaConf.create({"ensemble": {}}), None, lambda text: None)
+    assert during == [False]
+    assert gc.isenabled()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import ctypes
 import errno
+import gc
 import io
 import os
 import subprocess
@@ -244,6 +245,20 @@ def test_options_may_stand_anywhere(verb, capsys):
 def test_multirun_sweeps_settings_but_never_the_question(verb):
     assert main(["deliberate", "-m", "question=a,b", "rounds=1,2"]) == 0
     assert [(c["question"], c["rounds"]) for c in verb.seen] == [("a,b", 1), ("a,b", 2)]
+
+
+def test_garbage_is_looked_for_again_when_a_program_has_imported_its_verb_and_not_among_that(verb, monkeypatch):
+    job, told = verb.main, []
+    verb.main = lambda: told.append((gc.isenabled(), gc.get_freeze_count())) or job()
+    try:
+        main(["deliberate"])
+        monkeypatch.setattr(sys, "argv", ["nsed", "deliberate"])
+        main()
+    finally:
+        gc.unfreeze()
+    (inside, held), (program, frozen) = told
+    assert (inside, program) == (True, True)
+    assert frozen > held + 10_000
 
 
 def test_process_state_is_put_back(verb, monkeypatch):

@@ -4,7 +4,9 @@ import re
 from dataclasses import replace
 
 import pytest
+import sentence_transformers
 import torch
+from tiny_models import save_tiny_encoder
 
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.engines.transformers_engine import TransformersEngine
@@ -45,6 +47,18 @@ def test_a_small_model_for_questions_of_one_s_own_may_be_any_folder(nsed, tiny_m
     assert len(transcript.rounds) == 2
     convinced = not transcript.rounds[-1].all_negative
     assert ("nobody was convinced" in out) != convinced
+
+
+def test_the_encoder_is_loaded_when_proposals_have_come(nsed, monkeypatch):
+    weights = f"encoder.weights.path={save_tiny_encoder(nsed.folder)}"
+    order, generations = [], TransformersEngine.generations
+    made = sentence_transformers.SentenceTransformer
+    monkeypatch.setattr(
+        sentence_transformers, "SentenceTransformer", lambda *a, **o: order.append("loaded") or made(*a, **o)
+    )
+    monkeypatch.setattr(TransformersEngine, "generations", lambda *a: order.append("asked") or generations(*a))
+    nsed.deliberate(f"question={QUESTION}", "rounds=1", "encoder=minilm", weights, "encoder.device=cpu")
+    assert order == ["asked", "loaded"]
 
 
 def test_the_same_command_resumes_without_a_model_call(nsed, rows, monkeypatch):

@@ -65,7 +65,8 @@ def save_adapter(model_folder, folder, seed, **options):
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(model_folder)
-    config = LoraConfig(r=4, target_modules=["q_proj", "v_proj", "down_proj"], task_type="CAUSAL_LM", **options)
+    options = {"r": 4, "target_modules": ["q_proj", "v_proj", "down_proj"], "task_type": "CAUSAL_LM", **options}
+    config = LoraConfig(**options)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         with peft_behind_transformers():

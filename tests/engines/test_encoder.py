@@ -1,11 +1,15 @@
 import json
+import shutil
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench import embed
 from nsed_torch.core.encoder import Encoder
+from nsed_torch.engines.backbones import load_encoder
+from nsed_torch.engines.weights import Weights
 
 WORDS = ["red apples", "blue sky", "17", "a rather longer sentence about nothing in particular", "", "é ∑"]
 
@@ -62,9 +66,9 @@ def test_a_text_beyond_the_window_is_cut_not_refused(tiny_encoder):
 def test_it_is_a_frozen_module_with_an_identity(tiny_encoder):
     assert isinstance(tiny_encoder, Encoder)
     assert isinstance(tiny_encoder, torch.nn.Module)
+    assert not tiny_encoder.model.training
     assert list(tiny_encoder.parameters())
     assert not any(weight.requires_grad for weight in tiny_encoder.parameters())
-    assert not tiny_encoder.model.training
     identity = json.loads(json.dumps(tiny_encoder.identity()))
     assert identity["name"] == "tiny_encoder"
     assert identity["revision"]
@@ -75,3 +79,51 @@ def test_its_bench_line_embeds_the_same_both_ways(tiny_encoder, monkeypatch):
     (line,) = embed.compared(tiny_encoder, repeats=1)
     assert line.ratio > 0
     assert 0 <= line.facts["furthest_alone"] <= line.facts["furthest"] + 1e-6 < 2e-6
+
+
+POOLED = {
+    "as the library writes it": ({"embedding_dimension": 16, "pooling_mode": "mean"}, False),
+    "as it wrote it before": (
+        {"word_embedding_dimension": 16, "pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True},
+        False,
+    ),
+    "two ways side by side": ({"embedding_dimension": 16, "pooling_mode": ["cls", "mean"]}, True),
+    "two ways as before": (
+        {"word_embedding_dimension": 16, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True},
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("pooling", "at_once"), POOLED.values(), ids=POOLED)
+def test_it_is_loaded_when_a_text_is_first_embedded_if_its_files_say_how_long_vectors_are(
+    encoder_folder, tmp_path, pooling, at_once
+):
+    folder = tmp_path / "encoder"
+    shutil.copytree(encoder_folder, folder)
+    next(folder.glob("*Pooling/config.json")).write_text(json.dumps(pooling))
+    encoder = load_encoder(Weights("tiny", path=str(folder)), device="cpu")
+    assert bool(list(encoder.parameters())) == at_once
+    assert encoder.embed(["one"]).shape == (1, encoder.dim)
+    assert list(encoder.parameters())
+    assert encoder.dim == encoder.model.get_embedding_dimension()
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("config.json", b"{"),
+        ("tokenizer.json", b'{"model": '),
+        ("1_Pooling/config.json", b"["),
+        ("model.safetensors", b"\xff" * 8 + b"{}"),
+        ("model.safetensors", b"\x02" + b"\0" * 7),
+    ],
+)
+def test_damaged_files_are_told_before_a_text_is_embedded(encoder_folder, tmp_path, file, content):
+    folder = tmp_path / "encoder"
+    shutil.copytree(encoder_folder, folder)
+    (folder / file).write_bytes(content)
+    with pytest.raises(
+        ValueError, match=r"^weights 'tiny': .* cannot be loaded \(.*\): fetch or save the model again$"
+    ):
+        load_encoder(Weights("tiny", path=str(folder)), device="cpu")

@@ -1,4 +1,5 @@
 import dataclasses
+import re
 import shutil
 
 import pytest
@@ -17,6 +18,28 @@ from nsed_torch.engines.backbones import (
     weights_bytes,
 )
 from nsed_torch.engines.weights import Weights
+from nsed_torch.records import rendering
+
+
+class At:
+    """A thread that runs where it is started."""
+
+    def __init__(self, target, daemon):
+        self.start = target
+
+
+@pytest.mark.parametrize("template", [None, "plain"])
+def test_the_process_that_renders_templates_begins_while_the_model_is_read(tiny_folder, monkeypatch, template):
+    begun = []
+    monkeypatch.setattr(rendering, "rendered", lambda kind, **values: begun.append(kind))
+    monkeypatch.setattr(rendering.threading, "Thread", At)
+
+    def opened(*given):
+        raise ValueError(f"begun: {begun}")
+
+    monkeypatch.setattr("nsed_torch.engines.backbones._opened", opened)
+    with pytest.raises(ValueError, match=re.escape(f"begun: {[] if template else ['chat']}")):
+        load_backbone(Weights("tiny", path=str(tiny_folder)), chat_template=template)
 
 
 @pytest.mark.parametrize("quantization", ["nf4", "int8"])

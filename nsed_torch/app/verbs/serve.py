@@ -79,6 +79,7 @@ def build_teams(models: DictConfig, run: VerbRun) -> dict[str, MacroRNN]:
         run.report(f"{name}:")
         with CallLog(None) as log:  # every batch gets its own
             teams[name] = build_rnn(cfg, log, run.report)
+            teams[name].cell.encoder.embed([name])  # loads it, so that no client waits for that
     return teams
 
 

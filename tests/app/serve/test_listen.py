@@ -9,6 +9,7 @@ import sys
 import threading
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from served_team import PATIENCE, Client, about, until
@@ -121,10 +122,9 @@ def test_a_port_in_use_is_one_line(fault):
 def test_models_are_teams_of_nsed_deliberate(monkeypatch, capfd, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NSED_API_KEY", " key ")
-    built, served = [], []
-    monkeypatch.setattr(
-        "nsed_torch.app.verbs.serve.build_rnn", lambda cfg, *_: built.append(cfg) or f"team {len(built)}"
-    )
+    built, served, embedded = [], [], []
+    team = SimpleNamespace(cell=SimpleNamespace(encoder=SimpleNamespace(embed=embedded.extend)))
+    monkeypatch.setattr("nsed_torch.app.verbs.serve.build_rnn", lambda cfg, *_: built.append(cfg) or team)
     monkeypatch.setattr("nsed_torch.app.verbs.serve.Batches", lambda teams, **queue: (teams, queue))
     monkeypatch.setattr("nsed_torch.app.verbs.serve.listen", lambda *given: served.append(given))
     pair = "+models.pair={ensemble: two_families, halting: evidence, rounds: 8, +ensemble.agents.solver.roles: [judge]}"
@@ -137,6 +137,7 @@ def test_models_are_teams_of_nsed_deliberate(monkeypatch, capfd, tmp_path):
     assert main(["serve", *also, "host=0.0.0.0", HERE, pair, "limits.max_batch=7", "limits.rounds=3"]) == 0
     ((_, (teams, queue), limits, key),) = served
     assert list(teams) == ["nsed/experts", "nsed/demo", "nsed/conductor", "nsed/pair"]
+    assert embedded == list(teams)  # so the encoders are loaded
     assert (queue["max_batch"], limits.rounds, key) == (7, 3, "key")
     experts, demo, conducted, two = built
     assert "LikelihoodRating" in experts.rating._target_
