@@ -13,11 +13,9 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
 from torch import nn
 
 from nsed_torch.engines.gguf_files import first_line
-from nsed_torch.engines.packing.lora import adapts
 from nsed_torch.engines.transformers_engine import TransformersEngine
 from nsed_torch.records.extras import install
 from nsed_torch.records.files import read_json, write_files
@@ -86,6 +84,8 @@ def copy_adapter(engine: TransformersEngine, name: str, path: str) -> None:
 
     `path` is as `adapter_folder` takes it; one that fits another model is a ValueError.
     """
+    from safetensors.torch import load_file  # noqa: PLC0415
+
     folder = adapter_folder(name, path)
     saved = read_json(folder / CONFIG)
     add_adapter(
@@ -164,7 +164,7 @@ def load_adapters(model: nn.Module, folders: Mapping[str, Path], dtype: torch.dt
             try:
                 if wrapped is None:
                     wrapped = _peft().PeftModel.from_pretrained(model, folder, adapter_name=name)
-                elif not _beside(wrapped, name, folder):
+                else:
                     wrapped.load_adapter(folder, adapter_name=name)
             except Exception as error:  # peft raises whatever a hostile or foreign adapter makes it stumble over
                 raise ValueError(
@@ -173,34 +173,7 @@ def load_adapters(model: nn.Module, folders: Mapping[str, Path], dtype: torch.dt
     for name, parameter in wrapped.named_parameters():
         if "lora_" in name:
             parameter.data = parameter.data.to(dtype)
-    return wrapped.eval()  # type: ignore[no-any-return]
-
-
-def _beside(wrapped: Any, name: str, folder: Path) -> bool:
-    """Load an adapter into the layers of the first, if it has these and no others; peft would search for them anew."""
-    config = _peft().PeftConfig.from_pretrained(folder, inference_mode=True)
-    first, free = next(iter(wrapped.peft_config.values())), ("r", "lora_alpha", "alora_invocation_tokens")
-    unlike = {key for key, value in config.to_dict().items() if value != first.to_dict()[key]}
-    layers = {path: module for path, module in wrapped.named_modules() if adapts(module)}
-    weights = load_file(folder / WEIGHTS)
-    named = {f"{path}.lora_{side}.weight" for path in layers for side in "AB"}
-    if (
-        unlike - {*free, "base_model_name_or_path"}
-        or config.rank_pattern
-        or config.alpha_pattern
-        or named != {*weights}
-    ):
-        return False
-    wrapped.peft_config[name] = config
-    for path, layer in layers.items():
-        key = path.removeprefix("base_model.model.")
-        layer.update_layer(name, config.r, lora_alpha=config.lora_alpha, config=config, target_name=key)
-        for side in ("lora_A", "lora_B"):
-            weight, saved = getattr(layer, side)[name].weight, weights[f"{path}.{side}.weight"]
-            if weight.shape != saved.shape:
-                raise ValueError(f"size mismatch for {key}: {tuple(saved.shape)}, not {tuple(weight.shape)}")
-            weight.data.copy_(saved)
-    return True
+    return wrapped  # type: ignore[no-any-return]
 
 
 def adapter_folder(name: str, path: str) -> Path:

@@ -65,8 +65,7 @@ def save_adapter(model_folder, folder, seed, **options):
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(model_folder)
-    options = {"r": 4, "target_modules": ["q_proj", "v_proj", "down_proj"], "task_type": "CAUSAL_LM", **options}
-    config = LoraConfig(**options)
+    config = LoraConfig(r=4, target_modules=["q_proj", "v_proj", "down_proj"], task_type="CAUSAL_LM", **options)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         with peft_behind_transformers():

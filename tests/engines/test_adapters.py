@@ -1,14 +1,12 @@
 """Adapters that learn: no effect at the start, nobody else's weights, and folders that give them back."""
 
 import json
-import shutil
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
-from nsed_torch.engines import adapters
 from nsed_torch.engines.adapters import (
     ATTENTION,
     adapter_files,
@@ -181,56 +179,6 @@ def test_an_adapter_that_has_learned_is_another_one_to_the_call_log(load_tiny):
     assert engine.identity("judge") == before
     shake(engine, "judge")
     assert engine.identity("judge") != before
-
-
-OPTIONS = {
-    "alike": ({}, True),
-    "other rank and strength": ({"r": 2, "lora_alpha": 3}, True),
-    "activated": ({"alora_invocation_tokens": [5, 6]}, True),
-    "fewer layers": ({"layers_to_transform": [0]}, False),
-    "a rank of its own somewhere": ({"rank_pattern": {"q_proj": 3}}, False),
-    "other scaling": ({"use_rslora": True}, False),
-}
-
-
-@pytest.mark.parametrize(("options", "quickly"), OPTIONS.values(), ids=OPTIONS)
-def test_a_second_adapter_is_loaded_as_peft_loads_it(
-    load_tiny, adapter_folders, keep_adapter, tiny_folder, tmp_path, monkeypatch, options, quickly
-):
-    folders = {
-        "poet": adapter_folders["poet"],
-        "second": str(keep_adapter(tiny_folder, tmp_path / "second", 5, **options)),
-    }
-    quick, done = adapters._beside, []
-    monkeypatch.setattr(adapters, "_beside", lambda *given: done.append(quick(*given)) or done[-1])
-    mine = load_tiny(adapters=folders, dtype="bfloat16").model
-    monkeypatch.setattr(adapters, "_beside", lambda *given: False)
-    theirs = load_tiny(adapters=folders, dtype="bfloat16").model
-    assert done == [quickly]
-    assert [(name, str(part)) for name, part in mine.named_modules()] == [
-        (name, str(part)) for name, part in theirs.named_modules()
-    ]
-    ours, peft = mine.state_dict(), theirs.state_dict()
-    assert [*ours] == [*peft]
-    assert all(torch.equal(ours[name], peft[name]) and ours[name].dtype == peft[name].dtype for name in peft)
-    assert {name: config.to_dict() for name, config in mine.peft_config.items()} == {
-        name: config.to_dict() for name, config in theirs.peft_config.items()
-    }
-    assert not any(weight.requires_grad for weight in mine.parameters())
-    for part, other in zip(mine.modules(), theirs.modules(), strict=True):
-        assert (part.training, other.training) == (False, False)
-        assert getattr(part, "scaling", None) == getattr(other, "scaling", None)
-
-
-def test_a_second_adapter_of_other_shapes_is_one_line(load_tiny, adapter_folders, tmp_path):
-    folder = tmp_path / "critic"
-    shutil.copytree(adapter_folders["critic"], folder)
-    weights = load_file(folder / "adapter_model.safetensors")
-    save_file(
-        {name: value[:, :1].contiguous() for name, value in weights.items()}, folder / "adapter_model.safetensors"
-    )
-    with pytest.raises(ValueError, match=r"^adapter 'critic': expected one of this model in .*size mismatch.*: name"):
-        load_tiny(adapters={"poet": adapter_folders["poet"], "critic": str(folder)})
 
 
 def test_one_can_be_added_beside_loaded_ones(load_tiny, adapter_folders, rated):
