@@ -185,10 +185,10 @@ def test_the_shipped_conductor_speaks_for_itself_and_fits_the_package():
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         config = compose("conduct", overrides=["conductor=experts"])
     adapters = config.ensemble.engines.smollm2.adapters
-    assert adapters[config.conductor.adapter] == "experts:conductor"
+    assert adapters[config.conductor.adapter] == "experts:conductor_words"
     assert config.conductor.backbone == "smollm2"
     assert config.conductor.name not in {agent.name for agent in build_agents(config.ensemble)}
-    weights = Path(nsed_torch.__file__).parent / "experts/conductor/adapter_model.safetensors"
+    weights = Path(nsed_torch.__file__).parent / "experts/conductor_words/adapter_model.safetensors"
     assert 0 < weights.stat().st_size <= 5_000_000
 
 
