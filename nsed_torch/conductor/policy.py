@@ -112,6 +112,7 @@ class Conductor:
         check_recursion(itself, "itself")
         self.agent = agent
         self.prompted = agent if isinstance(agent, PromptedAgent) else None
+        self.alone = isinstance(agent, WritingAgent) and agent.alone
         self.template = agent.template if isinstance(agent, WritingAgent) else WritingAgent.template
         self.pools = pools
         self._vectors: dict[str, Tensor] = {}  # of descriptions
@@ -274,9 +275,8 @@ class Conductor:
     ) -> list[Execution]:
         """Have the plans of tasks run, all together; `ledgers` as for `plan`."""
         counted: Sequence[TokenLedger | None] = ledgers or [None] * len(tasks)
-        alone = isinstance(self.agent, WritingAgent) and self.agent.alone
         jobs = [
-            WorkflowJob(task, plan.workflow, pool, before, plan.record, ledger, alone)
+            WorkflowJob(task, plan.workflow, pool, before, plan.record, ledger, self.alone)
             for task, pool, plan, before, ledger in zip(tasks, pools, plans, previous, counted, strict=True)
         ]
         settings = self.settings()

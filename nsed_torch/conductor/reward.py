@@ -55,19 +55,22 @@ class Rewards:
     (published: the Conductor, arXiv 2512.04388). Where an engine failed in any step, or the grader could not run, there
     is no reward (our decision: to score it 0 would teach that good workflows are bad ones). A right answer is worth
     `step_price` less for every step behind the first, so that a call that changes nothing does not pay; none was
-    published.
+    published. With `alone` a subtask is all that its worker reads, as the Conductor will have it run.
 
     Raises:
         ValueError: for a price at which the longest right workflow would be worth no more than a wrong one.
     """
 
-    def __init__(self, executor: Executor, graded: GradedTasks, *, step_price: float = 0.0) -> None:
+    def __init__(
+        self, executor: Executor, graded: GradedTasks, *, step_price: float = 0.0, alone: bool = False
+    ) -> None:
         if not 0 <= step_price * (executor.max_steps - 1) < RIGHT - WRONG:
             most = (RIGHT - WRONG) / max(1, executor.max_steps - 1)
             raise ValueError(f"expected a step_price from 0 to below {most:g}, got {step_price:g}: lower it")
         self.executor = executor
         self.graded = graded
         self.step_price = step_price
+        self.alone = alone
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Scored]:
         """Score all texts, in order; pools and previous executions are checked as by `Executor.run`."""
@@ -83,7 +86,7 @@ class Rewards:
             )
         except WorkflowError as error:
             return error.reason
-        return WorkflowJob(rollout.task, workflow, rollout.pool, rollout.previous)
+        return WorkflowJob(rollout.task, workflow, rollout.pool, rollout.previous, alone=self.alone)
 
     def executed(self, jobs: Sequence[WorkflowJob]) -> Iterator[Scored]:
         """Score workflows that need not be read, in order."""

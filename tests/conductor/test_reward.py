@@ -65,6 +65,16 @@ def test_the_three_rewards():
     assert [s.reward for s in scorer([*texts, permuted])] == [1.0, 0.5, 0.0, 1.0]
 
 
+@pytest.mark.parametrize("alone", [False, True])
+def test_workflows_are_run_as_the_conductor_will_have_them_run(alone):
+    executor, engine = build(knows)
+    scorer = Rewards(executor, GRADED, alone=alone)
+    scorer([Rollout(TASKS[0], NAMES, text((2, "Count the apples.", ())))])
+    (asked,) = ["\n".join(message.content for message in request.messages) for request in engine.asked]
+    assert "Count the apples." in asked
+    assert (TASKS[0].question in asked) is not alone
+
+
 def test_a_step_more_costs_its_price_and_never_makes_right_as_little_as_wrong():
     executor, _ = build(knows)
     scorer = Rewards(executor, GRADED, step_price=0.1)

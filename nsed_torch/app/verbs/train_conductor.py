@@ -88,7 +88,8 @@ def main(cfg: DictConfig, run: VerbRun) -> Path | None:
         if last is not None and step >= settings.steps:
             restore(engine, Path(last))
         elif settings.steps:
-            rewards = Rewards(conductor.executor, replace(graded, call_log=log), step_price=settings.step_price)
+            price, asked = settings.step_price, replace(graded, call_log=log)
+            rewards = Rewards(conductor.executor, asked, step_price=price, alone=conductor.alone)
             tasks = _sieved(conductor, graded, rewards, settings, folder, report) if settings.sieve else graded.tasks
             report(f"step {step} of {settings.steps}, {settings.questions} questions x {settings.rollouts} texts each")
             with checkpoints_in(folder / "checkpoints"):
