@@ -89,7 +89,7 @@ def test_the_adapters_that_ship_are_a_wheel_of_data_alone(tmp_path: Path) -> Non
     found = {Path(name) for name in names_in(wheel) if name.startswith("nsed_torch_experts/")}
     shipped = {str(name.parent.relative_to("nsed_torch_experts")) for name in found}
     workers = {f"workers/{name}" for name in ("sums", "siblings", "words", "relations", "generalist")}
-    alone = {"sums", "siblings", "words", "relations", "generalist", "conductor", "reader"}
+    alone = {"sums", "siblings", "words", "relations", "generalist", "conductor_words", "reader"}
     assert shipped == workers | alone | {f"towers_{name}" for name in "bcfg"}
     assert {name.suffix or name.name for name in found} == {".json", ".md", ".safetensors", "LICENSE"}
     assert {name.parent for name in found if name.name == "LICENSE"} == {name.parent for name in found}
