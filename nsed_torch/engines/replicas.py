@@ -304,7 +304,7 @@ def _joined(address: str | None, wanted: Mapping[str, float]) -> Any:
             if address not in {None, "auto"}:  # where nobody is, Ray would try for ten minutes
                 host, _, port = str(address).rpartition(":")
                 socket.create_connection((host, int(port)), timeout=10).close()
-            ray.init(address=address or "local", **options)
+            _started(ray, address, options)
         except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise ValueError(
                 f"replicas, address: expected a Ray cluster at {address or 'this machine'}, got {first_line(error)}: "
@@ -313,6 +313,17 @@ def _joined(address: str | None, wanted: Mapping[str, float]) -> Any:
     if address is None:  # a cluster may grow
         _check_room(ray.cluster_resources(), wanted)
     return ray
+
+
+def _started(ray: Any, address: str | None, options: Mapping[str, Any]) -> None:
+    """Join, or begin; two that begin at once may have chosen the same port, and then it is tried once more."""
+    try:
+        ray.init(address=address or "local", **options)
+    except RuntimeError:
+        if address is not None:
+            raise
+        ray.shutdown()
+        ray.init(address="local", **options)
 
 
 def _check_room(there: Mapping[str, float], wanted: Mapping[str, float]) -> None:

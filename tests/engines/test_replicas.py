@@ -236,6 +236,24 @@ def test_no_cluster_at_an_address_is_one_line(monkeypatch, fails, address, said)
         EngineReplicas(broken, address=address)
 
 
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_cluster_of_its_own_that_fails_to_begin_begins_once_more(monkeypatch, lost):
+    tried = []
+
+    def init(**options):
+        tried.append(options["address"])
+        if tried.count("local") <= lost:
+            raise RuntimeError("Failed to start GCS.")
+        raise ConnectionError("begun")
+
+    module = SimpleNamespace(is_initialized=lambda: False, init=init, shutdown=lambda: tried.append("gone"))
+    module.exceptions = SimpleNamespace(RayError=RuntimeError)
+    monkeypatch.setitem(sys.modules, "ray", module)
+    with pytest.raises(ValueError, match="at this machine, got " + ("begun" if lost == 1 else "Failed to start GCS")):
+        EngineReplicas(broken)
+    assert tried == ["local", "gone", "local"]
+
+
 def test_a_real_model_answers_as_in_one_process(tiny_pool, tiny, adapter_folders):
     assert tiny_pool.identity("poet") == tiny.identity("poet")
     with pytest.raises(ValueError, match=r"^expected a loaded adapter, got 'nobody'"):
