@@ -1,6 +1,7 @@
 """Building engines and encoders from weights on disk."""
 
 import hashlib
+import json
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -277,13 +278,14 @@ def load_encoder(weights: Weights, *, device: str | None = None) -> SentenceEnco
         modules = read_json(listed) if (listed := place.folder / "modules.json").is_file() else []
         if foreign := [kind for kind in (m["type"] for m in modules) if not kind.startswith("sentence_transformers.")]:
             raise ValueError(f"modules.json: expected modules of sentence_transformers, got {foreign[0]}")
-        configs = {file: read_json(file) for file in place.folder.rglob("*.json")}
-        for file in place.folder.rglob("*.safetensors"):
+        for file in place.folder.glob("*.json"):
+            json.loads(file.read_bytes())  # others read them, so they need be no more than JSON
+        for file in place.folder.glob("*.safetensors"):
             with safe_open(file, "pt"):  # reads the header and checks it against the file's length
                 pass
         kinds = [module["type"].rpartition(".")[2] for module in modules[1:]]
         known = kinds in (["Pooling"], ["Pooling", "Normalize"])
-        dim = _pooled_length(configs[place.folder / modules[1]["path"] / "config.json"]) if known else None
+        dim = _pooled_length(read_json(place.folder / modules[1]["path"] / "config.json")) if known else None
 
     def load() -> Any:
         from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - imported where a text is embedded

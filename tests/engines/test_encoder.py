@@ -109,6 +109,15 @@ def test_it_is_loaded_when_a_text_is_first_embedded_if_its_files_say_how_long_ve
     assert encoder.dim == encoder.model.get_embedding_dimension()
 
 
+def test_files_beside_it_need_be_no_more_than_json(encoder_folder, tmp_path):
+    folder = tmp_path / "encoder"
+    shutil.copytree(encoder_folder, folder)
+    (folder / "of_the_makers.json").write_text('{"loss": NaN, "letter": "\\ud83d"}')
+    (folder / "onnx").mkdir()
+    (folder / "onnx/of_others.json").write_text("{")
+    assert load_encoder(Weights("tiny", path=str(folder)), device="cpu").embed(["one"]).shape == (1, 16)
+
+
 @pytest.mark.parametrize(
     ("file", "content"),
     [
