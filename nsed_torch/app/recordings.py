@@ -55,18 +55,20 @@ def readings_of(folders: Sequence[str]) -> RecordedTasks:
     return RecordedTasks(episodes.select(informative(episodes).nonzero()[:, 0]))
 
 
-def closings_of(words: str, folders: Sequence[str], report: Callable[[str], None]) -> RecordedTasks:
+def closings_of(words: str, folders: Sequence[str], report: Callable[[str], None], draws: int = 0) -> RecordedTasks:
     """The traces of all folders as one, and their closing rounds, which the models of a team answer anew.
 
-    Its words are those of any verb that has a team, such as `ensemble=experts`.
+    Its words are those of any verb that has a team, such as `ensemble=experts`. Its memory is weighted unless they say
+    otherwise or memories are drawn, which is as they are shown.
     """
     from nsed_torch.tuning.answer_fit import Closings  # noqa: PLC0415 - loaded where answers are asked for
 
     if not words:
         wanted = "expected the words of a team for training.loss=answer, got none"
         raise ValueError(f"{wanted}: pass team='ensemble=NAME', as for nsed collect")
-    cfg = checked("deliberate", ["protocol.memory=weighted", *shlex.split(words)])
-    closings = Closings.of(build_rnn(cfg, CallLog(None), report).cell, folders)
+    heard = [] if draws else ["protocol.memory=weighted"]
+    cfg = checked("deliberate", [*heard, *shlex.split(words)])
+    closings = Closings.of(build_rnn(cfg, CallLog(None), report).cell, folders, draws)
     return RecordedTasks(joined([load_traces(path) for path in folders]), closings=closings)
 
 

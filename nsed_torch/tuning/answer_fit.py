@@ -1,7 +1,7 @@
 """Fit a gate by answers alone: what a note's retention is worth to the models that answer in the end. Ours."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,14 @@ from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.records.trace import read_traces
 from nsed_torch.records.transcript import Task, Transcript
 from nsed_torch.traces.episodes import Episodes
+from nsed_torch.tuning.losses import worth_loss
 from nsed_torch.tuning.memory_fit import Notes
 
 MOST = 32
 """Notes that a closing prompt shows at most, the strongest ones."""
+
+LEAST = 1e-30
+"""The least likelihood that is told from none."""
 
 
 @dataclass(frozen=True)
@@ -29,16 +33,23 @@ class Closings:
     """Closing rounds of recorded deliberations, asked anew of frozen models that hear notes as a gate retains them.
 
     The loss of a task is `-log p(target)`, the mean over the target's tokens and its end, under one of the agents that
-    propose, in turn by task. No label but the target is used. Notes displace nobody.
+    propose, in turn by task. No label but the target is used.
+
+    Without draws all notes are heard at once, displace nobody, and gradients pass through the models. With draws models
+    read memories of as many notes as the cell has slots, drawn at random, once for all of a fit. What a note is worth
+    is how much likelier the target is with it among them than without (Banzhaf 1965, here of coalitions of one size),
+    and a gate learns to hold what is worth most in every memory until then (`losses.worth_loss`), which asks no models.
     """
 
     team: MacroRNNCell  # whose models, prompts and personas ask
     transcripts: Mapping[str, Transcript]  # by task id
+    draws: int = 0  # memories a task
+    _known: dict[tuple[str, int], Tensor] = field(default_factory=dict)  # worths by task and number of slots
 
     @classmethod
-    def of(cls, team: MacroRNNCell, folders: Iterable[str | Path]) -> "Closings":
+    def of(cls, team: MacroRNNCell, folders: Iterable[str | Path], draws: int = 0) -> "Closings":
         """Those of folders of traces; the team's models are frozen, and stay so."""
-        for agent in team.ensemble.proposers:
+        for agent in () if draws else team.ensemble.proposers:
             if not callable(getattr(team.ensemble.engine(agent), "log_likelihoods", None)):
                 wanted = "expected models in this process, which pass gradients on"
                 raise ValueError(f"loss answer: {wanted}, got another engine for {agent.name}: choose another team")
@@ -47,11 +58,17 @@ class Closings:
             raise ValueError(f"loss answer: expected tasks with a target, got none for {missing[0]!r}: leave it out")
         for parameter in team.ensemble.parameters():
             parameter.requires_grad_(False)
-        return cls(team, told)
+        return cls(team, told, draws)
 
     def loss(self, ids: Sequence[str], notes: Notes) -> Float[Tensor, ""]:
         """The mean over some tasks, whose notes these are."""
-        return -self.log_likelihoods(ids, notes).mean()
+        if not self.draws:
+            return -self.log_likelihoods(ids, notes).mean()
+        # Memories of all rounds before: what one of them has displaced is lost to the last.
+        retention, number = notes.retention(), torch.arange(notes.there_mask.shape[1])
+        there = notes.there_mask & (number <= self._last(ids, notes)[:, None])[..., None]
+        worth = self.worths(ids, notes).to(retention)[:, None].expand_as(retention)
+        return worth_loss(retention.flatten(0, 1), worth.flatten(0, 1), there.flatten(0, 1), notes.cell.slots)
 
     def log_likelihoods(self, ids: Sequence[str], notes: Notes) -> Float[Tensor, "batch"]:
         """`log p(target)` of some tasks, whose notes these are.
@@ -59,20 +76,63 @@ class Closings:
         Gradients are those of the whole, but a task's pass through the models ends before the next begins: what a pass
         keeps for its gradient grows with the square of its tokens.
         """
-        last = self._last(ids, notes)
-        heard = notes.retention()[torch.arange(len(ids)), last]
-        there = notes.there_mask[torch.arange(len(ids)), last]
-        found = []
-        for i, name in enumerate(ids):
-            order = notes.place[i][there[i]].argsort()  # oldest first
-            places, kept = notes.place[i][there[i]][order].tolist(), heard[i][there[i]][order]
-            found.append(self._log_likelihood(name, places, kept, notes.news[0].mask.shape[1]))
-        return torch.stack(found)
+        return torch.stack([self._heard(n, *one[:2]) for n, one in zip(ids, self._held(ids, notes), strict=True)])
 
-    def _log_likelihood(self, name: str, places: Sequence[int], kept: Tensor, width: int) -> Float[Tensor, ""]:
-        """Of one task, whose notes stand at places in rounds of that width; linear in what they retain."""
+    @torch.no_grad()
+    def worths(self, ids: Sequence[str], notes: Notes) -> Float[Tensor, "batch note"]:
+        """What each note is worth to the answer, in nats a token; 0 where there are not more notes than slots."""
+        found = torch.zeros(notes.place.shape, dtype=torch.float64)
+        for i, (texts, _, columns) in enumerate(self._held(ids, notes)):
+            key = (ids[i], notes.cell.slots)
+            if key not in self._known:
+                self._known[key] = self._worth(*key, texts)
+            found[i, columns] = self._known[key]
+        return found
+
+    def _worth(self, name: str, slots: int, texts: Sequence[str]) -> Float[Tensor, " note"]:
+        if len(texts) <= slots:
+            return torch.zeros(len(texts), dtype=torch.float64)
+        generator = torch.Generator().manual_seed(call_seed(self.team.seed, name, "memories"))
+        rows = torch.rand(self.draws, len(texts), generator=generator).argsort(-1)[:, :slots]
+        values = self._shown([(name, [texts[k] for k in row]) for row in rows.tolist()])
+        inside = torch.zeros(self.draws, len(texts), dtype=torch.float64).scatter(1, rows, 1.0)
+        held, left = inside.sum(0), (1 - inside).sum(0)
+        # A note that every memory holds, or none, is compared with nothing.
+        gain = values @ inside / held.clamp(min=1) - values @ (1 - inside) / left.clamp(min=1)
+        return torch.where((held > 0) & (left > 0), gain, 0)
+
+    def _shown(self, asked: Sequence[tuple[str, Sequence[str]]]) -> Float[Tensor, " asked"]:
+        """`log p(target)` of each task behind some notes, all shown alike, by any engine that measures."""
+        requests = []
+        for name, texts in asked:
+            request, _ = closing(
+                self.team, self._agent(name), self.transcripts[name].task, texts, torch.ones(len(texts))
+            )
+            requests.append(replace(request, notes=(), beside=False))
+        found = [one.values[0] for one in self.team.ensemble.measure(requests, silent=True)]
+        # A model that overflows finds nothing likely.
+        return torch.tensor([value or 0.0 for value in found], dtype=torch.float64).clamp(min=LEAST).log()
+
+    def _after(self, ids: Sequence[str], notes: Notes) -> tuple[Tensor, Tensor]:
+        """What notes retain when the closing round reads them, and which are there."""
+        rows, last = torch.arange(len(ids)), self._last(ids, notes)
+        return notes.retention()[rows, last], notes.there_mask[rows, last]
+
+    def _held(self, ids: Sequence[str], notes: Notes) -> list[tuple[list[str], Tensor, Tensor]]:
+        """Of each task its notes for the closing round, oldest first: texts, what they retain, and columns."""
+        heard, there = self._after(ids, notes)
+        width, found = notes.news[0].mask.shape[1], []
+        for i, name in enumerate(ids):
+            rounds, columns = self.transcripts[name].rounds, there[i].nonzero()[:, 0]
+            columns = columns[notes.place[i, columns].argsort()]
+            places = notes.place[i, columns].tolist()
+            texts = [rounds[place // width].proposals[place % width].text for place in places]
+            found.append((texts, heard[i, columns], columns))
+        return found
+
+    def _heard(self, name: str, texts: Sequence[str], kept: Tensor) -> Float[Tensor, ""]:
+        """`log p(target)` of one task behind notes that are heard as far as retained; linear in that."""
         told, agent = self.transcripts[name], self._agent(name)
-        texts = [told.rounds[place // width].proposals[place % width].text for place in places]
         engine: Any = self.team.ensemble.engine(agent)
         leaf = kept.detach().requires_grad_(kept.requires_grad and torch.is_grad_enabled())
         request, shown = closing(self.team, agent, told.task, texts, leaf)
@@ -84,8 +144,14 @@ class Closings:
 
     @torch.no_grad()
     def chances(self, cell: ConsensusCell, episodes: Episodes) -> Float[Tensor, "batch"]:
-        """`p(target)` of each task with what a cell retains."""
-        return self.log_likelihoods(episodes.ids, Notes.of(cell, episodes, labelled=False)).exp()
+        """`p(target)` of each task with what a cell retains; with draws, behind as many notes as it has slots."""
+        notes = Notes.of(cell, episodes, labelled=False)
+        if not self.draws:
+            return self.log_likelihoods(episodes.ids, notes).exp()
+        asked = []
+        for name, (texts, kept, _) in zip(episodes.ids, self._held(episodes.ids, notes), strict=True):
+            asked.append((name, [texts[k] for k in kept.topk(min(cell.slots, len(kept))).indices.tolist()]))
+        return self._shown(asked).exp()
 
     def _last(self, ids: Sequence[str], notes: Notes) -> Tensor:
         """The round whose memory the closing round reads: that of the last piece, or the last but one."""

@@ -95,7 +95,7 @@ def fit(
         raise ValueError(f"fit: expected a consensus cell, such as team.cell.like(), got {type(cell).__name__}")
     wanted = schedule.loss if schedule else loss
     episodes = _episodes(traces, cell.dim, reading=wanted == MEMORY)
-    closings = _closings(traces, team) if wanted == ANSWER else None
+    closings = _closings(traces, team, schedule.draws if schedule else 0) if wanted == ANSWER else None
     optimizer = optimizer or (partial(torch.optim.Adam, lr=0.05) if closings else LBFGS)
     schedule = schedule or _schedule(loss, cell, episodes)
     names = kept_together(folds_by, episodes.ids, episodes.categories)
@@ -180,10 +180,10 @@ def _scores(cell: ConsensusCell, test: Episodes, loss: str, closings: "Closings 
     return dict(zip(test.ids, right.double().tolist(), strict=True))
 
 
-def _closings(traces: Any, team: MacroRNN | MacroRNNCell | None) -> "Closings":
+def _closings(traces: Any, team: MacroRNN | MacroRNNCell | None, draws: int) -> "Closings":
     from nsed_torch.tuning.answer_fit import Closings  # noqa: PLC0415 - loaded where answers are asked for
 
     if team is None or isinstance(traces, Episodes):
         raise ValueError("fit: expected a team and folders of traces for loss='answer', got none: pass team=")
     cell: Any = getattr(team, "cell", team)
-    return Closings.of(cell, _folders(traces))
+    return Closings.of(cell, _folders(traces), draws)

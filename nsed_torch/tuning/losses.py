@@ -52,6 +52,25 @@ def memory_loss(
     return -share.sum() / counted.sum().clamp(min=1)
 
 
+def worth_loss(
+    retention: Float[Tensor, "batch slot"],
+    worth: Float[Tensor, "batch slot"],
+    slot_mask: Bool[Tensor, "batch slot"],
+    count: int,
+) -> Float[Tensor, ""]:
+    """Mean of `-sum_k worth_k pi_k`: what a memory of some slots is expected to add to the answer, if worth adds. Ours.
+
+    A slot stays with the chance `pi_k = 1 - (1 - s_k)^count` that so many draws by its share s of all retention find
+    it. As of `memory_loss`, that everything fades alike costs nothing; a memory whose retention is 0 does not count.
+    """
+    weight = torch.where(slot_mask, retention, 0)
+    whole = weight.sum(-1, keepdim=True)
+    tiny = torch.finfo(weight.dtype).tiny
+    share = torch.where(whole > tiny, weight / torch.where(whole > tiny, whole, 1), 0)
+    stays = -torch.expm1(count * torch.log1p(-share.clamp(max=1 - torch.finfo(weight.dtype).eps)))
+    return -(torch.where(slot_mask, worth, 0) * stays).sum(-1).mean()
+
+
 SHARP = 10.0
 """A beta that no vote needs: a whole ballot more makes an answer e^10 times as likely."""
 

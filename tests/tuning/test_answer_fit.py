@@ -1,5 +1,6 @@
 """A gate fitted by answers alone, through the models that give them."""
 
+import math
 from functools import partial
 
 import pytest
@@ -8,10 +9,14 @@ from planted_readings import DIM, planted_readings, reading_of
 from tiny_models import tiny_model, tiny_tokenizer
 
 from nsed_torch import ConsensusCell, MacroRNN, fit
+from nsed_torch.core.agent import Agent, Ensemble
+from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.core.protocol import Protocol
+from nsed_torch.core.round import MacroRNNCell
+from nsed_torch.engines.scripted import ScriptedEngine
 from nsed_torch.parts.gates import NoteGate
 from nsed_torch.tuning.answer_fit import Closings
-from nsed_torch.tuning.memory_fit import Notes
+from nsed_torch.tuning.memory_fit import Notes, kept
 from nsed_torch.tuning.trainer import CellTrainer, Schedule
 
 ADAM = partial(torch.optim.Adam, lr=0.3)
@@ -78,12 +83,67 @@ def test_gradients_are_slopes_of_the_loss_where_each_task_has_a_pass_of_its_own(
     assert weight.grad[0].item() == pytest.approx((loss_at(0.05) - loss_at(-0.05)) / 0.1, rel=0.02)
 
 
-def test_an_interrupted_fit_ends_as_a_straight_one(team, read, tmp_path):
+@pytest.fixture
+def scripted(tmp_path):
+    """Closings of a model that finds the target likelier with every fact in its memory, and what it was asked."""
+    graded, asked = reading_of(8, 24, families={"needles": {"needles": 2}}, seed=3), []
+    facts = {task.question: graded.remembered(task) for task in graded.tasks}
+
+    def likely(request, text):
+        told = request.messages[-1].content
+        missing = next(sum(f not in told for f in own) for q, own in facts.items() if q in told)
+        asked.append((told, -float(missing)))
+        return 2 * math.exp(-missing) - 1  # a rating, of this likelihood
+
+    rule = ScriptedEngine(lambda request: "done", likely)
+    ensemble, small = Ensemble({"rule": rule}, [Agent("ada", "rule"), Agent("bo", "rule")]), ConsensusCell(DIM, 2, 2)
+    episodes = planted_readings(tmp_path, graded)
+    return Closings.of(MacroRNNCell(ensemble, HashedEncoder(DIM), small), [tmp_path], draws=16), episodes, asked
+
+
+def test_a_note_is_worth_what_memories_with_it_gain_over_those_without(scripted):
+    closings, episodes, asked = scripted
+    notes = Notes.of(ConsensusCell(DIM, 2, 4, gate=NoteGate()).double(), episodes, labelled=False)
+    worths = closings.worths(episodes.ids, notes)
+    assert len(asked) == 16 * len(episodes)
+    rounds, width = closings.transcripts[episodes.ids[0]].rounds, notes.news[0].mask.shape[1]
+    for column in notes.there_mask[0, -1].nonzero()[:, 0].tolist():
+        place = notes.place[0, column].item()
+        text = rounds[place // width].proposals[place % width].text
+        within, without = ([v for told, v in asked[:16] if (text in told) == there] for there in (True, False))
+        gain = sum(within) / len(within) - sum(without) / len(without) if within and without else 0.0
+        assert worths[0, column].item() == pytest.approx(gain, abs=1e-6)
+    assert worths.abs().max() > 0.5
+    closings.loss(episodes.ids, notes).backward()
+    assert closings.worths(episodes.ids, notes).equal(worths)
+    assert len(asked) == 16 * len(episodes)  # each memory was read once
+    assert notes.cell.gate.weight.grad.abs().max() > 0
+
+
+def test_with_a_slot_for_every_note_nothing_is_worth_more_than_another(team, read):
     folder, episodes = read
-    closings = Closings.of(team.cell, [folder])
+    roomy = ConsensusCell(DIM, 2, 64, gate=NoteGate()).double()
+    closings = Closings.of(team.cell, [folder], draws=2)
+    assert not closings.worths(episodes.ids, Notes.of(roomy, episodes, labelled=False)).any()
+
+
+def test_what_notes_are_worth_teaches_a_gate_what_should_stay(scripted):
+    closings, episodes, _ = scripted
+    small = ConsensusCell(DIM, 2, 2, gate=NoteGate()).double()
+    before = kept(small, episodes).found.mean()
+    schedule = Schedule("answer", epochs=40, draws=16)
+    CellTrainer(small, episodes, optimizer=ADAM, schedule=schedule, closings=closings).fit()
+    assert kept(small, episodes).found.mean() > before + 0.2
+
+
+@pytest.mark.parametrize("draws", [0, 2])
+def test_an_interrupted_fit_ends_as_a_straight_one(team, read, tmp_path, draws):
+    folder, episodes = read
+    closings = Closings.of(team.cell, [folder], draws)
 
     def fitted(where, epochs, *, resume=False):
-        cell, schedule = cell_of(), Schedule("answer", epochs=epochs, batch=4, checkpoint=1)
+        cell = ConsensusCell(DIM, 2, 2, gate=NoteGate()).double()
+        schedule = Schedule("answer", epochs=epochs, batch=4, checkpoint=1, draws=draws)
         how = {"optimizer": ADAM, "schedule": schedule, "folder": where, "closings": closings}
         CellTrainer(cell, episodes, **how).fit(resume=resume)
         return cell.state_dict()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
 from nsed_torch.core.cell import ConsensusCell
-from nsed_torch.tuning.losses import consensus_loss, distance_from_start
+from nsed_torch.tuning.losses import consensus_loss, distance_from_start, worth_loss
 
 REAL = torch.float64
 
@@ -85,3 +85,38 @@ def test_what_reads_is_held_by_what_it_moves_where_the_consensus_grows_without_b
         cell.log_beta += math.log(4)  # to 20, twice what any vote needs
     moved = math.log(20) ** 2
     assert distance_from_start(cell, start, 3.0).item() == pytest.approx(moved + 3 * 4 * numbers * 0.25)
+
+
+def test_worth_is_what_a_memory_of_so_many_slots_is_expected_to_hold():
+    retention = torch.tensor([[0.5, 0.25, 0.25], [0.0, 0.0, 0.0]], dtype=REAL)
+    worth = torch.tensor([[2.0, -1.0, 0.5], [9.0, 9.0, 9.0]], dtype=REAL)
+    there = torch.ones(2, 3, dtype=torch.bool)
+    stays = [1 - 0.5**2, 1 - 0.75**2, 1 - 0.75**2]
+    by_hand = -(2 * stays[0] - stays[1] + 0.5 * stays[2]) / 2
+    assert worth_loss(retention, worth, there, 2).item() == pytest.approx(by_hand)
+    assert worth_loss(retention * 1e-9, worth, there, 2).item() == pytest.approx(
+        by_hand
+    )  # a common scale costs nothing
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 2**31), st.integers(1, 5), st.integers(1, 9))
+def test_what_is_not_there_is_worth_nothing_and_gradients_are_finite(seed, notes, count):
+    g = torch.Generator().manual_seed(seed)
+    retention, worth = torch.rand(3, notes, generator=g, dtype=REAL), torch.randn(3, notes, generator=g, dtype=REAL)
+    retention[0, 1:] = 0
+    there = torch.arange(notes + 2).expand(3, -1) < notes
+    wide = torch.cat([retention, torch.full((3, 2), math.nan, dtype=REAL)], -1).requires_grad_()
+    priced = torch.cat([worth, torch.full((3, 2), math.nan, dtype=REAL)], -1)
+    loss = worth_loss(wide, priced, there, count)
+    assert loss.item() == pytest.approx(worth_loss(retention, worth, there[:, :notes], count).item(), abs=1e-12)
+    loss.backward()
+    assert wide.grad[there].isfinite().all()
+    assert (wide.grad[~there] == 0).all()
+
+
+def test_worth_has_gradients():
+    g = torch.Generator().manual_seed(3)
+    retention = torch.rand(2, 4, generator=g, dtype=REAL, requires_grad=True)
+    worth, there = torch.randn(2, 4, generator=g, dtype=REAL), torch.tensor([[True] * 4, [True, True, True, False]])
+    assert gradcheck(lambda x: worth_loss(x, worth, there, 3), (retention,))

@@ -1,4 +1,4 @@
-"""`python -m nsed_lab.studies.weighted FOLDER [pieces=16] [size=300] [learned=96] [seed=0] [slots=8] [rate=50] ...`.
+"""`python -m nsed_lab.studies.weighted FOLDER [pieces=16] [size=300] [learned=96] [seed=0] [slots=8] [draws=24] ...`.
 
 Weighted memory. Notes are written by rule: of every piece one agent notes what matters, if anything does, the other a
 sentence that nobody will ask for. So nothing is lost in noting, and what the last memory holds is the gate's to say.
@@ -6,7 +6,8 @@ The reader that ships answers from that memory, shown or weighted. Gates are fit
 answers alone, by labels (which note matters), not at all. A row an outcome, in `FOLDER/outcomes.jsonl`; goes on where
 it stopped. With other slots than eight, the same gates are asked anew with so large a memory, into
 `FOLDER/outcomes_SLOTS.jsonl`. With another rate (in thousandths), one gate is fitted by answers at that rate,
-through `weighted` or `beside=1`, and asked other texts, into `FOLDER/outcomes_rate_RATE.jsonl`.
+through `weighted` or `beside=1`, and asked other texts, into `FOLDER/outcomes_rate_RATE.jsonl`. With draws, one gate is
+fitted to what notes are worth in so many random memories, and asked yet others, into `FOLDER/outcomes_draws_DRAWS.jsonl`.
 """
 
 import json
@@ -38,6 +39,7 @@ from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.engines.scripted import ScriptedEngine
 from nsed_torch.evaluation.statistics import share, shown
 from nsed_torch.parts.gates import LeakyGate, NoteGate
+from nsed_torch.records.call_log import CallLog
 from nsed_torch.records.files import write_text
 from nsed_torch.records.outcome import Verdict
 from nsed_torch.records.trace import TraceWriter, read_traces
@@ -158,16 +160,17 @@ def asked(team: MacroRNNCell, task: Task, slots: Sequence[SlotText], retention: 
 
 
 def fitted(
-    cell: ConsensusCell, data: Episodes, loss: str, closings: Closings | None, folder: Path, rate: int = RATE
+    cell: ConsensusCell, data: Episodes, loss: str, closings: Closings | None, folder: Path, rate: int | None = None
 ) -> ConsensusCell:
     """A cell whose gate has learned, kept in a folder."""
     if (folder / "cell").is_dir():
         return ConsensusCell.from_pretrained(folder / "cell").double()
     one = cell.like(gate=NoteGate()).double()
-    schedule = Schedule(
-        loss, epochs=(4 if rate == RATE else 6) if closings else 60, batch=8 if closings else 0, checkpoint=1
-    )
-    optimizer: Any = partial(torch.optim.Adam, lr=rate / 1000) if closings else LBFGS
+    optimizer: Any = LBFGS
+    schedule = Schedule(loss, epochs=60, checkpoint=1, draws=closings.draws if closings else 0)
+    if rate:  # gradients pass through the models
+        optimizer = partial(torch.optim.Adam, lr=rate / 1000)
+        schedule = replace(schedule, epochs=4 if rate == RATE else 6, batch=8)
     CellTrainer(one, data, optimizer=optimizer, schedule=schedule, folder=folder, closings=closings).fit(resume=True)
     one.save_pretrained(folder / "cell")
     return one
@@ -183,18 +186,20 @@ def main(
     slots: int = SLOTS,
     rate: int = RATE,
     beside: int = 0,
+    draws: int = 0,
 ) -> None:
     """Fit, answer, write every outcome, print shares with intervals."""
     with composing():
         room = "ensemble.engines.smollm2.prefix_tokens=65536"  # notes side by side are read once
         cfg = compose("evaluate", ["ensemble=two_readers", "rating=agreement", "prompts.style=direct", room])
-    ensemble, encoder = build_ensemble(cfg.ensemble), instantiate(cfg.encoder)
-    prompts = instantiate(cfg.prompts)
+    log = CallLog(folder / "calls.sqlite" if draws else None)  # what was read is not read again
+    ensemble, encoder, prompts = build_ensemble(cfg.ensemble, log), instantiate(cfg.encoder), instantiate(cfg.prompts)
     published = ConsensusCell(encoder.dim, 2, SLOTS).double()
     team = MacroRNNCell(ensemble, encoder, published, prompts=prompts)
-    learn, test = texts(pieces, learned, 7100 + seed), texts(pieces, size, (7200 if rate == RATE else 7300) + seed)
+    asks, where = (7400, "fresh_draws") if draws else (7200, "test") if rate == RATE else (7300, "fresh")
+    learn, test = texts(pieces, learned, 7100 + seed), texts(pieces, size, asks + seed)
     train, _ = noted(learn, encoder, folder / "learned")
-    episodes, told = noted(test, encoder, folder / ("test" if rate == RATE else "fresh"))
+    episodes, told = noted(test, encoder, folder / where)
     leak = max(LEAKS, key=lambda one: kept(published.like(gate=LeakyGate(one)), train).share.mean().item())
     cells: dict[str, ConsensusCell] = {
         "none": published.like(gate="none"),
@@ -206,6 +211,12 @@ def main(
         name: partial(memories, wide.like(gate=cell.gate), episodes, told) for name, cell in cells.items()
     }
     outcomes, room = folder / ("outcomes.jsonl" if slots == SLOTS else f"outcomes_{slots}.jsonl"), ROOM * slots // SLOTS
+    if draws:
+        closings = Closings.of(team, [folder / "learned"], draws)
+        cell = fitted(published, train, "answer", closings, folder / f"answers_draws_{draws}")
+        one = {f"answers (shown, {draws} draws)": partial(memories, wide.like(gate=cell.gate), episodes, told)}
+        answer(folder / f"outcomes_draws_{draws}.jsonl", team, test, one | held, room, once=tuple(held))
+        return
     if rate != RATE:
         memory, where = ("beside", "_beside") if beside else ("weighted", "")
         closings = Closings.of(team.with_(protocol=Protocol(memory=memory)), [folder / "learned"])
@@ -220,7 +231,7 @@ def main(
         answer(outcomes, team, test, held, room)
     for memory in ("beside", "weighted") if slots == SLOTS else ("weighted", "beside"):
         closings = Closings.of(team.with_(protocol=Protocol(memory=memory)), [folder / "learned"])
-        cell = fitted(published, train, "answer", closings, folder / f"answers_{memory}")
+        cell = fitted(published, train, "answer", closings, folder / f"answers_{memory}", rate)
         one = {f"answers ({memory})": partial(memories, wide.like(gate=cell.gate), episodes, told)}
         answer(outcomes, team, test, one, room)
     answer(outcomes, team, test, held, room)

@@ -75,8 +75,9 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
     traces = hold_traces(folders, agents=cfg.agents, max_parameters_b=cfg.max_parameters_b, waves=waves)
     if keeps_notes(cfg):
         _check_notes(cfg, folders, traces)
-        by_answers = cfg.training.loss == ANSWER
-        return tune(cfg, closings_of(cfg.team, folders, run.report) if by_answers else readings_of(folders), run, {})
+        if cfg.training.loss == ANSWER:
+            return tune(cfg, closings_of(cfg.team, folders, run.report, cfg.training.draws), run, {})
+        return tune(cfg, readings_of(folders), run, {})
     if traces:
         recording = traces_of(cfg, folders, cfg.reading)
         return tune(cfg, recording._replace(episodes=recording.episodes.without(cfg.protocol.without)), run, {})
