@@ -55,11 +55,13 @@ def readings_of(folders: Sequence[str]) -> RecordedTasks:
     return RecordedTasks(episodes.select(informative(episodes).nonzero()[:, 0]))
 
 
-def closings_of(words: str, folders: Sequence[str], report: Callable[[str], None], draws: int = 0) -> RecordedTasks:
+def closings_of(
+    words: str, folders: Sequence[str], report: Callable[[str], None], draws: int, log: CallLog
+) -> RecordedTasks:
     """The traces of all folders as one, and their closing rounds, which the models of a team answer anew.
 
     Its words are those of any verb that has a team, such as `ensemble=experts`. Its memory is weighted unless they say
-    otherwise or memories are drawn, which is as they are shown.
+    otherwise or memories are drawn, which is as they are shown; what was read of those is in the log.
     """
     from nsed_torch.tuning.answer_fit import Closings  # noqa: PLC0415 - loaded where answers are asked for
 
@@ -68,7 +70,12 @@ def closings_of(words: str, folders: Sequence[str], report: Callable[[str], None
         raise ValueError(f"{wanted}: pass team='ensemble=NAME', as for nsed collect")
     heard = [] if draws else ["protocol.memory=weighted"]
     cfg = checked("deliberate", [*heard, *shlex.split(words)])
-    closings = Closings.of(build_rnn(cfg, CallLog(None), report).cell, folders, draws)
+
+    def progress(done: int, total: int) -> None:
+        if total and done % max(total // 10, 1) == 0:
+            report(f"{done} of {total} memories were read")
+
+    closings = Closings.of(build_rnn(cfg, log, report).cell, folders, draws, progress)
     return RecordedTasks(joined([load_traces(path) for path in folders]), closings=closings)
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from nsed_torch.core.agent import Agent
+from nsed_torch.core.agent import Agent, Progress
 from nsed_torch.core.cell import ConsensusCell
 from nsed_torch.core.engine import LikelihoodRequest, Note, call_seed
 from nsed_torch.core.prompts import fence, nonce, unseen
@@ -44,10 +44,13 @@ class Closings:
     team: MacroRNNCell  # whose models, prompts and personas ask
     transcripts: Mapping[str, Transcript]  # by task id
     draws: int = 0  # memories a task
+    progress: Progress | None = None  # hears how many of them were read
     _known: dict[tuple[str, int], Tensor] = field(default_factory=dict)  # worths by task and number of slots
 
     @classmethod
-    def of(cls, team: MacroRNNCell, folders: Iterable[str | Path], draws: int = 0) -> "Closings":
+    def of(
+        cls, team: MacroRNNCell, folders: Iterable[str | Path], draws: int = 0, progress: Progress | None = None
+    ) -> "Closings":
         """Those of folders of traces; the team's models are frozen, and stay so."""
         for agent in () if draws else team.ensemble.proposers:
             if not callable(getattr(team.ensemble.engine(agent), "log_likelihoods", None)):
@@ -58,7 +61,7 @@ class Closings:
             raise ValueError(f"loss answer: expected tasks with a target, got none for {missing[0]!r}: leave it out")
         for parameter in team.ensemble.parameters():
             parameter.requires_grad_(False)
-        return cls(team, told, draws)
+        return cls(team, told, draws, progress)
 
     def loss(self, ids: Sequence[str], notes: Notes) -> Float[Tensor, ""]:
         """The mean over some tasks, whose notes these are."""
@@ -81,35 +84,33 @@ class Closings:
     @torch.no_grad()
     def worths(self, ids: Sequence[str], notes: Notes) -> Float[Tensor, "batch note"]:
         """What each note is worth to the answer, in nats a token; 0 where there are not more notes than slots."""
+        slots, held = notes.cell.slots, self._held(ids, notes)
+        rows, asked = {}, []
+        for i, (texts, _, _) in enumerate(held):
+            key = (ids[i], slots)
+            if key in self._known or len(texts) <= slots:
+                continue
+            generator = torch.Generator().manual_seed(call_seed(self.team.seed, ids[i], "memories"))
+            rows[key] = torch.rand(self.draws, len(texts), generator=generator).argsort(-1)[:, :slots]
+            asked += [(ids[i], [texts[k] for k in row]) for row in rows[key].tolist()]
+        for key, values in zip(rows, self._shown(asked, self.progress).split(self.draws), strict=True) if rows else ():
+            self._known[key] = gains(values, rows[key], notes.place.shape[1])
         found = torch.zeros(notes.place.shape, dtype=torch.float64)
-        for i, (texts, _, columns) in enumerate(self._held(ids, notes)):
-            key = (ids[i], notes.cell.slots)
-            if key not in self._known:
-                self._known[key] = self._worth(*key, texts)
-            found[i, columns] = self._known[key]
+        for i, (texts, _, columns) in enumerate(held):
+            if (key := (ids[i], slots)) in self._known:
+                found[i, columns] = self._known[key][: len(texts)]
         return found
 
-    def _worth(self, name: str, slots: int, texts: Sequence[str]) -> Float[Tensor, " note"]:
-        if len(texts) <= slots:
-            return torch.zeros(len(texts), dtype=torch.float64)
-        generator = torch.Generator().manual_seed(call_seed(self.team.seed, name, "memories"))
-        rows = torch.rand(self.draws, len(texts), generator=generator).argsort(-1)[:, :slots]
-        values = self._shown([(name, [texts[k] for k in row]) for row in rows.tolist()])
-        inside = torch.zeros(self.draws, len(texts), dtype=torch.float64).scatter(1, rows, 1.0)
-        held, left = inside.sum(0), (1 - inside).sum(0)
-        # A note that every memory holds, or none, is compared with nothing.
-        gain = values @ inside / held.clamp(min=1) - values @ (1 - inside) / left.clamp(min=1)
-        return torch.where((held > 0) & (left > 0), gain, 0)
-
-    def _shown(self, asked: Sequence[tuple[str, Sequence[str]]]) -> Float[Tensor, " asked"]:
+    def _shown(
+        self, asked: Sequence[tuple[str, Sequence[str]]], progress: Progress | None = None
+    ) -> Float[Tensor, " asked"]:
         """`log p(target)` of each task behind some notes, all shown alike, by any engine that measures."""
         requests = []
         for name, texts in asked:
-            request, _ = closing(
-                self.team, self._agent(name), self.transcripts[name].task, texts, torch.ones(len(texts))
-            )
+            alike = torch.ones(len(texts))
+            request, _ = closing(self.team, self._agent(name), self.transcripts[name].task, texts, alike)
             requests.append(replace(request, notes=(), beside=False))
-        found = [one.values[0] for one in self.team.ensemble.measure(requests, silent=True)]
+        found = [one.values[0] for one in self.team.ensemble.measure(requests, progress)]
         # A model that overflows finds nothing likely.
         return torch.tensor([value or 0.0 for value in found], dtype=torch.float64).clamp(min=LEAST).log()
 
@@ -165,6 +166,14 @@ class Closings:
     def _agent(self, name: str) -> Agent:
         proposers = self.team.ensemble.proposers
         return proposers[call_seed(self.team.seed, name, "closing") % len(proposers)]
+
+
+def gains(values: Float[Tensor, " draw"], rows: Int[Tensor, "draw rank"], count: int) -> Float[Tensor, " note"]:
+    """The mean of values whose rows hold one of so many notes, less that of all others; 0 where all do, or none."""
+    inside = torch.zeros(len(rows), count, dtype=values.dtype).scatter(1, rows, 1.0)
+    held, left = inside.sum(0), (1 - inside).sum(0)
+    gain = values @ inside / held.clamp(min=1) - values @ (1 - inside) / left.clamp(min=1)
+    return torch.where((held > 0) & (left > 0), gain, 0)
 
 
 def closing(

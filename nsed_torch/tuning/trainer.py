@@ -136,6 +136,9 @@ class CellTrainer:
         known = self.schedule.loss == MEMORY
         parts = [part for part in (train, validation) if part is not None and self.schedule.loss != "consensus"]
         self._notes = {id(part): Notes.of(cell, part, labelled=known) for part in parts}
+        if closings is not None and closings.draws and not closings.worths(train.ids, self._notes[id(train)]).any():
+            wanted = f"expected tasks with more notes than the cell has slots, {cell.slots}"
+            raise ValueError(f"training draws: {wanted}, got none: take fewer slots, or draws=0")
         # Where there are none, the epochs to wait for better ones on validation tasks: the last epoch is kept.
         self._patience = None if validation is None else self.schedule.patience
         self._epoch, self._best_epoch = 0, 0

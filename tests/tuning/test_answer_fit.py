@@ -120,11 +120,14 @@ def test_a_note_is_worth_what_memories_with_it_gain_over_those_without(scripted)
     assert notes.cell.gate.weight.grad.abs().max() > 0
 
 
-def test_with_a_slot_for_every_note_nothing_is_worth_more_than_another(team, read):
+def test_where_nothing_is_displaced_there_is_nothing_to_learn(team, read):
     folder, episodes = read
     roomy = ConsensusCell(DIM, 2, 64, gate=NoteGate()).double()
-    closings = Closings.of(team.cell, [folder], draws=2)
-    assert not closings.worths(episodes.ids, Notes.of(roomy, episodes, labelled=False)).any()
+    how = {"optimizer": ADAM, "closings": Closings.of(team.cell, [folder], draws=2)}
+    with pytest.raises(ValueError, match="expected tasks with more notes than the cell has slots, 64, got none: take"):
+        CellTrainer(roomy, episodes, schedule=Schedule("answer", draws=2), **how)
+    with pytest.raises(ValueError, match="training draws: expected 0, or above with loss=answer, got 2 with loss=mem"):
+        Schedule("memory", draws=2)
 
 
 def test_what_notes_are_worth_teaches_a_gate_what_should_stay(scripted):

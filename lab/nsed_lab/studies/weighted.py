@@ -7,7 +7,7 @@ answers alone, by labels (which note matters), not at all. A row an outcome, in 
 it stopped. With other slots than eight, the same gates are asked anew with so large a memory, into
 `FOLDER/outcomes_SLOTS.jsonl`. With another rate (in thousandths), one gate is fitted by answers at that rate,
 through `weighted` or `beside=1`, and asked other texts, into `FOLDER/outcomes_rate_RATE.jsonl`. With draws, one gate is
-fitted to what notes are worth in so many random memories, and asked yet others, into `FOLDER/outcomes_draws_DRAWS.jsonl`.
+fitted to what notes are worth in so many random memories, and asked yet others, into `outcomes_draws_DRAWS.jsonl`.
 """
 
 import json

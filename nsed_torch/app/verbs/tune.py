@@ -35,9 +35,11 @@ from nsed_torch.parts.reading import Reading
 from nsed_torch.parts.round_vote import RoundVote
 from nsed_torch.parts.saved_cells import CONFORMAL, ROUND_VOTE
 from nsed_torch.parts.ties import Ties
+from nsed_torch.records.call_log import CallLog
 from nsed_torch.records.extras import install
 from nsed_torch.records.files import read_json, write_json
 from nsed_torch.records.pace import time_left
+from nsed_torch.traces.collecting import CALLS
 from nsed_torch.traces.episodes import Episodes, joined
 from nsed_torch.traces.recorded import load_recorded
 from nsed_torch.traces.rounds import winners_correct
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
 FREE = ("resume", "divisions", "refit")
 """Settings by which a run may be gone on with otherwise than it began."""
 
-_NAMES = ("seed_*", "cell", "metrics.json", "coverage.png", "log.jsonl", "checkpoint.pt", "firmness_*")
+_NAMES = ("seed_*", "cell", "metrics.json", "coverage.png", "log.jsonl", "checkpoint.pt", "firmness_*", f"{CALLS}*")
 MADE = [f"{place}{name}" for place in ("", "*/") for name in _NAMES]
 """What a comparison leaves, or one for each of several folders."""
 
@@ -76,7 +78,8 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
     if keeps_notes(cfg):
         _check_notes(cfg, folders, traces)
         if cfg.training.loss == ANSWER:
-            return tune(cfg, closings_of(cfg.team, folders, run.report, cfg.training.draws), run, {})
+            with CallLog(run.folder / CALLS) as log:
+                return tune(cfg, closings_of(cfg.team, folders, run.report, cfg.training.draws, log), run, {})
         return tune(cfg, readings_of(folders), run, {})
     if traces:
         recording = traces_of(cfg, folders, cfg.reading)
