@@ -162,10 +162,13 @@ def load_adapters(model: nn.Module, folders: Mapping[str, Path], dtype: torch.dt
         warnings.filterwarnings("error", "Found missing adapter keys")  # peft would leave them at zero
         for name, folder in folders.items():
             try:
+                # Nothing is cast on the way: what they compute in comes below.
                 if wrapped is None:
-                    wrapped = _peft().PeftModel.from_pretrained(model, folder, adapter_name=name)
+                    wrapped = _peft().PeftModel.from_pretrained(
+                        model, folder, adapter_name=name, autocast_adapter_dtype=False
+                    )
                 else:
-                    wrapped.load_adapter(folder, adapter_name=name)
+                    wrapped.load_adapter(folder, adapter_name=name, autocast_adapter_dtype=False)
             except Exception as error:  # peft raises whatever a hostile or foreign adapter makes it stumble over
                 raise ValueError(
                     f"adapter {name!r}: expected one of this model in {folder}, got ({first_line(error)}): name another"

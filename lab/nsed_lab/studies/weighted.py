@@ -7,7 +7,8 @@ answers alone, by labels (which note matters), not at all. A row an outcome, in 
 it stopped. With other slots than eight, the same gates are asked anew with so large a memory, into
 `FOLDER/outcomes_SLOTS.jsonl`. With another rate (in thousandths), one gate is fitted by answers at that rate,
 through `weighted` or `beside=1`, and asked other texts, into `FOLDER/outcomes_rate_RATE.jsonl`. With draws, one gate is
-fitted to what notes are worth in so many random memories, and asked yet others, into `outcomes_draws_DRAWS.jsonl`.
+fitted to what notes are worth in so many random memories, and asked yet others, into `outcomes_draws_DRAWS.jsonl`; then
+with `scale=64` it is asked texts of so many pieces, into `outcomes_scale_SCALE.jsonl`.
 """
 
 import json
@@ -187,6 +188,7 @@ def main(
     rate: int = RATE,
     beside: int = 0,
     draws: int = 0,
+    scale: int = 0,
 ) -> None:
     """Fit, answer, write every outcome, print shares with intervals."""
     with composing():
@@ -197,7 +199,9 @@ def main(
     published = ConsensusCell(encoder.dim, 2, SLOTS).double()
     team = MacroRNNCell(ensemble, encoder, published, prompts=prompts)
     asks, where = (7400, "fresh_draws") if draws else (7200, "test") if rate == RATE else (7300, "fresh")
-    learn, test = texts(pieces, learned, 7100 + seed), texts(pieces, size, asks + seed)
+    if scale:
+        asks, where = 7500, f"scale_{scale}"
+    learn, test = texts(pieces, learned, 7100 + seed), texts(scale or pieces, size, asks + seed)
     train, _ = noted(learn, encoder, folder / "learned")
     episodes, told = noted(test, encoder, folder / where)
     leak = max(LEAKS, key=lambda one: kept(published.like(gate=LeakyGate(one)), train).share.mean().item())
@@ -215,7 +219,8 @@ def main(
         closings = Closings.of(team, [folder / "learned"], draws)
         cell = fitted(published, train, "answer", closings, folder / f"answers_draws_{draws}")
         one = {f"answers (shown, {draws} draws)": partial(memories, wide.like(gate=cell.gate), episodes, told)}
-        answer(folder / f"outcomes_draws_{draws}.jsonl", team, test, one | held, room, once=tuple(held))
+        which, once = (f"scale_{scale}", tuple(one)) if scale else (f"draws_{draws}", ())
+        answer(folder / f"outcomes_{which}.jsonl", team, test, one | held, room, once=(*once, *held))
         return
     if rate != RATE:
         memory, where = ("beside", "_beside") if beside else ("weighted", "")
@@ -260,7 +265,8 @@ def answer(
             verdicts = test.grader.grade([(t, f or "") for t, f in zip(test.tasks, finals, strict=True)])
             for task, text, verdict in zip(test.tasks, said, verdicts, strict=True):
                 right = verdict is Verdict.RIGHT
-                rows.append({"gate": name, "memory": memory, "id": task.id, "said": text[:80], "right": right})
+                row = {"gate": name, "memory": memory, "id": task.id, "said": text[:80], "right": right}
+                rows.append(row | {"retention": [round(r, 4) for r in state[task.id][1]]})
             write_text(file, "".join(json.dumps(row) + "\n" for row in rows))
             own = [row["right"] for row in rows if (row["gate"], row["memory"]) == (name, memory)]
             sys.stdout.write(f"{name:20} {memory:10} {shown(share(sum(own), len(own)))}\n")
