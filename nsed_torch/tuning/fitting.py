@@ -77,10 +77,11 @@ def fit(
         folds: at least 3; each tests its share of the tasks.
         folds_by: `question`; or `category`, so that what is tested is of categories that no fold learned from.
         loss: `consensus`, surprise at the right answer; or `memory`, what the gate fails to keep of notes that matter,
-            for traces of tasks that know which do; or `answer`, how unlikely targets are to models that hear
-            the notes as far as the gate retains them, for folders of traces with inputs or several rounds.
+            for traces of tasks that know which do; or `answer`, how unlikely targets are to models that are told
+            what the gate retains, for folders of traces with inputs or several rounds: through the models where they
+            hear notes as far as they are retained (`protocol.memory=weighted`), else by random memories.
         seed: deals the tasks out to the folds.
-        optimizer: makes one of parameters; if None L-BFGS, which can converge, and for answers Adam.
+        optimizer: makes one of parameters; if None L-BFGS, which can converge, and for gradients through models Adam.
         schedule: how long and how; that of the loss if None. A gate that learns has a gradient from the consensus only
             through what trust reads of the state, which is trained too from three rounds on, and held to its start.
         team: whose models answer, with `loss="answer"`; they stay as they are.
@@ -95,9 +96,9 @@ def fit(
         raise ValueError(f"fit: expected a consensus cell, such as team.cell.like(), got {type(cell).__name__}")
     wanted = schedule.loss if schedule else loss
     episodes = _episodes(traces, cell.dim, reading=wanted == MEMORY)
-    closings = _closings(traces, team, schedule.draws if schedule else 0) if wanted == ANSWER else None
-    optimizer = optimizer or (partial(torch.optim.Adam, lr=0.05) if closings else LBFGS)
-    schedule = schedule or _schedule(loss, cell, episodes)
+    schedule = schedule or _schedule(loss, cell, episodes, team)
+    closings = _closings(traces, team, schedule.draws) if wanted == ANSWER else None
+    optimizer = optimizer or (LBFGS if closings is None or closings.draws else partial(torch.optim.Adam, lr=0.05))
     names = kept_together(folds_by, episodes.ids, episodes.categories)
     _check(cell, episodes, folds, len(set(names)), "task" if folds_by == "question" else "category")
     start = copy.deepcopy(cell).to(episodes.task.dtype)  # traces are double, recorded answers float
@@ -143,10 +144,13 @@ def _folders(given: Any) -> list[Path]:
     return [part.folder if isinstance(part, Traces) else Path(part) for part in parts]
 
 
-def _schedule(loss: str, cell: ConsensusCell, episodes: Episodes) -> Schedule:
+def _schedule(loss: str, cell: ConsensusCell, episodes: Episodes, team: MacroRNN | MacroRNNCell | None) -> Schedule:
     """Trust by question and state stays frozen, for few tasks teach it much, unless a gate learns through it."""
     gated = any(parameter.requires_grad for parameter in cell.gate.parameters())
     if loss == ANSWER:
+        shown = getattr(team, "cell", team)
+        if isinstance(shown, MacroRNNCell) and shown.protocol.memory == "shown":
+            return Schedule(loss, draws=24)  # no gradient passes a note that is shown as it is
         return Schedule(loss, epochs=4, batch=8)
     speaks = loss == CONSENSUS and gated and episodes.round_mask.shape[1] > 2
     return Schedule(loss, frozen=() if speaks else ("trust.weight",), firmness=(30.0,))

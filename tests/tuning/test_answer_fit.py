@@ -165,6 +165,11 @@ def test_fit_shows_a_table_and_needs_a_team(team, read):
     means = {name: method.accuracy.mean for name, method in fitted.comparison.methods.items()}
     assert all(0 < mean < 1 for mean in means.values())
     assert means["fitted"] != means["no gate"]
+    small = ConsensusCell(DIM, 2, 2, gate=NoteGate()).double()
+    shown = fit(small, folder, folds=3, loss="answer", team=team)  # by random memories, for L-BFGS
+    assert "probability of the target" in str(shown)
+    assert not torch.equal(shown.cell.gate.weight, small.gate.weight)
+    assert "converged" in str(shown.fits[0])
     with pytest.raises(
         ValueError, match="fit: expected a team and folders of traces for loss='answer', got none: pass"
     ):
