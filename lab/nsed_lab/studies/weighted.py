@@ -8,7 +8,8 @@ it stopped. With other slots than eight, the same gates are asked anew with so l
 `FOLDER/outcomes_SLOTS.jsonl`. With another rate (in thousandths), one gate is fitted by answers at that rate,
 through `weighted` or `beside=1`, and asked other texts, into `FOLDER/outcomes_rate_RATE.jsonl`. With draws, one gate is
 fitted to what notes are worth in so many random memories, and asked yet others, into `outcomes_draws_DRAWS.jsonl`; then
-with `scale=64` it is asked texts of so many pieces, into `outcomes_scale_SCALE.jsonl`.
+with `scale=64` it is asked texts of so many pieces, into `outcomes_scale_SCALE.jsonl`. With `reader=ADAPTER` another
+one reads all of that, into `outcomes_draws_DRAWS_reader.jsonl`.
 """
 
 import json
@@ -189,11 +190,13 @@ def main(
     beside: int = 0,
     draws: int = 0,
     scale: int = 0,
+    reader: str = "",
 ) -> None:
     """Fit, answer, write every outcome, print shares with intervals."""
     with composing():
         room = "ensemble.engines.smollm2.prefix_tokens=65536"  # notes side by side are read once
-        cfg = compose("evaluate", ["ensemble=two_readers", "rating=agreement", "prompts.style=direct", room])
+        other = [f"ensemble.engines.smollm2.adapters.reader={reader}"] if reader else []
+        cfg = compose("evaluate", ["ensemble=two_readers", "rating=agreement", "prompts.style=direct", room, *other])
     log = CallLog(folder / "calls.sqlite" if draws else None)  # what was read is not read again
     ensemble, encoder, prompts = build_ensemble(cfg.ensemble, log), instantiate(cfg.encoder), instantiate(cfg.prompts)
     published = ConsensusCell(encoder.dim, 2, SLOTS).double()
@@ -217,10 +220,12 @@ def main(
     outcomes, room = folder / ("outcomes.jsonl" if slots == SLOTS else f"outcomes_{slots}.jsonl"), ROOM * slots // SLOTS
     if draws:
         closings = Closings.of(team, [folder / "learned"], draws)
-        cell = fitted(published, train, "answer", closings, folder / f"answers_draws_{draws}")
+        own = f"draws_{draws}" + "_reader" * bool(reader)
+        cell = fitted(published, train, "answer", closings, folder / f"answers_{own}")
         one = {f"answers (shown, {draws} draws)": partial(memories, wide.like(gate=cell.gate), episodes, told)}
-        which, once = (f"scale_{scale}", tuple(one)) if scale else (f"draws_{draws}", ())
-        answer(folder / f"outcomes_{which}.jsonl", team, test, one | held, room, once=(*once, *held))
+        once = (*one, *held) if scale or reader else tuple(held)
+        file = folder / f"outcomes_{f'scale_{scale}' if scale else own}.jsonl"
+        answer(file, team, test, one | held, room, once=once)
         return
     if rate != RATE:
         memory, where = ("beside", "_beside") if beside else ("weighted", "")
@@ -274,5 +279,6 @@ def answer(
 
 
 if __name__ == "__main__":
-    settings = {key: int(value) for key, value in (word.split("=") for word in sys.argv[2:])}
+    words = dict(word.split("=") for word in sys.argv[2:])
+    settings: dict[str, Any] = {key: value if key == "reader" else int(value) for key, value in words.items()}
     main(Path(sys.argv[1]), **settings)
