@@ -79,14 +79,18 @@ class Closings:
         Gradients are those of the whole, but a task's pass through the models ends before the next begins: what a pass
         keeps for its gradient grows with the square of its tokens.
         """
-        return torch.stack([self._heard(n, *one[:2]) for n, one in zip(ids, self._held(ids, notes), strict=True)])
+        retained = notes.retention()[torch.arange(len(ids)), self._last(ids, notes)]
+        found = []
+        for i, (texts, columns) in enumerate(self._held(ids, notes)):
+            found.append(self._heard(ids[i], texts, retained[i, columns]))
+        return torch.stack(found)
 
     @torch.no_grad()
     def worths(self, ids: Sequence[str], notes: Notes) -> Float[Tensor, "batch note"]:
         """What each note is worth to the answer, in nats a token; 0 where there are not more notes than slots."""
         slots, held = notes.cell.slots, self._held(ids, notes)
         rows, asked = {}, []
-        for i, (texts, _, _) in enumerate(held):
+        for i, (texts, _) in enumerate(held):
             key = (ids[i], slots)
             if key in self._known or len(texts) <= slots:
                 continue
@@ -96,7 +100,7 @@ class Closings:
         for key, values in zip(rows, self._shown(asked, self.progress).split(self.draws), strict=True) if rows else ():
             self._known[key] = gains(values, rows[key], notes.place.shape[1])
         found = torch.zeros(notes.place.shape, dtype=torch.float64)
-        for i, (texts, _, columns) in enumerate(held):
+        for i, (texts, columns) in enumerate(held):
             if (key := (ids[i], slots)) in self._known:
                 found[i, columns] = self._known[key][: len(texts)]
         return found
@@ -114,21 +118,15 @@ class Closings:
         # A model that overflows finds nothing likely.
         return torch.tensor([value or 0.0 for value in found], dtype=torch.float64).clamp(min=LEAST).log()
 
-    def _after(self, ids: Sequence[str], notes: Notes) -> tuple[Tensor, Tensor]:
-        """What notes retain when the closing round reads them, and which are there."""
-        rows, last = torch.arange(len(ids)), self._last(ids, notes)
-        return notes.retention()[rows, last], notes.there_mask[rows, last]
-
-    def _held(self, ids: Sequence[str], notes: Notes) -> list[tuple[list[str], Tensor, Tensor]]:
-        """Of each task its notes for the closing round, oldest first: texts, what they retain, and columns."""
-        heard, there = self._after(ids, notes)
+    def _held(self, ids: Sequence[str], notes: Notes) -> list[tuple[list[str], Tensor]]:
+        """Of each task its notes when the closing round is asked, oldest first: their texts and columns."""
+        there = notes.there_mask[torch.arange(len(ids)), self._last(ids, notes)]
         width, found = notes.news[0].mask.shape[1], []
         for i, name in enumerate(ids):
             rounds, columns = self.transcripts[name].rounds, there[i].nonzero()[:, 0]
             columns = columns[notes.place[i, columns].argsort()]
             places = notes.place[i, columns].tolist()
-            texts = [rounds[place // width].proposals[place % width].text for place in places]
-            found.append((texts, heard[i, columns], columns))
+            found.append(([rounds[place // width].proposals[place % width].text for place in places], columns))
         return found
 
     def _heard(self, name: str, texts: Sequence[str], kept: Tensor) -> Float[Tensor, ""]:
@@ -149,9 +147,11 @@ class Closings:
         notes = Notes.of(cell, episodes, labelled=False)
         if not self.draws:
             return self.log_likelihoods(episodes.ids, notes).exp()
+        retained = notes.retention()[torch.arange(len(episodes)), self._last(episodes.ids, notes)]
         asked = []
-        for name, (texts, kept, _) in zip(episodes.ids, self._held(episodes.ids, notes), strict=True):
-            asked.append((name, [texts[k] for k in kept.topk(min(cell.slots, len(kept))).indices.tolist()]))
+        for i, (texts, columns) in enumerate(self._held(episodes.ids, notes)):
+            strongest = retained[i, columns].topk(min(cell.slots, len(columns))).indices.tolist()
+            asked.append((episodes.ids[i], [texts[k] for k in strongest]))
         return self._shown(asked).exp()
 
     def _last(self, ids: Sequence[str], notes: Notes) -> Tensor:
