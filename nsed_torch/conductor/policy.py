@@ -36,13 +36,15 @@ class WritingAgent(Agent):
 
     `encoder` makes the encoder, once, where a pool is first laid out: `partial(load_encoder, weights)`, in YAML
     `_partial_: true`. With None a pool is laid out as it is drawn. With `alone` a subtask is all that its worker reads
-    (`references`).
+    (`references`). One that does not look back writes one workflow a task: further ones are refused, for what it was
+    shown of earlier ones taught it nothing.
     """
 
     template: ClassVar[str] = "conduct"  # of the prompts that it reads
 
     encoder: Callable[[], Encoder] | None = field(default=None, repr=False)
     alone: bool = False
+    looks_back: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -109,7 +111,7 @@ class Conductor:
         descriptions: Mapping[str, str] | None = None,
         itself: int = 0,
     ) -> None:
-        check_recursion(itself, "itself")
+        check_recursion(itself, what="itself")
         self.agent = agent
         self.prompted = agent if isinstance(agent, PromptedAgent) else None
         self.alone = isinstance(agent, WritingAgent) and agent.alone
@@ -235,10 +237,10 @@ class Conductor:
         With recursion a task gets so many further workflows, up to 3, as long as it does not accept its answer.
 
         Raises:
-            ValueError: for another recursion, and as `Pools`.
+            ValueError: for another recursion, for any of one that does not look back, and as `Pools`.
             ContextWindowError: if a prompt does not fit the Conductor's window.
         """
-        check_recursion(recursion)
+        check_recursion(recursion, self.agent)
         pools = [self.pool(task) for task in tasks]
         ledgers = [TokenLedger() for _ in tasks]
         nothing = [None] * len(tasks)
@@ -295,7 +297,10 @@ class Conductor:
         return WorkflowPlan(workflow, replace(record, reasons=[str(reason) for reason in reasons]))
 
 
-def check_recursion(recursion: int, what: str = "recursion") -> None:
-    """Refuse a recursion beyond `MAX_RECURSION`."""
+def check_recursion(recursion: int, agent: Agent | None = None, what: str = "recursion") -> None:
+    """Refuse a recursion beyond `MAX_RECURSION`, and any of an agent that does not look back."""
     if not 0 <= recursion <= MAX_RECURSION:
         raise ValueError(f"expected {what} from 0 to {MAX_RECURSION}, got {recursion}: correct it")
+    if recursion and isinstance(agent, WritingAgent) and not agent.looks_back:
+        wanted = f"expected no recursion of {agent.name}, which does not look back"
+        raise ValueError(f"{wanted}, got {recursion}: leave it out, or set conductor.looks_back=true")

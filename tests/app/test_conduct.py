@@ -106,6 +106,10 @@ def test_workflows_are_a_method_of_evaluate(nsed, tiny_model):
     [
         ([], "expected a question, got an empty text: pass question='...'"),
         ([QUESTION, "recursion=4"], "expected recursion from 0 to 3, got 4: correct it"),
+        (
+            [QUESTION, "recursion=1", "+conductor.looks_back=false"],
+            "expected no recursion of conductor, which does not look back, got 1: leave it out, or set conductor.looks_back=true",  # noqa: E501 - an error is one line
+        ),
         ([QUESTION, "conductor.backbone=large"], "agent 'conductor': expected a backbone out of smollm2, got 'large'"),
         (
             [QUESTION, "conductor.name=solver"],

@@ -51,3 +51,14 @@ def test_a_conductor_says_whether_its_subtasks_stand_alone(alone):
     writer = WritingAgent("writer", "one", alone=alone)
     Conductor(Executor(Ensemble({"one": engine}, executor.ensemble.agents)), writer).answer(TASKS[:1])
     assert [TASKS[0].question in json.dumps(asked) for asked in asked_of(engine)] == [True, not alone, not alone, True]
+
+
+def test_a_conductor_that_does_not_look_back_writes_one_workflow_a_task():
+    executor, engine = build(lambda request: FLOW.render() if request.agent == "writer" else "1")
+    team = Ensemble({"one": engine}, executor.ensemble.agents)
+    conductor = Conductor(Executor(team), WritingAgent("writer", "one", looks_back=False))
+    assert len(conductor.answer(TASKS[:1])[0].levels) == 1
+    asked = len(asked_of(engine))
+    with pytest.raises(ValueError, match="expected no recursion of writer, which does not look back, got 1: leave it"):
+        conductor.answer(TASKS[:1], recursion=1)
+    assert len(asked_of(engine)) == asked

@@ -23,7 +23,6 @@ from nsed_torch.records.transcript import Task
 def main(cfg: DictConfig, run: VerbRun) -> str:
     """Compose, build, conduct, write `conduct.json`, print the answer."""
     task = Task(cfg.question)
-    check_recursion(cfg.recursion)
     with call_log(cfg, run.folder) as log, workflow_view(run.console) as watch, torch.no_grad():
         conductor = build_conductor(cfg, log, run.report, watch)
         (execution,) = conductor.answer([task], recursion=cfg.recursion)
@@ -35,6 +34,7 @@ def main(cfg: DictConfig, run: VerbRun) -> str:
 def build_conductor(cfg: DictConfig, log: CallLog, report: Callable[[str], None], watch: WorkflowView) -> Conductor:
     """The Conductor of a run and its workers; the encoder and the cell only where the ensemble is a worker itself."""
     agent: Agent = instantiate(cfg.conductor)
+    check_recursion(cfg.recursion, agent)  # before any weights are touched
     pools: Pools = instantiate(cfg.pools)
     prompts = instantiate(cfg.prompts)
     councils = {}

@@ -23,7 +23,7 @@ class Conducted:
     Conductor's calls and all steps. Published (arXiv 2512.04388); what is ours stands at `Conductor`.
 
     Raises:
-        ValueError: for a recursion outside 0 to 3.
+        ValueError: for a recursion outside 0 to 3, or any of a Conductor that does not look back.
     """
 
     one_size: ClassVar[bool] = True
@@ -40,7 +40,7 @@ class Conducted:
     executions: dict[str, Execution] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_recursion(self.recursion)
+        check_recursion(self.recursion, self.conductor)
 
     def __call__(self, panel: Panel, tasks: Sequence[Task], budgets: Sequence[int] | None = None) -> list[Answer]:
         """Answer all tasks, as `Method`; a `ValueError` for a task with inputs."""
