@@ -71,8 +71,12 @@ def closings_of(
     heard = [] if draws else ["protocol.memory=weighted"]
     cfg = checked("deliberate", [*heard, *shlex.split(words)])
 
+    tenth = 0
+
     def progress(done: int, total: int) -> None:
-        if total and done % max(total // 10, 1) == 0:
+        nonlocal tenth
+        before, tenth = tenth, 10 * done // max(total, 1)
+        if tenth > before:  # calls end by the batch
             report(f"{done} of {total} memories were read")
 
     closings = Closings.of(build_rnn(cfg, log, report).cell, folders, draws, progress)

@@ -436,7 +436,7 @@ def test_a_gate_is_fitted_by_answers_of_a_team(nsed):
     assert "Probability of the target, a token" in " ".join(out.split())
     assert ConsensusCell.from_pretrained(nsed.folder / "out/cell").gate.weight.abs().max() > 0
     drawn = nsed.ok("tune", *words, "training.draws=4", "consensus.slots=2", f"team={team}", "output_dir=drawn")
-    assert drawn.count(" memories were read\n") >= 10
+    assert 2 <= drawn.count(" memories were read\n") <= 20  # in tenths, of the division and of the cell for use
     assert (nsed.folder / "drawn/calls.sqlite").stat().st_size > 0  # a run that is gone on with reads none anew
     line = nsed.fault("tune", *words, "resume=false")
     assert line.endswith("got none: pass team='ensemble=NAME', as for nsed collect")
