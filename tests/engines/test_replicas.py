@@ -328,6 +328,7 @@ def test_a_replica_that_lacks_a_package_is_one_line(ray, pool, tmp_path, monkeyp
 
 def test_what_a_dead_replica_kept_is_forgotten_with_it(pool):
     engine, file = pool
-    os.kill(notes(file)[0][0], signal.SIGKILL)
+    engine.generate([writing("Who is there?", seed=0)])  # and notes who it is
+    os.kill(notes(file)[-1][0], signal.SIGKILL)
     engine.forget()
     assert engine.count_tokens("of the other one") == 4
