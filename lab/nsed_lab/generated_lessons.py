@@ -154,6 +154,21 @@ class ReadLesson(known_lessons.ReadLesson):
         return Example(self._messages(task, moment, seed), moment.reply)
 
 
+@dataclass(frozen=True)
+class AllAtOnceLesson(known_lessons.ReadLesson):
+    """To answer with all pieces in the prompt, as if each had been noted whole: what a memory has to beat."""
+
+    learns = "to answer with the whole text in the prompt"
+
+    def _moments(self, tasks: GradedTasks, task: Task, draw: random.Random) -> list[Moment]:
+        return [Moment("answers", all_pieces(task), "", task.target or "")]
+
+
+def all_pieces(task: Task) -> tuple[str, ...]:
+    """Every piece of a text that all agents read."""
+    return tuple(piece for piece in task.inputs if isinstance(piece, str))
+
+
 def step_lesson(
     plan: LessonPlan, *, of: int = 1, take: int = 0, form: str = "plain", by_length: float = 0.0
 ) -> StepLesson:
@@ -174,6 +189,12 @@ def read_lesson(plan: LessonPlan, *, near_share: float = 0.0, answers_share: flo
     own: dict[str, Any] = {"near_share": near_share, "answers_share": answers_share}
     train, held_out = plan.tasks(reading_tasks)
     return ReadLesson(train, held_out, **drawn(plan), **own)
+
+
+def all_at_once_lesson(plan: LessonPlan) -> AllAtOnceLesson:
+    """An `AllAtOnceLesson` on the families of `nsed specialize`."""
+    train, held_out = plan.tasks(reading_tasks)
+    return AllAtOnceLesson(train, held_out, **drawn(plan))
 
 
 def moments(tasks: GradedTasks, task: Task, draw: random.Random, near_share: float = 0.0) -> list[Moment]:

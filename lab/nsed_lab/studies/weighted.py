@@ -9,7 +9,9 @@ it stopped. With other slots than eight, the same gates are asked anew with so l
 through `weighted` or `beside=1`, and asked other texts, into `FOLDER/outcomes_rate_RATE.jsonl`. With draws, one gate is
 fitted to what notes are worth in so many random memories, and asked yet others, into `outcomes_draws_DRAWS.jsonl`; then
 with `scale=64` it is asked texts of so many pieces, into `outcomes_scale_SCALE.jsonl`. With `reader=ADAPTER` another
-one reads all of that, into `outcomes_draws_DRAWS_reader.jsonl`.
+one reads all of that, into `outcomes_draws_DRAWS_reader.jsonl`. With `profile=8` texts are hidden profiles, of four
+agents who know something and so many who do not; gates learn from such ones too, into `outcomes_profile_8.jsonl`. With
+`whole=ADAPTER` an adapter answers the texts of drawn memories with every piece in its prompt, `outcomes_whole.jsonl`.
 """
 
 import json
@@ -24,7 +26,8 @@ from typing import Any
 import torch
 from hydra import compose
 
-from nsed_lab.reading_tasks import ReadingTasks, reading_tasks
+from nsed_lab.generated_lessons import all_pieces
+from nsed_lab.reading_tasks import PROFILE, ReadingTasks, reading_tasks
 from nsed_torch.app.build import build_ensemble
 from nsed_torch.app.config.hydra_node import composing
 from nsed_torch.app.config.instantiate import instantiate
@@ -61,18 +64,24 @@ FAMILIES: Mapping[str, Mapping[str, Any]] = {
 }
 SLOTS, ROOM = 8, 256
 """Of the memory: notes, and tokens in a prompt."""
-NAMES = ("ada", "bo")
+NAMES = ("ada", "bo", *(f"agent {n}" for n in range(3, 13)))
+WINDOW = 4096
+"""Tokens that a whole text may have in a prompt."""
 RATE = 50
 """Of a fit by answers, in thousandths."""
 
 
-def texts(pieces: int, size: int, seed: int) -> ReadingTasks:
-    """Fresh texts of four statements a piece."""
+def texts(pieces: int, size: int, seed: int, profile: int = 0) -> ReadingTasks:
+    """Fresh texts of four statements a piece; or hidden profiles with so many uninformed agents."""
+    if profile:
+        return reading_tasks({"hidden_profile": {"uninformed": profile}}, size=size, seed=seed)
     families = {name: {"pieces": pieces, "statements": 4, **options} for name, options in FAMILIES.items()}
     return reading_tasks(families, size=size, seed=seed)
 
 
-def noted(graded: ReadingTasks, encoder: Encoder, folder: Path) -> tuple[Episodes, dict[str, Transcript]]:
+def noted(
+    graded: ReadingTasks, encoder: Encoder, folder: Path, agents: int = 2
+) -> tuple[Episodes, dict[str, Transcript]]:
     """Recorded readings whose notes are written by rule; judges like what matters a little better."""
     told = {fact.text for facts in graded.facts.values() for fact in facts}
 
@@ -82,6 +91,8 @@ def noted(graded: ReadingTasks, encoder: Encoder, folder: Path) -> tuple[Episode
             return "done"
         piece = asked.rpartition("A piece to read now")[2].split("\n<text-")[1].split("\n")[1]
         sentences = [s.strip().rstrip(".") + "." for s in piece.split(". ")]
+        if len(sentences) == 1:  # of a hidden profile: nothing to choose from
+            return sentences[0]
         facts = [s for s in sentences if s in told] or [f for f in told if f in piece]
         others = [s for s in sentences if s not in told] or ["nothing"]
         draw = random.Random(piece)  # noqa: S311 - a choice, not a secret
@@ -98,8 +109,8 @@ def noted(graded: ReadingTasks, encoder: Encoder, folder: Path) -> tuple[Episode
         return max(-1.0, min(1.0, judge(request, candidate)))
 
     engine = ScriptedEngine(note, bounded)
-    team = Ensemble({"rule": engine}, [Agent(name, "rule") for name in NAMES])
-    cell = MacroRNNCell(team, encoder, ConsensusCell(encoder.dim, 2, SLOTS).double())
+    team = Ensemble({"rule": engine}, [Agent(name, "rule") for name in NAMES[:agents]])
+    cell = MacroRNNCell(team, encoder, ConsensusCell(encoder.dim, agents, SLOTS).double())
     if not (folder / "embeddings.safetensors").exists():
         writer = TraceWriter(folder)
         writer.add(graded.traces(MacroRNN(cell, rounds=1)(list(graded.tasks)).transcripts))
@@ -120,6 +131,17 @@ def memories(cell: ConsensusCell, episodes: Episodes, told: Mapping[str, Transcr
         slots = [SlotText(rounds[p // width].proposals[p % width].text, "", p // width) for p in places]
         found[name] = slots, state.retention[i, : len(slots)].tolist()
     return found
+
+
+def pieces_of(task: Task) -> list[SlotText]:
+    """All of a text, as if each piece had been noted whole."""
+    return [SlotText(piece, "", 0) for piece in all_pieces(task)]
+
+
+def answer_whole(file: Path, team: MacroRNNCell, test: ReadingTasks) -> None:
+    """Answers with every piece of a text in the prompt."""
+    at_once = {task.id: (pieces_of(task), [1.0] * len(task.inputs)) for task in test.tasks}
+    answer(file, team, test, {"all pieces": lambda: at_once}, WINDOW, once=("all pieces",))
 
 
 def by_hand(graded: ReadingTasks) -> dict[str, Any]:
@@ -190,30 +212,39 @@ def main(
     beside: int = 0,
     draws: int = 0,
     scale: int = 0,
+    profile: int = 0,
     reader: str = "",
+    whole: str = "",
 ) -> None:
     """Fit, answer, write every outcome, print shares with intervals."""
     with composing():
         room = "ensemble.engines.smollm2.prefix_tokens=65536"  # notes side by side are read once
-        other = [f"ensemble.engines.smollm2.adapters.reader={reader}"] if reader else []
+        other = [f"ensemble.engines.smollm2.adapters.reader={reader or whole}"] if reader or whole else []
         cfg = compose("evaluate", ["ensemble=two_readers", "rating=agreement", "prompts.style=direct", room, *other])
     log = CallLog(folder / "calls.sqlite" if draws else None)  # what was read is not read again
     ensemble, encoder, prompts = build_ensemble(cfg.ensemble, log), instantiate(cfg.encoder), instantiate(cfg.prompts)
-    published = ConsensusCell(encoder.dim, 2, SLOTS).double()
-    team = MacroRNNCell(ensemble, encoder, published, prompts=prompts)
+    team = MacroRNNCell(ensemble, encoder, ConsensusCell(encoder.dim, 2, SLOTS).double(), prompts=prompts)
+    if whole:
+        answer_whole(folder / "outcomes_whole.jsonl", team, texts(pieces, size, 7400))
+        return
     asks, where = (7400, "fresh_draws") if draws else (7200, "test") if rate == RATE else (7300, "fresh")
     if scale:
         asks, where = 7500, f"scale_{scale}"
-    learn, test = texts(pieces, learned, 7100 + seed), texts(scale or pieces, size, asks + seed)
-    train, _ = noted(learn, encoder, folder / "learned")
-    episodes, told = noted(test, encoder, folder / where)
+    if profile:
+        asks, where = 7600, f"profile_{profile}"
+    agents = PROFILE + profile if profile else 2
+    learn = texts(pieces, learned, 7100 + seed, profile)
+    test = texts(scale or pieces, size, asks + seed, profile)
+    train, _ = noted(learn, encoder, folder / "learned", agents)
+    episodes, told = noted(test, encoder, folder / where, agents)
+    published = ConsensusCell(encoder.dim, agents, SLOTS).double()
     leak = max(LEAKS, key=lambda one: kept(published.like(gate=LeakyGate(one)), train).share.mean().item())
     cells: dict[str, ConsensusCell] = {
         "none": published.like(gate="none"),
         f"leak {leak}": published.like(gate=LeakyGate(leak)),
         "labels": fitted(published, train, "memory", None, folder / "labels"),
     }
-    wide = ConsensusCell(encoder.dim, 2, slots).double()
+    wide = ConsensusCell(encoder.dim, agents, slots).double()
     held: dict[str, Callable[[], dict[str, Any]]] = {
         name: partial(memories, wide.like(gate=cell.gate), episodes, told) for name, cell in cells.items()
     }
@@ -223,9 +254,10 @@ def main(
         own = f"draws_{draws}" + "_reader" * bool(reader)
         cell = fitted(published, train, "answer", closings, folder / f"answers_{own}")
         one = {f"answers (shown, {draws} draws)": partial(memories, wide.like(gate=cell.gate), episodes, told)}
-        once = (*one, *held) if scale or reader else tuple(held)
-        file = folder / f"outcomes_{f'scale_{scale}' if scale else own}.jsonl"
-        answer(file, team, test, one | held, room, once=once)
+        more = {"oracle": partial(by_hand, test)} if profile else {}
+        once = (*one, *held) if scale or reader or profile else tuple(held)
+        file = folder / f"outcomes_{f'scale_{scale}' if scale else where if profile else own}.jsonl"
+        answer(file, team, test, one | held | more, room, once=once)
         return
     if rate != RATE:
         memory, where = ("beside", "_beside") if beside else ("weighted", "")
@@ -280,5 +312,7 @@ def answer(
 
 if __name__ == "__main__":
     words = dict(word.split("=") for word in sys.argv[2:])
-    settings: dict[str, Any] = {key: value if key == "reader" else int(value) for key, value in words.items()}
+    settings: dict[str, Any] = {
+        key: value if key in ("reader", "whole") else int(value) for key, value in words.items()
+    }
     main(Path(sys.argv[1]), **settings)
