@@ -1,5 +1,6 @@
 """LoRA adapters: fresh ones that learn, their parameters, the folders they are kept in."""
 
+import copy
 import hashlib
 import importlib
 import importlib.util
@@ -16,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from nsed_torch.engines.gguf_files import first_line
+from nsed_torch.engines.packing.lora import adapts
 from nsed_torch.engines.transformers_engine import TransformersEngine
 from nsed_torch.records.extras import install
 from nsed_torch.records.files import read_json, write_files
@@ -154,21 +156,28 @@ def adapter_files(engine: TransformersEngine, name: str, dtype: torch.dtype | No
 
 
 def load_adapters(model: nn.Module, folders: Mapping[str, Path], dtype: torch.dtype) -> nn.Module:
-    """A model with the adapters of some folders beside each other, frozen, in the dtype that it computes in."""
+    """A model with the adapters of some folders beside each other, frozen, in the dtype that it computes in.
+
+    peft walks the whole model for each of them, a third of a second for 30 layers; one that has the shape of an earlier
+    one is put beside that one without.
+    """
     if not folders:
         return model
     wrapped: Any = None
+    shapes: dict[str, str] = {}  # what an adapter is but for its weights -> the first such one
     with _quiet():
         warnings.filterwarnings("error", "Found missing adapter keys")  # peft would leave them at zero
         for name, folder in folders.items():
             try:
+                shape = json.dumps(read_json(folder / CONFIG), sort_keys=True)
                 # Nothing is cast on the way: what they compute in comes below.
                 if wrapped is None:
                     wrapped = _peft().PeftModel.from_pretrained(
                         model, folder, adapter_name=name, autocast_adapter_dtype=False
                     )
-                else:
+                elif shape not in shapes or not _put_beside(wrapped, shapes[shape], name, folder):
                     wrapped.load_adapter(folder, adapter_name=name, autocast_adapter_dtype=False)
+                shapes.setdefault(shape, name)
             except Exception as error:  # peft raises whatever a hostile or foreign adapter makes it stumble over
                 raise ValueError(
                     f"adapter {name!r}: expected one of this model in {folder}, got ({first_line(error)}): name another"
@@ -177,6 +186,38 @@ def load_adapters(model: nn.Module, folders: Mapping[str, Path], dtype: torch.dt
         if "lora_" in name:
             parameter.data = parameter.data.to(dtype)
     return wrapped  # type: ignore[no-any-return]
+
+
+def _put_beside(model: Any, first: str, name: str, folder: Path) -> bool:
+    """Give a model one more adapter that differs from its `first` in weights alone; or leave it to peft: False.
+
+    Whatever a layer of peft's holds under the first's name it then holds under this name too.
+    """
+    from safetensors.torch import load_file  # noqa: PLC0415
+
+    weights = load_file(folder / WEIGHTS)
+    layers = [(path, module) for path, module in model.named_modules() if adapts(module) and hasattr(module, "lora_A")]
+    places = {
+        f"{path}.{part}.weight": (layer, part)
+        for path, layer in layers
+        for part in ("lora_A", "lora_B")
+        if first in getattr(layer, part)
+    }
+    config = model.peft_config[first]
+    others = (config.modules_to_save, config.trainable_token_indices, config.target_parameters)
+    if any(others) or weights.keys() != places.keys():
+        return False
+    if any(weights[key].shape != getattr(layer, part)[first].weight.shape for key, (layer, part) in places.items()):
+        return False
+    for _, layer in layers:
+        for kind, held in (*vars(layer).items(), *layer.named_children()):
+            if isinstance(held, dict | nn.ModuleDict) and first in held and not kind.startswith("_"):
+                held[name] = copy.deepcopy(held[first])
+    for key, (layer, part) in places.items():
+        own = getattr(layer, part)
+        own[name].weight = nn.Parameter(weights[key].to(own[first].weight.device), requires_grad=False)
+    model.peft_config[name] = copy.deepcopy(config)
+    return True
 
 
 def adapter_folder(name: str, path: str) -> Path:
