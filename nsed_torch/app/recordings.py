@@ -56,19 +56,19 @@ def readings_of(folders: Sequence[str]) -> RecordedTasks:
 
 
 def closings_of(
-    words: str, folders: Sequence[str], report: Callable[[str], None], draws: int, log: CallLog
+    words: str, folders: Sequence[str], report: Callable[[str], None], draws: int | None, log: CallLog
 ) -> RecordedTasks:
     """The traces of all folders as one, and their closing rounds, which the models of a team answer anew.
 
-    Its words are those of any verb that has a team, such as `ensemble=experts`. Its memory is weighted unless they say
-    otherwise or memories are drawn, which is as they are shown; what was read of those is in the log.
+    Its words are those of any verb that has a team, such as `ensemble=experts`. Its memory is shown unless they say
+    otherwise or no memories are to be drawn, so that gradients pass; what was read of those is in the log.
     """
     from nsed_torch.tuning.answer_fit import Closings  # noqa: PLC0415 - loaded where answers are asked for
 
     if not words:
         wanted = "expected the words of a team for training.loss=answer, got none"
         raise ValueError(f"{wanted}: pass team='ensemble=NAME', as for nsed collect")
-    heard = [] if draws else ["protocol.memory=weighted"]
+    heard = ["protocol.memory=weighted"] if draws == 0 else []
     cfg = checked("deliberate", [*heard, *shlex.split(words)])
 
     tenth = 0

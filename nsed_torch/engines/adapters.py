@@ -158,26 +158,26 @@ def adapter_files(engine: TransformersEngine, name: str, dtype: torch.dtype | No
 def load_adapters(model: nn.Module, folders: Mapping[str, Path], dtype: torch.dtype) -> nn.Module:
     """A model with the adapters of some folders beside each other, frozen, in the dtype that it computes in.
 
-    peft walks the whole model for each of them, a third of a second for 30 layers; one that has the shape of an earlier
-    one is put beside that one without.
+    peft walks the whole model for each of them, a third of a second for 30 layers; one that is of the kind of an
+    earlier one is put beside that one without.
     """
     if not folders:
         return model
     wrapped: Any = None
-    shapes: dict[str, str] = {}  # what an adapter is but for its weights -> the first such one
+    kinds: dict[str, str] = {}  # what an adapter is but for rank and weights -> the first such one
     with _quiet():
         warnings.filterwarnings("error", "Found missing adapter keys")  # peft would leave them at zero
         for name, folder in folders.items():
             try:
-                shape = json.dumps(read_json(folder / CONFIG), sort_keys=True)
-                # Nothing is cast on the way: what they compute in comes below.
+                config = read_json(folder / CONFIG)
+                kind = json.dumps({**config, "r": 0, "lora_alpha": 0}, sort_keys=True)
                 if wrapped is None:
                     wrapped = _peft().PeftModel.from_pretrained(
                         model, folder, adapter_name=name, autocast_adapter_dtype=False
                     )
-                elif shape not in shapes or not _put_beside(wrapped, shapes[shape], name, folder):
-                    wrapped.load_adapter(folder, adapter_name=name, autocast_adapter_dtype=False)
-                shapes.setdefault(shape, name)
+                elif kind not in kinds or not _put_beside(wrapped, kinds[kind], name, folder):
+                    _walk(wrapped, name, folder)
+                kinds.setdefault(kind, name)
             except Exception as error:  # peft raises whatever a hostile or foreign adapter makes it stumble over
                 raise ValueError(
                     f"adapter {name!r}: expected one of this model in {folder}, got ({first_line(error)}): name another"
@@ -188,35 +188,45 @@ def load_adapters(model: nn.Module, folders: Mapping[str, Path], dtype: torch.dt
     return wrapped  # type: ignore[no-any-return]
 
 
+def _walk(model: Any, name: str, folder: Path) -> None:
+    """Have peft load one more adapter; one that lacks weights is a ValueError."""
+    found = model.load_adapter(folder, adapter_name=name, autocast_adapter_dtype=False)
+    own = (key for key in found.missing_keys if name in key.split("lora_")[-1].split("."))
+    if missing := next(own, None):
+        raise ValueError(f"no weights of {missing}")
+
+
 def _put_beside(model: Any, first: str, name: str, folder: Path) -> bool:
-    """Give a model one more adapter that differs from its `first` in weights alone; or leave it to peft: False.
+    """Give a model one more adapter that differs from its `first` in rank, alpha and weights alone; or leave it: False.
 
     Whatever a layer of peft's holds under the first's name it then holds under this name too.
     """
     from safetensors.torch import load_file  # noqa: PLC0415
 
-    weights = load_file(folder / WEIGHTS)
+    weights, config = load_file(folder / WEIGHTS), _peft().PeftConfig.from_pretrained(folder)
     layers = [(path, module) for path, module in model.named_modules() if adapts(module) and hasattr(module, "lora_A")]
-    places = {
-        f"{path}.{part}.weight": (layer, part)
-        for path, layer in layers
-        for part in ("lora_A", "lora_B")
-        if first in getattr(layer, part)
-    }
-    config = model.peft_config[first]
-    others = (config.modules_to_save, config.trainable_token_indices, config.target_parameters)
-    if any(others) or weights.keys() != places.keys():
+    layers = [(path, layer) for path, layer in layers if first in layer.lora_A]
+    shapes = {}
+    for path, layer in layers:
+        down, up = layer.lora_A[first].weight, layer.lora_B[first].weight
+        shapes[f"{path}.lora_A.weight"] = (config.r, down.shape[1])
+        shapes[f"{path}.lora_B.weight"] = (up.shape[0], config.r)
+    others = (config.rank_pattern, config.alpha_pattern, config.use_rslora, config.modules_to_save)
+    if any(others) or {key: tuple(weight.shape) for key, weight in weights.items()} != shapes:
         return False
-    if any(weights[key].shape != getattr(layer, part)[first].weight.shape for key, (layer, part) in places.items()):
-        return False
-    for _, layer in layers:
+    for path, layer in layers:
         for kind, held in (*vars(layer).items(), *layer.named_children()):
             if isinstance(held, dict | nn.ModuleDict) and first in held and not kind.startswith("_"):
                 held[name] = copy.deepcopy(held[first])
-    for key, (layer, part) in places.items():
-        own = getattr(layer, part)
-        own[name].weight = nn.Parameter(weights[key].to(own[first].weight.device), requires_grad=False)
-    model.peft_config[name] = copy.deepcopy(config)
+        layer.r[name], layer.lora_alpha[name] = config.r, config.lora_alpha
+        layer.scaling[name] = config.lora_alpha / config.r
+        down, up = layer.lora_A[name], layer.lora_B[name]
+        down.out_features = up.in_features = config.r
+        for part, place in ((down, "lora_A"), (up, "lora_B")):
+            values = weights[f"{path}.{place}.weight"]
+            part.weight = nn.Parameter(values.to(part.weight.device), requires_grad=False)
+    config.inference_mode = True
+    model.peft_config[name] = config
     return True
 
 

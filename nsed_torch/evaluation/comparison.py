@@ -255,7 +255,9 @@ def _pair(first: Mapping[str, Outcome], other: Mapping[str, Outcome], mean: _Mea
     wins, losses = sum(value > 0 for value in means), sum(value < 0 for value in means)
     if not means:
         return Paired(difference, wins, losses)
-    single = all(len(values) == 1 for values in questions) and set(means) <= {-1.0, 0.0, 1.0}
+    # McNemar's is a test of right and wrong; equal probabilities differ by 0, too.
+    verdicts = {score for _, *scores in both for score in scores if score is not None} <= {0.0, 1.0}
+    single = verdicts and all(len(values) == 1 for values in questions)
     return Paired(difference, wins, losses, *(mcnemar(wins, losses) if single else sign_flip(means)))
 
 

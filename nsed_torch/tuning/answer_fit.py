@@ -24,6 +24,9 @@ from nsed_torch.tuning.memory_fit import Notes
 MOST = 32
 """Notes that a closing prompt shows at most, the strongest ones."""
 
+DRAWS = 24
+"""Memories a task that models read where notes are shown alike."""
+
 LEAST = 1e-30
 """The least likelihood that is told from none."""
 
@@ -49,9 +52,18 @@ class Closings:
 
     @classmethod
     def of(
-        cls, team: MacroRNNCell, folders: Iterable[str | Path], draws: int = 0, progress: Progress | None = None
+        cls,
+        team: MacroRNNCell,
+        folders: Iterable[str | Path],
+        draws: int | None = None,
+        progress: Progress | None = None,
     ) -> "Closings":
-        """Those of folders of traces; the team's models are frozen, and stay so."""
+        """Those of folders of traces; the team's models are frozen, and stay so.
+
+        Without a number of draws it is `DRAWS` where the team's notes are shown alike, else 0.
+        """
+        if draws is None:
+            draws = DRAWS if team.protocol.memory == "shown" else 0
         for agent in () if draws else team.ensemble.proposers:
             if not callable(getattr(team.ensemble.engine(agent), "log_likelihoods", None)):
                 wanted = "expected models in this process, which pass gradients on"

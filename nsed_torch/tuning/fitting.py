@@ -96,8 +96,8 @@ def fit(
         raise ValueError(f"fit: expected a consensus cell, such as team.cell.like(), got {type(cell).__name__}")
     wanted = schedule.loss if schedule else loss
     episodes = _episodes(traces, cell.dim, reading=wanted == MEMORY)
-    schedule = schedule or _schedule(loss, cell, episodes, team)
-    closings = _closings(traces, team, schedule.draws) if wanted == ANSWER else None
+    closings = _closings(traces, team, schedule.draws if schedule else None) if wanted == ANSWER else None
+    schedule = schedule or _schedule(loss, cell, episodes, closings)
     optimizer = optimizer or (LBFGS if closings is None or closings.draws else partial(torch.optim.Adam, lr=0.05))
     names = kept_together(folds_by, episodes.ids, episodes.categories)
     _check(cell, episodes, folds, len(set(names)), "task" if folds_by == "question" else "category")
@@ -144,14 +144,11 @@ def _folders(given: Any) -> list[Path]:
     return [part.folder if isinstance(part, Traces) else Path(part) for part in parts]
 
 
-def _schedule(loss: str, cell: ConsensusCell, episodes: Episodes, team: MacroRNN | MacroRNNCell | None) -> Schedule:
+def _schedule(loss: str, cell: ConsensusCell, episodes: Episodes, closings: "Closings | None") -> Schedule:
     """Trust by question and state stays frozen, for few tasks teach it much, unless a gate learns through it."""
     gated = any(parameter.requires_grad for parameter in cell.gate.parameters())
-    if loss == ANSWER:
-        shown = getattr(team, "cell", team)
-        if isinstance(shown, MacroRNNCell) and shown.protocol.memory == "shown":
-            return Schedule(loss, draws=24)  # no gradient passes a note that is shown as it is
-        return Schedule(loss, epochs=4, batch=8)
+    if closings is not None:
+        return Schedule(loss) if closings.draws else Schedule(loss, epochs=4, batch=8)
     speaks = loss == CONSENSUS and gated and episodes.round_mask.shape[1] > 2
     return Schedule(loss, frozen=() if speaks else ("trust.weight",), firmness=(30.0,))
 
@@ -184,7 +181,7 @@ def _scores(cell: ConsensusCell, test: Episodes, loss: str, closings: "Closings 
     return dict(zip(test.ids, right.double().tolist(), strict=True))
 
 
-def _closings(traces: Any, team: MacroRNN | MacroRNNCell | None, draws: int) -> "Closings":
+def _closings(traces: Any, team: MacroRNN | MacroRNNCell | None, draws: int | None) -> "Closings":
     from nsed_torch.tuning.answer_fit import Closings  # noqa: PLC0415 - loaded where answers are asked for
 
     if team is None or isinstance(traces, Episodes):

@@ -41,8 +41,9 @@ class Schedule:
     # unlikely the target is to models that hear the notes as far as the gate retains them.
     loss: str = "consensus"
     batch: int | None = None  # tasks of a step; None is all of them
-    # Of the loss "answer", memories that models read of each task, which tell what its notes are worth; 0: gradients.
-    draws: int = 0
+    # Of the loss "answer", memories that models read of each task, which tell what its notes are worth; 0: gradients
+    # through the models; None: 24 where notes are shown alike, as no gradient passes them, else 0.
+    draws: int | None = None
     epochs: int = 100  # at most; a fit that ends here has not converged and says so
     patience: int | None = None  # epochs without a better validation loss; None trains on and keeps the last epoch
     tolerance: float = 1e-5  # change of the objective from epoch to epoch below which training has converged
@@ -58,7 +59,7 @@ class Schedule:
             raise ValueError("training firmness: expected one or more values, got none: pass firmness=[1.0]")
         if self.loss not in LOSSES:
             raise ValueError(f"training loss: expected one of {', '.join(LOSSES)}, got {self.loss!r}")
-        if self.draws < 0 or (self.draws and self.loss != ANSWER):
+        if self.draws is not None and (self.draws < 0 or (self.draws and self.loss != ANSWER)):
             wanted = f"expected 0, or above with loss={ANSWER}"
             raise ValueError(f"training draws: {wanted}, got {self.draws} with loss={self.loss}: correct one")
         if self.pull is None:

@@ -1,12 +1,15 @@
 """Adapters that learn: no effect at the start, nobody else's weights, and folders that give them back."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
+from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
+from nsed_torch.engines import adapters
 from nsed_torch.engines.adapters import (
     ATTENTION,
     adapter_files,
@@ -190,6 +193,63 @@ def test_one_can_be_added_beside_loaded_ones(load_tiny, adapter_folders, rated):
     assert {name for name, p in engine.named_parameters() if p.requires_grad} == set(
         adapter_parameters(engine, "judge")
     )
+
+
+@pytest.mark.parametrize(("rank", "calls"), [(4, 0), (3, 0), (None, 1)], ids=["alike", "rank", "other layers"])
+def test_one_of_a_known_kind_is_put_beside_as_peft_would_have_it(
+    load_tiny, adapter_folders, rated, tmp_path, monkeypatch, rank, calls
+):
+    targets = ["q_proj"] if rank is None else ["down_proj", "q_proj", "v_proj"]
+    add_adapter(other := load_tiny(), "third", rank=rank or 4, alpha=6.0, targets=targets)
+    shake(other, "third")
+    save_adapter(other, "third", tmp_path / "third")
+    save_adapter(load_tiny(adapters=adapter_folders), "poet", tmp_path / "poet")
+    kind = json.loads((tmp_path / "poet" / "adapter_config.json").read_text())
+    if rank:  # else the saved one's own, which differs in more than rank
+        kind |= {"r": rank, "lora_alpha": 6.0}
+        (tmp_path / "third" / "adapter_config.json").write_text(json.dumps(kind))
+    folders = {"poet": str(tmp_path / "poet"), "third": str(tmp_path / "third")}
+
+    def load():
+        walks = []
+
+        def walk(model, *where, **options):
+            walks.append(where[1] if len(where) > 1 else options["adapter_name"])
+            return asked(model, *where, **options)
+
+        asked = PeftModel.load_adapter
+        with monkeypatch.context() as patch:
+            patch.setattr(PeftModel, "load_adapter", walk)
+            return load_tiny(adapters=folders), walks.count("third")
+
+    engine, walks = load()
+    with monkeypatch.context() as patch:
+        patch.setattr(adapters, "_put_beside", lambda *_: False)
+        plain, _ = load()
+    assert walks == calls
+    state, wanted = engine.state_dict(), plain.state_dict()
+    assert list(state) == list(wanted)
+    assert all(torch.equal(state[name], value) for name, value in wanted.items())
+    for name in folders:
+        assert rated(engine, name) == rated(plain, name)
+        assert engine.model.peft_config[name].to_dict() == plain.model.peft_config[name].to_dict()
+    assert not any(p.requires_grad for p in engine.parameters())
+    save_adapter(engine, "third", tmp_path / "again")
+    for file in ("adapter_config.json", "adapter_model.safetensors"):
+        assert (tmp_path / "again" / file).read_bytes() == adapter_files(plain, "third")[file]
+
+
+@pytest.mark.parametrize("fault", ["shape", "layer"])
+def test_a_second_adapter_of_another_model_is_refused(load_tiny, adapter_folders, tmp_path, fault):
+    for file in ("adapter_config.json", "adapter_model.safetensors"):
+        (tmp_path / file).write_bytes(Path(adapter_folders["critic"], file).read_bytes())
+    weights = load_file(tmp_path / "adapter_model.safetensors")
+    key = next(iter(weights))
+    weights[key if fault == "shape" else key.replace("layers.0", "layers.9")] = weights.pop(key)[:, :1].contiguous()
+    save_file(weights, tmp_path / "adapter_model.safetensors")
+    with pytest.raises(ValueError, match=r"^adapter 'bad': expected one of this model in .*, got ") as caught:
+        load_tiny(adapters={**adapter_folders, "bad": str(tmp_path)})
+    assert "\n" not in str(caught.value)
 
 
 def test_the_layer_of_the_logits_can_learn_too(load_tiny, judge, rated):

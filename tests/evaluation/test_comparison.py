@@ -110,6 +110,12 @@ def test_what_several_seeds_tested():
         Comparison.of(scored([{"a": {"q": 1.0}}]), by_student=True)
 
 
+def test_equal_probabilities_are_not_right_and_wrong():
+    scores = {"tuned": {"a": 0.25, "b": 0.5}, "none": {"a": 0.25, "b": 0.5}}
+    pair = Comparison.of(scored([scores]), reference="tuned", by_student=True).paired["none"]
+    assert (pair.test, pair.p) == ("sign flips, exact", 1.0)
+
+
 def test_strata_have_means_of_their_own():
     results = Comparison.of(
         [
