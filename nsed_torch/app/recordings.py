@@ -57,8 +57,8 @@ def readings_of(folders: Sequence[str]) -> RecordedTasks:
 
 def closings_of(
     words: str, folders: Sequence[str], report: Callable[[str], None], draws: int | None, log: CallLog
-) -> RecordedTasks:
-    """The traces of all folders as one, and their closing rounds, which the models of a team answer anew.
+) -> "Closings":
+    """The closing rounds of the traces of some folders, which the models of a team answer anew.
 
     Its words are those of any verb that has a team, such as `ensemble=experts`. Its memory is shown unless they say
     otherwise or no memories are to be drawn, so that gradients pass; what was read of those is in the log.
@@ -79,8 +79,7 @@ def closings_of(
         if tenth > before:  # calls end by the batch
             report(f"{done} of {total} memories were read")
 
-    closings = Closings.of(build_rnn(cfg, log, report).cell, folders, draws, progress)
-    return RecordedTasks(joined([load_traces(path) for path in folders]), closings=closings)
+    return Closings.of(build_rnn(cfg, log, report).cell, folders, draws, progress)
 
 
 def traces_of(cfg: DictConfig, folders: Sequence[str], reading: Sequence[str] = ()) -> RecordedTasks:

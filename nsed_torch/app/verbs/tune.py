@@ -41,6 +41,7 @@ from nsed_torch.records.files import read_json, write_json
 from nsed_torch.records.pace import time_left
 from nsed_torch.traces.collecting import CALLS
 from nsed_torch.traces.episodes import Episodes, joined
+from nsed_torch.traces.load import load_traces
 from nsed_torch.traces.recorded import load_recorded
 from nsed_torch.traces.rounds import winners_correct
 from nsed_torch.traces.splits import Split, divisions, kept_together, split
@@ -78,8 +79,11 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
     if keeps_notes(cfg):
         _check_notes(cfg, folders, traces)
         if cfg.training.loss == ANSWER:
+            episodes = joined([load_traces(path) for path in folders])
+            _divided(cfg, episodes)  # too few tasks are refused before models are loaded
             with CallLog(run.folder / CALLS) as log:
-                return tune(cfg, closings_of(cfg.team, folders, run.report, cfg.training.draws, log), run, {})
+                closings = closings_of(cfg.team, folders, run.report, cfg.training.draws, log)
+                return tune(cfg, RecordedTasks(episodes, closings=closings), run, {})
         return tune(cfg, readings_of(folders), run, {})
     if traces:
         recording = traces_of(cfg, folders, cfg.reading)
@@ -110,7 +114,7 @@ def tune(
     of all folders.
     """
     began, (episodes, answers, closings), folder = perf_counter(), recording, run.folder
-    splits = divisions(_together(cfg, episodes), cfg.fractions, cfg.divisions)
+    splits = _divided(cfg, episodes)
     run.report(
         f"{folder.name}: {len(episodes)} tasks, {len(episodes.agents)} agents, {episodes.round_mask.shape[1]} rounds"
     )
@@ -254,6 +258,10 @@ def tune_seed(
 def _together(cfg: DictConfig, episodes: Episodes) -> tuple[str, ...]:
     """What is divided by its hash: tasks by their ids, or all of a category together."""
     return kept_together(cfg.folds.by, episodes.ids, episodes.categories, "folds.by")
+
+
+def _divided(cfg: DictConfig, episodes: Episodes) -> list[Split]:
+    return divisions(_together(cfg, episodes), cfg.fractions, cfg.divisions)
 
 
 def ties_of(cfg: DictConfig) -> Ties:
