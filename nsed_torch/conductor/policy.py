@@ -8,6 +8,7 @@ from functools import cache, partial
 from typing import Any, ClassVar, NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from nsed_torch.conductor.executor import Executor, WorkflowJob
@@ -37,7 +38,9 @@ class WritingAgent(Agent):
     `encoder` makes the encoder, once, where a pool is first laid out: `partial(load_encoder, weights)`, in YAML
     `_partial_: true`. With None a pool is laid out as it is drawn. With `alone` a subtask is all that its worker reads
     (`references`). One that does not look back writes one workflow a task: further ones are refused, for what it was
-    shown of earlier ones taught it nothing.
+    shown of earlier ones taught it nothing. Where somebody's description is `nearer` to the question than those of all
+    whom a first workflow asks, by so much of a cosine, that one is asked the bare question in its place; None leaves
+    every workflow as it is.
     """
 
     template: ClassVar[str] = "conduct"  # of the prompts that it reads
@@ -45,9 +48,13 @@ class WritingAgent(Agent):
     encoder: Callable[[], Encoder] | None = field(default=None, repr=False)
     alone: bool = False
     looks_back: bool = True
+    nearer: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.nearer is not None and (self.encoder is None or not 0 <= self.nearer <= 2):
+            wanted = f"{self.name}: expected nearer from 0 to 2, and an encoder"
+            raise ValueError(f"{wanted}, got {self.nearer}: correct it, or give an encoder")
         if self.encoder is not None:
             object.__setattr__(self, "encoder", cache(self.encoder))
 
@@ -116,6 +123,7 @@ class Conductor:
         self.prompted = agent if isinstance(agent, PromptedAgent) else None
         self.alone = isinstance(agent, WritingAgent) and agent.alone
         self.template = agent.template if isinstance(agent, WritingAgent) else WritingAgent.template
+        self.nearer = agent.nearer if isinstance(agent, WritingAgent) else None
         self.pools = pools
         self._vectors: dict[str, Tensor] = {}  # of descriptions
         team = executor.ensemble
@@ -145,11 +153,12 @@ class Conductor:
         """The places of descriptions, nearest to the question first; without an encoder as they stand."""
         if self.encoder is None:
             return list(range(len(descriptions)))
-        encoder = self.encoder()
+        return self._nearness(self.encoder(), question, descriptions).argsort(descending=True, stable=True).tolist()
+
+    def _nearness(self, encoder: Encoder, question: str, descriptions: Sequence[str]) -> Float[Tensor, " worker"]:
         if new := [text for text in dict.fromkeys(descriptions) if text not in self._vectors]:
             self._vectors.update(zip(new, encoder.embed(new), strict=True))
-        near = torch.stack([self._vectors[text] for text in descriptions]) @ encoder.embed([question])[0]
-        return near.argsort(descending=True, stable=True).tolist()
+        return torch.stack([self._vectors[text] for text in descriptions]) @ encoder.embed([question])[0]
 
     def request(
         self,
@@ -216,7 +225,26 @@ class Conductor:
             for i, generation in zip(again, self.planner.generate(requests, report) if again else (), strict=True):
                 second = self.read(generation, workers=len(pools[i]), further=before[i] is not None)
                 plans[i] = self._second(plans[i], second, pools[i])
-        return plans
+        return [
+            plan if earlier is not None else self.to_the_nearest(task, pool, plan)
+            for task, pool, plan, earlier in zip(tasks, pools, plans, before, strict=True)
+        ]
+
+    def to_the_nearest(self, task: Task, pool: Sequence[str], plan: WorkflowPlan) -> WorkflowPlan:
+        """The bare question for whoever is so much `nearer` to it than all whom a plan asks; else the plan."""
+        if self.nearer is None or self.encoder is None or not plan.workflow.steps:
+            return plan
+        if self.alone and "{" in task.question:  # which would be read as a reference to replies
+            return plan
+        near = self._nearness(self.encoder(), task.question, [self.descriptions.get(name, "") for name in pool])
+        asked, best = [step.worker for step in plan.workflow.steps], int(near.argmax())
+        if float(near[best] - near[asked].max()) <= self.nearer:
+            return plan
+        subtask = task.question if self.alone else "Answer the question."
+        notes = [*plan.record.notes, f"{pool[best]} is asked, whose description is nearest to the question"]
+        return plan._replace(
+            workflow=Workflow((WorkflowStep(best, subtask),)), record=replace(plan.record, notes=notes)
+        )
 
     def _second(self, first: WorkflowPlan, second: WorkflowPlan, pool: Sequence[str]) -> WorkflowPlan:
         """What became of a task whose first text could not be read: nothing that was paid for is left out."""
@@ -265,6 +293,7 @@ class Conductor:
             "pools": dataclasses.asdict(self.pools) | {"without": list(self.pools.without)},
             "descriptions": {name: self.descriptions.get(name, "") for name in self.executor.workers},
             **({} if self.encoder is None else {"encoder": dict(self.encoder().identity())}),
+            **({} if self.nearer is None else {"nearer": self.nearer}),
         }
 
     def follow(

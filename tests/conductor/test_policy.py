@@ -20,7 +20,7 @@ from nsed_torch.core.encoder import HashedEncoder
 from nsed_torch.engines.sentence_encoder import SentenceEncoder
 from nsed_torch.records.call_log import CallLog
 from nsed_torch.records.execution import Execution, Failure
-from nsed_torch.records.transcript import Usage
+from nsed_torch.records.transcript import Task, Usage
 
 LONG = text(*[(k % 3, f"Step {k}.", "all") for k in range(5)])
 
@@ -237,6 +237,34 @@ def test_the_order_is_a_permutation_that_does_not_ask_how_the_pool_was_drawn(wor
     assert [near[words[i]] for i in order] == sorted((near[word] for word in words), reverse=True)
     mixed = draw.sample(words, len(words))
     assert [near[mixed[i]] for i in conducts.nearest("How much red?", mixed)] == [near[words[i]] for i in order]
+
+
+@pytest.mark.parametrize(("nearer", "alone", "changed"), [(0.1, False, True), (0.1, True, True), (0.6, False, False)])
+def test_whoever_is_much_nearer_than_all_whom_a_workflow_asks_is_asked_instead(nearer, alone, changed):
+    far = "model_id = [1, 2]\nsubtasks = ['Begin.', 'Go on.']\naccess_list = [[], 'all']"
+    executor, _ = build(lambda request: far if request.agent == "conductor" else drawn(request))
+    writer = WritingAgent("conductor", "one", encoder=lambda: HashedEncoder(256), nearer=nearer, alone=alone)
+    conducts = Conductor(executor, writer, descriptions=SAYS)
+    (execution, *_) = conducts.answer(TASKS)
+    (level,) = execution.levels
+    assert level.pool[0] == NAMES[1]  # the nearest
+    assert [step.worker for step in level.steps] == ([NAMES[1]] if changed else [level.pool[1], level.pool[2]])
+    if changed:
+        assert level.steps[0].subtask == (TASKS[0].question if alone else "Answer the question.")
+        assert level.plan.notes == [f"{NAMES[1]} is asked, whose description is nearest to the question"]
+    assert level.plan.text == far
+    assert execution.settings["nearer"] == nearer
+    braces = Task("What is {0} of question number a?", "braces", "1")
+    (kept,) = conducts.answer([braces])
+    assert (len(kept.levels[0].steps) == 1) == (changed and not alone)
+
+
+@pytest.mark.parametrize("given", [{"nearer": 0.1}, {"nearer": -0.1, "encoder": HashedEncoder}])
+def test_nearer_wants_an_encoder_and_a_cosine(given):
+    with pytest.raises(
+        ValueError, match=r"^conductor: expected nearer from 0 to 2, and an encoder, got -?0.1: correct"
+    ):
+        WritingAgent("conductor", "one", **given)
 
 
 def test_an_encoder_is_made_once_and_not_before_a_pool_is_laid_out():

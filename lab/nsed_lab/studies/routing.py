@@ -2,7 +2,8 @@
 
 Eight kinds of questions that no lesson was about, each with a worker who says that he knows it, at every number of a
 pool with the four specialists, and in a pool of five that no lesson knew; and questions of the specialists' own, with
-their descriptions in words of no lesson. Beside it whom the encoder would ask, which takes the nearest description.
+their descriptions in words of no lesson. Beside it whom the workflow would ask as it is written, without a look at
+whose description is `nearer`, and whom the encoder would ask, which takes the nearest description.
 """
 
 import itertools
@@ -21,7 +22,7 @@ from nsed_torch.app.config.hydra_node import composing
 from nsed_torch.app.config.instantiate import instantiate
 from nsed_torch.app.config.paths import conf_dir
 from nsed_torch.conductor.executor import Executor
-from nsed_torch.conductor.policy import Conductor
+from nsed_torch.conductor.policy import Conductor, WorkflowPlan
 from nsed_torch.core.agent import Agent, Ensemble
 from nsed_torch.core.prompts import Prompts
 from nsed_torch.evaluation.statistics import clopper_pearson
@@ -180,16 +181,23 @@ def described(n: int) -> Iterator[Case]:
             yield Case(f"new words, {kind}", task, new, order.index(kind))
 
 
-def asked(conductor: Conductor, cases: Sequence[Case]) -> tuple[list[bool], list[bool]]:
-    """Whether every step of a case's workflow asks who should be asked, and whether the nearest description is his."""
+def asked(conductor: Conductor, cases: Sequence[Case]) -> tuple[list[bool], list[bool], list[bool]]:
+    """Whether every step of a case's workflow asks who should be asked, so before the nearest is, and the nearest."""
     conductor.descriptions = {words: words for case in cases for words in case.words}
     orders = [conductor.nearest(case.task.question, case.words) for case in cases]
     pools = [[case.words[place] for place in order] for case, order in zip(cases, orders, strict=True)]
+    nearer, conductor.nearer = conductor.nearer, None
     plans = conductor.plan([case.task for case in cases], pools)
-    return [
-        not plan.record.fallback and {order[step.worker] for step in plan.workflow.steps} == {case.right}
-        for plan, order, case in zip(plans, orders, cases, strict=True)
-    ], [order[0] == case.right for order, case in zip(orders, cases, strict=True)]
+    conductor.nearer = nearer
+    last = [conductor.to_the_nearest(case.task, *one) for case, *one in zip(cases, pools, plans, strict=True)]
+
+    def right(plan: WorkflowPlan, order: Sequence[int], case: Case) -> bool:
+        return not plan.record.fallback and {order[step.worker] for step in plan.workflow.steps} == {case.right}
+
+    told = zip(plans, last, orders, cases, strict=True)
+    rows = [(right(b, order, case), right(a, order, case), order[0] == case.right) for a, b, order, case in told]
+    found, written, nearest = map(list, zip(*rows, strict=True))
+    return found, written, nearest
 
 
 def main(adapter: str, n: int = 100, *overrides: str) -> None:
@@ -202,22 +210,23 @@ def main(adapter: str, n: int = 100, *overrides: str) -> None:
     conductor = Conductor(Executor(team, prompts=Prompts(style="direct")), writer)
     cases = [*strangers(n), *described(n)]
     with torch.no_grad():
-        found, nearest = asked(conductor, cases)
+        shares = asked(conductor, cases)
     for name in dict.fromkeys(name for case in cases for name in (case.name, case.name.partition(",")[0])):
         places = [i for i, case in enumerate(cases) if f"{case.name},".startswith(f"{name},")]
-        line(name, [found[i] for i in places], [nearest[i] for i in places])
+        line(name, *([row[i] for i in places] for row in shares))
     for place in range(5):
         here = [i for i, case in enumerate(cases) if case.name.startswith("never") and case.right == place]
-        line(f"never shown, at number {place}", [found[i] for i in here], [nearest[i] for i in here])
+        line(f"never shown, at number {place}", *([row[i] for i in here] for row in shares))
 
 
-def line(name: str, right: Sequence[bool], nearest: Sequence[bool]) -> None:
-    """Two shares and their intervals: whom the Conductor asks, whom the encoder would."""
-    (share, low, high), (alone, least, most) = (
-        (sum(hits) / len(hits), *clopper_pearson(sum(hits), len(hits))) for hits in (right, nearest)
-    )
-    told = f"{name}: {sum(right)} of {len(right)}, {share:.3f} [{low:.3f}, {high:.3f}]"
-    print(f"{told}; the encoder alone {alone:.3f} [{least:.3f}, {most:.3f}]")
+def line(name: str, right: Sequence[bool], written: Sequence[bool], nearest: Sequence[bool]) -> None:
+    """Three shares with their intervals: whom the Conductor asks, whom its text would, whom the encoder would."""
+    said = ("", "as written ", "the encoder alone ")
+    parts = []
+    for words, hits in zip(said, (right, written, nearest), strict=True):
+        low, high = clopper_pearson(sum(hits), len(hits))
+        parts.append(f"{words}{sum(hits)} of {len(hits)}, {sum(hits) / len(hits):.3f} [{low:.3f}, {high:.3f}]")
+    print(f"{name}: {'; '.join(parts)}")
 
 
 if __name__ == "__main__":
