@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,9 @@ from nsed_torch.tuning.logs import FileLog
 
 KINDS = ("plain", "activated")
 """Of adapters: one reads all of a prompt, the other from its invocation on."""
+
+PASS = 4096
+"""Tokens of examples that go through together, unless one is longer."""
 
 LEARNER = "learner"  # what an adapter is called while it learns; a saved one has no name
 
@@ -72,14 +76,30 @@ def tokenized(engine: TransformersEngine, examples: Sequence[Example]) -> dict[s
 
 
 def reply_loss(engine: TransformersEngine, sequences: Sequence[list[int]], starts: Sequence[int]) -> Tensor:
-    """Mean cross-entropy of the tokens of replies, each read by the adapter that learns; examples share a pass.
+    """Mean cross-entropy of the tokens of replies, each read by the adapter that learns; examples share passes.
 
-    A token sees its own example alone, so the gradient is that of the examples one by one.
+    A token sees its own example alone, so the gradient is that of the examples one by one. Attention takes time by the
+    square of a pass, so long examples go through apart, `PASS` tokens at a time.
     """
+    parts = _passes(sequences)
+    if len(parts) > 1:
+        written = [sum(map(len, sequences[own])) - sum(starts[own]) for own in parts]
+        means = [reply_loss(engine, sequences[own], starts[own]) for own in parts]
+        return torch.stack([mean * n for mean, n in zip(means, written, strict=True)]).sum() / sum(written)
     logits, rows = engine.follow(sequences, [LEARNER] * len(sequences), [start - 1 for start in starts])
     wanted = [token for ids, start in zip(sequences, starts, strict=True) for token in ids[start:]]
     behind = [row for own in rows for row in own[:-1]]
     return nn.functional.cross_entropy(logits[behind].float(), torch.tensor(wanted, device=logits.device))
+
+
+def _passes(sequences: Sequence[Sequence[int]]) -> list[slice]:
+    """Which sequences go through together: consecutive ones of at most `PASS` tokens, or one that is longer."""
+    firsts, room = [0], PASS
+    for i, ids in enumerate(sequences):
+        if len(ids) > room and i > firsts[-1]:
+            firsts, room = [*firsts, i], PASS
+        room -= len(ids)
+    return [slice(first, end) for first, end in pairwise([*firsts, len(sequences)])]
 
 
 def start_adapter(

@@ -12,6 +12,7 @@ from torch.testing import assert_close
 
 from nsed_torch.core.engine import Decoding, GenerateRequest, Message
 from nsed_torch.engines.adapters import adapter_parameters, add_adapter
+from nsed_torch.tuning import fine_tuning
 from nsed_torch.tuning.fine_tuning import Example, FineTuning, fine_tune, last_checkpoint, reply_loss, tokenized
 from nsed_torch.tuning.logs import FileLog
 
@@ -78,6 +79,23 @@ def test_its_gradient_is_that_of_the_examples_one_by_one(shared_learner):
     packed = torch.autograd.grad(packed_loss(shared_learner, examples), parameters)
     plain = torch.autograd.grad(plain_loss(shared_learner, examples), parameters)
     assert_close(packed, plain, atol=1e-5, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("most", "passes"), [(10_000, 1), (150, 2), (1, 4)])
+def test_long_examples_go_through_apart_with_the_same_gradient(shared_learner, monkeypatch, most, passes):
+    examples = [example("a", "bb"), example("c" * 20, "dd"), example("e", "fff"), example("g", "h" * 30)]
+    lengths = [len(ids) for ids in tokenized(shared_learner, examples)["sequences"]]
+    assert max(lengths) < 150 < sum(lengths)
+    parameters, seen = list(adapter_parameters(shared_learner, "learner").values()), []
+    together = packed_loss(shared_learner, examples)
+    expected = torch.autograd.grad(together, parameters)
+    follow = type(shared_learner).follow
+    monkeypatch.setattr(fine_tuning, "PASS", most)
+    monkeypatch.setattr(type(shared_learner), "follow", lambda *a: (seen.append(1), follow(*a))[1])
+    loss = packed_loss(shared_learner, examples)
+    assert len(seen) == passes, lengths
+    assert_close(loss, together, atol=1e-5, rtol=1e-4)
+    assert_close(torch.autograd.grad(loss, parameters), expected, atol=1e-5, rtol=1e-3)
 
 
 def test_it_learns_and_nothing_but_the_adapter_changes(learner, tmp_path):
