@@ -39,8 +39,8 @@ class WritingAgent(Agent):
     `_partial_: true`. With None a pool is laid out as it is drawn. With `alone` a subtask is all that its worker reads
     (`references`). One that does not look back writes one workflow a task: further ones are refused, for what it was
     shown of earlier ones taught it nothing. Where somebody's description is `nearer` to the question than those of all
-    whom a first workflow asks, by so much of a cosine, that one is asked the bare question in its place; None leaves
-    every workflow as it is.
+    whom a first workflow asks, by so much of a cosine, that one is asked the bare question in its place; None, or
+    no encoder, leaves every workflow as it is.
     """
 
     template: ClassVar[str] = "conduct"  # of the prompts that it reads
@@ -52,9 +52,8 @@ class WritingAgent(Agent):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.nearer is not None and (self.encoder is None or not 0 <= self.nearer <= 2):
-            wanted = f"{self.name}: expected nearer from 0 to 2, and an encoder"
-            raise ValueError(f"{wanted}, got {self.nearer}: correct it, or give an encoder")
+        if self.nearer is not None and not 0 <= self.nearer <= 2:
+            raise ValueError(f"{self.name}: expected nearer from 0 to 2, got {self.nearer}: correct it")
         if self.encoder is not None:
             object.__setattr__(self, "encoder", cache(self.encoder))
 

@@ -259,12 +259,13 @@ def test_whoever_is_much_nearer_than_all_whom_a_workflow_asks_is_asked_instead(n
     assert (len(kept.levels[0].steps) == 1) == (changed and not alone)
 
 
-@pytest.mark.parametrize("given", [{"nearer": 0.1}, {"nearer": -0.1, "encoder": HashedEncoder}])
-def test_nearer_wants_an_encoder_and_a_cosine(given):
-    with pytest.raises(
-        ValueError, match=r"^conductor: expected nearer from 0 to 2, and an encoder, got -?0.1: correct"
-    ):
-        WritingAgent("conductor", "one", **given)
+def test_nearer_is_a_cosine_and_nothing_without_an_encoder():
+    with pytest.raises(ValueError, match=r"^conductor: expected nearer from 0 to 2, got -0.1: correct it$"):
+        WritingAgent("conductor", "one", nearer=-0.1)
+    executor, _ = build(lambda request: TWO if request.agent == "conductor" else drawn(request))
+    conducts = Conductor(executor, WritingAgent("conductor", "one", nearer=0.0), descriptions=SAYS)
+    (execution, *_) = conducts.answer(TASKS)
+    assert len(execution.levels[0].steps) == 2
 
 
 def test_an_encoder_is_made_once_and_not_before_a_pool_is_laid_out():
