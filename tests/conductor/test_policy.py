@@ -292,8 +292,13 @@ def test_what_a_pool_is_laid_out_by_is_embedded_once_for_all_runs_with_one_log()
             read.extend(dict.fromkeys(texts))
             return HashedEncoder(8).embed(texts)
 
-    log, writer = CallLog(None), WritingAgent("conductor", "one", encoder=lambda: SentenceEncoder(Model(), identity={}))
-    pools = [Conductor(build(call_log=log)[0], writer, descriptions=SAYS).pool(TASKS[0]) for _ in range(2)]
+    log = CallLog(None)
+    writer = WritingAgent("conductor", "one", encoder=lambda: SentenceEncoder(Model(), identity={}), nearer=0.0)
+    pools = []
+    for _ in range(2):
+        executor, _ = build(lambda request: TWO if request.agent == "conductor" else drawn(request), call_log=log)
+        (execution,) = Conductor(executor, writer, descriptions=SAYS).answer([TASKS[0]])
+        pools.append(execution.levels[0].pool)
     assert pools[0] == pools[1]
     assert sorted(read) == sorted([TASKS[0].question, *SAYS.values()])
 
