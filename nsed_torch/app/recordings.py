@@ -21,6 +21,7 @@ from nsed_torch.tuning.memory_fit import informative
 
 if TYPE_CHECKING:
     from nsed_torch.tuning.answer_fit import Closings
+    from nsed_torch.tuning.trainer import Schedule
 
 
 class RecordedTasks(NamedTuple):
@@ -56,7 +57,7 @@ def readings_of(folders: Sequence[str]) -> RecordedTasks:
 
 
 def closings_of(
-    words: str, folders: Sequence[str], report: Callable[[str], None], draws: int | None, log: CallLog
+    words: str, folders: Sequence[str], report: Callable[[str], None], schedule: "Schedule", log: CallLog
 ) -> "Closings":
     """The closing rounds of the traces of some folders, which the models of a team answer anew.
 
@@ -68,7 +69,7 @@ def closings_of(
     if not words:
         wanted = "expected the words of a team for training.loss=answer, got none"
         raise ValueError(f"{wanted}: pass team='ensemble=NAME', as for nsed collect")
-    heard = ["protocol.memory=weighted"] if draws == 0 else []
+    heard = ["protocol.memory=weighted"] if schedule.draws == 0 else []
     cfg = checked("deliberate", [*heard, *shlex.split(words)])
 
     tenth = 0
@@ -79,7 +80,7 @@ def closings_of(
         if tenth > before:  # calls end by the batch
             report(f"{done} of {total} memories were read")
 
-    return Closings.of(build_rnn(cfg, log, report).cell, folders, draws, progress)
+    return Closings.of(build_rnn(cfg, log, report).cell, folders, schedule.draws, progress, options=schedule.options)
 
 
 def traces_of(cfg: DictConfig, folders: Sequence[str], reading: Sequence[str] = ()) -> RecordedTasks:

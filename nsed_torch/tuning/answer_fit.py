@@ -15,7 +15,7 @@ from nsed_torch.core.engine import LikelihoodRequest, Note, call_seed
 from nsed_torch.core.prompts import fence, nonce, unseen
 from nsed_torch.core.protocol import FAINT
 from nsed_torch.core.round import MacroRNNCell
-from nsed_torch.records.trace import read_traces
+from nsed_torch.records.trace import Trace, read_traces
 from nsed_torch.records.transcript import Task, Transcript
 from nsed_torch.traces.episodes import Episodes
 from nsed_torch.tuning.losses import worth_loss
@@ -36,7 +36,8 @@ class Closings:
     """Closing rounds of recorded deliberations, asked anew of frozen models that hear notes as a gate retains them.
 
     The loss of a task is `-log p(target)`, the mean over the target's tokens and its end, under one of the agents that
-    propose, in turn by task. No label but the target is used.
+    propose, in turn by task. No label but the target is used. With other answers of a task it is how likely the target
+    is among these and itself.
 
     Without draws all notes are heard at once, displace nobody, and gradients pass through the models. With draws models
     read memories of as many notes as the cell has slots, drawn at random, once for all of a fit. What a note is worth
@@ -48,6 +49,7 @@ class Closings:
     transcripts: Mapping[str, Transcript]  # by task id
     draws: int = 0  # memories a task
     progress: Progress | None = None  # hears how many of them were read
+    others: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by task id, wrong answers that agents gave
     _known: dict[tuple[str, int], Tensor] = field(default_factory=dict)  # worths by task and number of slots
 
     @classmethod
@@ -57,10 +59,13 @@ class Closings:
         folders: Iterable[str | Path],
         draws: int | None = None,
         progress: Progress | None = None,
+        *,
+        options: bool = False,
     ) -> "Closings":
         """Those of folders of traces; the team's models are frozen, and stay so.
 
-        Without a number of draws it is `DRAWS` where the team's notes are shown alike, else 0.
+        Without a number of draws it is `DRAWS` where the team's notes are shown alike, else 0. With options the wrong
+        answers of a task's agents stand beside the target.
         """
         if draws is None:
             draws = DRAWS if team.protocol.memory == "shown" else 0
@@ -68,12 +73,21 @@ class Closings:
             if not callable(getattr(team.ensemble.engine(agent), "log_likelihoods", None)):
                 wanted = "expected models in this process, which pass gradients on"
                 raise ValueError(f"loss answer: {wanted}, got another engine for {agent.name}: choose another team")
-        told = {t.transcript.task.id: t.transcript for folder in folders for t in read_traces(folder)}
+        traces = [trace for folder in folders for trace in read_traces(folder)]
+        told = {t.transcript.task.id: t.transcript for t in traces}
         if missing := [name for name, transcript in told.items() if not transcript.task.target]:
             raise ValueError(f"loss answer: expected tasks with a target, got none for {missing[0]!r}: leave it out")
         for parameter in team.ensemble.parameters():
             parameter.requires_grad_(False)
-        return cls(team, told, draws, progress)
+        others = {t.transcript.task.id: _wrong(t) for t in traces} if options else {}
+        return cls(team, told, draws, progress, others)
+
+    @property
+    def what(self) -> tuple[str, ...]:
+        """What `scores` are."""
+        if self.others:
+            return ("share whose target is the likeliest of the answers given", "probability of the target among these")
+        return ("probability of the target, a token",)
 
     def loss(self, ids: Sequence[str], notes: Notes) -> Float[Tensor, ""]:
         """The mean over some tasks, whose notes these are."""
@@ -109,7 +123,9 @@ class Closings:
             generator = torch.Generator().manual_seed(call_seed(self.team.seed, ids[i], "memories"))
             rows[key] = torch.rand(self.draws, len(texts), generator=generator).argsort(-1)[:, :slots]
             asked += [(ids[i], [texts[k] for k in row]) for row in rows[key].tolist()]
-        for key, values in zip(rows, self._shown(asked, self.progress).split(self.draws), strict=True) if rows else ():
+        heard = list(map(_among, self._shown(asked, self.progress)))
+        for i, key in enumerate(rows):
+            values = torch.stack(heard[i * self.draws : (i + 1) * self.draws])
             self._known[key] = gains(values, rows[key], notes.place.shape[1])
         found = torch.zeros(notes.place.shape, dtype=torch.float64)
         for i, (texts, columns) in enumerate(held):
@@ -119,16 +135,20 @@ class Closings:
 
     def _shown(
         self, asked: Sequence[tuple[str, Sequence[str]]], progress: Progress | None = None
-    ) -> Float[Tensor, " asked"]:
-        """`log p(target)` of each task behind some notes, all shown alike, by any engine that measures."""
+    ) -> list[Float[Tensor, " text"]]:
+        """`log p` of target and others of each task behind some notes, all shown alike, by any engine that measures."""
         requests = []
         for name, texts in asked:
             alike = torch.ones(len(texts))
-            request, _ = closing(self.team, self._agent(name), self.transcripts[name].task, texts, alike)
+            request, _ = self._closing(name, texts, alike)
             requests.append(replace(request, notes=(), beside=False))
-        found = [one.values[0] for one in self.team.ensemble.measure(requests, progress)]
         # A model that overflows finds nothing likely.
-        return torch.tensor([value or 0.0 for value in found], dtype=torch.float64).clamp(min=LEAST).log()
+        found = [[value or 0.0 for value in one.values] for one in self.team.ensemble.measure(requests, progress)]
+        return [torch.tensor(values, dtype=torch.float64).clamp(min=LEAST).log() for values in found]
+
+    def _closing(self, name: str, texts: Sequence[str], retention: Tensor) -> tuple[LikelihoodRequest, Tensor]:
+        request, shown = closing(self.team, self._agent(name), self.transcripts[name].task, texts, retention)
+        return replace(request, texts=(*request.texts, *self.others.get(name, ()))), shown
 
     def _held(self, ids: Sequence[str], notes: Notes) -> list[tuple[list[str], Tensor]]:
         """Of each task its notes when the closing round is asked, oldest first: their texts and columns."""
@@ -143,28 +163,37 @@ class Closings:
 
     def _heard(self, name: str, texts: Sequence[str], kept: Tensor) -> Float[Tensor, ""]:
         """`log p(target)` of one task behind notes that are heard as far as retained; linear in that."""
-        told, agent = self.transcripts[name], self._agent(name)
-        engine: Any = self.team.ensemble.engine(agent)
         leaf = kept.detach().requires_grad_(kept.requires_grad and torch.is_grad_enabled())
-        request, shown = closing(self.team, agent, told.task, texts, leaf)
-        value: Tensor = engine.log_likelihoods([request], [shown])[0][0].double()
+        value = _among(self._each_heard(name, texts, leaf))
         if not value.requires_grad:
             return value
         (slope,) = torch.autograd.grad(value, leaf)
         return value.detach() + (slope * (kept - kept.detach())).sum()
 
+    def _each_heard(self, name: str, texts: Sequence[str], kept: Tensor) -> Float[Tensor, " text"]:
+        """`log p` of target and others of one task."""
+        engine: Any = self.team.ensemble.engine(self._agent(name))
+        request, shown = self._closing(name, texts, kept)
+        values: Tensor = engine.log_likelihoods([request], [shown])[0].double()
+        return values
+
     @torch.no_grad()
-    def chances(self, cell: ConsensusCell, episodes: Episodes) -> Float[Tensor, "batch"]:
-        """`p(target)` of each task with what a cell retains; with draws, behind as many notes as it has slots."""
-        notes = Notes.of(cell, episodes, labelled=False)
-        if not self.draws:
-            return self.log_likelihoods(episodes.ids, notes).exp()
+    def scores(self, cell: ConsensusCell, episodes: Episodes) -> tuple[Float[Tensor, "batch"], ...]:
+        """`p(target)` of each task with what a cell retains; with draws, behind as many notes as it has slots.
+
+        With options, before it, whether the target is the likeliest of them; as likely as another it is not.
+        """
+        notes, asked = Notes.of(cell, episodes, labelled=False), []
         retained = notes.retention()[torch.arange(len(episodes)), self._last(episodes.ids, notes)]
-        asked = []
         for i, (texts, columns) in enumerate(self._held(episodes.ids, notes)):
-            strongest = retained[i, columns].topk(min(cell.slots, len(columns))).indices.tolist()
-            asked.append((episodes.ids[i], [texts[k] for k in strongest]))
-        return self._shown(asked).exp()
+            kept = retained[i, columns]
+            strongest = kept.topk(min(cell.slots, len(columns))).indices if self.draws else torch.arange(len(columns))
+            asked.append((episodes.ids[i], [texts[k] for k in strongest.tolist()], kept[strongest]))
+        found = self._shown([one[:2] for one in asked]) if self.draws else [self._each_heard(*one) for one in asked]
+        chances = torch.stack([_among(values).exp() for values in found])
+        if not self.others:
+            return (chances,)
+        return torch.stack([(values[0] > values[1:]).all() for values in found]).double(), chances
 
     def _last(self, ids: Sequence[str], notes: Notes) -> Tensor:
         """The round whose memory the closing round reads: that of the last piece, or the last but one."""
@@ -178,6 +207,18 @@ class Closings:
     def _agent(self, name: str) -> Agent:
         proposers = self.team.ensemble.proposers
         return proposers[call_seed(self.team.seed, name, "closing") % len(proposers)]
+
+
+def _wrong(trace: Trace) -> tuple[str, ...]:
+    """Wrong answers that a task's agents gave, each once."""
+    rounds = zip(trace.answers, trace.grades, strict=True)
+    given = [said for answers, grades in rounds for said, right in zip(answers, grades, strict=True) if not right]
+    return tuple(dict.fromkeys(said for said in given if said and said != trace.transcript.task.target))
+
+
+def _among(values: Float[Tensor, " text"]) -> Float[Tensor, ""]:
+    """`log p` of the first of some texts, where there are others among these."""
+    return values.log_softmax(-1)[0] if len(values) > 1 else values[0]
 
 
 def gains(values: Float[Tensor, " draw"], rows: Int[Tensor, "draw rank"], count: int) -> Float[Tensor, " note"]:

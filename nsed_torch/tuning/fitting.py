@@ -23,7 +23,7 @@ from nsed_torch.traces.load import load_traces
 from nsed_torch.traces.recorded import load_recorded
 from nsed_torch.traces.rounds import winners_correct
 from nsed_torch.traces.splits import Split, kept_together, place
-from nsed_torch.tuning.memory_fit import informative, kept
+from nsed_torch.tuning.memory_fit import gone_on, informative, kept
 from nsed_torch.tuning.trainer import ANSWER, MEMORY, MakeOptimizer, Refit, Schedule, fit_cell
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ CONSENSUS = "consensus"
 WHAT = {
     CONSENSUS: "accuracy",
     MEMORY: "share of the last memory on notes that matter",
-    ANSWER: "probability of the target, a token",
 }
 """What tasks that were held out are scored by."""
 
@@ -96,7 +95,8 @@ def fit(
         raise ValueError(f"fit: expected a consensus cell, such as team.cell.like(), got {type(cell).__name__}")
     wanted = schedule.loss if schedule else loss
     episodes = _episodes(traces, cell.dim, reading=wanted == MEMORY)
-    closings = _closings(traces, team, schedule.draws if schedule else None) if wanted == ANSWER else None
+    closings = _closings(traces, team, schedule) if wanted == ANSWER else None
+    episodes = episodes if closings is None else gone_on(episodes)
     schedule = schedule or _schedule(loss, cell, episodes, closings)
     optimizer = optimizer or (LBFGS if closings is None or closings.draws else partial(torch.optim.Adam, lr=0.05))
     names = kept_together(folds_by, episodes.ids, episodes.categories)
@@ -119,7 +119,8 @@ def fit(
     # Tasks that choose are no others than before; what follows learns from all, those of the first test too.
     learned, chooses = episodes.select(torch.cat([first.train, first.test])), episodes.select(first.validation)
     fit_cell(whole, learned, chooses, optimizer=optimizer, schedule=schedule, closings=closings)
-    table = Comparison.of(scored(runs), reference=FITTED, by_student=True, what=WHAT[schedule.loss], ties=None)
+    what = closings.what[0] if closings else WHAT[schedule.loss]
+    table = Comparison.of(scored(runs), reference=FITTED, by_student=True, what=what, ties=None)
     return Fitted(whole, table, tuple(fits))
 
 
@@ -175,16 +176,17 @@ def _folds(names: Sequence[str], folds: int, seed: int) -> list[Split]:
 
 def _scores(cell: ConsensusCell, test: Episodes, loss: str, closings: "Closings | None") -> dict[str, float]:
     if closings is not None:
-        right = closings.chances(cell, test)
+        right = closings.scores(cell, test)[0]
     else:
         right = kept(cell, test).share if loss == MEMORY else winners_correct(cell, test, Ties.FIRST)
     return dict(zip(test.ids, right.double().tolist(), strict=True))
 
 
-def _closings(traces: Any, team: MacroRNN | MacroRNNCell | None, draws: int | None) -> "Closings":
+def _closings(traces: Any, team: MacroRNN | MacroRNNCell | None, schedule: Schedule | None) -> "Closings":
     from nsed_torch.tuning.answer_fit import Closings  # noqa: PLC0415 - loaded where answers are asked for
 
     if team is None or isinstance(traces, Episodes):
         raise ValueError("fit: expected a team and folders of traces for loss='answer', got none: pass team=")
     cell: Any = getattr(team, "cell", team)
-    return Closings.of(cell, _folders(traces), draws)
+    schedule = schedule or Schedule(ANSWER)
+    return Closings.of(cell, _folders(traces), schedule.draws, options=schedule.options)

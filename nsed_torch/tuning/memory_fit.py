@@ -156,6 +156,18 @@ def informative(episodes: Episodes) -> Bool[Tensor, "batch"]:
     return _useful(episodes, episodes.proposal_mask.flatten(1)).any(1)
 
 
+def gone_on(episodes: Episodes) -> Episodes:
+    """Those of several rounds: in others nobody read a memory.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    rows = (episodes.round_mask.sum(1) > 1).nonzero()[:, 0]
+    if not len(rows):
+        raise ValueError("loss answer: expected tasks with inputs, or two rounds or more, got none: collect anew")
+    return episodes.select(rows)
+
+
 def _measured(
     weight: Float[Tensor, "batch note"],
     chosen: Bool[Tensor, "batch note"],

@@ -44,6 +44,7 @@ class Schedule:
     # Of the loss "answer", memories that models read of each task, which tell what its notes are worth; 0: gradients
     # through the models; None: 24 where notes are shown alike, as no gradient passes them, else 0.
     draws: int | None = None
+    options: bool = False  # of it, how likely the target is among the answers that agents gave, and not by itself
     epochs: int = 100  # at most; a fit that ends here has not converged and says so
     patience: int | None = None  # epochs without a better validation loss; None trains on and keeps the last epoch
     tolerance: float = 1e-5  # change of the objective from epoch to epoch below which training has converged
@@ -62,6 +63,8 @@ class Schedule:
         if self.draws is not None and (self.draws < 0 or (self.draws and self.loss != ANSWER)):
             wanted = f"expected 0, or above with loss={ANSWER}"
             raise ValueError(f"training draws: {wanted}, got {self.draws} with loss={self.loss}: correct one")
+        if self.options and self.loss != ANSWER:
+            raise ValueError(f"training options: expected loss={ANSWER}, got loss={self.loss}: correct one")
         if self.pull is None:
             object.__setattr__(self, "pull", LOSSES[self.loss])
 
@@ -271,6 +274,7 @@ class CellTrainer:
             *(schedule.loss, schedule.pull, schedule.firmness[0], schedule.every_round, schedule.patience),
             *([schedule.batch] if schedule.batch else []),
             *([f"draws {self.closings.draws}"] if self.closings and self.closings.draws else []),
+            *(["options"] if self.closings and self.closings.others else []),
         ]
 
 

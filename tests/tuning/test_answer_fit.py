@@ -1,11 +1,13 @@
 """A gate fitted by answers alone, through the models that give them."""
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
 from planted_readings import DIM, planted_readings, reading_of
+from team_traces import trace, turn
 from tiny_models import tiny_model, tiny_tokenizer
 
 from nsed_torch import ConsensusCell, MacroRNN, fit
@@ -15,8 +17,10 @@ from nsed_torch.core.protocol import Protocol
 from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.engines.scripted import ScriptedEngine
 from nsed_torch.parts.gates import NoteGate
+from nsed_torch.records.trace import TraceWriter
+from nsed_torch.traces.load import load_traces
 from nsed_torch.tuning.answer_fit import Closings
-from nsed_torch.tuning.memory_fit import Notes, kept
+from nsed_torch.tuning.memory_fit import Notes, gone_on, kept
 from nsed_torch.tuning.trainer import CellTrainer, Schedule
 
 ADAM = partial(torch.optim.Adam, lr=0.3)
@@ -52,7 +56,7 @@ def test_a_fresh_gate_has_a_gradient_and_learns_what_makes_answers_likelier(team
     schedule = Schedule("answer", epochs=2, batch=3, pull=0.0)
     how = CellTrainer(cell, episodes, optimizer=ADAM, schedule=schedule, closings=closings).fit()
     assert 0 < how.loss < loss.item() + 1  # the mean of the last epoch's steps
-    assert -closings.chances(cell, episodes).log().mean() < loss.item() - 1e-3
+    assert -closings.scores(cell, episodes)[0].log().mean() < loss.item() - 1e-3
 
 
 def test_the_loss_is_that_of_the_notes_as_the_gate_retains_them(team, read):
@@ -118,6 +122,62 @@ def test_a_note_is_worth_what_memories_with_it_gain_over_those_without(scripted)
     assert closings.worths(episodes.ids, notes).equal(worths)
     assert len(asked) == 16 * len(episodes)  # each memory was read once
     assert notes.cell.gate.weight.grad.abs().max() > 0
+
+
+def test_among_options_a_target_is_as_likely_as_its_share(scripted):
+    closings, episodes, _ = scripted
+    cell = ConsensusCell(DIM, 2, 2, gate=NoteGate()).double()
+    (alone,) = closings.scores(cell, episodes)
+    # This engine finds every text as likely as the target: two of them halve it, and neither is the likeliest.
+    rivals = replace(closings, others=dict.fromkeys(episodes.ids[:-1], ("another",)))
+    right, chances = rivals.scores(cell, episodes)
+    assert chances[:-1].tolist() == pytest.approx([0.5] * (len(episodes) - 1))
+    assert right.tolist() == [0.0] * (len(episodes) - 1) + [1.0]  # of the last nobody gave a wrong answer
+    assert chances[-1] == alone[-1]
+    assert rivals.what[0].startswith("share whose target is the likeliest")
+
+
+def test_options_are_told_apart_through_the_models(team, read):
+    folder, episodes = read
+    notes = Notes.of(cell := cell_of(), episodes, labelled=False)
+    plain = Closings.of(team.cell.with_(protocol=Protocol(memory="weighted")), [folder])
+    others = dict.fromkeys(episodes.ids, ("a box", "somebody else"))
+    closings = replace(plain, others=others)
+    ids = episodes.ids
+    retained = notes.retention()[torch.arange(len(ids)), closings._last(ids, notes)]
+    expected = [
+        closings._each_heard(name, texts, retained[i, columns]).log_softmax(0)[0]
+        for i, (name, (texts, columns)) in enumerate(zip(ids, closings._held(ids, notes), strict=True))
+    ]
+    assert closings.loss(ids, notes).item() == pytest.approx(-torch.stack(expected).mean().item(), abs=1e-6)
+    assert closings.loss(ids, notes).item() != pytest.approx(plain.loss(ids, notes).item(), abs=1e-3)
+    closings.loss(ids, notes).backward()
+    assert cell.gate.weight.grad.abs().max() > 0
+
+
+def test_options_are_the_wrong_answers_that_were_recorded(team, tmp_path):
+    first, second = turn(["yes", "no"]), turn(["maybe", "no"])
+    writer = TraceWriter(tmp_path)
+    for made in (trace("one", first, second), trace("two", first, first)):
+        object.__setattr__(made.transcript, "task", replace(made.transcript.task, target="yes"))
+        writer.add([made])
+    writer.finish(HashedEncoder(DIM).embed)
+    told = {"one": ("no", "maybe"), "two": ("no",)}
+    assert Closings.of(team.cell, [tmp_path], options=True).others == told
+    assert Closings.of(team.cell, [tmp_path]).others == {}
+    with pytest.raises(ValueError, match="training options: expected loss=answer, got loss=memory: correct one"):
+        Schedule("memory", options=True)
+
+
+def test_tasks_of_one_round_have_nothing_to_learn_from(tmp_path):
+    turns = turn(["yes", "no"], ratings=[[None, 0.5], [0.5, None]])
+    writer = TraceWriter(tmp_path)
+    writer.add([trace("one", turns, backbones="xy"), trace("two", turns, turns, backbones="xy")])
+    writer.finish(HashedEncoder(DIM).embed)
+    held = load_traces(tmp_path)
+    assert gone_on(held).ids == ("two",)
+    with pytest.raises(ValueError, match="loss answer: expected tasks with inputs, or two rounds or more, got none"):
+        gone_on(held.select([0]))
 
 
 def test_where_nothing_is_displaced_there_is_nothing_to_learn(team, read):

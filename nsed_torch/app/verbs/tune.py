@@ -46,8 +46,9 @@ from nsed_torch.traces.recorded import load_recorded
 from nsed_torch.traces.rounds import winners_correct
 from nsed_torch.traces.splits import Split, divisions, kept_together, split
 from nsed_torch.tuning.answer_sets import fit_sets, set_rows
+from nsed_torch.tuning.fitting import WHAT
 from nsed_torch.tuning.logs import check_tracker
-from nsed_torch.tuning.memory_fit import kept, rivals
+from nsed_torch.tuning.memory_fit import gone_on, kept, rivals
 from nsed_torch.tuning.round_fit import all_rounds_right, fit_round_vote
 from nsed_torch.tuning.rules import RULES, accuracy, decide, known_rules
 from nsed_torch.tuning.trainer import ANSWER, MEMORY, Refit, fit_cell
@@ -61,9 +62,6 @@ FREE = ("resume", "divisions", "refit")
 _NAMES = ("seed_*", "cell", "metrics.json", "coverage.png", "log.jsonl", "checkpoint.pt", "firmness_*", f"{CALLS}*")
 MADE = [f"{place}{name}" for place in ("", "*/") for name in _NAMES]
 """What a comparison leaves, or one for each of several folders."""
-
-WHAT = {MEMORY: "share of the last memory on notes that matter", ANSWER: "probability of the target, a token"}
-"""What tasks held out are scored by where it is no vote."""
 
 FOUND = "of the notes that matter, the share that it holds"
 
@@ -79,10 +77,12 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
     if keeps_notes(cfg):
         _check_notes(cfg, folders, traces)
         if cfg.training.loss == ANSWER:
-            episodes = joined([load_traces(path) for path in folders])
+            held = joined([load_traces(path) for path in folders])
+            if left := len(held) - len(episodes := gone_on(held)):
+                run.report(f"{left} of {len(held)} tasks have one round, in which nobody reads a memory: left out")
             _divided(cfg, episodes)  # too few tasks are refused before models are loaded
             with CallLog(run.folder / CALLS) as log:
-                closings = closings_of(cfg.team, folders, run.report, cfg.training.draws, log)
+                closings = closings_of(cfg.team, folders, run.report, instantiate(cfg.training), log)
                 return tune(cfg, RecordedTasks(episodes, closings=closings), run, {})
         return tune(cfg, readings_of(folders), run, {})
     if traces:
@@ -125,10 +125,11 @@ def tune(
         if rest := time_left(perf_counter() - began, seed + 1, len(splits)):
             run.report(f"{seed + 1} of {len(splits)} divisions{rest}")
     ties = None if keeps_notes(cfg) else ties_of(cfg)
-    comparison = _compared([result["scores"] for result in results], WHAT.get(cfg.training.loss, "accuracy"), ties)
+    what = (WHAT[cfg.training.loss], FOUND) if closings is None else closings.what
+    comparison = _compared([result["scores"] for result in results], what[0], ties)
     shown, extra = [comparison], dict[str, Any]()
-    if cfg.training.loss == MEMORY:
-        shown.append(_compared([result["found"] for result in results], FOUND))
+    if "found" in results[0]:
+        shown.append(_compared([result["found"] for result in results], what[1]))
         extra["found"] = shown[1].to_json()
     card = [_tuned_on(cfg, episodes, names, run.overrides), "## Measured on held-out tasks\n", *map(markdown, shown)]
     refit(cfg, episodes, folder, "\n".join(card), run.report, closings)
@@ -212,8 +213,7 @@ def tune_seed(
     plurality, the untrained and the tuned consensus all break ties. By lot all of them count shares.
 
     Returns:
-        What `result.json` holds: scores by method and task, of memories also what they found, the fit, the cell's small
-        parameters.
+        What `result.json` holds: scores by method and task, perhaps a second one, the fit, the cell's small parameters.
     """
     settings = {key: value for key, value in plain_config(cfg).items() if key not in FREE}
     if cfg.resume is not False and (folder / "result.json").is_file():
@@ -271,12 +271,12 @@ def ties_of(cfg: DictConfig) -> Ties:
 
 def keeps_notes(cfg: DictConfig) -> bool:
     """Whether what a memory keeps is learned, rather than what a vote decides."""
-    return cfg.training.loss in WHAT
+    return cfg.training.loss in (MEMORY, ANSWER)
 
 
 def _own(cfg: DictConfig, cell: ConsensusCell, test: Episodes, closings: "Closings | None" = None) -> Sequence[Tensor]:
     if closings is not None:
-        return (closings.chances(cell, test),)
+        return closings.scores(cell, test)
     if keeps_notes(cfg):
         return kept(cell, test)
     # With accuracy proposals stand in its order.
