@@ -23,7 +23,7 @@ from nsed_torch.tuning.logs import FileLog
 KINDS = ("plain", "activated")
 """Of adapters: one reads all of a prompt, the other from its invocation on."""
 
-PASS = 2048
+PASS = 1536
 """Tokens of examples that go through together, unless one is longer."""
 
 LEARNER = "learner"  # what an adapter is called while it learns; a saved one has no name
