@@ -79,17 +79,30 @@ def reply_loss(engine: TransformersEngine, sequences: Sequence[list[int]], start
     """Mean cross-entropy of the tokens of replies, each read by the adapter that learns; examples share passes.
 
     A token sees its own example alone, so the gradient is that of the examples one by one. Attention takes time by the
-    square of a pass, so long examples go through apart, `PASS` tokens at a time.
+    square of a pass, so long examples go through apart, `PASS` tokens at a time, and what a pass keeps for its gradient
+    is gone before the next begins.
     """
     parts = _passes(sequences)
     if len(parts) > 1:
         written = [sum(map(len, sequences[own])) - sum(starts[own]) for own in parts]
-        means = [reply_loss(engine, sequences[own], starts[own]) for own in parts]
+        learned = [parameter for parameter in engine.model.parameters() if parameter.requires_grad]
+        means = [_linear(reply_loss(engine, sequences[own], starts[own]), learned) for own in parts]
         return torch.stack([mean * n for mean, n in zip(means, written, strict=True)]).sum() / sum(written)
     logits, rows = engine.follow(sequences, [LEARNER] * len(sequences), [start - 1 for start in starts])
     wanted = [token for ids, start in zip(sequences, starts, strict=True) for token in ids[start:]]
     behind = [row for own in rows for row in own[:-1]]
     return nn.functional.cross_entropy(logits[behind].float(), torch.tensor(wanted, device=logits.device))
+
+
+def _linear(loss: Tensor, parameters: Sequence[Tensor]) -> Tensor:
+    """The same loss with the same gradient, and nothing kept for it but that."""
+    if not loss.requires_grad:
+        return loss
+    slopes = torch.autograd.grad(loss, parameters, allow_unused=True)
+    reached = [
+        (slope * (p - p.detach())).sum() for slope, p in zip(slopes, parameters, strict=True) if slope is not None
+    ]
+    return torch.stack([loss.detach(), *reached]).sum()
 
 
 def _passes(sequences: Sequence[Sequence[int]]) -> list[slice]:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import weakref
 
 import pytest
 import torch
@@ -96,6 +97,27 @@ def test_long_examples_go_through_apart_with_the_same_gradient(shared_learner, m
     assert len(seen) == passes, lengths
     assert_close(loss, together, atol=1e-5, rtol=1e-4)
     assert_close(torch.autograd.grad(loss, parameters), expected, atol=1e-5, rtol=1e-3)
+
+
+def test_what_a_pass_keeps_for_its_gradient_is_gone_before_the_next(shared_learner, monkeypatch):
+    kept, most, follow = weakref.WeakSet(), [], type(shared_learner).follow
+
+    class Kept:
+        def __init__(self, tensor):
+            self.tensor = tensor
+            kept.add(self)
+
+    def followed(*asked):
+        most.append(len(kept))
+        return follow(*asked)
+
+    monkeypatch.setattr(fine_tuning, "PASS", 1)
+    monkeypatch.setattr(type(shared_learner), "follow", followed)
+    with torch.autograd.graph.saved_tensors_hooks(Kept, lambda one: one.tensor):
+        assert packed_loss(shared_learner, EXAMPLES[:3]).requires_grad
+    assert len(most) == 3
+    parameters = adapter_parameters(shared_learner, "learner")
+    assert max(most) <= 2 * len(parameters), "beside a product with each gradient"
 
 
 def test_it_learns_and_nothing_but_the_adapter_changes(learner, tmp_path):
