@@ -98,10 +98,8 @@ def _linear(loss: Tensor, parameters: Sequence[Tensor]) -> Tensor:
     """The same loss with the same gradient, and nothing kept for it but that."""
     if not loss.requires_grad:
         return loss
-    slopes = torch.autograd.grad(loss, parameters, allow_unused=True)
-    reached = [
-        (slope * (p - p.detach())).sum() for slope, p in zip(slopes, parameters, strict=True) if slope is not None
-    ]
+    slopes = torch.autograd.grad(loss, parameters, materialize_grads=True)
+    reached = [(slope * (p - p.detach())).sum() for slope, p in zip(slopes, parameters, strict=True)]
     return torch.stack([loss.detach(), *reached]).sum()
 
 
