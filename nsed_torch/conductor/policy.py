@@ -153,7 +153,7 @@ class Conductor:
         """The places of descriptions, nearest to the question first; without an encoder as they stand."""
         if self.encoder is None:
             return list(range(len(descriptions)))
-        (near,) = self._nearness(self.encoder(), [question], descriptions)
+        near = self._nearness(self.encoder(), [question], descriptions)[0]
         return near.argsort(descending=True, stable=True).tolist()
 
     def _nearness(
