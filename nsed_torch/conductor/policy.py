@@ -245,11 +245,9 @@ class Conductor:
         best = int(near.argmax())
         if float(near[best]) - max(fits) <= self.nearer:
             return plan
-        subtask = task.question if self.alone else BARE
+        bare = Workflow((WorkflowStep(best, task.question if self.alone else BARE),))
         notes = [*plan.record.notes, f"{pool[best]} is asked, whose description is nearest to the question"]
-        return plan._replace(
-            workflow=Workflow((WorkflowStep(best, subtask),)), record=replace(plan.record, notes=notes)
-        )
+        return plan._replace(workflow=bare, record=replace(plan.record, notes=notes))
 
     def _second(self, first: WorkflowPlan, second: WorkflowPlan, pool: Sequence[str]) -> WorkflowPlan:
         """What became of a task whose first text could not be read: nothing that was paid for is left out."""
