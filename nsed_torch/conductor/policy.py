@@ -27,7 +27,6 @@ from nsed_torch.records.ledger import TokenLedger
 from nsed_torch.records.transcript import Task
 
 MAX_RECURSION = 3  # further workflows at most, each of which sees what the one before it came to
-BARE = "Answer the question."  # of a step that asks the question as it stands
 # What a Conductor reads of itself where it is one of its own workers.
 ITSELF = "has a part that takes several models done by them"
 
@@ -39,9 +38,9 @@ class WritingAgent(Agent):
     `encoder` makes the encoder, once, where a pool is first laid out: `partial(load_encoder, weights)`, in YAML
     `_partial_: true`. With None a pool is laid out as it is drawn. With `alone` a subtask is all that its worker reads
     (`references`). One that does not look back writes one workflow a task: further ones are refused, for what it was
-    shown of earlier ones taught it nothing. Where somebody's description is `nearer` to the question, by so much of a
-    cosine, than that of anybody whom a first workflow asks is to what it is asked, that one is asked the bare question
-    in its place; None, or no encoder, leaves every workflow as it is.
+    shown of earlier ones taught it nothing. Where somebody's description is `nearer` to the question than those of all
+    whom a first workflow asks, by so much of a cosine, that one is asked the bare question in its place; None, or
+    no encoder, leaves every workflow as it is.
     """
 
     template: ClassVar[str] = "conduct"  # of the prompts that it reads
@@ -153,15 +152,12 @@ class Conductor:
         """The places of descriptions, nearest to the question first; without an encoder as they stand."""
         if self.encoder is None:
             return list(range(len(descriptions)))
-        near = self._nearness(self.encoder(), [question], descriptions)[0]
-        return near.argsort(descending=True, stable=True).tolist()
+        return self._nearness(self.encoder(), question, descriptions).argsort(descending=True, stable=True).tolist()
 
-    def _nearness(
-        self, encoder: Encoder, texts: Sequence[str], descriptions: Sequence[str]
-    ) -> Float[Tensor, "text worker"]:
+    def _nearness(self, encoder: Encoder, question: str, descriptions: Sequence[str]) -> Float[Tensor, " worker"]:
         if new := [text for text in dict.fromkeys(descriptions) if text not in self._vectors]:
             self._vectors.update(zip(new, encoder.embed(new), strict=True))
-        return encoder.embed(texts) @ torch.stack([self._vectors[text] for text in descriptions]).T
+        return torch.stack([self._vectors[text] for text in descriptions]) @ encoder.embed([question])[0]
 
     def request(
         self,
@@ -234,20 +230,20 @@ class Conductor:
         ]
 
     def to_the_nearest(self, task: Task, pool: Sequence[str], plan: WorkflowPlan) -> WorkflowPlan:
-        """The bare question for who is so much `nearer` to it than whom a plan asks are to theirs; else the plan."""
-        bound = self.alone and "{" in task.question  # which would be read as a reference to replies
-        if self.nearer is None or self.encoder is None or bound or not plan.workflow.steps:
+        """The bare question for whoever is so much `nearer` to it than all whom a plan asks; else the plan."""
+        if self.nearer is None or self.encoder is None or not plan.workflow.steps:
             return plan
-        asked = [task.question if step.subtask == BARE else step.subtask for step in plan.workflow.steps]
-        words = [self.descriptions.get(name, "") for name in pool]
-        near, *theirs = self._nearness(self.encoder(), [task.question, *asked], words)
-        fits = [float(one[step.worker]) for one, step in zip(theirs, plan.workflow.steps, strict=True)]
-        best = int(near.argmax())
-        if float(near[best]) - max(fits) <= self.nearer:
+        if self.alone and "{" in task.question:  # which would be read as a reference to replies
             return plan
-        bare = Workflow((WorkflowStep(best, task.question if self.alone else BARE),))
+        near = self._nearness(self.encoder(), task.question, [self.descriptions.get(name, "") for name in pool])
+        asked, best = [step.worker for step in plan.workflow.steps], int(near.argmax())
+        if float(near[best] - near[asked].max()) <= self.nearer:
+            return plan
+        subtask = task.question if self.alone else "Answer the question."
         notes = [*plan.record.notes, f"{pool[best]} is asked, whose description is nearest to the question"]
-        return plan._replace(workflow=bare, record=replace(plan.record, notes=notes))
+        return plan._replace(
+            workflow=Workflow((WorkflowStep(best, subtask),)), record=replace(plan.record, notes=notes)
+        )
 
     def _second(self, first: WorkflowPlan, second: WorkflowPlan, pool: Sequence[str]) -> WorkflowPlan:
         """What became of a task whose first text could not be read: nothing that was paid for is left out."""
@@ -323,7 +319,7 @@ class Conductor:
         try:
             workflow, reasons = repair(text, workers=workers, max_steps=self.executor.max_steps, allow_empty=further)
         except WorkflowError as error:
-            default = Workflow(() if further else (WorkflowStep(0, BARE),))
+            default = Workflow(() if further else (WorkflowStep(0, "Answer the question."),))
             record = replace(record, reasons=[str(error.reason)], fallback=True)
             return WorkflowPlan(default, record, fault=str(error))
         return WorkflowPlan(workflow, replace(record, reasons=[str(reason) for reason in reasons]))
