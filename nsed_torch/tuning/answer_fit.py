@@ -18,7 +18,7 @@ from nsed_torch.core.round import MacroRNNCell
 from nsed_torch.records.trace import Trace, read_traces
 from nsed_torch.records.transcript import Task, Transcript
 from nsed_torch.traces.episodes import Episodes
-from nsed_torch.tuning.losses import worth_loss
+from nsed_torch.tuning.losses import linear, worth_loss
 from nsed_torch.tuning.memory_fit import Notes
 
 MOST = 32
@@ -163,12 +163,7 @@ class Closings:
 
     def _heard(self, name: str, texts: Sequence[str], kept: Tensor) -> Float[Tensor, ""]:
         """`log p(target)` of one task behind notes that are heard as far as retained; linear in that."""
-        leaf = kept.detach().requires_grad_(kept.requires_grad and torch.is_grad_enabled())
-        value = _among(self._each_heard(name, texts, leaf))
-        if not value.requires_grad:
-            return value
-        (slope,) = torch.autograd.grad(value, leaf)
-        return value.detach() + (slope * (kept - kept.detach())).sum()
+        return linear(_among(self._each_heard(name, texts, kept)), [kept])
 
     def _each_heard(self, name: str, texts: Sequence[str], kept: Tensor) -> Float[Tensor, " text"]:
         """`log p` of target and others of one task."""
@@ -213,7 +208,9 @@ def _wrong(trace: Trace) -> tuple[str, ...]:
     """Wrong answers that a task's agents gave, each once."""
     rounds = zip(trace.answers, trace.grades, strict=True)
     given = [said for answers, grades in rounds for said, right in zip(answers, grades, strict=True) if not right]
-    return tuple(dict.fromkeys(said for said in given if said and said != trace.transcript.task.target))
+    return tuple(
+        dict.fromkeys(said for said in given if said and said.strip() and said != trace.transcript.task.target)
+    )
 
 
 def _among(values: Float[Tensor, " text"]) -> Float[Tensor, ""]:

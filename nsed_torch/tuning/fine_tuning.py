@@ -19,6 +19,7 @@ from nsed_torch.core.engine import Message
 from nsed_torch.engines.adapters import WEIGHTS, add_adapter, copy_adapter
 from nsed_torch.engines.transformers_engine import TransformersEngine
 from nsed_torch.tuning.logs import FileLog
+from nsed_torch.tuning.losses import linear
 
 KINDS = ("plain", "activated")
 """Of adapters: one reads all of a prompt, the other from its invocation on."""
@@ -86,21 +87,12 @@ def reply_loss(engine: TransformersEngine, sequences: Sequence[list[int]], start
     if len(parts) > 1:
         written = [sum(map(len, sequences[own])) - sum(starts[own]) for own in parts]
         learned = [parameter for parameter in engine.model.parameters() if parameter.requires_grad]
-        means = [_linear(reply_loss(engine, sequences[own], starts[own]), learned) for own in parts]
+        means = [linear(reply_loss(engine, sequences[own], starts[own]), learned) for own in parts]
         return torch.stack([mean * n for mean, n in zip(means, written, strict=True)]).sum() / sum(written)
     logits, rows = engine.follow(sequences, [LEARNER] * len(sequences), [start - 1 for start in starts])
     wanted = [token for ids, start in zip(sequences, starts, strict=True) for token in ids[start:]]
     behind = [row for own in rows for row in own[:-1]]
     return nn.functional.cross_entropy(logits[behind].float(), torch.tensor(wanted, device=logits.device))
-
-
-def _linear(loss: Tensor, parameters: Sequence[Tensor]) -> Tensor:
-    """The same loss with the same gradient, and nothing kept for it but that."""
-    if not loss.requires_grad:
-        return loss
-    slopes = torch.autograd.grad(loss, parameters, materialize_grads=True)
-    reached = [(slope * (p - p.detach())).sum() for slope, p in zip(slopes, parameters, strict=True)]
-    return torch.stack([loss.detach(), *reached]).sum()
 
 
 def _passes(sequences: Sequence[Sequence[int]]) -> list[slice]:

@@ -23,7 +23,7 @@ from nsed_torch.traces.load import load_traces
 from nsed_torch.traces.recorded import load_recorded
 from nsed_torch.traces.rounds import winners_correct
 from nsed_torch.traces.splits import Split, kept_together, place
-from nsed_torch.tuning.memory_fit import gone_on, informative, kept
+from nsed_torch.tuning.memory_fit import informative, kept, several_rounds
 from nsed_torch.tuning.trainer import ANSWER, MEMORY, MakeOptimizer, Refit, Schedule, fit_cell
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def fit(
     wanted = schedule.loss if schedule else loss
     episodes = _episodes(traces, cell.dim, reading=wanted == MEMORY)
     closings = _closings(traces, team, schedule) if wanted == ANSWER else None
-    episodes = episodes if closings is None else gone_on(episodes)
+    episodes = episodes if closings is None else several_rounds(episodes)
     schedule = schedule or _schedule(loss, cell, episodes, closings)
     optimizer = optimizer or (LBFGS if closings is None or closings.draws else partial(torch.optim.Adam, lr=0.05))
     names = kept_together(folds_by, episodes.ids, episodes.categories)

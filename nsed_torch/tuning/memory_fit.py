@@ -156,7 +156,7 @@ def informative(episodes: Episodes) -> Bool[Tensor, "batch"]:
     return _useful(episodes, episodes.proposal_mask.flatten(1)).any(1)
 
 
-def gone_on(episodes: Episodes) -> Episodes:
+def several_rounds(episodes: Episodes) -> Episodes:
     """Those of several rounds: in others nobody read a memory.
 
     Raises:

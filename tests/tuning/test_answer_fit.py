@@ -20,7 +20,7 @@ from nsed_torch.parts.gates import NoteGate
 from nsed_torch.records.trace import TraceWriter
 from nsed_torch.traces.load import load_traces
 from nsed_torch.tuning.answer_fit import Closings
-from nsed_torch.tuning.memory_fit import Notes, gone_on, kept
+from nsed_torch.tuning.memory_fit import Notes, kept, several_rounds
 from nsed_torch.tuning.trainer import CellTrainer, Schedule
 
 ADAM = partial(torch.optim.Adam, lr=0.3)
@@ -175,9 +175,9 @@ def test_tasks_of_one_round_have_nothing_to_learn_from(tmp_path):
     writer.add([trace("one", turns, backbones="xy"), trace("two", turns, turns, backbones="xy")])
     writer.finish(HashedEncoder(DIM).embed)
     held = load_traces(tmp_path)
-    assert gone_on(held).ids == ("two",)
+    assert several_rounds(held).ids == ("two",)
     with pytest.raises(ValueError, match="loss answer: expected tasks with inputs, or two rounds or more, got none"):
-        gone_on(held.select([0]))
+        several_rounds(held.select([0]))
 
 
 def test_where_nothing_is_displaced_there_is_nothing_to_learn(team, read):
@@ -213,8 +213,8 @@ def test_an_interrupted_fit_ends_as_a_straight_one(team, read, tmp_path, draws):
 
     straight = fitted(tmp_path / "a", 2)
     fitted(tmp_path / "b", 1)
-    gone_on = fitted(tmp_path / "b", 2, resume=True)
-    assert all(torch.equal(value, gone_on[name]) for name, value in straight.items())
+    several_rounds = fitted(tmp_path / "b", 2, resume=True)
+    assert all(torch.equal(value, several_rounds[name]) for name, value in straight.items())
 
 
 def test_fit_shows_a_table_and_needs_a_team(team, read):

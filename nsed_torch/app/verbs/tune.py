@@ -48,7 +48,7 @@ from nsed_torch.traces.splits import Split, divisions, kept_together, split
 from nsed_torch.tuning.answer_sets import fit_sets, set_rows
 from nsed_torch.tuning.fitting import WHAT
 from nsed_torch.tuning.logs import check_tracker
-from nsed_torch.tuning.memory_fit import gone_on, kept, rivals
+from nsed_torch.tuning.memory_fit import kept, rivals, several_rounds
 from nsed_torch.tuning.round_fit import all_rounds_right, fit_round_vote
 from nsed_torch.tuning.rules import RULES, accuracy, decide, known_rules
 from nsed_torch.tuning.trainer import ANSWER, MEMORY, Refit, fit_cell
@@ -78,7 +78,7 @@ def main(cfg: DictConfig, run: VerbRun) -> Path:
         _check_notes(cfg, folders, traces)
         if cfg.training.loss == ANSWER:
             held = joined([load_traces(path) for path in folders])
-            if left := len(held) - len(episodes := gone_on(held)):
+            if left := len(held) - len(episodes := several_rounds(held)):
                 run.report(f"{left} of {len(held)} tasks have one round, in which nobody reads a memory: left out")
             _divided(cfg, episodes)  # too few tasks are refused before models are loaded
             with CallLog(run.folder / CALLS) as log:
