@@ -104,7 +104,7 @@ def converted(
     """The adapters that requests name, as GGUF files in a folder."""
     files = {}
     for name in sorted({request.adapter for request in requests if request.adapter is not None}):
-        save_adapter(engine, name, folder / name)
+        save_adapter(engine, name, folder / name, dtype="float32")  # which NumPy knows
         files[name] = folder / f"{name}.gguf"
         write_adapter_gguf(folder / name, backbone, files[name])
     return files
@@ -128,20 +128,22 @@ class LlamaServer:
         with ThreadPoolExecutor(len(requests)) as threads:
             return list(threads.map(lambda one: self._answer(engine, one, full), requests))
 
+    def read(self, prompt: list[int], adapter: str | None, slot: int, count: int, *, fresh: bool) -> dict[int, float]:
+        """The likeliest tokens behind a prompt; a slot keeps what its prompts begin with, unless they start `fresh`."""
+        said = self._complete(prompt, adapter, 1, n_probs=count, id_slot=slot, cache_prompt=not fresh)
+        return {one["id"]: one["logprob"] for one in said["completion_probabilities"][0]["top_logprobs"]}
+
     def _answer(self, engine: TransformersEngine, request: GenerateRequest, full: bool) -> str:
-        said = self._ask(
-            "/completion",
-            {
-                "prompt": engine.chat.ids(request.messages),
-                "n_predict": request.decoding.max_new_tokens,
-                "temperature": 0.0,
-                "ignore_eos": full,
-                "cache_prompt": False,
-                # An adapter that is not in the list has scale 0.
-                "lora": [{"id": place, "scale": float(name == request.adapter)} for name, place in self.places.items()],
-            },
-        )
+        prompt, most = engine.chat.ids(request.messages), request.decoding.max_new_tokens
+        said = self._complete(prompt, request.adapter, most, ignore_eos=full, cache_prompt=False)
         return str(said["content"]).strip()
+
+    def _complete(self, prompt: list[int], adapter: str | None, most: int, **more: Any) -> Any:
+        # An adapter that is not in the list has scale 0.
+        scales = [{"id": place, "scale": float(name == adapter)} for name, place in self.places.items()]
+        return self._ask(
+            "/completion", {"prompt": prompt, "n_predict": most, "temperature": 0.0, "lora": scales, **more}
+        )
 
     def is_ready(self) -> bool:
         """Whether the weights are loaded."""

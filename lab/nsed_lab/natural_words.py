@@ -162,9 +162,12 @@ class Speaker:
 
     def fill(self, phrase: str, **filled: object) -> str:
         """A phrase, one of its ways, filled in; numbers as this question says them."""
-        text = self.draw.choice(ways(phrase))
+        return self.said_as(self.draw.choice(ways(phrase)), **filled)
+
+    def said_as(self, way: str, **filled: object) -> str:
+        """One way to say a phrase, filled in."""
         shown = {k: self.number(v) if isinstance(v, int) else v for k, v in filled.items()}
-        return text.format_map(shown)
+        return way.format_map(shown)
 
     def number(self, value: int) -> str:
         """Digits or words."""
@@ -268,16 +271,18 @@ def _counted(speaker: Speaker, parts: tuple[int, int] | None = None) -> tuple[li
     if friends:
         other, same = max(other, 2), max(same, 2)
         mate = speaker.name("men")
-        told = speaker.says("friend_sums" if parts else "friends", **shown, n=other, m=same)
+        way = draw.choice(ways(speaker.one("friend_sums" if parts else "friends")))
+        told = speaker.said_as(way, **shown, n=other, m=same)
         asked = speaker.says("friend_asks", **shown, mate=mate)
-        has = f"{name} has {other} male friends and she also has {many if parts else f'{same} female friends'}."
+        has = _has(name, she, f"{other} male friends", many if parts else f"{same} female friends", way)
         rule = "They all are friends with each other and have no other friends aside."
         ask = f"How many female friends does {mate}, a male friend of {name}, have?"
         return [told, asked], Hop("siblings", f"{has} {rule} {ask}", str(same + 1), reads=parts is not None)
     n_others = f"{speaker.number(other)} {others}{'s' * (other > 1)}"
     m_sames = f"{speaker.number(same)} {sames}{'s' * (same > 1)}"
-    told = speaker.says(
-        "sibling_sums" if parts else "siblings",
+    way = draw.choice(ways(speaker.one("sibling_sums" if parts else "siblings")))
+    told = speaker.said_as(
+        way,
         **shown,
         n=other,
         n_others=n_others,
@@ -286,9 +291,17 @@ def _counted(speaker: Speaker, parts: tuple[int, int] | None = None) -> tuple[li
         others=f"{others}s",
     )
     asked = speaker.says("sibling_asks", **shown, sames=f"{sames}s", others=f"{others}s", other=others)
-    has = f"{name} has {other} {others}s and {she} also has {many if parts else f'{same} {sames}s'}."
+    has = _has(name, she, f"{other} {others}s", many if parts else f"{same} {sames}s", way)
     ask = f"How many {sames}s does {name}'s {others} have?"
     return [_capital(told), asked], Hop("siblings", f"{has} {ask}", str(same + 1), reads=parts is not None)
+
+
+def _has(name: str, she: str, others: str, sames: str, way: str) -> str:
+    """Whom somebody has, in the order of the question, so that who writes it down has nothing to turn round."""
+    places = [re.search(rf"{{({names})\b", way) for names in ("n|n_others", "m|m_sames|a|b")]
+    turned = all(places) and places[0].start() > places[1].start()
+    first, second = (sames, others) if turned else (others, sames)
+    return f"{name} has {first} and {she} also has {second}."
 
 
 def _siblings_sum(speaker: Speaker) -> tuple[list[str], tuple[Hop, ...]]:

@@ -6,8 +6,10 @@ import pytest
 
 from nsed_lab.composite import KINDS, TEMPLATES, composite_tasks, referring
 from nsed_lab.natural_words import KINDS_IN_WORDS, WORDINGS, Wording, natural_tasks, planned_by_rules, words_of
+from nsed_lab.studies.hop_lines import hop_lines, main
 from nsed_torch.conductor.references import referred
 from nsed_torch.questions.generated import canonical_question
+from nsed_torch.questions.known import Hop
 from nsed_torch.records.outcome import Verdict
 
 pytest.importorskip("reasoning_gym", reason="the extra `bench` is not installed")
@@ -111,3 +113,28 @@ def test_settings_that_cannot_be(settings):
 )
 def test_regular_expressions_plan(question, plan):
     assert [hop.subtask for hop in planned_by_rules(question)] == plan
+
+
+def test_whom_somebody_has_is_told_in_the_order_of_the_question(graded):
+    digits, turned = {words_of(number): str(number) for number in range(200)}, set()
+    for task in graded.tasks:
+        (hop, *others) = graded.hops[task.id]
+        if hop.kind != "siblings" or any(other.kind == "siblings" for other in others) or "friend" in hop.subtask:
+            continue
+        pairs = re.findall(r"(\d+) (sister|brother)s", hop.subtask)
+        said = " ".join(digits.get(word, word) for word in re.findall(r"\w+", task.question.lower()))
+        if all(said.count(" ".join(pair)) == 1 for pair in pairs):
+            first, second = (said.find(" ".join(pair)) for pair in pairs)
+            assert first < second, (task.question, hop.subtask)
+            turned.add(f"How many {pairs[0][1]}s" in hop.subtask)
+    assert turned == {False, True}
+
+
+def test_lines_of_hops_are_what_a_worker_reads_alone_and_none_comes_twice():
+    lines = dict(hop_lines("siblings", 60, 3))
+    assert len(lines) == len(list(hop_lines("siblings", 60, 3))) > 10
+    for question, answer in lines.items():
+        assert "{" not in question
+        assert works(Hop("siblings", question, answer), question) == answer
+    with pytest.raises(SystemExit, match="expected a kind out of sums, siblings, words, relations, got 'aiw'"):
+        main(["aiw", "3", "0"])

@@ -37,7 +37,8 @@ def test_a_specialist_of_a_file_is_trained_tested_and_saved(nsed, backbone, ques
     assert metrics["name"] == "doubles"
     assert metrics["examples"] + metrics["held_out"]["all"]["n"] == 20
     assert metrics["training"]["steps"] == 3
-    assert metrics["seconds"] > 0
+    log = (tmp_path / "out" / "log.jsonl").read_text().splitlines()
+    assert metrics["seconds"] == round(sum(json.loads(line)["seconds"] for line in log), 1)
     for when in ("before", "after"):
         share, low, high = metrics["held_out"]["all"][when]
         assert 0 <= low <= share <= high <= 1
