@@ -8,7 +8,7 @@ All compute in turns in one process, on as many threads; what is not installed i
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -27,7 +27,7 @@ from bench.requests import give_adapters, propose_requests, rate_requests, unsto
 from bench.timing import Measurement, Way, compare, show
 from nsed_torch.app.config.instantiate import instantiate
 from nsed_torch.app.config.paths import conf_dir
-from nsed_torch.core.engine import Decoding, GenerateRequest, RateRequest
+from nsed_torch.core.engine import Decoding, Engine, GenerateRequest, RateRequest
 from nsed_torch.engines.adapters import save_adapter
 from nsed_torch.engines.backbones import load_backbone
 from nsed_torch.engines.transformers_engine import TransformersEngine
@@ -39,6 +39,9 @@ from nsed_torch.records.files import write_json
 TYPES = {"float32": gguf.GGMLQuantizationType.F32, "bfloat16": gguf.GGMLQuantizationType.BF16}
 """What a GGUF calls a precision."""
 
+PHASES = ("propose", "rate")
+"""What is measured of a round."""
+
 KEPT_LOGPROBS = 1000
 """Tokens whose log-probabilities llama.cpp's server is asked for, for a rating."""
 
@@ -49,26 +52,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--backbone", default="smollm2_135m_instruct", help="a file of conf/backbone")
     parser.add_argument("--dtype", choices=TYPES, default="float32")
     parser.add_argument("--questions", type=int, nargs="+", default=[8, 32], help="that each agent answers")
+    parser.add_argument("--phases", choices=PHASES, nargs="+", default=PHASES)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--output", type=Path, default=Path("runs/bench"))
     given = parser.parse_args(arguments)
     weights = instantiate(OmegaConf.load(conf_dir() / "backbone" / f"{given.backbone}.yaml").weights)
-    lines = list(measured(weights, given.dtype, given.questions, given.repeats))
+    lines = list(measured(weights, given.dtype, given.questions, given.repeats, given.phases))
     head = {"hardware": {**machine(), **versions()}, "threads": torch.get_num_threads(), "dtype": given.dtype}
     write_json(given.output / "equal.json", {**head, "lines": [line.as_json() for line in lines]})
     show(lines, f"{weights.name}, {given.dtype}, {torch.get_num_threads()} threads")
     return 0
 
 
-def measured(weights: Weights, dtype: str, counts: Sequence[int], repeats: int) -> Iterator[Measurement]:
+def measured(
+    weights: Weights, dtype: str, counts: Sequence[int], repeats: int, wanted: Sequence[str] = PHASES
+) -> Iterator[Measurement]:
     """Lines of both phases for each number of questions; a quarter of them is rated, behind 600 tokens."""
     with ExitStack() as parts:
         folder = Path(parts.enter_context(TemporaryDirectory()))
-        engine = load_backbone(weights, dtype=dtype, device="cpu")
+        loaded = partial(load_backbone, weights, dtype=dtype, max_batch=AGENTS * max(counts))
+        engine = loaded(device="cpu")
         names = give_adapters(engine, AGENTS)
         for name in names:
             save_adapter(engine, name, folder / name)
-        there = found_vllm(weights, dtype, {name: str(folder / name) for name in names})
+        there = found_vllm(partial(loaded, adapters={name: str(folder / name) for name in names}))
         binary, file = find_server(), find_gguf(weights, folder)
         if binary is None or file is None:
             print("llama.cpp's server: left out: llama-server is not on the PATH, or there is no GGUF", flush=True)
@@ -84,58 +91,70 @@ def measured(weights: Weights, dtype: str, counts: Sequence[int], repeats: int) 
                     size, slots = room(engine, propose)
                     size = max(size, rate_room(engine, rate))
                     llama = server.enter_context(serving(binary, file, files, size, slots))
-                yield from phases(engine, there, llama, propose, rate, repeats)
+                if "propose" in wanted:
+                    yield from propose_lines(engine, there, llama, propose, repeats)
+                if "rate" in wanted:
+                    yield from rate_lines(engine, there, llama, rate, repeats)
 
 
-def phases(
+def propose_lines(
     engine: TransformersEngine,
     there: VllmEngine | None,
     llama: LlamaServer | None,
-    propose: Sequence[GenerateRequest],
-    rate: Sequence[RateRequest],
+    requests: Sequence[GenerateRequest],
     repeats: int,
-) -> Iterator[Measurement]:
-    """Both phases by whoever is here, with what their answers share; nothing is kept from one repeat to the next."""
-    texts = [one.text for one in engine.generate(propose)]
-    values = [one.values for one in engine.rate(rate)]
-    writing: list[Way] = []
-    rating: list[Way] = []
-    facts: dict[str, Any] = {"answers": len(propose)}
-    apart: dict[str, Any] = {"prompts": sum(map(len, values))}
+) -> list[Measurement]:
+    """Answers of one length by whoever is here, and how many have the same text where they may end."""
+    texts = [one.text for one in engine.generate(requests)]
+    others: list[Way] = []
+    facts: dict[str, Any] = {"answers": len(requests)}
     with unstoppable(engine), ExitStack() as endless:
         if there is not None:
-            facts["same texts, vLLM"] = alike(texts, [one.text for one in there.generate(propose)])
-            apart["most apart, vLLM"] = farthest(values, [one.values for one in there.rate(rate)])
+            facts["same texts, vLLM"] = alike(texts, [one.text for one in there.generate(requests)])
             endless.enter_context(never_ending(there))
-            writing.append(("vLLM in this process", lambda: afresh(there, there.generate, propose)))
-            rating.append(("vLLM in this process", lambda: afresh(there, there.rate, rate)))
+            others.append(("vLLM in this process", lambda: afresh(there, there.generate, requests)))
         if llama is not None:
-            facts["same texts, llama.cpp"] = alike(texts, llama.generate(engine, propose, full=False))
-            apart["most apart, llama.cpp"] = farthest(values, rated(llama, engine, rate))
-            writing.append(("llama.cpp's server", lambda: llama.generate(engine, propose, full=True)))
-            rating.append(("llama.cpp's server", lambda: rated(llama, engine, rate)))
-        count, judged = len(propose) // AGENTS, len(rate) // AGENTS
-        yield from compare(
-            f"propose, {AGENTS} adapters x {count} questions x {NEW_TOKENS} tokens",
-            ours=("one batch", lambda: afresh(engine, engine.generate, propose)),
-            others=writing,
+            facts["same texts, llama.cpp"] = alike(texts, llama.generate(engine, requests, full=False))
+            others.append(("llama.cpp's server", lambda: llama.generate(engine, requests, full=True)))
+        return compare(
+            f"propose, {AGENTS} adapters x {len(requests) // AGENTS} questions x {NEW_TOKENS} tokens",
+            ours=("one batch", lambda: afresh(engine, engine.generate, requests)),
+            others=others,
             repeats=repeats,
             facts=facts,
         )
-        yield from compare(
-            f"rate, {AGENTS} adapters x {judged} questions x {CANDIDATES} candidates",
-            ours=("packed passes", lambda: afresh(engine, engine.rate, rate)),
-            others=rating,
-            repeats=repeats,
-            facts=apart,
-        )
 
 
-def found_vllm(weights: Weights, dtype: str, adapters: dict[str, str]) -> VllmEngine | None:
-    """A vLLM in this process with the same adapters; None and a line where it is not installed."""
+def rate_lines(
+    engine: TransformersEngine,
+    there: VllmEngine | None,
+    llama: LlamaServer | None,
+    requests: Sequence[RateRequest],
+    repeats: int,
+) -> list[Measurement]:
+    """Ratings by whoever is here, and how far they are apart; nothing is kept from one repeat to the next."""
+    values = [one.values for one in engine.rate(requests)]
+    others: list[Way] = []
+    facts: dict[str, Any] = {"prompts": sum(map(len, values))}
+    if there is not None:
+        facts["most apart, vLLM"] = farthest(values, [one.values for one in there.rate(requests)])
+        others.append(("vLLM in this process", lambda: afresh(there, there.rate, requests)))
+    if llama is not None:
+        facts["most apart, llama.cpp"] = farthest(values, rated(llama, engine, requests))
+        others.append(("llama.cpp's server", lambda: rated(llama, engine, requests)))
+    return compare(
+        f"rate, {AGENTS} adapters x {len(requests) // AGENTS} questions x {CANDIDATES} candidates",
+        ours=("packed passes", lambda: afresh(engine, engine.rate, requests)),
+        others=others,
+        repeats=repeats,
+        facts=facts,
+    )
+
+
+def found_vllm(loaded: Callable[[], Engine]) -> VllmEngine | None:
+    """A vLLM in this process with what would be loaded; None and a line where it is not installed."""
     try:
-        loaded = partial(load_backbone, weights, dtype=dtype, adapters=adapters, context_window=2048, max_batch=128)
-        return VllmEngine(loaded, cache_gb=2)
+        return VllmEngine(partial(loaded, context_window=2048), cache_gb=2)
     except ValueError as error:
         print(f"vLLM: left out: {error}", flush=True)
         return None
