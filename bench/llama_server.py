@@ -171,7 +171,7 @@ def serving(binary: Path, gguf: Path, adapters: Mapping[str, Path], tokens: int,
     command = [binary, "--model", gguf, "--host", "127.0.0.1", "--port", str(port), "--offline"]
     command += ["--threads", threads, "--threads-batch", threads, "--ctx-size", str(tokens)]
     # One cache for all slots, and nothing kept of what has been answered.
-    command += ["--parallel", str(slots), "--kv-unified", "--cache-ram", "0"]
+    command += ["--parallel", str(slots), "--kv-unified", "--cache-ram", "0", "--metrics"]
     if adapters:
         command += ["--lora", ",".join(map(str, adapters.values())), "--lora-init-without-apply"]
     with (

@@ -8,7 +8,7 @@ python -m bench.real_servers vllm /tmp/vllm/bin/python            pip install vl
 python -m bench.real_servers transformers /tmp/hf/bin/python      pip install "transformers[serving]"
 /tmp/vllm/bin/python -m bench.real_servers vllm_here siblings     vLLM in this process, an adapter that ships or ""
 /tmp/vllm/bin/python -m bench.real_servers hour here              deliberations an hour, tokens computed, seconds to the
-                                                                  first answer, memory; or plain, vllm_here, vllm
+                                                                  first answer, memory; or plain, vllm_here, vllm, llama
 """
 
 import argparse
@@ -26,13 +26,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any
 
 from omegaconf import OmegaConf
 
 from bench import teams
+from bench.equal import same_precision
 from bench.experts import counted
+from bench.llama import find_gguf
+from bench.llama_server import BINARY, find_server, serving
 from bench.plain import PlainEngine
 from bench.requests import questions as plain_questions
 from nsed_torch.app.config.instantiate import instantiate
@@ -146,8 +149,8 @@ def compare(
         yield "nats a token apart at most", max((abs(math.log(a / b)) for a, b in known), default=math.nan)
 
 
-WAYS = ("here", "plain", "vllm_here", "vllm")
-"""Who computes: our engine, a call after the other, vLLM in this process, its server."""
+WAYS = ("here", "plain", "vllm_here", "vllm", "llama")
+"""Who computes: our engine, a call after the other, vLLM in this process, its server, llama.cpp's."""
 
 
 def hour(way: str, weights: Weights, tasks: int, rounds: int) -> Iterator[tuple[str, float]]:
@@ -167,11 +170,13 @@ def hour(way: str, weights: Weights, tasks: int, rounds: int) -> Iterator[tuple[
         elif way == "vllm_here":
             engine = VllmEngine(partial(loaded, device=None, context_window=2048), cache_gb=1)
             tokens = seen_by_vllm(engine)
+        elif way == "llama":
+            engine, tokens = parts.enter_context(llama(weights))
         else:
             folder = resolve(weights).folder
             url = parts.enter_context(served("vllm", sys.executable, folder))
             engine = EndpointEngine(url, str(folder), timeout_s=600, max_batch=16)
-            tokens = partial(metrics, url)
+            tokens = partial(computed_by_vllm, url)
         engine.generate([GenerateRequest("a", questions(1)[0], Decoding(1, 0.0), 0)])
         yield "seconds to the first answer", time.perf_counter() - start
         yield "CPU seconds to the first answer", cpu_seconds() - spent
@@ -182,8 +187,21 @@ def hour(way: str, weights: Weights, tasks: int, rounds: int) -> Iterator[tuple[
         # What other work on the machine does not slow down.
         yield "deliberations an hour of CPU time", 3600 * tasks / (cpu_seconds() - spent)
         yield "tokens a deliberation", (tokens() - before) / tasks
-    if way != "vllm":  # whose engine is a process of its own below the server
+    if way not in {"vllm", "llama"}:  # whose engine is a process of its own below the server
         yield "MB at most", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+
+
+@contextmanager
+def llama(weights: Weights) -> Iterator[tuple[EndpointEngine, Callable[[], float]]]:
+    """While open, llama.cpp's server in float32 behind the endpoint engine, and how many tokens it has computed."""
+    with TemporaryDirectory() as folder:
+        source, binary = find_gguf(weights, Path(folder)), find_server()
+        if source is None or binary is None:
+            raise ValueError(f"expected a GGUF and {BINARY} on the PATH, got {source} and {binary}: build llama.cpp")
+        file = same_precision(source, Path(folder, "equal", source.name), "float32")
+        with serving(binary, file, {}, 16 * 2048, 16) as server:
+            engine = EndpointEngine(f"{server.url}/v1", file.name, timeout_s=600, max_batch=16)
+            yield engine, partial(computed_by_llama, server.url)
 
 
 def cpu_seconds() -> float:
@@ -208,16 +226,24 @@ def seen_by_vllm(engine: Any) -> Callable[[], float]:
     return lambda: seen[0]
 
 
-def metrics(url: str) -> float:
+def computed_by_vllm(url: str) -> float:
     """How many tokens a server of vLLM says it has computed."""
+    names = ("prompt_tokens", "generation_tokens", "prefix_cache_hits", "request_success")
+    read, written, spared, answers = counters(url, "vllm", names)
+    return read + written - spared - answers  # the last token of an answer goes through no layer
+
+
+def computed_by_llama(url: str) -> float:
+    """How many tokens llama.cpp's server says it has computed."""
+    return sum(counters(url, "llamacpp", ("prompt_tokens", "tokens_predicted")))
+
+
+def counters(url: str, library: str, names: Sequence[str]) -> list[float]:
+    """The sums of some of a server's counters."""
     with urllib.request.urlopen(f"{url.removesuffix('/v1')}/metrics", timeout=60) as reply:  # noqa: S310
         text = reply.read().decode()
-    told = {}
-    for name in ("prompt_tokens", "prefix_cache_hits", "generation_tokens", "request_success"):
-        found = re.findall(rf"^vllm:{name}_total\{{.*\}} (\S+)", text, re.MULTILINE)
-        told[name] = sum(map(float, found))
-    # The last token of an answer goes through no layer.
-    return told["prompt_tokens"] - told["prefix_cache_hits"] + told["generation_tokens"] - told["request_success"]
+    found = [re.findall(rf"^{library}:{name}_total(?:\{{.*\}})? (\S+)", text, re.MULTILINE) for name in names]
+    return [sum(map(float, values)) for values in found]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

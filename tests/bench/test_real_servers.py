@@ -1,5 +1,6 @@
 """What the table of servers counts."""
 
+import io
 from types import SimpleNamespace
 
 import pytest
@@ -32,8 +33,14 @@ def test_a_servers_counters_are_summed(monkeypatch):
 
     asked = []
     monkeypatch.setattr(real_servers.urllib.request, "urlopen", lambda url, timeout: asked.append(url) or Reply())
-    assert real_servers.metrics("http://127.0.0.1:1/v1") == 2 * (30 - 8 + 7 - 2)
+    assert real_servers.computed_by_vllm("http://127.0.0.1:1/v1") == 2 * (30 - 8 + 7 - 2)
     assert asked == ["http://127.0.0.1:1/metrics"]
+
+
+def test_llama_cpps_counters_have_no_labels(monkeypatch):
+    text = b"llamacpp:prompt_tokens_total 30\nllamacpp:tokens_predicted_total 7\nllamacpp:prompt_tokens_seconds 9\n"
+    monkeypatch.setattr(real_servers.urllib.request, "urlopen", lambda url, timeout: io.BytesIO(text))
+    assert real_servers.computed_by_llama("http://127.0.0.1:1") == 37
 
 
 def test_packing_computes_fewer_tokens_than_a_call_after_the_other(folder):
