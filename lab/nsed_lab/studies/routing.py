@@ -29,7 +29,7 @@ from nsed_torch.evaluation.statistics import clopper_pearson
 from nsed_torch.questions.generated import generated_tasks
 from nsed_torch.records.transcript import Task
 
-SEED = 16  # lessons are of 0
+SEED = 17  # lessons are of 0
 
 STRANGERS = {
     "gcd": (
