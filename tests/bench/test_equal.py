@@ -9,13 +9,17 @@ import numpy as np
 import pytest
 from tiny_gguf import tiny_llama, write_gguf
 
-from bench import equal, llama_server
+from bench import __main__ as bench
+from bench import equal, llama, llama_server
 from bench.requests import give_adapters, propose_requests, rate_requests
 from nsed_torch.core.engine import Decoding
 from nsed_torch.engines.backbones import load_backbone
 from nsed_torch.engines.weights import Weights
 
 ROUNDED = {"float32": 0.0, "bfloat16": 2**-8}
+
+APART = 0.02
+"""How far two ratings from -1 to 1 may be apart."""
 
 
 @pytest.mark.parametrize("dtype", equal.TYPES)
@@ -65,16 +69,19 @@ def test_without_vllm_and_a_server_there_is_no_line_but_notes(tmp_path, monkeypa
 
 
 @pytest.mark.skipif(shutil.which(llama_server.BINARY) is None, reason="llama-server is not installed")
-def test_the_server_writes_and_rates_as_the_engine_does(tmp_path):
-    file = tmp_path / "tiny.gguf"
-    write_gguf(file, tiny_llama(initializer_range=0.3), gguf.GGMLQuantizationType.F32)
-    engine = load_backbone(Weights("tiny", path=str(tmp_path)), dtype="float32", device="cpu")
+@pytest.mark.weights
+def test_the_server_rates_as_the_engine_does(tmp_path):
+    settings = bench.backbone_settings("smollm2_135m_instruct")
+    engine = load_backbone(settings["weights"], dtype="float32", device="cpu")
     names = give_adapters(engine, 2)
     writes = propose_requests(1, names, Decoding(max_new_tokens=3, temperature=0.0))
     rates = rate_requests(engine, 1, 2, names, equal.SCALE)
+    source = llama.find_gguf(settings["weights"], tmp_path)
+    file = equal.same_precision(source, tmp_path / "equal" / source.name, "float32")
     files = llama_server.converted(engine, writes, file, tmp_path)
     size = max(llama_server.room(engine, writes)[0], equal.rate_room(engine, rates))
     with llama_server.serving(llama_server.find_server(), file, files, size, 2) as server:
         (line,) = equal.rate_lines(engine, None, server, rates, 1)
     assert line.facts["prompts"] == 4
-    assert line.facts["most apart, llama.cpp"] < 0.02  # keys and values in half precision
+    # The GGUF's values are those of 8 bits, and its keys and values have half precision.
+    assert line.facts["most apart, llama.cpp"] < APART
