@@ -185,7 +185,8 @@ def serving(binary: Path, gguf: Path, adapters: Mapping[str, Path], tokens: int,
                 if process.poll() is not None or time.monotonic() > end:
                     said.seek(0)
                     last = (said.read().strip().splitlines() or ["nothing"])[-1]
-                    raise ValueError(f"{binary}: expected a server that answers, got {last!r}")
+                    code = process.poll()  # negative for the signal that ended it, None where it still runs
+                    raise ValueError(f"{binary}: expected a server that answers, got {last!r}, exit code {code}")
                 time.sleep(0.1)
             yield server
         finally:

@@ -83,5 +83,5 @@ def test_the_server_rates_as_the_engine_does(tmp_path):
     with llama_server.serving(llama_server.find_server(), file, files, size, 2) as server:
         (line,) = equal.rate_lines(engine, None, server, rates, 1)
     assert line.facts["prompts"] == 4
-    # The GGUF's values are those of 8 bits, and its keys and values have half precision.
+    # The server keeps keys and values in half precision.
     assert line.facts["most apart, llama.cpp"] < APART
